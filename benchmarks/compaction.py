@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from report import Report
 from workload import DDL, rows
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.jobs.loads import LoadTotals
-from snowmelt.catalog.jobs.maintenance import runs_of
+from snowmelt.catalog.jobs.maintenance import list_maintenance_runs
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.schema.conversion.row_converter import RowConverter
@@ -116,12 +116,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings.load(data_dir=folder)
         database = open_database(settings.catalog_url)
-        execute(database, "CREATE DATABASE bench", user=None, clock=CLOCK)
+        execute_statement(database, "CREATE DATABASE bench", user=None, clock=CLOCK)
         lake = Snowmelt.local(folder, create=True)
         for kind, clustering in TABLES.items():
             table, name = f"bench.public.{kind}", TableName("BENCH", "PUBLIC", kind.upper())
             text = f"CREATE TABLE {table} ({DDL}){clustering}"
-            execute(database, text, user=None, clock=CLOCK)
+            execute_statement(database, text, user=None, clock=CLOCK)
             _fill(database, settings, name, options.files, options.rows_per_file)
             before = {
                 query: _median_s(lake, text.format(t=table), options.turns)
@@ -129,7 +129,7 @@ def main() -> None:
             }
             processor_s, memory_mib = _maintain(settings, table)
             with database.reading() as connection:
-                run = runs_of(connection)[0]
+                run = list_maintenance_runs(connection)[0]
             [snapshot] = take_snapshots(database, [name], clock=CLOCK)
             report.add(kind, "files", options.files, len(snapshot.native_files()), "")
             sizes = (f"{size / 2**20:.1f}" for size in (run.bytes_before, run.bytes_after))

@@ -14,7 +14,7 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_database
 from snowmelt.client.client import Client
 from snowmelt.clock import SystemClock
@@ -94,7 +94,7 @@ class Running:
         database = open_database(self.settings.catalog_url)
         try:
             for statement in statements:
-                execute(database, statement, user=None, clock=SystemClock())
+                execute_statement(database, statement, user=None, clock=SystemClock())
         finally:
             database.close()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.client.client import Client
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from snowmelt.catalog.commands.session import Result
+    from snowmelt.catalog.commands.session import StatementResult
     from snowmelt.client.settings import Options
     from snowmelt.clock import Clock
     from snowmelt.server.app import Service
@@ -85,14 +85,14 @@ class EmbeddedService:
         """What it runs with."""
         return self._settings
 
-    def sql(self, text: str) -> Result:
+    def sql(self, text: str) -> StatementResult:
         """Execute a statement that is no query as ACCOUNTADMIN, straight on the catalog.
 
         Raises:
             StatementError: It cannot be understood.
             UserError: Something it needs is missing, or is there already.
         """
-        return execute(self.service.database, text, clock=self.service.clock)
+        return execute_statement(self.service.database, text, clock=self.service.clock)
 
     def client(self, **options: Unpack[Options]) -> Client:
         """Return a new client of user EMBEDDED; options as for `snowmelt.Client`."""
@@ -190,7 +190,7 @@ def _ensure_embedded_user(service: Service, keys_dir: Path) -> str:
     )
     with service.database.writing() as connection:
         try:
-            access_control.user_by_name(connection, EMBEDDED_USER)
+            access_control.find_user(connection, EMBEDDED_USER)
         except NotFound:
             access_control.create_user(
                 connection, EMBEDDED_USER, default_role=ACCOUNTADMIN, now=service.clock.now()

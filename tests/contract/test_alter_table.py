@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fixtures.catalog import NAME, advance
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.streaming import channels
@@ -32,7 +32,7 @@ def client(world):
 @pytest.fixture
 def run(world):
     def statement(text: str, **who: str) -> str:
-        return execute(
+        return execute_statement(
             world.database, text, clock=world.clock, default_database="db", **who
         ).message
 
@@ -40,7 +40,7 @@ def run(world):
 
 
 def described(world, name=NAME) -> list[tuple[object, ...]]:
-    return list(execute(world.database, f"DESCRIBE TABLE {name}").rows)
+    return list(execute_statement(world.database, f"DESCRIBE TABLE {name}").rows)
 
 
 A, B = ("A", "NUMBER(38,0)", False, 1), ("B", "VARCHAR(16)", True, 2)
@@ -90,7 +90,7 @@ def test_a_renamed_column_keeps_its_ordinal_and_its_place_in_cluster_by(world, r
 
 def test_show_tables_tells_what_is_set(world, run):
     def shown() -> tuple[object, ...]:
-        result = execute(world.database, "SHOW TABLES LIKE 't'")
+        result = execute_statement(world.database, "SHOW TABLES LIKE 't'")
         assert result.columns[5:8] == ("cluster_by", "enable_schema_evolution", "owner")
         [row] = result.rows
         return row[5:8]
@@ -147,7 +147,7 @@ def test_the_owner_alters_and_evolvers_add_columns(world, run):
         run("ALTER TABLE t ADD COLUMN c INT", **who)
     with world.database.writing() as connection:
         table_id = world.table().table_id
-        access_control.grant(connection, "EVOLVE SCHEMA", "TABLE", table_id, "WRITER")
+        access_control.grant_privilege(connection, "EVOLVE SCHEMA", "TABLE", table_id, "WRITER")
     run("ALTER TABLE t ADD COLUMN c INT", **who)
     run("ALTER TABLE t ALTER COLUMN a DROP NOT NULL", **who)
     for text in ("DROP COLUMN c", "RENAME TO u", "ALTER COLUMN b TYPE VARCHAR(17)"):

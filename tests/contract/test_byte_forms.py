@@ -33,7 +33,7 @@ class Asking:
 
     def target(self):
         with self.world.database.reading() as connection:
-            told = row_channels.told_base64(connection, str(PATH.name))
+            told = row_channels.base64_client_since(connection, str(PATH.name))
         return SimpleNamespace(path=PATH, table=BINARY, told_base64=told)
 
     def ask(self, client):
@@ -43,7 +43,7 @@ class Asking:
     def note_base64(self):
         """Note that a client was told base64, as an earlier service did."""
         with self.world.database.writing() as connection:
-            row_channels.tell_base64(connection, str(PATH.name), self.world.clock.now())
+            row_channels.record_base64_client(connection, str(PATH.name), self.world.clock.now())
 
     def may_write_base64(self, client):
         """Return what holds in a channel opened now, and without one, which is the same."""
@@ -113,8 +113,8 @@ def test_tokens_are_forgotten_when_they_have_expired_and_the_note_is_not(asking)
     asking.wait(3 * HOUR_S)
     asking.ask(asking.token("second"))
     with asking.world.database.reading() as connection:
-        assert row_channels.knows_digits(connection, str(PATH.name), "first") is None
-        assert row_channels.told_base64(connection, str(PATH.name)) is not None
+        assert row_channels.hex_client_since(connection, str(PATH.name), "first") is None
+        assert row_channels.base64_client_since(connection, str(PATH.name)) is not None
 
 
 def test_a_client_without_one_of_our_tokens_is_never_believed(asking):

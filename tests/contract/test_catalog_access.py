@@ -51,9 +51,9 @@ def test_a_user_has_two_keys_to_change_over(world, writing):
     other = rsa.generate_private_key(65537, 2048)
     access_control.create_user(writing, "U", public_key=_pem(_RSA), now=world.now)
     access_control.set_public_key(writing, "U", _pem(other), slot=2)
-    assert len(set(access_control.user_by_name(writing, "U").fingerprints)) == 2
+    assert len(set(access_control.find_user(writing, "U").fingerprints)) == 2
     access_control.set_public_key(writing, "U", None)
-    assert len(access_control.user_by_name(writing, "U").fingerprints) == 1
+    assert len(access_control.find_user(writing, "U").fingerprints) == 1
 
 
 @pytest.mark.parametrize(
@@ -79,21 +79,21 @@ def test_users_and_roles_exist_once(world, writing):
     with pytest.raises(NotFound):
         access_control.create_user(writing, "U", default_role="NONE", now=world.now)
     with pytest.raises(NotFound):
-        access_control.user_by_name(writing, "NOBODY")
-    assert [user.name for user in access_control.users_of(writing)] == ["LOADER", "OTHER"]
-    assert access_control.roles(writing) == ["ACCOUNTADMIN", "PUBLIC", "WRITER"]
+        access_control.find_user(writing, "NOBODY")
+    assert [user.name for user in access_control.list_users(writing)] == ["LOADER", "OTHER"]
+    assert access_control.list_roles(writing) == ["ACCOUNTADMIN", "PUBLIC", "WRITER"]
 
 
 def test_the_effective_role_is_one_that_was_granted(world, writing):
-    assert access_control.effective_role(writing, "LOADER", "WRITER") == "WRITER"
-    assert access_control.effective_role(writing, "LOADER", None) == "PUBLIC"
+    assert access_control.resolve_effective_role(writing, "LOADER", "WRITER") == "WRITER"
+    assert access_control.resolve_effective_role(writing, "LOADER", None) == "PUBLIC"
     access_control.set_default_role(writing, "LOADER", "WRITER")
-    assert access_control.effective_role(writing, "LOADER", None) == "WRITER"
+    assert access_control.resolve_effective_role(writing, "LOADER", None) == "WRITER"
     with pytest.raises(RoleNotGranted):
-        access_control.effective_role(writing, "LOADER", "ACCOUNTADMIN")
+        access_control.resolve_effective_role(writing, "LOADER", "ACCOUNTADMIN")
     access_control.revoke_role(writing, "WRITER", "LOADER")
     with pytest.raises(RoleNotGranted):
-        access_control.effective_role(writing, "LOADER", None)
+        access_control.resolve_effective_role(writing, "LOADER", None)
 
 
 def test_each_privilege_opens_one_more_door(world, writing):
@@ -101,7 +101,7 @@ def test_each_privilege_opens_one_more_door(world, writing):
     access_control.create_role(writing, "R", now=world.now)
 
     def require() -> None:
-        access_control.require_table(writing, "R", table, "INSERT")
+        access_control.require_table_privilege(writing, "R", table, "INSERT")
 
     for error, privilege, kind, object_id in (
         (DatabaseNotFound, "USAGE", "DATABASE", table.database_id),
@@ -110,13 +110,13 @@ def test_each_privilege_opens_one_more_door(world, writing):
     ):
         with pytest.raises(error):
             require()
-        access_control.grant(writing, privilege, kind, object_id, "R")
-        access_control.grant(writing, privilege, kind, object_id, "R")
+        access_control.grant_privilege(writing, privilege, kind, object_id, "R")
+        access_control.grant_privilege(writing, privilege, kind, object_id, "R")
     require()
     with pytest.raises(TableNotFound):
-        access_control.require_table(writing, "R", table, "SELECT")
-    access_control.require_table(writing, "R", table, "SELECT", "INSERT")
-    access_control.revoke(writing, "INSERT", "TABLE", table.table_id, "R")
+        access_control.require_table_privilege(writing, "R", table, "SELECT")
+    access_control.require_table_privilege(writing, "R", table, "SELECT", "INSERT")
+    access_control.revoke_privilege(writing, "INSERT", "TABLE", table.table_id, "R")
     with pytest.raises(TableNotFound):
         require()
 
@@ -129,9 +129,9 @@ def test_the_owner_may_do_everything_with_its_object(world, writing):
         ("SCHEMA", table.schema_id),
         ("TABLE", table.table_id),
     ):
-        access_control.grant(writing, "OWNERSHIP", kind, object_id, "R")
-    access_control.require_table(writing, "R", table, "SELECT")
-    owned = access_control.grants_of(writing, role="R")
+        access_control.grant_privilege(writing, "OWNERSHIP", kind, object_id, "R")
+    access_control.require_table_privilege(writing, "R", table, "SELECT")
+    owned = access_control.list_grants(writing, role="R")
     assert {grant.privilege for grant in owned} == {"OWNERSHIP"}
     assert len(owned) == 3
     access_control.drop_role(writing, "R")
@@ -141,33 +141,33 @@ def test_the_owner_may_do_everything_with_its_object(world, writing):
 def test_what_public_may_everyone_may(world, writing):
     table = tables.find_table(writing, NAME)
     access_control.create_role(writing, "R", now=world.now)
-    access_control.grant(writing, "USAGE", "DATABASE", table.database_id, "PUBLIC")
-    access_control.grant(writing, "USAGE", "SCHEMA", table.schema_id, "PUBLIC")
-    access_control.grant(writing, "SELECT", "TABLE", table.table_id, "PUBLIC")
-    access_control.require_table(writing, "R", table, "SELECT")
+    access_control.grant_privilege(writing, "USAGE", "DATABASE", table.database_id, "PUBLIC")
+    access_control.grant_privilege(writing, "USAGE", "SCHEMA", table.schema_id, "PUBLIC")
+    access_control.grant_privilege(writing, "SELECT", "TABLE", table.table_id, "PUBLIC")
+    access_control.require_table_privilege(writing, "R", table, "SELECT")
 
 
 def test_a_role_of_an_old_name_starts_without_privileges(world, writing):
     table = tables.find_table(writing, NAME)
     access_control.drop_role(writing, "WRITER")
     access_control.create_role(writing, "WRITER", now=world.now)
-    assert access_control.grants_of(writing, role="WRITER") == []
-    assert access_control.roles_of(writing, "LOADER") == ("PUBLIC",)
-    assert not access_control.has(writing, "WRITER", "TABLE", table.table_id, "INSERT")
+    assert access_control.list_grants(writing, role="WRITER") == []
+    assert access_control.list_user_roles(writing, "LOADER") == ("PUBLIC",)
+    assert not access_control.has_privilege(writing, "WRITER", "TABLE", table.table_id, "INSERT")
     with pytest.raises(NotFound, match="built in"):
         access_control.drop_role(writing, "ACCOUNTADMIN")
 
 
 def test_a_privilege_that_does_not_exist_is_refused(writing):
     with pytest.raises(NotFound, match="Table privilege FLY"):
-        access_control.grant(writing, "FLY", "TABLE", 1, "WRITER")
+        access_control.grant_privilege(writing, "FLY", "TABLE", 1, "WRITER")
     with pytest.raises(NotFound, match="Role NONE"):
-        access_control.grant(writing, "INSERT", "TABLE", 1, "NONE")
+        access_control.grant_privilege(writing, "INSERT", "TABLE", 1, "NONE")
 
 
 def test_a_dropped_table_is_in_no_list_of_grants(world, writing):
     tables.drop_table(writing, NAME, world.now)
-    kinds = {grant.kind for grant in access_control.grants_of(writing, role="WRITER")}
+    kinds = {grant.kind for grant in access_control.list_grants(writing, role="WRITER")}
     assert kinds == {"DATABASE", "SCHEMA"}
 
 
@@ -175,7 +175,10 @@ def test_a_dropped_user_is_gone_with_keys_and_roles(world, writing):
     access_control.set_public_key(writing, "LOADER", _pem(_RSA))
     access_control.drop_user(writing, "LOADER")
     again = access_control.create_user(writing, "LOADER", now=world.now)
-    assert (again.fingerprints, access_control.roles_of(writing, "LOADER")) == ((), ("PUBLIC",))
+    assert (again.fingerprints, access_control.list_user_roles(writing, "LOADER")) == (
+        (),
+        ("PUBLIC",),
+    )
 
 
 def test_namespaces_are_guarded_alike(world, writing):
@@ -183,14 +186,22 @@ def test_namespaces_are_guarded_alike(world, writing):
     ids = {"database_id": schema.database_id, "schema_id": schema.schema_id}
     access_control.create_role(writing, "R", now=world.now)
     with pytest.raises(DatabaseNotFound):
-        access_control.require_namespace(
+        access_control.require_namespace_privilege(
             writing, "R", "USAGE", database_id=schema.database_id, name="DB"
         )
     with pytest.raises(DatabaseNotFound):
-        access_control.require_namespace(writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC")
-    access_control.grant(writing, "USAGE", "DATABASE", schema.database_id, "R")
+        access_control.require_namespace_privilege(
+            writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC"
+        )
+    access_control.grant_privilege(writing, "USAGE", "DATABASE", schema.database_id, "R")
     with pytest.raises(SchemaNotFound):
-        access_control.require_namespace(writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC")
-    access_control.grant(writing, "CREATE TABLE", "SCHEMA", schema.schema_id, "R")
-    access_control.require_namespace(writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC")
-    access_control.require_namespace(writing, "ACCOUNTADMIN", "OWNERSHIP", **ids, name="DB.PUBLIC")
+        access_control.require_namespace_privilege(
+            writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC"
+        )
+    access_control.grant_privilege(writing, "CREATE TABLE", "SCHEMA", schema.schema_id, "R")
+    access_control.require_namespace_privilege(
+        writing, "R", "CREATE TABLE", **ids, name="DB.PUBLIC"
+    )
+    access_control.require_namespace_privilege(
+        writing, "ACCOUNTADMIN", "OWNERSHIP", **ids, name="DB.PUBLIC"
+    )

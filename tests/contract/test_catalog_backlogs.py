@@ -7,7 +7,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import snowmelt
 from snowmelt.catalog.db.database import open_database
-from snowmelt.catalog.jobs.migrations import backlogs, migration_counts, tables_with_more
+from snowmelt.catalog.jobs.migrations import (
+    count_migrations,
+    find_tables_over_backlog,
+    list_table_backlogs,
+)
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
@@ -27,19 +31,22 @@ def test_either_database_tells_what_waits_and_what_was_migrated(service_on_each_
     database = open_database(service.settings.catalog_url)
     try:
         with database.reading() as connection:
-            (waiting,) = backlogs(connection)
+            (waiting,) = list_table_backlogs(connection)
             assert (waiting.name, waiting.chunks) == (TABLE, 1)
             assert waiting.bytes > 0
-            assert len(tables_with_more(connection, chunks=0, size=None)) == 1
-            assert len(tables_with_more(connection, chunks=None, size=1)) == 1
-            assert tables_with_more(connection, chunks=1, size=waiting.bytes) == frozenset()
+            assert len(find_tables_over_backlog(connection, max_chunks=0, max_bytes=None)) == 1
+            assert len(find_tables_over_backlog(connection, max_chunks=None, max_bytes=1)) == 1
+            assert (
+                find_tables_over_backlog(connection, max_chunks=1, max_bytes=waiting.bytes)
+                == frozenset()
+            )
         settings = service.settings
         keyring = KeyRing(load_master_key(settings.keys_dir))
         places = MigrationSettings(settings.stage_url, settings.warehouse_url)
         migrate_locally(database, keyring, TABLE, places)
         with database.reading() as connection:
-            assert backlogs(connection) == []
-            done = {count.state: count for count in migration_counts(connection)}
+            assert list_table_backlogs(connection) == []
+            done = {count.state: count for count in count_migrations(connection)}
         assert (done["committed"].runs, done["committed"].rows) == (1, 3)
         assert 0 < done["committed"].seconds < 60
         assert done["failed"].runs == 0

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fixtures.catalog import KEYRING
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects import s3_buckets, s3_objects
 from snowmelt.catalog.security import access_control, access_keys, encryption_keys
 from snowmelt.errors import (
@@ -26,7 +26,7 @@ from snowmelt.errors import (
 )
 
 NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
-ROW = s3_objects.ObjectRow(b"a", 3, "e1", NOW, {"content-type": "x/y"}, None, "1/f1")
+ROW = s3_objects.ObjectRecord(b"a", 3, "e1", NOW, {"content-type": "x/y"}, None, "1/f1")
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_secret_opens_with_its_master_key_and_id_alone(database):
         access_keys.drop_access_key(connection, "U", one.access_key_id)
         assert access_keys.find_access_key(connection, KEYRING, one.access_key_id) is None
         access_control.drop_user(connection, "U")
-        assert access_keys.access_keys_of(connection) == []
+        assert access_keys.list_access_keys(connection) == []
 
 
 @pytest.mark.parametrize(
@@ -83,41 +83,41 @@ def test_a_dropped_bucket_leaves_its_name_and_no_grants(database, bucket):
 
 def test_privileges_reach_as_far_as_they_are_granted(database, bucket):
     admin = {"user": None, "role": "R"}
-    execute(database, "CREATE ROLE reader")
-    execute(database, "GRANT READ ON BUCKET raw PREFIX 'in/' TO ROLE reader", **admin)
-    execute(database, "GRANT WRITE ON BUCKET raw TO ROLE reader", **admin)
+    execute_statement(database, "CREATE ROLE reader")
+    execute_statement(database, "GRANT READ ON BUCKET raw PREFIX 'in/' TO ROLE reader", **admin)
+    execute_statement(database, "GRANT WRITE ON BUCKET raw TO ROLE reader", **admin)
     with database.reading() as connection:
-        reach = s3_buckets.reach(connection, {"READER"}, bucket)
+        reach = s3_buckets.bucket_privileges(connection, {"READER"}, bucket)
     assert reach.allows("READ", b"in/a")
     assert not reach.allows("READ", b"in")
     assert not reach.allows("READ", b"")
     assert reach.allows("WRITE", b"anything")
     with pytest.raises(PrivilegeMissing):
-        execute(database, "GRANT READ ON BUCKET raw TO ROLE reader", role="READER")
-    shown = execute(database, "SHOW GRANTS ON BUCKET raw")
+        execute_statement(database, "GRANT READ ON BUCKET raw TO ROLE reader", role="READER")
+    shown = execute_statement(database, "SHOW GRANTS ON BUCKET raw")
     assert ("READ", "BUCKET", "raw PREFIX 'in/'", "ROLE", "READER") in shown.rows
     assert ("OWNERSHIP", "BUCKET", "raw", "ROLE", "R") in shown.rows
-    execute(database, "REVOKE READ ON BUCKET raw PREFIX 'in/' FROM ROLE reader", **admin)
-    execute(database, "REVOKE WRITE ON BUCKET raw FROM ROLE reader", **admin)
+    execute_statement(database, "REVOKE READ ON BUCKET raw PREFIX 'in/' FROM ROLE reader", **admin)
+    execute_statement(database, "REVOKE WRITE ON BUCKET raw FROM ROLE reader", **admin)
     with database.reading() as connection:
-        assert s3_buckets.reach(connection, {"READER"}, bucket).is_empty
+        assert s3_buckets.bucket_privileges(connection, {"READER"}, bucket).is_empty
     with pytest.raises(NotFound):
-        execute(database, "SHOW GRANTS ON BUCKET raw", role="READER")
+        execute_statement(database, "SHOW GRANTS ON BUCKET raw", role="READER")
 
 
 def test_roles_may_be_let_to_create_buckets(database):
-    execute(database, "CREATE ROLE maker")
+    execute_statement(database, "CREATE ROLE maker")
     with pytest.raises(PrivilegeMissing, match="CREATE BUCKET"):
-        execute(database, "CREATE BUCKET mine", role="MAKER")
-    execute(database, "GRANT CREATE BUCKET ON ACCOUNT TO ROLE maker")
-    execute(database, "CREATE BUCKET mine", role="MAKER")
-    execute(database, "ALTER BUCKET mine SET SELECT_DIALECT = 'ceph'", role="MAKER")
-    (row,) = execute(database, "SHOW BUCKETS", role="MAKER").rows
+        execute_statement(database, "CREATE BUCKET mine", role="MAKER")
+    execute_statement(database, "GRANT CREATE BUCKET ON ACCOUNT TO ROLE maker")
+    execute_statement(database, "CREATE BUCKET mine", role="MAKER")
+    execute_statement(database, "ALTER BUCKET mine SET SELECT_DIALECT = 'ceph'", role="MAKER")
+    (row,) = execute_statement(database, "SHOW BUCKETS", role="MAKER").rows
     assert row[1:] == ("mine", "MAKER", None, "ceph")
-    execute(database, "DROP ROLE maker")
-    assert execute(database, "SHOW BUCKETS").rows[0][2] == "ACCOUNTADMIN"
-    execute(database, "DROP BUCKET mine")
-    assert execute(database, "SHOW BUCKETS").rows == ()
+    execute_statement(database, "DROP ROLE maker")
+    assert execute_statement(database, "SHOW BUCKETS").rows[0][2] == "ACCOUNTADMIN"
+    execute_statement(database, "DROP BUCKET mine")
+    assert execute_statement(database, "SHOW BUCKETS").rows == ()
 
 
 def test_a_replaced_object_leaves_its_file_to_be_deleted(database, bucket):
@@ -126,29 +126,32 @@ def test_a_replaced_object_leaves_its_file_to_be_deleted(database, bucket):
         newer = replace(ROW, etag="e2", file="1/f2", size=9)
         s3_objects.put_object(connection, bucket.bucket_id, newer)
         assert s3_objects.find_object(connection, bucket.bucket_id, b"a") == newer
-        assert s3_objects.dropped_files(connection, 9) == ["1/f1"]
-        assert s3_objects.unknown_files(connection, ["1/f1", "1/f2", "1/f3"]) == ["1/f3"]
-        s3_objects.forget_files(connection, ["1/f1"])
-        assert s3_objects.dropped_files(connection, 9) == []
+        assert s3_objects.list_dropped_files(connection, 9) == ["1/f1"]
+        assert s3_objects.find_unreferenced_files(connection, ["1/f1", "1/f2", "1/f3"]) == ["1/f3"]
+        s3_objects.delete_file_records(connection, ["1/f1"])
+        assert s3_objects.list_dropped_files(connection, 9) == []
 
 
 def test_conditions_are_decided_where_the_row_is(database, bucket):
-    absent, mine = s3_objects.Condition(absent=True), s3_objects.Condition(etag="e1")
+    absent, mine = (
+        s3_objects.WritePrecondition(must_not_exist=True),
+        s3_objects.WritePrecondition(etag="e1"),
+    )
     with database.writing() as connection:
         put = s3_objects.put_object
         with pytest.raises(ObjectMissing):
-            put(connection, bucket.bucket_id, ROW, condition=mine)
-        put(connection, bucket.bucket_id, ROW, condition=absent)
+            put(connection, bucket.bucket_id, ROW, precondition=mine)
+        put(connection, bucket.bucket_id, ROW, precondition=absent)
         with pytest.raises(ObjectChanged):
-            put(connection, bucket.bucket_id, replace(ROW, file="1/x"), condition=absent)
+            put(connection, bucket.bucket_id, replace(ROW, file="1/x"), precondition=absent)
         put(
             connection,
             bucket.bucket_id,
             replace(ROW, etag="e2", file="1/y"),
-            condition=mine,
+            precondition=mine,
         )
         with pytest.raises(ObjectChanged):
-            s3_objects.delete_object(connection, bucket.bucket_id, b"a", now=NOW, condition=mine)
+            s3_objects.delete_object(connection, bucket.bucket_id, b"a", now=NOW, precondition=mine)
 
 
 @given(keys=st.sets(st.binary(min_size=1, max_size=6), max_size=12), data=st.data())
@@ -163,21 +166,21 @@ def test_keys_are_in_the_order_of_their_bytes(database, keys, data):
         ).bucket_id
         for at, key in enumerate(keys):
             s3_objects.put_object(connection, bucket_id, replace(ROW, key=key, file=f"{at}"))
-        end = s3_objects.end_of_prefix(start)
-        found = s3_objects.objects_from(
-            connection, bucket_id, start, inclusive=True, before=end, limit=5
+        end = s3_objects.prefix_end(start)
+        found = s3_objects.list_objects(
+            connection, bucket_id, start, inclusive=True, end_key=end, limit=5
         )
         connection.rollback()
     assert [row.key for row in found] == sorted(k for k in keys if k.startswith(start))[:5]
 
 
 def test_parts_replace_each_other_until_the_upload_ends(database, bucket):
-    upload = s3_objects.UploadRow(
+    upload = s3_objects.UploadRecord(
         s3_objects.new_upload_id(NOW), bucket.bucket_id, b"k", "U", NOW, {"a": "b"}, None
     )
-    part = s3_objects.PartRow(2, 5, "e", NOW, None, "1/p1")
+    part = s3_objects.PartRecord(2, 5, "e", NOW, None, "1/p1")
     with database.writing() as connection:
-        s3_objects.begin_upload(connection, upload)
+        s3_objects.create_upload(connection, upload)
         with pytest.raises(NotEmpty):
             s3_buckets.drop_bucket(connection, bucket, NOW)
         s3_objects.put_part(connection, upload, part)
@@ -185,12 +188,12 @@ def test_parts_replace_each_other_until_the_upload_ends(database, bucket):
         s3_objects.put_part(connection, upload, replace(part, etag="f", file="1/p3"))
         found = s3_objects.find_upload(connection, bucket.bucket_id, b"k", upload.upload_id)
         assert found == upload
-        assert [(each.number, each.file) for each in s3_objects.parts_of(connection, found)] == [
+        assert [(each.number, each.file) for each in s3_objects.list_parts(connection, found)] == [
             (1, "1/p2"),
             (2, "1/p3"),
         ]
-        assert s3_objects.end_upload(connection, upload, NOW) == ["1/p2", "1/p3"]
-        assert set(s3_objects.dropped_files(connection, 9)) == {"1/p1", "1/p2", "1/p3"}
+        assert s3_objects.delete_upload(connection, upload, NOW) == ["1/p2", "1/p3"]
+        assert set(s3_objects.list_dropped_files(connection, 9)) == {"1/p1", "1/p2", "1/p3"}
         with pytest.raises(UploadNotFound):
             s3_objects.put_part(connection, upload, part)
         with pytest.raises(UploadNotFound):

@@ -20,7 +20,7 @@ def _drop(world, channel="C", **options):
 
 def test_the_first_open_starts_at_nothing(world):
     opened = world.client().open("C")
-    assert (opened.previous_owner, opened.replayed) == (None, False)
+    assert (opened.previous_owner, opened.is_replayed) == (None, False)
     record = opened.record
     assert (record.client_sequencer, record.row_sequencer, record.offset_token) == (0, 0, None)
     assert (record.owner_user, record.opened_at, record.rows) == ("LOADER", START, 0)
@@ -50,7 +50,7 @@ def test_the_same_request_again_gets_the_same_sequencer(world):
     second.open("C")
     opened = first.open("C", request_id="x")
     again = first.open("C", request_id="x")
-    assert again.replayed
+    assert again.is_replayed
     assert (again.record, again.previous_owner) == (opened.record, second.prefix)
     world.register(first.offer(advance("C", 1, 1)))
     assert first.open("C", request_id="x").record.row_sequencer == 1
@@ -61,7 +61,7 @@ def test_a_late_request_does_not_fence_the_next_owner(world):
     first.open("C", request_id="x")
     current = second.open("C").record.client_sequencer
     late = first.open("C", request_id="x")
-    assert (late.replayed, late.record.client_sequencer) == (True, current - 1)
+    assert (late.is_replayed, late.record.client_sequencer) == (True, current - 1)
     assert world.codes(second.offer(advance("C", current, 1))) == [[0]]
 
 
@@ -156,8 +156,8 @@ def test_channels_are_found_and_listed(world):
         client.open(name)
     table = world.table()
     with world.database.reading() as connection:
-        assert [each.name for each in channels.channels_of(connection)] == ["A", "B"]
-        assert channels.channels_of(connection, [table.table_id + 1]) == []
+        assert [each.name for each in channels.list_channels(connection)] == ["A", "B"]
+        assert channels.list_channels(connection, [table.table_id + 1]) == []
         found = channels.find_channels(connection, [(table.table_id, "A"), (table.table_id, "X")])
         assert list(found) == [(table.table_id, "A")]
         assert channels.find_channel(connection, table, "X") is None
@@ -171,8 +171,8 @@ def test_history_tells_who_took_a_channel_from_whom(world):
     _drop(world, user="OTHER")
     with world.database.reading() as connection:
         table_id = tables.find_table(connection, NAME).table_id
-        dropped, taken, opened = channels.channel_history(connection, table_id, "C")
-        assert channels.channel_history(connection, table_id, "X") == []
+        dropped, taken, opened = channels.list_channel_history(connection, table_id, "C")
+        assert channels.list_channel_history(connection, table_id, "X") == []
     assert (dropped.event, dropped.user, dropped.client_sequencer) == ("dropped", "OTHER", 1)
     assert (taken.event, taken.user, taken.previous_user) == ("opened", "OTHER", "LOADER")
     assert (taken.previous_owner, taken.client_prefix) == (first.prefix, second.prefix)
@@ -186,7 +186,7 @@ def test_old_history_is_trimmed_from_its_oldest_line_on(world):
         world.clock.advance(60)
     with world.database.writing() as connection:
         before = world.now - dt.timedelta(seconds=100)
-        assert channels.trim_history(connection, before, limit=1) == 1
-        assert [channels.trim_history(connection, before) for _ in "ab"] == [1, 0]
-        left = channels.channel_history(connection, world.table().table_id)
+        assert channels.prune_history(connection, before, limit=1) == 1
+        assert [channels.prune_history(connection, before) for _ in "ab"] == [1, 0]
+        left = channels.list_channel_history(connection, world.table().table_id)
     assert [line.client_sequencer for line in left] == [2]

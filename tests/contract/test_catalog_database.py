@@ -12,7 +12,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.database import CatalogVersion, catalog_version, open_database, server_time
+from snowmelt.catalog.db.database import (
+    CatalogVersion,
+    check_catalog_version,
+    open_database,
+    read_server_time,
+)
 from snowmelt.clock import SystemClock
 from snowmelt.errors import CatalogBusy, CatalogUnavailable, ConfigurationError, UnknownOutcome
 
@@ -202,15 +207,15 @@ def test_a_catalog_tells_its_version_and_is_not_changed_by_being_asked(database)
     with database.writing() as connection:
         newest = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
-    assert catalog_version(database.url) == CatalogVersion("0001", newest, is_known=True)
+    assert check_catalog_version(database.url) == CatalogVersion("0001", newest, is_known=True)
     with database.writing() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
-    assert catalog_version(database.url) == CatalogVersion("9999", newest, is_known=False)
+    assert check_catalog_version(database.url) == CatalogVersion("9999", newest, is_known=False)
 
 
 def test_a_database_elsewhere_tells_its_time(database):
     with database.reading() as connection:
-        at = server_time(connection)
+        at = read_server_time(connection)
     if database.dialect == "sqlite":
         assert at is None
     else:

@@ -9,12 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute
-from snowmelt.catalog.commands.show_functions import HIDDEN
-from snowmelt.catalog.objects.callable_functions import callable_function, callable_functions
-from snowmelt.catalog.objects.external_functions import FunctionName, find_function, functions_of
+from snowmelt.catalog.commands.executor import execute_statement
+from snowmelt.catalog.commands.show_functions import REDACTED
+from snowmelt.catalog.objects.callable_functions import (
+    find_callable_function,
+    list_callable_functions,
+)
+from snowmelt.catalog.objects.external_functions import (
+    FunctionName,
+    list_external_functions,
+    list_usable_functions,
+)
 from snowmelt.catalog.sql.lexer import split_script
-from snowmelt.catalog.sql.parser import parse
+from snowmelt.catalog.sql.parser import parse_statement
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
     AlreadyExists,
@@ -39,7 +46,7 @@ CREATE_ECHO = (
 @pytest.fixture
 def run(database):
     def statement(text: str, **who: str):
-        return execute(database, text, clock=ManualClock(NOW), **who)
+        return execute_statement(database, text, clock=ManualClock(NOW), **who)
 
     return statement
 
@@ -119,13 +126,13 @@ def test_the_statement_of_a_function_creates_it_again(demo, database):
         "REQUEST_TRANSLATOR = t API_INTEGRATION = gateway AS 'https://h/f/echo'"
     )
     with database.reading() as connection:
-        (before,) = functions_of(connection)
+        (before,) = list_external_functions(connection)
     demo('DROP FUNCTION demo.public."Echo it"(INT, DATE)')
-    demo(before.ddl())
+    demo(before.to_ddl())
     with database.reading() as connection:
-        (after,) = functions_of(connection)
+        (after,) = list_external_functions(connection)
     assert (after.name, after.function) == (before.name, before.function)
-    assert parse(before.ddl())
+    assert parse_statement(before.to_ddl())
 
 
 def test_create_twice_is_refused_kept_replaced_or_altered_as_asked(demo, database):
@@ -136,15 +143,15 @@ def test_create_twice_is_refused_kept_replaced_or_altered_as_asked(demo, databas
     assert kept.message == "Function DEMO.PUBLIC.ECHO(NUMBER) exists already; nothing was done."
     other = CREATE_ECHO.replace(" AS ", " COMPRESSION = GZIP AS ")
     with database.reading() as connection:
-        (first,) = functions_of(connection)
+        (first,) = list_external_functions(connection)
     demo(other.replace("CREATE", "CREATE OR ALTER"))
     with database.reading() as connection:
-        (altered,) = functions_of(connection)
+        (altered,) = list_external_functions(connection)
     assert altered.function_id == first.function_id
     assert altered.function.compression is RequestCompression.GZIP
     demo(CREATE_ECHO.replace("CREATE", "CREATE OR REPLACE"))
     with database.reading() as connection:
-        (replaced,) = functions_of(connection)
+        (replaced,) = list_external_functions(connection)
     assert replaced.function_id != first.function_id
     assert replaced.function == first.function
 
@@ -188,12 +195,12 @@ def test_overloads_differ_in_their_number_of_arguments(demo, database):
     with pytest.raises(AlreadyExists, match="exists"):
         demo("CREATE FUNCTION demo.public.echo(e OBJECT) RETURNS OBJECT LANGUAGE JAVASCRIPT AS ''")
     with database.reading() as connection:
-        found = callable_functions(connection, "ACCOUNTADMIN", ECHO)
+        found = list_callable_functions(connection, "ACCOUNTADMIN", ECHO)
         assert [len(each.function.signature.arguments) for each in found] == [0, 1, 3]
-        three = callable_function(connection, "ACCOUNTADMIN", ECHO, 2)
+        three = find_callable_function(connection, "ACCOUNTADMIN", ECHO, 2)
         assert len(three.function.signature.arguments) == 3
         with pytest.raises(NotFound, match=r"takes 4 arguments; there is .*ECHO\(\), "):
-            callable_function(connection, "ACCOUNTADMIN", ECHO, 4)
+            find_callable_function(connection, "ACCOUNTADMIN", ECHO, 4)
     with pytest.raises(
         NotFound, match=r"there is DEMO.PUBLIC.ECHO\(\), DEMO.PUBLIC.ECHO\(NUMBER\)"
     ):
@@ -233,11 +240,11 @@ def test_a_renamed_function_is_called_by_its_new_name(demo, database):
     renamed = demo("ALTER FUNCTION demo.public.echo(INT) RENAME TO newName")
     assert renamed.message.endswith("renamed to DEMO.PUBLIC.NEWNAME(NUMBER).")
     with database.reading() as connection:
-        found = callable_function(
+        found = find_callable_function(
             connection, "ACCOUNTADMIN", FunctionName("DEMO", "PUBLIC", "NEWNAME"), 1
         )
         assert found.function.signature.name == "newName"
-        assert find_function(connection, "ACCOUNTADMIN", *("DEMO", "PUBLIC", "ECHO")) == []
+        assert list_usable_functions(connection, "ACCOUNTADMIN", *("DEMO", "PUBLIC", "ECHO")) == []
 
 
 def test_an_author_needs_create_function_and_the_integration(demo):
@@ -272,12 +279,12 @@ def test_a_caller_needs_usage_and_no_integration(shared, database):
     with pytest.raises(NotFound):
         shared("DESCRIBE FUNCTION demo.public.echo(INT)", **CALLER)
     with database.reading() as connection, pytest.raises(NotFound, match="this role may not"):
-        callable_function(connection, "CALLER", ECHO, 1)
+        find_callable_function(connection, "CALLER", ECHO, 1)
     shared("GRANT USAGE ON FUNCTION demo.public.echo(INT) TO ROLE caller", **AUTHOR)
     assert names(shared("SHOW EXTERNAL FUNCTIONS", **CALLER)) == ["ECHO"]
     assert shared("SHOW INTEGRATIONS", **CALLER).rows == ()
     with database.reading() as connection:
-        found = callable_function(connection, "CALLER", ECHO, 1)
+        found = find_callable_function(connection, "CALLER", ECHO, 1)
         assert found.integration.api_key == "env:GATEWAY_KEY"
         assert (found.request_translator, found.name) == (None, ECHO)
     for text in (
@@ -301,7 +308,7 @@ def test_without_its_schema_a_function_is_out_of_reach(shared, database):
     shared("REVOKE USAGE ON SCHEMA demo.public FROM ROLE caller")
     assert shared("SHOW FUNCTIONS", **CALLER).rows == ()
     with database.reading() as connection:
-        assert find_function(connection, "CALLER", "DEMO", "PUBLIC", "ECHO") == []
+        assert list_usable_functions(connection, "CALLER", "DEMO", "PUBLIC", "ECHO") == []
 
 
 def test_a_secure_function_shows_its_address_to_its_owner_alone(shared):
@@ -313,7 +320,7 @@ def test_a_secure_function_shows_its_address_to_its_owner_alone(shared):
     )
     shared("GRANT USAGE ON FUNCTION demo.public.echo(INT) TO ROLE caller")
     described = properties(shared("DESCRIBE FUNCTION demo.public.echo(INT)", **CALLER))
-    assert [described[key] for key in ("body", "headers", "context_headers")] == [HIDDEN] * 3
+    assert [described[key] for key in ("body", "headers", "context_headers")] == [REDACTED] * 3
     shown = shared("SHOW EXTERNAL FUNCTIONS", **CALLER)
     assert "https" not in repr((described, shown))
     owned = properties(shared("DESCRIBE FUNCTION demo.public.echo(INT)", **AUTHOR))
@@ -325,7 +332,7 @@ def test_nobody_is_shown_where_a_key_is_kept(demo):
         "ALTER INTEGRATION gateway SET AUTHENTICATION = BASIC USER = 'u' SECRET = 'file:/run/hidden'"
     )
     described = demo("DESCRIBE INTEGRATION gateway")
-    assert properties(described)["API_KEY"] == properties(described)["SECRET"] == HIDDEN
+    assert properties(described)["API_KEY"] == properties(described)["SECRET"] == REDACTED
     assert "GATEWAY_KEY" not in repr(described)
     assert "hidden" not in repr((described, demo("SHOW INTEGRATIONS")))
 
@@ -359,13 +366,13 @@ def test_an_integration_in_use_stays_and_a_disabled_one_lets_no_calls_through(de
         database.reading() as connection,
         pytest.raises(IntegrationDisabled, match="GATEWAY is disabled"),
     ):
-        callable_function(connection, "ACCOUNTADMIN", ECHO, 1)
+        find_callable_function(connection, "ACCOUNTADMIN", ECHO, 1)
     demo(
         "CREATE OR REPLACE API INTEGRATION gateway API_PROVIDER = http "
         "API_ALLOWED_PREFIXES = ('https://h/g')"
     )
     with database.reading() as connection:
-        found = callable_function(connection, "ACCOUNTADMIN", ECHO, 1)
+        found = find_callable_function(connection, "ACCOUNTADMIN", ECHO, 1)
     assert found.integration.allowed_prefixes == ("https://h/g",)
     demo("DROP FUNCTION demo.public.echo(INT)")
     demo("DROP INTEGRATION gateway")
@@ -387,7 +394,7 @@ def test_translators_are_there_before_functions_and_as_long(demo, database):
         demo("CREATE " + TRANSLATOR.format(""))
     demo("CREATE OR REPLACE " + TRANSLATOR.format("return {};"))
     with database.reading() as connection:
-        found = callable_function(connection, "ACCOUNTADMIN", ECHO, 1).response_translator
+        found = find_callable_function(connection, "ACCOUNTADMIN", ECHO, 1).response_translator
     assert found is not None
     assert (found.name, found.body) == ("DEMO.PUBLIC.T", " return {}; ")
     assert found.language is TranslatorLanguage.JAVASCRIPT
@@ -417,7 +424,7 @@ def test_python_runs_where_calls_are_made_so_the_administrator_alone_may_bring_i
     shared("GRANT USAGE ON FUNCTION demo.public.p(OBJECT) TO ROLE author")
     shared(with_python, **AUTHOR)
     with database.reading() as connection:
-        found = callable_function(connection, "AUTHOR", ECHO, 1).request_translator
+        found = find_callable_function(connection, "AUTHOR", ECHO, 1).request_translator
     assert found is not None
     assert (found.handler, found.language) == ("main", TranslatorLanguage.PYTHON)
 

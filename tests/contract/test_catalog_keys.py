@@ -12,7 +12,7 @@ from snowmelt.schema.types import TableName
 
 def _key(world, user="LOADER", name=NAME, ring=KEYRING):
     with world.database.writing() as connection:
-        return ring.data_key(connection, tables.find_table(connection, name), user)
+        return ring.get_or_create_data_key(connection, tables.find_table(connection, name), user)
 
 
 def test_a_user_keeps_the_same_key_for_a_table(world):
@@ -34,18 +34,18 @@ def test_keys_differ_by_user_by_table_and_by_incarnation(world):
 def test_keys_are_found_by_their_ids(world):
     mine, other = _key(world), _key(world, "OTHER")
     with world.database.reading() as connection:
-        keys = KEYRING.keys(connection, [mine.key_id, other.key_id, 999, mine.key_id])
+        keys = KEYRING.find_data_keys(connection, [mine.key_id, other.key_id, 999, mine.key_id])
         assert keys == {mine.key_id: mine.key, other.key_id: other.key}
         table_id = tables.find_table(connection, NAME).table_id
-        assert KEYRING.scope(connection, mine.key_id) == (table_id, "LOADER")
-        assert KEYRING.scope(connection, 999) is None
+        assert KEYRING.find_key_scope(connection, mine.key_id) == (table_id, "LOADER")
+        assert KEYRING.find_key_scope(connection, 999) is None
 
 
 def test_a_key_id_is_never_given_again(world):
     first = _key(world).key_id
     with world.database.writing() as connection:
         table = tables.drop_table(connection, NAME, world.now)
-        tables.forget_table(connection, table.table_id)
+        tables.delete_table_record(connection, table.table_id)
     world.create_table()
     assert _key(world).key_id > first
 
@@ -58,20 +58,20 @@ def test_another_master_key_opens_nothing(world):
 
 def test_a_prefix_is_issued_once_and_belongs_to_a_user(database):
     with database.writing() as connection:
-        prefixes = {stages.issue_prefix(connection, "U", START) for _ in range(50)}
+        prefixes = {stages.issue_client_prefix(connection, "U", START) for _ in range(50)}
         assert len(prefixes) == 50
         assert all(len(prefix) == 16 and "_" not in prefix for prefix in prefixes)
-        assert {stages.prefix_owner(connection, prefix) for prefix in prefixes} == {"U"}
-        assert stages.prefix_owner(connection, "unheard") is None
+        assert {stages.find_prefix_owner(connection, prefix) for prefix in prefixes} == {"U"}
+        assert stages.find_prefix_owner(connection, "unheard") is None
 
 
 def test_the_first_sighting_of_a_blob_counts(world):
     blob = stages.StagedBlob("p", "2026/1/1/0/0/a_p_1_0.bdec")
     with world.database.writing() as connection:
-        stages.sight(connection, [blob, blob], world.now)
-        stages.sight(connection, [], world.now)
+        stages.record_sightings(connection, [blob, blob], world.now)
+        stages.record_sightings(connection, [], world.now)
         world.clock.advance(100)
-        stages.sight(connection, [blob], world.now)
-        seen = [stages.tombstone(connection, seen_before=START, now=world.now)]
-        seen.append(stages.tombstone(connection, seen_before=world.now, now=world.now))
+        stages.record_sightings(connection, [blob], world.now)
+        seen = [stages.tombstone_unregistered(connection, seen_before=START, now=world.now)]
+        seen.append(stages.tombstone_unregistered(connection, seen_before=world.now, now=world.now))
     assert seen == [[], [blob]]

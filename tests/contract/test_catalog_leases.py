@@ -7,7 +7,7 @@ import pytest
 
 from fixtures.catalog import START
 from snowmelt.catalog.jobs import leases, migrations, services
-from snowmelt.catalog.jobs.migrations import MigrationRecord, MigrationState, Written
+from snowmelt.catalog.jobs.migrations import MigrationRecord, MigrationState, MigrationTotals
 from snowmelt.errors import NotFound
 
 
@@ -22,7 +22,7 @@ def _at(seconds: float) -> dt.datetime:
 
 
 def _acquire(connection, owner, seconds=0.0):
-    return leases.acquire(connection, "table/1", owner, ttl_s=60, now=_at(seconds))
+    return leases.acquire_lease(connection, "table/1", owner, ttl_s=60, now=_at(seconds))
 
 
 def test_a_lease_has_one_holder_until_it_expires(writing):
@@ -33,25 +33,28 @@ def test_a_lease_has_one_holder_until_it_expires(writing):
     second = _acquire(writing, "B", 60)
     assert second is not None
     assert second.epoch == 2
-    assert (leases.holds(writing, first), leases.holds(writing, second)) == (False, True)
+    assert (leases.holds_lease(writing, first), leases.holds_lease(writing, second)) == (
+        False,
+        True,
+    )
 
 
 def test_a_renewed_lease_lasts_longer(writing):
     first = _acquire(writing, "A")
-    assert leases.renew(writing, first, ttl_s=60, now=_at(50))
+    assert leases.renew_lease(writing, first, ttl_s=60, now=_at(50))
     assert _acquire(writing, "B", 100) is None
 
 
 def test_an_expired_lease_is_held_until_somebody_takes_it(writing):
     first = _acquire(writing, "A")
-    assert leases.holds(writing, first)
-    assert leases.renew(writing, first, ttl_s=60, now=_at(3600))
+    assert leases.holds_lease(writing, first)
+    assert leases.renew_lease(writing, first, ttl_s=60, now=_at(3600))
     assert _acquire(writing, "B", 3700) is not None
-    assert not leases.renew(writing, first, ttl_s=60, now=_at(3700))
+    assert not leases.renew_lease(writing, first, ttl_s=60, now=_at(3700))
 
 
 def test_a_released_lease_is_free_at_once_and_its_epoch_goes_on(writing):
-    leases.release(writing, _acquire(writing, "A"))
+    leases.release_lease(writing, _acquire(writing, "A"))
     second = _acquire(writing, "B", 1)
     assert second is not None
     assert second.epoch == 2
@@ -60,7 +63,7 @@ def test_a_released_lease_is_free_at_once_and_its_epoch_goes_on(writing):
 def test_releasing_what_others_took_over_does_nothing(writing):
     first = _acquire(writing, "A")
     _acquire(writing, "B", 60)
-    leases.release(writing, first)
+    leases.release_lease(writing, first)
     assert _acquire(writing, "C", 61) is None
 
 
@@ -68,7 +71,7 @@ def test_the_same_owner_gets_a_new_epoch(writing):
     first = _acquire(writing, "A")
     again = _acquire(writing, "A", 1)
     assert again is not None
-    assert (again.epoch, leases.holds(writing, first)) == (2, False)
+    assert (again.epoch, leases.holds_lease(writing, first)) == (2, False)
 
 
 def test_a_clock_that_goes_far_back_does_not_lock_a_lease_away(writing):
@@ -76,12 +79,12 @@ def test_a_clock_that_goes_far_back_does_not_lock_a_lease_away(writing):
     assert _acquire(writing, "B", -30) is None
     second = _acquire(writing, "B", -86_400)
     assert second is not None
-    assert not leases.holds(writing, first)
+    assert not leases.holds_lease(writing, first)
 
 
 def test_leases_of_other_names_are_other_leases(writing):
     assert _acquire(writing, "A") is not None
-    assert leases.acquire(writing, "table/2", "B", ttl_s=60, now=START) is not None
+    assert leases.acquire_lease(writing, "table/2", "B", ttl_s=60, now=START) is not None
 
 
 def test_of_many_that_try_at_once_one_gets_it(open_catalog):
@@ -102,17 +105,17 @@ def test_of_many_that_try_at_once_one_gets_it(open_catalog):
 def test_a_migration_is_written_down_and_closed(writing):
     record = MigrationRecord("run-1", 7, 3, 0, 10, MigrationState.RUNNING, START)
     migrations.start_migration(writing, record)
-    assert migrations.running_migrations(writing, 7) == [record]
-    written = Written(rows=100, files=2, bytes=5000, snapshot_id=2**62)
+    assert migrations.list_running_migrations(writing, 7) == [record]
+    written = MigrationTotals(rows=100, files=2, bytes=5000, snapshot_id=2**62)
     migrations.finish_migration(
-        writing, "run-1", MigrationState.COMMITTED, now=_at(5), written=written
+        writing, "run-1", MigrationState.COMMITTED, now=_at(5), totals=written
     )
     closed = migrations.find_migration(writing, "run-1")
     assert closed is not None
     assert (closed.state, closed.rows, closed.snapshot_id) == ("committed", 100, 2**62)
     assert closed.ended_at == _at(5)
-    assert migrations.running_migrations(writing, 7) == []
-    assert migrations.migrations_of(writing) == migrations.migrations_of(writing, 7) == [closed]
+    assert migrations.list_running_migrations(writing, 7) == []
+    assert migrations.list_migrations(writing) == migrations.list_migrations(writing, 7) == [closed]
     assert migrations.find_migration(writing, "run-2") is None
     with pytest.raises(NotFound):
         migrations.finish_migration(writing, "run-2", MigrationState.FAILED, now=START)
@@ -123,17 +126,17 @@ def test_what_was_migrated_at_an_instant_counts_commits_only(writing):
         run = MigrationRecord(f"run-{number}", 7, 1, 0, number * 10, MigrationState.RUNNING, START)
         migrations.start_migration(writing, run)
         migrations.finish_migration(writing, run.run_id, state, now=_at(5))
-    assert migrations.migrated_before(writing, 7, _at(4)) == 0
-    assert migrations.migrated_before(writing, 7, _at(5)) == 10
+    assert migrations.find_migrated_seq(writing, 7, _at(4)) == 0
+    assert migrations.find_migrated_seq(writing, 7, _at(5)) == 10
 
 
 def test_a_deployment_has_a_number(writing):
-    assert 0 < services.deployment_id(writing) < 2**31
+    assert 0 < services.read_deployment_id(writing) < 2**31
 
 
 def test_a_renewal_after_the_release_does_not_bring_the_lease_back(writing):
     lease = _acquire(writing, "A")
-    leases.release(writing, lease)
-    assert not leases.renew(writing, lease, ttl_s=60, now=_at(1))
-    assert not leases.holds(writing, lease)
+    leases.release_lease(writing, lease)
+    assert not leases.renew_lease(writing, lease, ttl_s=60, now=_at(1))
+    assert not leases.holds_lease(writing, lease)
     assert _acquire(writing, "B", 2) is not None

@@ -110,7 +110,7 @@ class _Registrations(RuleBasedStateMachine):
         if self.requests:
             which, channel, request, epoch = self.requests[pick % len(self.requests)]
             opened = self.clients[which].open(channel, name=self.name, request_id=request)
-            assert (opened.replayed, opened.record.client_sequencer) == (True, epoch)
+            assert (opened.is_replayed, opened.record.client_sequencer) == (True, epoch)
 
     def _new_offer(self, which: int, names: list[str], step: int) -> int | None:
         client, belief = self.clients[which], self.beliefs[which]
@@ -206,8 +206,10 @@ class _Registrations(RuleBasedStateMachine):
         """All chunks are migrated, their blobs deleted, their rows removed."""
         with self.world.database.writing() as connection:
             table = tables.find_table(connection, self.name)
-            chunks.retire(connection, table.table_id, table.last_seq, self.world.now)
-            chunks.forget_blobs(connection, chunks.deletable_blobs(connection), self.world.now)
+            chunks.retire_chunks(connection, table.table_id, table.last_seq, self.world.now)
+            chunks.replace_with_tombstones(
+                connection, chunks.list_deletable_blobs(connection), self.world.now
+            )
         self.forgotten = len(self.model.accepted)
 
     @rule(minutes=st.integers(-20, 20))
@@ -220,8 +222,8 @@ class _Registrations(RuleBasedStateMachine):
             return
         with self.world.database.reading() as connection:
             table = tables.find_table(connection, self.name)
-            kept = chunks.chunks_between(connection, table.table_id, 0, 1 << 60)
-            found = channels.channels_of(connection, [table.table_id])
+            kept = chunks.list_chunks(connection, table.table_id, 0, 1 << 60)
+            found = channels.list_channels(connection, [table.table_id])
         accepted = self.model.accepted
         assert table.last_seq == len(accepted)
         expected = [self.offers[number][0] for number in accepted[self.forgotten :]]

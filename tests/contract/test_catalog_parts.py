@@ -27,7 +27,7 @@ def channel_of(world):
 def chunks_of(world):
     table_id = world.table().table_id
     with world.database.reading() as connection:
-        return chunks.chunks_between(connection, table_id, 0, 1 << 60)
+        return chunks.list_chunks(connection, table_id, 0, 1 << 60)
 
 
 def parts(client, *tokens):

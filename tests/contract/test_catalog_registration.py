@@ -33,7 +33,7 @@ def _channel(world, name="C"):
 def _seqs(world, name=NAME):
     with world.database.reading() as connection:
         table = tables.find_table(connection, name)
-        found = chunks.chunks_between(connection, table.table_id, 0, 1 << 60)
+        found = chunks.list_chunks(connection, table.table_id, 0, 1 << 60)
     assert [chunk.seq for chunk in found] == list(range(1, table.last_seq + 1))
     return found
 
@@ -233,7 +233,7 @@ def test_two_services_never_accept_the_same_step(world, open_catalog, client):
         for offer in offers[which]:
             try:
                 with database.writing() as connection:
-                    verdicts = registration.register(connection, [offer], now=world.now)
+                    verdicts = registration.register_chunks(connection, [offer], now=world.now)
                 codes[which].append(verdicts[0][0].code)
             except TransactionConflict:
                 codes[which].append(10)
@@ -280,18 +280,18 @@ def test_each_privilege_is_needed(world, client, kind, privilege, code):
     table = world.table()
     ids = {"DATABASE": table.database_id, "SCHEMA": table.schema_id, "TABLE": table.table_id}
     with world.database.writing() as connection:
-        access_control.revoke(connection, privilege, kind, ids[kind], "WRITER")
+        access_control.revoke_privilege(connection, privilege, kind, ids[kind], "WRITER")
     assert world.codes(client.offer(advance("C", 0, 1))) == [[code]]
     with world.database.writing() as connection:
-        access_control.grant(connection, privilege, kind, ids[kind], "PUBLIC")
+        access_control.grant_privilege(connection, privilege, kind, ids[kind], "PUBLIC")
     assert world.codes(client.offer(advance("C", 0, 1))) == [[0]]
 
 
 def test_ownership_of_the_table_lets_insert(world, client):
     table = world.table()
     with world.database.writing() as connection:
-        access_control.revoke(connection, "INSERT", "TABLE", table.table_id, "WRITER")
-        access_control.grant(connection, "OWNERSHIP", "TABLE", table.table_id, "WRITER")
+        access_control.revoke_privilege(connection, "INSERT", "TABLE", table.table_id, "WRITER")
+        access_control.grant_privilege(connection, "OWNERSHIP", "TABLE", table.table_id, "WRITER")
     assert world.codes(client.offer(advance("C", 0, 1))) == [[0]]
 
 
@@ -340,7 +340,7 @@ def test_older_columns_are_taken_while_what_they_miss_may_be_null(world, client)
     assert world.codes(*old) == [[40], [40], [36]]
     assert world.codes(client.offer(advance("C", 0, 3), schema_version=3)) == [[0]]
     with world.database.reading() as connection:
-        versions = tables.schema_versions(connection, world.table().table_id)
+        versions = tables.list_table_schemas(connection, world.table().table_id)
     assert {number: len(each.columns) for number, each in versions.items()} == {1: 2, 2: 3, 3: 4}
     assert versions[1].columns == COLUMNS
 
@@ -361,30 +361,32 @@ def test_a_tombstone_and_a_registration_exclude_each_other(world, client):
     blob, other = client.offer(advance("C", 0, 1)), client.offer(advance("D", 0, 1))
     with world.database.writing() as connection:
         staged = [stages.StagedBlob(offer.prefix, offer.path) for offer in (blob, other)]
-        stages.sight(connection, staged, world.now)
+        stages.record_sightings(connection, staged, world.now)
     assert world.codes(other) == [[0]]
     world.clock.advance(60)
     with world.database.writing() as connection:
-        doomed = stages.tombstone(connection, seen_before=world.now, now=world.now)
+        doomed = stages.tombstone_unregistered(connection, seen_before=world.now, now=world.now)
         assert doomed == [stages.StagedBlob(blob.prefix, blob.path)]
-        assert stages.tombstone(connection, seen_before=world.now, now=world.now) == []
-        assert stages.tombstoned(connection, [blob.path, other.path]) == {blob.path}
+        assert stages.tombstone_unregistered(connection, seen_before=world.now, now=world.now) == []
+        assert stages.filter_tombstoned(connection, [blob.path, other.path]) == {blob.path}
     assert world.codes(blob) == [[38]]
 
 
 def test_a_tombstone_waits_for_a_registration_that_has_not_committed(world, open_catalog, client):
     offer = client.offer(advance("C", 0, 1))
     with world.database.writing() as connection:
-        stages.sight(connection, [stages.StagedBlob(offer.prefix, offer.path)], world.now)
+        stages.record_sightings(
+            connection, [stages.StagedBlob(offer.prefix, offer.path)], world.now
+        )
     later, doomed = world.now + dt.timedelta(minutes=1), []
 
     def clean_up(database) -> None:
         with database.writing() as connection:
-            doomed.append(stages.tombstone(connection, seen_before=later, now=later))
+            doomed.append(stages.tombstone_unregistered(connection, seen_before=later, now=later))
 
     thread = threading.Thread(target=clean_up, args=(open_catalog(),))
     with world.database.writing() as connection:
-        verdicts = registration.register(connection, [offer], now=world.now)
+        verdicts = registration.register_chunks(connection, [offer], now=world.now)
         thread.start()
         thread.join(0.3)
         assert thread.is_alive()
@@ -396,7 +398,7 @@ def test_a_blob_that_is_being_deleted_takes_no_more_chunks(world, client):
     first = client.offer(advance("C", 0, 1))
     world.register(first)
     with world.database.writing() as connection:
-        assert chunks.retire(connection, world.table().table_id, 1, world.now) == 1
+        assert chunks.retire_chunks(connection, world.table().table_id, 1, world.now) == 1
     second = replace(first, offset=1008, md5="1" * 32, channels=(advance("C", 0, 2),))
     assert world.codes(second) == [[38]]
     assert world.codes(first) == [[0]]
@@ -424,7 +426,7 @@ def test_the_number_of_statements_does_not_depend_on_that_of_offers(world, clien
             sa.event.listen(connection, "before_cursor_execute", note)
             assert {
                 v.code
-                for vs in registration.register(connection, offers, now=world.now)
+                for vs in registration.register_chunks(connection, offers, now=world.now)
                 for v in vs
             } == {0}
         return count
@@ -448,7 +450,7 @@ def test_a_registration_searches_by_index_only(world, client, database):
     offer = client.offer(advance("C", 0, 2))
     with database.writing() as connection:
         sa.event.listen(connection, "before_cursor_execute", explain)
-        registration.register(connection, [offer], now=world.now)
+        registration.register_chunks(connection, [offer], now=world.now)
     scans = [plan for plan in plans if plan[1].startswith("SCAN") and "CONSTANT" not in plan[1]]
     assert len(plans) > 8
     # The sets that the statements get as JSON are read from end to end, and nothing else is.
@@ -469,11 +471,13 @@ def test_a_late_chunk_of_a_forgotten_blob_is_refused_and_a_repetition_is_not(wor
     world.register(first)
     late = client.offer(advance("C", 0, 2), path=first.path, offset=1008)
     with world.database.writing() as connection:
-        chunks.retire(connection, world.table().table_id, 1, world.now)
-        chunks.forget_blobs(connection, chunks.deletable_blobs(connection), world.now)
+        chunks.retire_chunks(connection, world.table().table_id, 1, world.now)
+        chunks.replace_with_tombstones(
+            connection, chunks.list_deletable_blobs(connection), world.now
+        )
     assert world.codes(late) == [[38]]
     assert world.codes(first) == [[0]]
     with world.database.writing() as connection:
         later = world.now + dt.timedelta(days=7)
-        assert stages.forget_tombstones(connection, world.now) == 0
-        assert stages.forget_tombstones(connection, later) == 1
+        assert stages.delete_tombstones(connection, world.now) == 0
+        assert stages.delete_tombstones(connection, later) == 1

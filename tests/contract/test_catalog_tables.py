@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from fixtures.catalog import COLUMNS, NAME, advance
 from snowmelt.catalog import model
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
-from snowmelt.catalog.model.records import Pointer
+from snowmelt.catalog.model.records import MetadataPointer
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.errors import (
@@ -43,7 +43,7 @@ def test_a_table_is_found_as_it_was_created(world):
         )
     with world.database.reading() as connection:
         assert tables.find_table(connection, name) == created
-        assert tables.table_by_id(connection, created.table_id) == created
+        assert tables.find_table_by_id(connection, created.table_id) == created
     assert created.schema.columns == columns
     assert (created.schema.version, created.cluster_by, created.owner) == (1, ("☃",), "WRITER")
     assert (created.last_seq, created.migrated_seq, created.pointer) == (0, 0, None)
@@ -78,8 +78,8 @@ def test_replacing_makes_a_new_incarnation(world, writing):
         writing, NAME, COLUMNS[:1], owner="WRITER", now=world.now, replace=True
     )
     assert new.incarnation != old.incarnation
-    assert tables.tables_of(writing, "DB", "PUBLIC") == [new]
-    (dropped,) = tables.dropped_tables(writing)
+    assert tables.list_tables(writing, "DB", "PUBLIC") == [new]
+    (dropped,) = tables.list_dropped_tables(writing)
     assert (dropped.table_id, dropped.dropped_at) == (old.table_id, world.now)
 
 
@@ -98,11 +98,11 @@ def test_a_forgotten_table_leaves_nothing_but_history(world):
     table = world.table()
     with world.database.writing() as connection:
         tables.drop_table(connection, NAME, world.now)
-        tables.forget_table(connection, table.table_id)
+        tables.delete_table_record(connection, table.table_id)
         for left in ("chunks", "data_keys", "table_keys", "schema_versions", "tables", "channels"):
             rows = connection.execute(sa.select(model.metadata.tables[left])).all()
             assert rows == [], left
-        events = channels.channel_history(connection, table.table_id)
+        events = channels.list_channel_history(connection, table.table_id)
         assert [event.event for event in events] == ["table dropped", "opened"]
     assert world.create_table().table_id > table.table_id
 
@@ -110,38 +110,38 @@ def test_a_forgotten_table_leaves_nothing_but_history(world):
 def test_the_pointer_is_swapped_only_from_what_was_expected(world, writing):
     table = tables.find_table(writing, NAME)
     writing.execute(sa.update(model.tables).values(last_seq=9))
-    first, second = Pointer("m1", 5), Pointer("m2", 9)
-    tables.set_pointer(writing, table, expected=Pointer(None, 0), new=first)
-    for wrong in (Pointer(None, 0), Pointer("m1", 0), Pointer("m0", 5)):
+    first, second = MetadataPointer("m1", 5), MetadataPointer("m2", 9)
+    tables.swap_metadata_pointer(writing, table, expected=MetadataPointer(None, 0), new=first)
+    for wrong in (MetadataPointer(None, 0), MetadataPointer("m1", 0), MetadataPointer("m0", 5)):
         with pytest.raises(CommitLost):
-            tables.set_pointer(writing, table, expected=wrong, new=second)
+            tables.swap_metadata_pointer(writing, table, expected=wrong, new=second)
     with pytest.raises(CommitLost):
-        tables.set_pointer(writing, table, expected=first, new=Pointer("m2", 10))
-    tables.set_pointer(writing, table, expected=first, new=second)
+        tables.swap_metadata_pointer(writing, table, expected=first, new=MetadataPointer("m2", 10))
+    tables.swap_metadata_pointer(writing, table, expected=first, new=second)
     after = tables.find_table(writing, NAME)
     assert (after.pointer, after.migrated_seq) == ("m2", 9)
     tables.drop_table(writing, NAME, world.now)
     with pytest.raises(CommitLost):
-        tables.set_pointer(writing, table, expected=second, new=second)
+        tables.swap_metadata_pointer(writing, table, expected=second, new=second)
 
 
 def test_dropping_a_schema_drops_its_tables(world, writing):
     namespaces.create_schema(writing, "DB", "S", owner="WRITER", now=world.now)
     tables.create_table(writing, TableName("DB", "S", "T"), COLUMNS, owner="WRITER", now=world.now)
     namespaces.drop_schema(writing, "DB", "S", world.now)
-    assert [table.name for table in tables.tables_of(writing)] == [NAME]
-    assert [schema.name for schema in namespaces.schemas_of(writing, "DB")] == ["PUBLIC"]
+    assert [table.name for table in tables.list_tables(writing)] == [NAME]
+    assert [schema.name for schema in namespaces.list_schemas(writing, "DB")] == ["PUBLIC"]
     with pytest.raises(SchemaNotFound):
         namespaces.find_schema(writing, "DB", "S")
 
 
 def test_dropping_a_database_frees_its_name(world, writing):
     before = namespaces.drop_database(writing, "DB", world.now)
-    assert namespaces.databases_of(writing) == []
-    assert tables.tables_of(writing) == []
+    assert namespaces.list_databases(writing) == []
+    assert tables.list_tables(writing) == []
     after = namespaces.create_database(writing, "DB", owner="WRITER", now=world.now)
     assert after.database_id > before.database_id
-    assert [schema.name for schema in namespaces.schemas_of(writing)] == ["PUBLIC"]
+    assert [schema.name for schema in namespaces.list_schemas(writing)] == ["PUBLIC"]
 
 
 def test_namespaces_exist_once_unless_replaced(world, writing):
@@ -154,7 +154,7 @@ def test_namespaces_exist_once_unless_replaced(world, writing):
     assert namespaces.create_schema(writing, "DB", "PUBLIC", **keep).owner == ACCOUNTADMIN
     replace = {"owner": "WRITER", "now": world.now, "replace": True}
     assert namespaces.create_schema(writing, "DB", "PUBLIC", **replace).owner == "WRITER"
-    assert tables.tables_of(writing) == []
+    assert tables.list_tables(writing) == []
     assert namespaces.create_database(writing, "DB", **replace).owner == "WRITER"
 
 
@@ -195,47 +195,53 @@ def registered(world):
 
 def test_chunks_are_listed_by_sequence(world, registered):
     with world.database.reading() as connection:
-        found = chunks.chunks_between(connection, registered.table_id, 1, 3)
+        found = chunks.list_chunks(connection, registered.table_id, 1, 3)
         assert [chunk.seq for chunk in found] == [2, 3]
-        assert len(chunks.chunks_between(connection, registered.table_id, 0, 9, limit=3)) == 3
-        (channel,) = chunks.channels_in(connection, registered.table_id, 2)
-        assert chunks.channels_in(connection, registered.table_id, 99) == ()
-    assert channel == chunks.ChunkChannel("C", 0, 2, "2", "2")
+        assert len(chunks.list_chunks(connection, registered.table_id, 0, 9, limit=3)) == 3
+        (channel,) = chunks.list_chunk_channels(connection, registered.table_id, 2)
+        assert chunks.list_chunk_channels(connection, registered.table_id, 99) == ()
+    assert channel == chunks.ChunkChannelRecord("C", 0, 2, "2", "2")
 
 
 def test_the_backlog_is_what_lies_above_the_migrated_sequence(world, registered):
     with world.database.writing() as connection:
-        everything = chunks.backlog(connection, registered.table_id)
-        assert everything == chunks.Backlog(4, 40, 4000, world.now)
-        assert chunks.tables_with_backlog(connection) == [registered.table_id]
-        tables.set_pointer(connection, registered, expected=Pointer(None, 0), new=Pointer("m", 3))
-        assert chunks.backlog(connection, registered.table_id).chunks == 1
-        tables.set_pointer(connection, registered, expected=Pointer("m", 3), new=Pointer("m", 4))
-        assert chunks.backlog(connection, registered.table_id) == chunks.Backlog(0, 0, 0, None)
-        assert chunks.tables_with_backlog(connection) == []
+        everything = chunks.measure_backlog(connection, registered.table_id)
+        assert everything == chunks.MigrationBacklog(4, 40, 4000, world.now)
+        assert chunks.list_backlogged_tables(connection) == [registered.table_id]
+        tables.swap_metadata_pointer(
+            connection, registered, expected=MetadataPointer(None, 0), new=MetadataPointer("m", 3)
+        )
+        assert chunks.measure_backlog(connection, registered.table_id).chunks == 1
+        tables.swap_metadata_pointer(
+            connection, registered, expected=MetadataPointer("m", 3), new=MetadataPointer("m", 4)
+        )
+        assert chunks.measure_backlog(connection, registered.table_id) == chunks.MigrationBacklog(
+            0, 0, 0, None
+        )
+        assert chunks.list_backlogged_tables(connection) == []
 
 
 def test_a_blob_may_go_when_all_its_chunks_are_retired(world, registered):
     with world.database.writing() as connection:
         table_id = registered.table_id
-        every = chunks.chunks_between(connection, table_id, 0, 9)
-        assert chunks.retire(connection, table_id, 3, world.now) == 3
-        first = chunks.deletable_blobs(connection)
+        every = chunks.list_chunks(connection, table_id, 0, 9)
+        assert chunks.retire_chunks(connection, table_id, 3, world.now) == 3
+        first = chunks.list_deletable_blobs(connection)
         assert {blob.path for blob in first} == {every[0].path, every[1].path}
-        chunks.forget_blobs(connection, first, world.now)
-        assert chunks.deletable_blobs(connection) == []
-        assert chunks.retire(connection, table_id, 4, world.now) == 1
-        last = chunks.deletable_blobs(connection)
+        chunks.replace_with_tombstones(connection, first, world.now)
+        assert chunks.list_deletable_blobs(connection) == []
+        assert chunks.retire_chunks(connection, table_id, 4, world.now) == 1
+        last = chunks.list_deletable_blobs(connection)
         assert [blob.path for blob in last] == [every[3].path]
-        chunks.forget_blobs(connection, last, world.now)
-        assert chunks.chunks_between(connection, table_id, 0, 9) == []
+        chunks.replace_with_tombstones(connection, last, world.now)
+        assert chunks.list_chunks(connection, table_id, 0, 9) == []
 
 
 def test_a_chunk_in_quarantine_is_visible_and_kept(world, registered):
     with world.database.writing() as connection:
-        chunks.quarantine(connection, registered.table_id, 2, "bad page")
-        (set_aside,) = chunks.quarantined(connection)
+        chunks.quarantine_chunk(connection, registered.table_id, 2, "bad page")
+        (set_aside,) = chunks.list_quarantined_chunks(connection)
         assert (set_aside.seq, set_aside.rows, set_aside.reason) == (2, 10, "bad page")
-        assert chunks.quarantined(connection, registered.table_id) == [set_aside]
-        assert chunks.retire(connection, registered.table_id, 4, world.now) == 3
-        assert len(chunks.deletable_blobs(connection)) == 2
+        assert chunks.list_quarantined_chunks(connection, registered.table_id) == [set_aside]
+        assert chunks.retire_chunks(connection, registered.table_id, 4, world.now) == 3
+        assert len(chunks.list_deletable_blobs(connection)) == 2

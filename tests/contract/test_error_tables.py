@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects import error_tables
 from snowmelt.catalog.security import access_control
 from snowmelt.errors import PrivilegeMissing, StatementError
@@ -14,7 +14,7 @@ from snowmelt.schema.error_table import ERROR_SCHEMA
 @pytest.fixture
 def run(world):
     def statement(text: str, **who: str) -> str:
-        return execute(
+        return execute_statement(
             world.database, text, clock=world.clock, default_database="db", **who
         ).message
 
@@ -22,14 +22,14 @@ def run(world):
 
 
 def shown(world, table: str = "t") -> str:
-    result = execute(world.database, f"SHOW TABLES LIKE '{table}'")
+    result = execute_statement(world.database, f"SHOW TABLES LIKE '{table}'")
     [row] = result.rows
     return row[result.columns.index("error_table")]
 
 
 def target(world):
     with world.database.reading() as connection:
-        return error_tables.error_table_of(connection, world.table())
+        return error_tables.find_error_table(connection, world.table())
 
 
 def test_a_table_that_is_not_there_is_created_and_told(world, run):
@@ -77,9 +77,9 @@ def test_who_may_name_one_and_who_may_feed_it(world, run):
         run("ALTER TABLE t SET ERROR_TABLE = mine", user="SOMEONE")
     bad = target(world).table_id
     with world.database.reading() as connection:
-        assert not error_tables.may_feed(connection, "LOADING", bad)
-        assert not access_control.has(connection, "LOADING", "TABLE", bad, "INSERT")
+        assert not error_tables.can_write_error_rows(connection, "LOADING", bad)
+        assert not access_control.has_privilege(connection, "LOADING", "TABLE", bad, "INSERT")
     run("GRANT INSERT ON TABLE t TO ROLE loading")
     with world.database.reading() as connection:
-        assert error_tables.may_feed(connection, "LOADING", bad)
-        assert not access_control.has(connection, "LOADING", "TABLE", bad, "INSERT")
+        assert error_tables.can_write_error_rows(connection, "LOADING", bad)
+        assert not access_control.has_privilege(connection, "LOADING", "TABLE", bad, "INSERT")

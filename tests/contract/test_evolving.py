@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from fixtures.catalog import NAME, advance
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects.table_changes import (
     MAX_NEW_COLUMNS,
-    Evolved,
+    EvolutionResult,
     evolve_table,
-    new_column,
+    make_column,
 )
 from snowmelt.catalog.security import access_control
 from snowmelt.errors import (
@@ -27,14 +27,16 @@ from snowmelt.schema.types import TableName
 
 @pytest.fixture
 def evolve(world):
-    execute(world.database, f"ALTER TABLE {NAME} SET ENABLE_SCHEMA_EVOLUTION = TRUE")
+    execute_statement(world.database, f"ALTER TABLE {NAME} SET ENABLE_SCHEMA_EVOLUTION = TRUE")
 
-    def call(*columns: tuple[str, str], free: tuple[str, ...] = (), role="ACCOUNTADMIN") -> Evolved:
+    def call(
+        *columns: tuple[str, str], free: tuple[str, ...] = (), role="ACCOUNTADMIN"
+    ) -> EvolutionResult:
         with world.database.writing() as connection:
             return evolve_table(
                 connection,
                 NAME,
-                new_columns=[new_column(*each) for each in columns],
+                new_columns=[make_column(*each) for each in columns],
                 no_longer_required=free,
                 role=role,
                 now=world.now,
@@ -45,7 +47,7 @@ def evolve(world):
 
 def test_columns_are_added_behind_as_nullable_and_once(world, evolve):
     done = evolve(("C", "DATE"), ("B", "FLOAT"), ("d e", "NUMBER(10,2)"), free=("A",))
-    assert (done.added, done.lifted) == (("C", "d e"), ("A",))
+    assert (done.added_columns, done.relaxed_columns) == (("C", "d e"), ("A",))
     assert [(c.name, c.sql_type, c.nullable, c.ordinal) for c in done.table.schema.columns] == [
         ("A", "NUMBER(38,0)", True, 1),
         ("B", "VARCHAR(16)", True, 2),
@@ -54,7 +56,7 @@ def test_columns_are_added_behind_as_nullable_and_once(world, evolve):
     ]
     assert done.table.schema.version == 2
     again = evolve(("C", "FLOAT"), free=("A",))
-    assert (again.added, again.lifted) == ((), ())
+    assert (again.added_columns, again.relaxed_columns) == ((), ())
     assert again.table.schema == world.table().schema == done.table.schema
 
 
@@ -69,7 +71,7 @@ def test_open_channels_go_on(world, evolve):
 def test_two_that_add_the_same_at_once_both_get_it_and_it_is_there_once(world, evolve):
     count = 6
     start = threading.Barrier(count)
-    found: list[Evolved] = []
+    found: list[EvolutionResult] = []
 
     def work(number: int) -> None:
         start.wait()
@@ -84,7 +86,7 @@ def test_two_that_add_the_same_at_once_both_get_it_and_it_is_there_once(world, e
     assert sorted(names) == ["A", "B", *(f"OWN{number}" for number in range(count)), "SAME"]
     ordinals = [column.ordinal for column in world.table().schema.columns]
     assert ordinals == list(range(1, len(names) + 1))
-    assert [done.added.count("SAME") for done in found].count(1) == 1
+    assert [done.added_columns.count("SAME") for done in found].count(1) == 1
     assert all(done.table.schema.column("SAME") for done in found)
 
 
@@ -92,12 +94,14 @@ def test_it_takes_the_setting_and_the_privilege(world, evolve):
     with pytest.raises(PrivilegeMissing, match="Role WRITER lacks EVOLVE SCHEMA on table DB"):
         evolve(("C", "DATE"), role="WRITER")
     with world.database.writing() as connection:
-        access_control.grant(connection, "EVOLVE SCHEMA", "TABLE", world.table().table_id, "WRITER")
+        access_control.grant_privilege(
+            connection, "EVOLVE SCHEMA", "TABLE", world.table().table_id, "WRITER"
+        )
         access_control.create_role(connection, "STRANGER", now=world.now)
-    assert evolve(("C", "DATE"), role="WRITER").added == ("C",)
+    assert evolve(("C", "DATE"), role="WRITER").added_columns == ("C",)
     with pytest.raises(Exception, match="does not exist, or this role may not use it"):
         evolve(("D", "DATE"), role="STRANGER")
-    execute(world.database, f"ALTER TABLE {NAME} SET ENABLE_SCHEMA_EVOLUTION = FALSE")
+    execute_statement(world.database, f"ALTER TABLE {NAME} SET ENABLE_SCHEMA_EVOLUTION = FALSE")
     with pytest.raises(EvolutionRefused, match="SET ENABLE_SCHEMA_EVOLUTION = TRUE, or ADD COLUMN"):
         evolve(("D", "DATE"))
 

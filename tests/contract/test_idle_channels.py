@@ -23,7 +23,7 @@ def events(world, channel: str) -> list[str]:
     with world.database.reading() as connection:
         return [
             line.event
-            for line in channels.channel_history(connection, world.table().table_id, channel)
+            for line in channels.list_channel_history(connection, world.table().table_id, channel)
         ]
 
 
@@ -79,4 +79,4 @@ def test_rows_that_come_while_a_channel_expires_decide(world):
     before = world.now - dt.timedelta(seconds=IDLE_S)
     assert world.codes(client.offer(advance("C", 0, 1, "1"))) == [[0]]
     with world.database.writing() as connection:
-        assert channels.expire_idle(connection, before, world.now) == 0
+        assert channels.expire_idle_channels(connection, before, world.now) == 0

@@ -11,7 +11,7 @@ import pytest
 from fixtures.chunks import NUMBERS, ROLE, Lakehouse
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import loads
-from snowmelt.catalog.jobs.loads import FileKey, LoadState, OffsetAdvance
+from snowmelt.catalog.jobs.loads import LoadedFileKey, LoadState, OffsetAdvance
 from snowmelt.catalog.objects.tables import add_schema_version
 from snowmelt.clock import ManualClock
 from snowmelt.errors import LeaseLost, LoadOvertaken, LoadRefused, UnknownOutcome
@@ -48,7 +48,7 @@ def state_of(house, load):
 
 def offsets(house, stream="S"):
     with house.database.reading() as connection:
-        return loads.offsets_of(connection, stream)
+        return loads.read_stream_offsets(connection, stream)
 
 
 def test_loaded_and_streamed_rows_are_one_table(house):
@@ -118,11 +118,11 @@ def test_what_was_loaded_is_known_until_the_table_is_created_again(house):
     load = load_numbers(house, 0, 10, "a.csv", "b.csv")
     table = house.table()
     with house.database.reading() as connection:
-        found = loads.loaded_already(connection, table.table_id, ["a.csv", "c.csv"])
-        assert found == {FileKey("a.csv", 10, "tag"): load.load_id}
+        found = loads.find_loaded_files(connection, table.table_id, ["a.csv", "c.csv"])
+        assert found == {LoadedFileKey("a.csv", 10, "tag"): load.load_id}
     house.create(replace=True)
     with house.database.reading() as connection:
-        assert loads.loaded_already(connection, house.table().table_id, ["a.csv"]) == {}
+        assert loads.find_loaded_files(connection, house.table().table_id, ["a.csv"]) == {}
 
 
 def test_offsets_move_with_the_rows_or_not_at_all(house):

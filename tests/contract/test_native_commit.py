@@ -71,7 +71,7 @@ def test_a_stale_migrator_loses_on_each_database(house):
         commit_migration(house.database, first, files, clock=house.clock)
     assert house.read_numbers() == list(range(20))
     with house.database.reading() as connection:
-        runs = migrations.migrations_of(connection, house.table().table_id)
+        runs = migrations.list_migrations(connection, house.table().table_id)
     assert sorted(run.state for run in runs) == ["committed", "lost"]
 
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from fixtures.chunks import Lakehouse
-from snowmelt.catalog.objects.tables import dropped_tables, tables_of
+from snowmelt.catalog.objects.tables import list_dropped_tables, list_tables
 from snowmelt.clock import SystemClock
 from snowmelt.errors import SnowmeltError
 
@@ -57,5 +57,5 @@ def test_drop_undrop_clean_up_and_migration_at_once(house):
     house.migrate()
     assert sorted(house.read_numbers()) == list(range(put))
     with house.database.reading() as connection:
-        assert len(tables_of(connection)) == 1
-        assert dropped_tables(connection) == []
+        assert len(list_tables(connection)) == 1
+        assert list_dropped_tables(connection) == []

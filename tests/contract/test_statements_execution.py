@@ -11,9 +11,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.commands.executor import Result, execute
+from snowmelt.catalog.commands.executor import StatementResult, execute_statement
 from snowmelt.catalog.objects.tables import find_table
-from snowmelt.catalog.security.access_control import user_by_name
+from snowmelt.catalog.security.access_control import find_user
 from snowmelt.catalog.streaming.channels import open_channel
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
@@ -46,15 +46,15 @@ def public_key() -> str:
 
 
 @pytest.fixture
-def run(database) -> Callable[..., Result]:
-    def statement(text: str, **who: str) -> Result:
-        return execute(database, text, clock=ManualClock(NOW), **who)
+def run(database) -> Callable[..., StatementResult]:
+    def statement(text: str, **who: str) -> StatementResult:
+        return execute_statement(database, text, clock=ManualClock(NOW), **who)
 
     return statement
 
 
 @pytest.fixture
-def demo(run) -> Callable[..., Result]:
+def demo(run) -> Callable[..., StatementResult]:
     """A database with a table, and a role LOADER without any privilege."""
     run("CREATE DATABASE demo")
     run("CREATE TABLE demo.public.flights (origin VARCHAR(3) NOT NULL, delay NUMBER(4,1))")
@@ -62,7 +62,7 @@ def demo(run) -> Callable[..., Result]:
     return run
 
 
-def names(result: Result) -> list[object]:
+def names(result: StatementResult) -> list[object]:
     at = result.columns.index("name")
     return [row[at] for row in result.rows]
 
@@ -206,7 +206,7 @@ def test_users_get_keys_roles_and_may_lose_them(run, database, public_key):
     bare = "".join(public_key.splitlines()[1:-1])
     run(f"ALTER USER ann SET RSA_PUBLIC_KEY_2 = '{bare}'")
     with database.reading() as connection:
-        ann = user_by_name(connection, "ANN")
+        ann = find_user(connection, "ANN")
     assert ann.fingerprints[0] == ann.fingerprints[1]
     assert base64.b64decode(ann.public_keys[0])
     run("ALTER USER ann UNSET RSA_PUBLIC_KEY, RSA_PUBLIC_KEY_2")

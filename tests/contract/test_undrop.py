@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from fixtures.catalog import NAME, advance
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects import retention as keeping
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import access_control
@@ -23,7 +23,9 @@ DAY_S = 86_400.0
 @pytest.fixture
 def run(world):
     def statement(text: str, **who: str):
-        return execute(world.database, text, clock=world.clock, default_database="db", **who)
+        return execute_statement(
+            world.database, text, clock=world.clock, default_database="db", **who
+        )
 
     return statement
 
@@ -65,8 +67,8 @@ def test_undrop_brings_rows_grants_and_tokens_back_and_fences_who_was_there(worl
     again = client.offer(advance("C", opened.client_sequencer, 2, "20"))
     assert world.codes(again) == [[0]]
     with world.database.reading() as connection:
-        events = [each.event for each in channels.channel_history(connection, after.table_id)]
-        assert len(chunks.chunks_between(connection, after.table_id, 0, 2)) == 2
+        events = [each.event for each in channels.list_channel_history(connection, after.table_id)]
+        assert len(chunks.list_chunks(connection, after.table_id, 0, 2)) == 2
     assert events[:3] == ["opened", "table undropped", "table dropped"]
 
 
@@ -208,17 +210,17 @@ def test_who_owned_it_and_may_create_restores_it(world, run):
 def test_what_clean_up_has_taken_does_not_come_back(world, run):
     table = world.table()
     with world.database.writing() as connection:
-        assert not keeping.purge(connection, table.table_id, world.now)
+        assert not keeping.mark_purged(connection, table.table_id, world.now)
     run("DROP TABLE t")
     # A clean-up whose clock is ahead by more than the retention.
     ahead = world.now + dt.timedelta(days=1)
     with world.database.writing() as connection:
-        assert not keeping.purge(connection, table.table_id, world.now)
-        assert keeping.purge(connection, table.table_id, ahead)
+        assert not keeping.mark_purged(connection, table.table_id, world.now)
+        assert keeping.mark_purged(connection, table.table_id, ahead)
     with pytest.raises(NotRestorable):
         run("UNDROP TABLE t")
     with world.database.writing() as connection:
-        tables.forget_table(connection, table.table_id)
+        tables.delete_table_record(connection, table.table_id)
 
 
 def test_either_undrop_or_clean_up_has_a_table_never_both(world, run):
@@ -234,7 +236,7 @@ def test_either_undrop_or_clean_up_has_a_table_never_both(world, run):
         def clean(table_id=table.table_id, ahead=ahead, purged=purged, start=start):
             start.wait()
             with world.database.writing() as connection:
-                purged.append(keeping.purge(connection, table_id, ahead))
+                purged.append(keeping.mark_purged(connection, table_id, ahead))
 
         cleaner = threading.Thread(target=clean)
         cleaner.start()
@@ -343,4 +345,4 @@ def test_replaced_tables_pass_their_grants_on_when_asked(world, run):
     with world.database.reading() as connection:
         new = tables.find_table(connection, NAME)
         assert new.table_id != table.table_id
-        assert access_control.has(connection, "WRITER", "TABLE", new.table_id, "INSERT")
+        assert access_control.has_privilege(connection, "WRITER", "TABLE", new.table_id, "INSERT")

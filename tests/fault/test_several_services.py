@@ -18,7 +18,7 @@ import snowmelt
 from fixtures.services import metric
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_database
-from snowmelt.catalog.jobs.services import services_of
+from snowmelt.catalog.jobs.services import list_services
 from snowmelt.catalog.security.encryption_keys import open_keyring
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
@@ -144,7 +144,7 @@ def test_a_service_whose_clock_is_wrong_goes_by_the_catalogs_and_doctor_says_so(
             ids(three_services, catalog).items()
         )
         with catalog.reading() as connection:
-            [known] = [each for each in services_of(connection) if each.url == late.url]
+            [known] = [each for each in list_services(connection) if each.url == late.url]
         assert 7_100_000 < known.ahead_ms < 7_300_000
         assert abs(known.seen_at - known.started_at) < dt.timedelta(minutes=5)
         told, _ = three_services.command("doctor").communicate(timeout=120)
@@ -167,11 +167,11 @@ def test_services_say_that_they_run_and_when_they_end(three_services, catalog):
 
     def known() -> set[str]:
         with catalog.reading() as connection:
-            return {service.url for service in services_of(connection)}
+            return {service.url for service in list_services(connection)}
 
     assert {service.url for service in three_services.each} <= known()
     processes = {last.process.pid}
     assert last.stop() == 0
     with catalog.reading() as connection:
-        assert processes.isdisjoint(service.process for service in services_of(connection))
+        assert processes.isdisjoint(service.process for service in list_services(connection))
     last.start()

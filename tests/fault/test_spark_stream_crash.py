@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.chunks import COLUMNS, NUMBERS, Lakehouse, numbers
-from snowmelt.catalog.jobs.loads import LoadState, loads_of
+from snowmelt.catalog.jobs.loads import LoadState, list_loads
 from snowmelt.catalog.objects.tables import create_table
 from snowmelt.clock import SystemClock
 from snowmelt.schema.types import TableName
@@ -95,7 +95,7 @@ def start(folder, kill):
 
 def committed(house):
     with house.database.reading() as connection:
-        return sum(load.state is LoadState.COMMITTED for load in loads_of(connection))
+        return sum(load.state is LoadState.COMMITTED for load in list_loads(connection))
 
 
 def test_each_row_is_copied_once_whoever_is_killed(lakehouse):

@@ -11,7 +11,7 @@ import pytest
 import snowmelt
 from fixtures.service import prepare_loading
 from snowmelt.catalog.db.database import open_database
-from snowmelt.catalog.jobs.migrations import tables_with_more
+from snowmelt.catalog.jobs.migrations import find_tables_over_backlog
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
@@ -80,10 +80,13 @@ def test_bytes_count_like_chunks_and_each_table_for_itself(service_process, cata
         channel.insert_rows([{"id": number, "name": f"name {number}"} for number in range(1000)])
         channel.flush()
     with catalog.reading() as connection:
-        assert len(tables_with_more(connection, chunks=None, size=1_000)) == 1
-        assert tables_with_more(connection, chunks=None, size=1_000_000) == frozenset()
-        assert len(tables_with_more(connection, chunks=0, size=None)) == 1
-        assert tables_with_more(connection, chunks=1, size=None) == frozenset()
+        assert len(find_tables_over_backlog(connection, max_chunks=None, max_bytes=1_000)) == 1
+        assert (
+            find_tables_over_backlog(connection, max_chunks=None, max_bytes=1_000_000)
+            == frozenset()
+        )
+        assert len(find_tables_over_backlog(connection, max_chunks=0, max_bytes=None)) == 1
+        assert find_tables_over_backlog(connection, max_chunks=1, max_bytes=None) == frozenset()
     migrate(service_process, catalog)
     with catalog.reading() as connection:
-        assert tables_with_more(connection, chunks=0, size=1) == frozenset()
+        assert find_tables_over_backlog(connection, max_chunks=0, max_bytes=1) == frozenset()

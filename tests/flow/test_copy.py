@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from snowmelt.catalog.jobs.loads import FileState
+from snowmelt.catalog.jobs.loads import LoadFileState
 from snowmelt.errors import (
     LoadFailed,
     LoadOvertaken,
@@ -64,7 +64,7 @@ def test_rejects_are_kept_in_their_table_with_place_and_reason(copying):
     assert set(rows["LOAD_ID"].to_pylist()) == {copied.load_id}
     [told] = copying.history()
     assert (told.file.state, told.file.rows, told.file.rejects) == (
-        FileState.PARTIALLY_LOADED,
+        LoadFileState.PARTIALLY_LOADED,
         2,
         2,
     )
@@ -99,7 +99,7 @@ def test_a_load_with_too_many_rejects_loads_nothing_and_keeps_the_rejects(option
     kept = copying.house.read(REJECTS).num_rows
     assert kept >= 1
     assert copying.states() == ["failed"]
-    assert {each.file.state for each in copying.history()} == {FileState.FAILED}
+    assert {each.file.state for each in copying.history()} == {LoadFileState.FAILED}
     assert copying.copy(f"{statement} REJECTMAX 4").totals.rows == 2
     assert copying.house.read(REJECTS).num_rows == kept + 3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.errors import LoadFailed
 from snowmelt.schema.types import TableName
 
@@ -13,7 +13,7 @@ ERRORS = TableName("DEMO", "PUBLIC", "ERRORS")
 
 @pytest.fixture
 def errors(copying):
-    execute(
+    execute_statement(
         copying.house.database,
         "ALTER TABLE demo.public.numbers SET ERROR_TABLE = demo.public.errors",
     )
@@ -46,6 +46,6 @@ def test_a_load_that_fails_leaves_nothing_and_given_places_win(copying, errors):
     copied = copying.copy(f"COPY numbers FROM {path} REJECTED DATA AS TABLE rejects")
     assert copied.rejected_to == "DEMO.PUBLIC.REJECTS"
     assert errors() == []
-    execute(copying.house.database, "DROP TABLE demo.public.errors")
+    execute_statement(copying.house.database, "DROP TABLE demo.public.errors")
     again = copying.copy(f"COPY numbers FROM {path} FORCE")
     assert (again.totals.rows, again.rejected_to) == (1, None)

@@ -9,10 +9,10 @@ from contextlib import closing
 import pyarrow as pa
 import pytest
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
-from snowmelt.catalog.objects.callable_functions import callable_function
+from snowmelt.catalog.objects.callable_functions import find_callable_function
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.cli.flights_demo import dataset, function_chapter
 from snowmelt.clock import SystemClock
@@ -32,12 +32,12 @@ def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
         function_chapter.AirportService(tmp_path / "airports.log") as service,
     ):
         for statement in ("CREATE DATABASE demo", *function_chapter.statements(service.url)):
-            execute(database, statement, user=None, clock=SystemClock())
+            execute_statement(database, statement, user=None, clock=SystemClock())
 
         def ask(function: str, *columns: list[str]) -> list[object]:
             name = FunctionName("DEMO", "PUBLIC", function)
             with database.reading() as connection:
-                found = callable_function(connection, ACCOUNTADMIN, name, len(columns))
+                found = find_callable_function(connection, ACCOUNTADMIN, name, len(columns))
             plan = CallPlan(found.function, found.integration, "UTC")
             batch = pa.RecordBatch.from_arrays(
                 [pa.array(each) for each in columns], names=[str(at) for at in range(len(columns))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_database
 from snowmelt.cli.flights_demo import raw_files
 from snowmelt.clock import SystemClock
@@ -24,7 +24,7 @@ def test_weather_and_planes_are_loaded_through_a_filter_written_for_vertica(tmp_
             f"CREATE LIBRARY stations AS '{tmp_path}/files/remarks.py' LANGUAGE 'Python'",
             "CREATE FILTER Remarks AS LANGUAGE 'Python' NAME 'RemarksFactory' LIBRARY stations",
         ):
-            execute(database, statement, user=None, clock=SystemClock())
+            execute_statement(database, statement, user=None, clock=SystemClock())
         context = CopyContext(database, str(tmp_path / "warehouse"), "ACCOUNTADMIN", SystemClock())
         copies = raw_files.copies(tmp_path / "files")
         weather = copy_into(context, copies[raw_files.WEATHER], LocalRunner())

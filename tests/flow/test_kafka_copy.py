@@ -65,6 +65,6 @@ def test_the_history_shows_no_secrets(kafka, copying):
     text = statement(kafka, topic).replace("stop_on_eof", f"{secrets}, stop_on_eof")
     assert copying.copy(text).totals.rows == 1
     with copying.house.database.reading() as connection:
-        [load] = loads.loads_of(connection)
+        [load] = loads.list_loads(connection)
     assert "kafka_conf='…', KAFKA_CONF_SECRET = '…', stop_on_eof=true)" in load.statement
     assert "sasl" not in load.statement

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 import snowmelt
 from fixtures.service import prepare_loading
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_database
 from snowmelt.errors import (
     AlreadyExists,
@@ -115,8 +115,8 @@ def test_whose_tokens_are_taken_is_the_administrators(service):
     settings = service.settings
     with contextlib.closing(open_database(settings.catalog_url)) as database:
         with pytest.raises(PrivilegeMissing):
-            execute(database, "DROP SECURITY INTEGRATION idp", user="LOADER")
-        assert not execute(database, "SHOW SECURITY INTEGRATIONS", user="LOADER").rows
+            execute_statement(database, "DROP SECURITY INTEGRATION idp", user="LOADER")
+        assert not execute_statement(database, "SHOW SECURITY INTEGRATIONS", user="LOADER").rows
 
 
 def test_an_integration_is_changed_and_dropped(service, key_pair):

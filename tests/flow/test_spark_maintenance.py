@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.chunks import NUMBERS
 from snowmelt import failpoints
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import Column, LogicalType
@@ -42,7 +42,7 @@ def put(house, **values: object) -> None:
 
 
 def alter(house, change: str) -> None:
-    execute(house.database, f"ALTER TABLE {TABLE} {change}", user=None, clock=house.clock)
+    execute_statement(house.database, f"ALTER TABLE {TABLE} {change}", user=None, clock=house.clock)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
 from fixtures.chunks import numbers
-from snowmelt.catalog.jobs.loads import LoadState, loads_of
+from snowmelt.catalog.jobs.loads import LoadState, list_loads
 from snowmelt.clock import ManualClock
 from snowmelt.spark.format import register
 from snowmelt.table.garbage_collection import collect
@@ -99,7 +99,7 @@ def test_rows_count_once_whatever_attempts_there_were(lakehouse, lake, append, s
     append(frame, write_id="nightly-1")
     assert lake.table(TABLE).selectExpr("count(*)", "sum(n)").collect()[0] == (1000, 499500)
     with lakehouse.database.reading() as connection:
-        states = [load.state for load in loads_of(connection)]
+        states = [load.state for load in list_loads(connection)]
     assert states == [LoadState.COMMITTED]
     # The repeated write's files stay for a day, as any may be on their way to a commit; so do those
     # of the lost one, where another of its tasks was faster than the one that failed.

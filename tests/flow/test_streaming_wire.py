@@ -61,7 +61,7 @@ def stored_rows(service: ServiceProcess, database: str = "demo") -> list[int]:
     """Rows per registered chunk of the database's table T, in commit order."""
     with catalog_of(service) as connection:
         table = tables.find_table(connection, TableName(database.upper(), "PUBLIC", "T"))
-        found = chunks.chunks_between(connection, table.table_id, 0, table.last_seq)
+        found = chunks.list_chunks(connection, table.table_id, 0, table.last_seq)
     assert [chunk.seq for chunk in found] == list(range(1, table.last_seq + 1))
     return [chunk.rows for chunk in found]
 
@@ -389,7 +389,7 @@ def test_an_open_by_another_user_is_in_the_channels_history(
     assert opened.answer["client_sequencer"] == 1
     with catalog_of(shared_service) as connection:
         table = tables.find_table(connection, TableName(client.database.upper(), "PUBLIC", "T"))
-        last, first = channels.channel_history(connection, table.table_id, "CH1")
+        last, first = channels.list_channel_history(connection, table.table_id, "CH1")
     assert (first.user, first.previous_user) == ("LOADER", None)
     assert (last.user, last.previous_user) == ("OTHER", "LOADER")
     assert last.previous_owner == client.client_prefix

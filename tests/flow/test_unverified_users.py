@@ -10,7 +10,7 @@ import pytest
 from fixtures.service import KeyPair, prepare_loading
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.objects.tables import find_table
-from snowmelt.catalog.streaming.chunks import chunks_between
+from snowmelt.catalog.streaming.chunks import list_chunks
 from snowmelt.schema.types import TableName
 from support.streaming_wire import Conversation, rows
 
@@ -44,7 +44,7 @@ def stored_statistics(service: ServiceProcess) -> list[bytes]:
     database = open_database(service.settings.catalog_url)
     with contextlib.closing(database), database.reading() as connection:
         table = find_table(connection, TableName("DEMO", "PUBLIC", "T"))
-        found = chunks_between(connection, table.table_id, 0, table.last_seq)
+        found = list_chunks(connection, table.table_id, 0, table.last_seq)
     return [chunk.statistics for chunk in found]
 
 

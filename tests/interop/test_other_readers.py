@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.cli.main import main
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableName
@@ -80,7 +80,7 @@ def pointer(lakehouse, capsys, monkeypatch):
     put("WORD", 0, COUNT // 2)
     lakehouse.migrate(NAME)
     for change in ("RENAME COLUMN word TO term", "ADD COLUMN extra VARCHAR(10)"):
-        execute(lakehouse.database, f"ALTER TABLE demo.public.read {change}", user=None)
+        execute_statement(lakehouse.database, f"ALTER TABLE demo.public.read {change}", user=None)
     put("TERM", COUNT // 2, COUNT // 2)
     lakehouse.migrate(NAME)
     put("TERM", COUNT, 5)  # is not there yet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snowmelt.catalog.jobs.loads import FileRecord, FileState, LoadTotals
+from snowmelt.catalog.jobs.loads import LoadFileRecord, LoadFileState, LoadTotals
 from snowmelt.schema.native_types import native_schema, to_native
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
@@ -52,7 +52,7 @@ def result(files, *paths, offsets=(), force=False):
     """Return what a load made, of files of these paths."""
     rows = sum(file.rows for file in files)
     inputs = [
-        FileRecord(number, path, 10, "tag", FileState.LOADED, rows, 0, 10)
+        LoadFileRecord(number, path, 10, "tag", LoadFileState.LOADED, rows, 0, 10)
         for number, path in enumerate(paths)
     ]
     return LoadResult(files, inputs, LoadTotals(len(paths), rows, 0, 10), offsets, force)

@@ -83,4 +83,4 @@ class House:
     @property
     def suffix(self) -> str:
         with self.database.reading() as connection:
-            return f"_{services.deployment_id(connection)}"
+            return f"_{services.read_deployment_id(connection)}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from snowmelt.buckets.errors import S3Error
-from snowmelt.catalog.objects.s3_objects import ANY, Condition
+from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -68,7 +68,7 @@ class UploadCompletion:
     etag: str | None = None
     checksum: Checksum | None = None
     part_sizes: tuple[int, ...] = ()
-    condition: Condition = ANY
+    condition: WritePrecondition = NO_PRECONDITION
     in_transaction: Callable[[sa.Connection], object] | None = None
 
 
@@ -116,7 +116,7 @@ class Bucket(Protocol):
             S3Refusal: This bucket cannot hold such a key.
         """
 
-    def delete(self, key: str, condition: Condition = ANY) -> None:
+    def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
         """Delete an object; a missing one is fine.
 
         Raises:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from snowmelt.buckets.bucket import Bucket
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.s3_buckets import BucketRecord, Reach
+    from snowmelt.catalog.objects.s3_buckets import BucketPrivileges, BucketRecord
     from snowmelt.clock import Clock
     from snowmelt.storage.local_store import LocalStore
     from snowmelt.storage.store import Store
@@ -40,7 +40,7 @@ class BucketAccess:
 
     user: str
     record: BucketRecord
-    privileges: Reach
+    privileges: BucketPrivileges
     bucket: Bucket
 
     def require_privilege(self, privilege: str, key: str) -> None:
@@ -86,10 +86,14 @@ class BucketRegistry:
         """
         with self.database.reading() as connection:
             record = self._find(connection, name)
-            reach = s3_buckets.reach(connection, access_control.roles_of(connection, user), record)
+            reach = s3_buckets.bucket_privileges(
+                connection, access_control.list_user_roles(connection, user), record
+            )
         return BucketAccess(user, record, reach, self._open_bucket(record))
 
-    def access_with_privileges(self, user: str, name: str, privileges: Reach) -> BucketAccess:
+    def access_with_privileges(
+        self, user: str, name: str, privileges: BucketPrivileges
+    ) -> BucketAccess:
         """Return a bucket for somebody who may do there what `privileges` says, and no more.
 
         Raises:
@@ -102,12 +106,12 @@ class BucketRegistry:
     def list_visible(self, user: str) -> list[BucketRecord]:
         """Return the buckets in which a user may do anything, by name."""
         with self.database.reading() as connection:
-            roles = access_control.roles_of(connection, user)
+            roles = access_control.list_user_roles(connection, user)
             return [
                 record
-                for record in s3_buckets.buckets_of(connection)
+                for record in s3_buckets.list_buckets(connection)
                 if self._is_available(record)
-                and not s3_buckets.reach(connection, roles, record).is_empty
+                and not s3_buckets.bucket_privileges(connection, roles, record).is_empty
             ]
 
     def create(self, user: str, name: str) -> None:
@@ -125,11 +129,13 @@ class BucketRegistry:
             )
         try:
             with self.database.writing() as connection:
-                roles = access_control.roles_of(connection, user)
-                if not access_control.may(connection, roles, s3_buckets.CREATE_BUCKET):
+                roles = access_control.list_user_roles(connection, user)
+                if not access_control.has_account_privilege(
+                    connection, roles, s3_buckets.CREATE_BUCKET_PRIVILEGE
+                ):
                     raise S3Error("AccessDenied", "This needs CREATE BUCKET on the account.")
                 owner = _choose_owner(
-                    access_control.user_by_name(connection, user).default_role, roles
+                    access_control.find_user(connection, user).default_role, roles
                 )
                 s3_buckets.create_bucket(connection, name, owner=owner, now=self.clock.now())
         except BucketNameInvalid as error:
@@ -143,7 +149,7 @@ class BucketRegistry:
         Raises:
             S3Refusal: It is not empty, is no bucket of our own, or the user does not own it.
         """
-        if not access.privileges.owns:
+        if not access.privileges.is_owner:
             raise S3Error("AccessDenied", "Only the owner's role may delete a bucket.")
         if access.record.backend is not None:
             raise S3Error(
@@ -177,8 +183,10 @@ class BucketRegistry:
     def _name_taken_error(self, user: str, name: str) -> S3Error:
         with self.database.reading() as connection:
             record = s3_buckets.find_bucket(connection, name)
-            reach = s3_buckets.reach(connection, access_control.roles_of(connection, user), record)
-        code = "BucketAlreadyOwnedByYou" if reach.owns else "BucketAlreadyExists"
+            reach = s3_buckets.bucket_privileges(
+                connection, access_control.list_user_roles(connection, user), record
+            )
+        code = "BucketAlreadyOwnedByYou" if reach.is_owner else "BucketAlreadyExists"
         return S3Error(code, BucketName=name)
 
 

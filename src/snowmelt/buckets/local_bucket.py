@@ -13,7 +13,7 @@ from snowmelt.buckets.bucket import ListingEntry, ListingPage, ObjectMetadata, U
 from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.objects import s3_objects as objects
-from snowmelt.catalog.objects.s3_objects import ANY, Condition, end_of_prefix
+from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition, prefix_end
 from snowmelt.errors import NotFound, ObjectChanged, ObjectMissing
 from snowmelt.storage.store import find_group
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.objects.s3_buckets import BucketRecord
-    from snowmelt.catalog.objects.s3_objects import ObjectRow
+    from snowmelt.catalog.objects.s3_objects import ObjectRecord
     from snowmelt.clock import Clock
     from snowmelt.storage.local_store import LocalStore
     from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject
@@ -79,7 +79,7 @@ class LocalBucket:
         file = new_file_path(self.record.bucket_id)
         return LocalObjectUpload(self, key, headers, file, self._files.open_writer(file))
 
-    def delete(self, key: str, condition: Condition = ANY) -> None:
+    def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
         """Delete an object and its file."""
         try:
             with self._database.writing() as connection:
@@ -88,7 +88,7 @@ class LocalBucket:
                     self.record.bucket_id,
                     key.encode(),
                     now=self._clock.now(),
-                    condition=condition,
+                    precondition=condition,
                 )
         except ObjectChanged:
             raise S3Error("PreconditionFailed") from None
@@ -116,7 +116,7 @@ class LocalBucket:
         Raises:
             S3Refusal: The condition does not hold, or the bucket is gone.
         """
-        row = objects.ObjectRow(
+        row = objects.ObjectRecord(
             key=key.encode(),
             size=size,
             etag=completion.etag or "",
@@ -131,7 +131,7 @@ class LocalBucket:
         try:
             with self._database.writing() as connection:
                 older = objects.find_object(connection, bucket_id, row.key)
-                objects.put_object(connection, bucket_id, row, condition=completion.condition)
+                objects.put_object(connection, bucket_id, row, precondition=completion.condition)
                 if completion.in_transaction is not None:
                     completion.in_transaction(connection)
                 faults.hit_failpoint(faults.Failpoint.OBJECT_INDEXING)
@@ -149,7 +149,7 @@ class LocalBucket:
         """Remove a file that no index points to."""
         self._files.delete(file)
 
-    def _find_row(self, key: str) -> ObjectRow:
+    def _find_row(self, key: str) -> ObjectRecord:
         with self._database.reading() as connection:
             row = objects.find_object(connection, self.record.bucket_id, key.encode())
         if row is None:
@@ -213,7 +213,7 @@ class _IndexListing:
         self._bucket_id = bucket_id
         self._prefix = prefix
         self._delimiter = delimiter
-        self._end = end_of_prefix(prefix.encode())
+        self._end = prefix_end(prefix.encode())
         self._inclusive = after < prefix
         self._position = max(prefix, after).encode()
         if after and find_group(after, prefix, delimiter) == after and after.startswith(prefix):
@@ -230,7 +230,7 @@ class _IndexListing:
         return ListingPage(tuple(entries[:limit]), truncated=len(entries) > limit)
 
     def _append_entries(
-        self, rows: list[ObjectRow], entries: list[ListingEntry], max_entries: int
+        self, rows: list[ObjectRecord], entries: list[ListingEntry], max_entries: int
     ) -> None:
         group: str | None = None
         for row in rows:
@@ -245,19 +245,19 @@ class _IndexListing:
             if group is not None:
                 self._skip_group(group)
 
-    def _fetch_rows(self, limit: int) -> list[ObjectRow]:
-        return objects.objects_from(
+    def _fetch_rows(self, limit: int) -> list[ObjectRecord]:
+        return objects.list_objects(
             self._connection,
             self._bucket_id,
             self._position,
             inclusive=self._inclusive,
-            before=self._end,
+            end_key=self._end,
             limit=limit,
         )
 
     def _skip_group(self, group: str) -> None:
         # UTF-8 has no byte 0xFF: every group has an end.
-        self._position, self._inclusive = end_of_prefix(group.encode()) or b"\xff", True
+        self._position, self._inclusive = prefix_end(group.encode()) or b"\xff", True
 
 
 def new_file_path(bucket_id: int) -> str:
@@ -266,7 +266,7 @@ def new_file_path(bucket_id: int) -> str:
     return f"{bucket_id}/{name[:2]}/{name}"
 
 
-def _to_metadata(row: ObjectRow) -> ObjectMetadata:
+def _to_metadata(row: ObjectRecord) -> ObjectMetadata:
     headers = dict(row.headers)
     return ObjectMetadata(
         key=row.key.decode(),
@@ -300,12 +300,12 @@ def delete_dropped_files(database: Database, files: LocalStore) -> int:
     done = 0
     while True:
         with database.reading() as connection:
-            dropped = objects.dropped_files(connection, _FILES_PER_BATCH)
+            dropped = objects.list_dropped_files(connection, _FILES_PER_BATCH)
         for file in dropped:
             files.delete(file)
         if dropped:
             with database.writing() as connection:
-                objects.forget_files(connection, dropped)
+                objects.delete_file_records(connection, dropped)
         done += len(dropped)
         if len(dropped) < _FILES_PER_BATCH:
             return done
@@ -333,7 +333,7 @@ def delete_orphaned_files(database: Database, files: LocalStore, before: dt.date
 
 def _delete_unknown_files(database: Database, files: LocalStore, paths: list[str]) -> int:
     with database.reading() as connection:
-        unknown = objects.unknown_files(connection, paths)
+        unknown = objects.find_unreferenced_files(connection, paths)
     for file in unknown:
         files.delete(file)
     return len(unknown)

@@ -19,7 +19,7 @@ from snowmelt.buckets.bucket import (
     UploadCompletion,
 )
 from snowmelt.buckets.errors import S3Error
-from snowmelt.catalog.objects.s3_objects import ANY, Condition
+from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 from snowmelt.errors import AlreadyExists, ObjectMissing, PathRefused, Unsupported
 from snowmelt.storage.store import ObjectInfo
 
@@ -66,9 +66,9 @@ class MountedBucket:
         with _translating_errors(key):
             return MountedObjectUpload(self, key, headers, self.store.open_writer(key))
 
-    def delete(self, key: str, condition: Condition = ANY) -> None:
+    def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
         """Delete an object."""
-        if condition != ANY:
+        if condition != NO_PRECONDITION:
             _reject_condition()
         with _translating_errors(key, allow_missing=True):
             self.store.delete(key)
@@ -110,12 +110,12 @@ class MountedObjectUpload:
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
         """Publish the object; its ETag is the store's."""
-        if completion.condition not in {ANY, Condition(absent=True)}:
+        if completion.condition not in {NO_PRECONDITION, WritePrecondition(must_not_exist=True)}:
             _reject_condition()
         attributes = _to_store_attributes(self._headers)
         with _translating_errors(self._key):
             info = self._writer.finish(
-                create_only=completion.condition.absent, attributes=attributes
+                create_only=completion.condition.must_not_exist, attributes=attributes
             )
         self._bucket.run_in_transaction(completion)
         return _to_metadata(info, attributes)

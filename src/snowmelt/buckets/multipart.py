@@ -14,7 +14,12 @@ from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.local_bucket import new_file_path
 from snowmelt.catalog.objects import s3_objects
-from snowmelt.catalog.objects.s3_objects import ANY, Condition, PartRow, UploadRow
+from snowmelt.catalog.objects.s3_objects import (
+    NO_PRECONDITION,
+    PartRecord,
+    UploadRecord,
+    WritePrecondition,
+)
 from snowmelt.errors import NotFound, UploadNotFound
 
 if TYPE_CHECKING:
@@ -55,7 +60,7 @@ class MultipartUploads:
 
     def begin(
         self, access: BucketAccess, key: str, headers: Mapping[str, str], checksum: Checksum | None
-    ) -> UploadRow:
+    ) -> UploadRecord:
         """Begin an upload; `checksum` has algorithm and kind, and no value yet.
 
         Raises:
@@ -63,7 +68,7 @@ class MultipartUploads:
         """
         access.bucket.start_upload(key, headers).abort()
         now = self._registry.clock.now()
-        upload = UploadRow(
+        upload = UploadRecord(
             upload_id=s3_objects.new_upload_id(now),
             bucket_id=access.record.bucket_id,
             key=key.encode(),
@@ -73,10 +78,10 @@ class MultipartUploads:
             checksum=None if checksum is None else str(checksum),
         )
         with _translating_errors(), self._database.writing() as connection:
-            s3_objects.begin_upload(connection, upload)
+            s3_objects.create_upload(connection, upload)
         return upload
 
-    def find(self, access: BucketAccess, key: str, upload_id: str) -> UploadRow:
+    def find(self, access: BucketAccess, key: str, upload_id: str) -> UploadRecord:
         """Return an upload under way.
 
         Raises:
@@ -87,17 +92,17 @@ class MultipartUploads:
                 connection, access.record.bucket_id, key.encode(), upload_id
             )
 
-    def list_parts(self, upload: UploadRow) -> list[PartRow]:
+    def list_parts(self, upload: UploadRecord) -> list[PartRecord]:
         """Return the parts that have arrived, by number."""
         with self._database.reading() as connection:
-            return s3_objects.parts_of(connection, upload)
+            return s3_objects.list_parts(connection, upload)
 
     def list_uploads(
         self, access: BucketAccess, prefix: str, after: tuple[str, str | None], limit: int
-    ) -> list[UploadRow]:
+    ) -> list[UploadRecord]:
         """Return uploads under way by key and age, beyond a key and an upload of that key."""
         with self._database.reading() as connection:
-            return s3_objects.uploads_from(
+            return s3_objects.list_uploads(
                 connection,
                 access.record.bucket_id,
                 prefix=prefix.encode(),
@@ -105,12 +110,12 @@ class MultipartUploads:
                 limit=limit,
             )
 
-    def start_part(self, upload: UploadRow, number: int) -> PartUpload:
+    def start_part(self, upload: UploadRecord, number: int) -> PartUpload:
         """Begin to write a part."""
         file = new_file_path(upload.bucket_id)
         return PartUpload(self, upload, number, file, self._files.open_writer(file))
 
-    def record_part(self, upload: UploadRow, part: PartRow) -> None:
+    def record_part(self, upload: UploadRecord, part: PartRecord) -> None:
         """Note a part whose file is durable.
 
         Raises:
@@ -125,29 +130,29 @@ class MultipartUploads:
 
     def make_part_row(
         self, number: int, size: int, etag: str, checksum: Checksum | None, file: str
-    ) -> PartRow:
+    ) -> PartRecord:
         """Return the row of a part that is written now."""
         text = None if checksum is None else str(checksum)
-        return PartRow(number, size, etag, self._registry.clock.now(), text, file)
+        return PartRecord(number, size, etag, self._registry.clock.now(), text, file)
 
-    def abort(self, upload: UploadRow) -> None:
+    def abort(self, upload: UploadRecord) -> None:
         """Forget an upload and its parts.
 
         Raises:
             S3Refusal: It has ended already.
         """
         with _translating_errors(), self._database.writing() as connection:
-            files = s3_objects.end_upload(connection, upload, self._registry.clock.now())
+            files = s3_objects.delete_upload(connection, upload, self._registry.clock.now())
         self._delete_files(files)
 
     def complete(
         self,
         access: BucketAccess,
-        upload: UploadRow,
+        upload: UploadRecord,
         completed_parts: Sequence[CompletedPart],
         *,
         expected: ExpectedObject,
-        condition: Condition = ANY,
+        condition: WritePrecondition = NO_PRECONDITION,
     ) -> ObjectMetadata:
         """Make the object of the parts that are named; the others go.
 
@@ -172,7 +177,7 @@ class MultipartUploads:
                         part_sizes=tuple(part.size for part in parts),
                         condition=condition,
                         in_transaction=lambda connection: dropped.extend(
-                            s3_objects.end_upload(connection, upload, self._registry.clock.now())
+                            s3_objects.delete_upload(connection, upload, self._registry.clock.now())
                         ),
                     )
                 )
@@ -181,7 +186,7 @@ class MultipartUploads:
         self._delete_files(dropped)
         return facts
 
-    def _open_part(self, part: PartRow) -> OpenObject:
+    def _open_part(self, part: PartRecord) -> OpenObject:
         with _translating_errors():
             return self._files.open(part.file)
 
@@ -196,7 +201,7 @@ class PartUpload:
     def __init__(
         self,
         uploads: MultipartUploads,
-        upload: UploadRow,
+        upload: UploadRecord,
         number: int,
         file: str,
         writer: ObjectWriter,
@@ -242,7 +247,7 @@ def compute_multipart_etag(etags: Sequence[str]) -> str:
 
 
 def _check_expected(
-    expected: ExpectedObject, upload: UploadRow, whole: Checksum | None, size: int
+    expected: ExpectedObject, upload: UploadRecord, whole: Checksum | None, size: int
 ) -> None:
     if expected.size is not None and expected.size != size:
         raise S3Error(
@@ -275,8 +280,8 @@ def _check_expected(
 
 
 def _select_parts(
-    completed_parts: Sequence[CompletedPart], uploaded_parts: Sequence[PartRow], upload_id: str
-) -> list[PartRow]:
+    completed_parts: Sequence[CompletedPart], uploaded_parts: Sequence[PartRecord], upload_id: str
+) -> list[PartRecord]:
     if not completed_parts or len(completed_parts) > MAX_PARTS:
         raise S3Error("MalformedXML")
     numbers = [each.number for each in completed_parts]
@@ -300,14 +305,14 @@ def _select_parts(
     return parts
 
 
-def _is_checksum_equal(part: PartRow, checksum: Checksum | None) -> bool:
+def _is_checksum_equal(part: PartRecord, checksum: Checksum | None) -> bool:
     if checksum is None or part.checksum is None:
         return True
     mine = Checksum.parse(part.checksum)
     return mine.algorithm != checksum.algorithm or mine.value == checksum.value
 
 
-def _combine_part_checksums(upload: UploadRow, parts: Sequence[PartRow]) -> Checksum | None:
+def _combine_part_checksums(upload: UploadRecord, parts: Sequence[PartRecord]) -> Checksum | None:
     if upload.checksum is None:
         return None
     wanted = Checksum.parse(upload.checksum)

@@ -54,9 +54,9 @@ def has_catalog(settings: Settings) -> bool:
         ConfigurationError: `catalog_url` is the URL of no catalog.
         MissingExtra: The URL needs a package that is not installed.
     """
-    from snowmelt.catalog.db.database import sqlite_file
+    from snowmelt.catalog.db.database import find_sqlite_path
 
-    file = sqlite_file(settings.catalog_url)
+    file = find_sqlite_path(settings.catalog_url)
     return file is None or file.exists()
 
 

@@ -98,9 +98,9 @@ def check_catalog(settings: Settings, clock: Clock) -> Iterator[Check]:
 
 
 def _version(settings: Settings) -> Check:
-    from snowmelt.catalog.db.database import catalog_version
+    from snowmelt.catalog.db.database import check_catalog_version
 
-    found = catalog_version(settings.catalog_url)
+    found = check_catalog_version(settings.catalog_url)
     if found.current is None:
         return note("catalog", "reachable and empty; `snowmelt serve` makes its tables")
     if not found.is_known:
@@ -119,22 +119,23 @@ def _version(settings: Settings) -> Check:
 
 
 def _contents(settings: Settings, clock: Clock) -> Iterator[Check]:
-    from snowmelt.catalog.db.database import server_time
-    from snowmelt.catalog.objects.tables import table_by_id, tables_of
-    from snowmelt.catalog.streaming.channels import channels_of
-    from snowmelt.catalog.streaming.chunks import quarantined
+    from snowmelt.catalog.db.database import read_server_time
+    from snowmelt.catalog.objects.tables import find_table_by_id, list_tables
+    from snowmelt.catalog.streaming.channels import list_channels
+    from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
 
     with opened_catalog(settings) as database, database.reading() as connection:
-        tables = len(tables_of(connection))
-        channels = len(channels_of(connection))
+        tables = len(list_tables(connection))
+        channels = len(list_channels(connection))
         yield fine("contents", f"{database.dialect}, {tables:,} tables, {channels:,} channels")
-        at = server_time(connection)
+        at = read_server_time(connection)
         if at is not None:
             ahead_s = (at - clock.now()).total_seconds()
             yield clock_check("catalog-time", ahead_s, "the catalog's database")
         yield from check_services(database, settings, at or clock.now())
         found = [
-            (table_by_id(connection, chunk.table_id), chunk) for chunk in quarantined(connection)
+            (find_table_by_id(connection, chunk.table_id), chunk)
+            for chunk in list_quarantined_chunks(connection)
         ]
     # No query of a table with such a chunk succeeds before it is settled.
     for table, chunk in found:
@@ -153,10 +154,10 @@ def _contents(settings: Settings, clock: Clock) -> Iterator[Check]:
 
 def check_services(database: Database, settings: Settings, now: dt.datetime) -> Iterator[Check]:
     """Check the services that share a catalog; `now` is by the catalog's clock."""
-    from snowmelt.catalog.jobs.services import services_of
+    from snowmelt.catalog.jobs.services import list_services
 
     with database.reading() as connection:
-        services = services_of(connection)
+        services = list_services(connection)
     yield _key(database, settings.keys_dir)
     running = [service for service in services if service.is_running(now)]
     if not running:
@@ -181,11 +182,11 @@ def _name(service: ServiceRecord) -> str:
 
 
 def _key(database: Database, place: Path) -> Check:
-    from snowmelt.catalog.security.encryption_keys import is_of_catalog
+    from snowmelt.catalog.security.encryption_keys import is_catalog_master_key
 
     if not place.exists():
         return note("master-key", f"{place} is not there; a service needs the catalog's master key")
-    if is_of_catalog(database, place):
+    if is_catalog_master_key(database, place):
         return fine("master-key", "it is the catalog's")
     return wrong(
         "master-key",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.jobs.migrations import tables_with_more
+from snowmelt.catalog.jobs.migrations import find_tables_over_backlog
 from snowmelt.ingest.request_validation import Refusal
 from snowmelt.wire.streaming import ResponseCode
 
@@ -55,8 +55,8 @@ class Pressure:
         if began < self._not_before:
             return
         with self._database.reading() as connection:
-            self.tables = tables_with_more(
-                connection, chunks=self._max_chunks, size=self._max_bytes
+            self.tables = find_tables_over_backlog(
+                connection, max_chunks=self._max_chunks, max_bytes=self._max_bytes
             )
         ended = self._clock.monotonic()
         self._not_before = ended + _REST * (ended - began)

@@ -50,7 +50,7 @@ class Known:
         owner = self._owners.get(prefix)
         if owner is None:
             with self._database.reading() as connection:
-                owner = stages.prefix_owner(connection, prefix)
+                owner = stages.find_prefix_owner(connection, prefix)
             if owner is not None:
                 self._remember(self._owners, prefix, owner)
         return owner
@@ -60,10 +60,10 @@ class Known:
         known = self._keys.get(key_id)
         if known is None:
             with self._database.reading() as connection:
-                scope = self._keyring.scope(connection, key_id)
+                scope = self._keyring.find_key_scope(connection, key_id)
                 if scope is None:
                     return None
-                data_key = self._keyring.keys(connection, [key_id])[key_id]
+                data_key = self._keyring.find_data_keys(connection, [key_id])[key_id]
             known = KnownKey(scope[0], scope[1], data_key)
             self._remember(self._keys, key_id, known)
         return known
@@ -73,7 +73,7 @@ class Known:
         known = self._schemas.get(table_id)
         if known is None or again:
             with self._database.reading() as connection:
-                known = tables.schema_versions(connection, table_id)
+                known = tables.list_table_schemas(connection, table_id)
             self._remember(self._schemas, table_id, known)
         return known
 

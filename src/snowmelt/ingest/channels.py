@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.jobs import services as deployment
 from snowmelt.catalog.objects import channel_tombstones as tombstones
 from snowmelt.catalog.objects import error_tables, tables
-from snowmelt.catalog.objects.table_changes import evolve_table, new_column
-from snowmelt.catalog.objects.tables import name_now
+from snowmelt.catalog.objects.table_changes import evolve_table, make_column
+from snowmelt.catalog.objects.tables import find_current_name
 from snowmelt.catalog.security import access_control as access
-from snowmelt.catalog.security.access_control import effective_role
+from snowmelt.catalog.security.access_control import resolve_effective_role
 from snowmelt.catalog.streaming import channels, stages
 from snowmelt.errors import (
     ChannelFenced,
@@ -84,13 +84,13 @@ class Desk:
             RequestMalformed: It asks again with a prefix that the user was not given.
         """
         with self.database.writing() as connection:
-            access.effective_role(connection, asker.user, _role(request.role))
-            deployment_id = deployment.deployment_id(connection)
+            access.resolve_effective_role(connection, asker.user, _role(request.role))
+            deployment_id = deployment.read_deployment_id(connection)
             if request.client_prefix is None:
-                prefix = stages.issue_prefix(connection, asker.user, self.clock.now())
+                prefix = stages.issue_client_prefix(connection, asker.user, self.clock.now())
             else:
                 prefix = request.client_prefix.removesuffix(f"_{deployment_id}")
-                if stages.prefix_owner(connection, prefix) != asker.user:
+                if stages.find_prefix_owner(connection, prefix) != asker.user:
                     raise RequestMalformed(
                         reason=f"client prefix {prefix[:100]!r} was not given to this user"
                     )
@@ -148,7 +148,7 @@ class Desk:
             offset_token=request.offset_token,
             now=self.clock.now(),
         )
-        data_key = self.keyring.data_key(connection, table, user)
+        data_key = self.keyring.get_or_create_data_key(connection, table, user)
         error_table = _error_table(connection, table)
         record = opened.record
         return OpenResponse(
@@ -179,7 +179,7 @@ class Desk:
             RoleNotGranted: The role is not the user's.
         """
         with self.database.reading() as connection:
-            access.effective_role(connection, user, _role(request.role))
+            access.resolve_effective_role(connection, user, _role(request.role))
             seen: dict[tuple[TableName, int | None], TableRecord | UserError] = {}
             found = [
                 self._named(connection, query, (user, request.role), seen)
@@ -223,7 +223,7 @@ class Desk:
         self, connection: sa.Connection, request: DropRequest, dropping: tuple[TableName, str, str]
     ) -> DropResponse:
         asked_name, channel, user = dropping
-        name = tables.name_now(connection, asked_name, request.encryption_key_id, user)
+        name = tables.find_current_name(connection, asked_name, request.encryption_key_id, user)
         table = self._writable(connection, name, user, request.role)
         try:
             channels.drop_channel(
@@ -237,7 +237,7 @@ class Desk:
         except ChannelNotFound:
             # The same drop a second time, because its answer was lost, is a success.
             asked = request.client_sequencer
-            if asked is None or tombstones.last_sequencer(connection, name, channel) != asked:
+            if asked is None or tombstones.find_last_sequencer(connection, name, channel) != asked:
                 raise
         return DropResponse(
             status_code=0,
@@ -251,12 +251,12 @@ class Desk:
     def _writable(
         self, connection: sa.Connection, name: TableName, user: str, role: str | None
     ) -> TableRecord:
-        effective = access.effective_role(connection, user, _role(role))
+        effective = access.resolve_effective_role(connection, user, _role(role))
         table = tables.find_table(connection, name)
         try:
-            access.require_table(connection, effective, table, _WRITES)
+            access.require_table_privilege(connection, effective, table, _WRITES)
         except UserError:
-            if not error_tables.may_feed(connection, effective, table.table_id):
+            if not error_tables.can_write_error_rows(connection, effective, table.table_id):
                 raise
         return table
 
@@ -274,7 +274,7 @@ class Desk:
             return error
         asked = name, query.encryption_key_id
         if asked not in seen:
-            name = tables.name_now(connection, *asked, caller[0])
+            name = tables.find_current_name(connection, *asked, caller[0])
             try:
                 seen[asked] = self._writable(connection, name, *caller)
             except UserError as error:
@@ -317,7 +317,7 @@ def _foreign(
     return {
         number
         for table, names in asked.items()
-        for name, at in tombstones.left_at(connection, table, names).items()
+        for name, at in tombstones.find_removal_times(connection, table, names).items()
         for number in names[name]
         if at > opened_at[number]
     }
@@ -357,7 +357,7 @@ def _status(
 
 
 def _error_table(connection: sa.Connection, table: TableRecord) -> str | None:
-    found = error_tables.error_table_of(connection, table)
+    found = error_tables.find_error_table(connection, table)
     return None if found is None else str(found.name)
 
 
@@ -407,15 +407,15 @@ def evolve(database: Database, clock: Clock, request: EvolveRequest, user: str) 
     if not (request.database and request.schema and request.table):
         raise RequestMalformed(reason="database, schema and table must be named")
     parts = (internal_name(part) for part in (request.database, request.schema, request.table))
-    wanted = [new_column(_column(each.name), each.type) for each in request.columns]
+    wanted = [make_column(_column(each.name), each.type) for each in request.columns]
     with database.writing() as connection:
         role = internal_name(request.role) if request.role else None
         done = evolve_table(
             connection,
-            name_now(connection, TableName(*parts), request.encryption_key_id, user),
+            find_current_name(connection, TableName(*parts), request.encryption_key_id, user),
             new_columns=wanted,
             no_longer_required=[_column(name) for name in request.drop_not_null],
-            role=effective_role(connection, user, role),
+            role=resolve_effective_role(connection, user, role),
             now=clock.now(),
         )
     return EvolveResponse(
@@ -423,8 +423,8 @@ def evolve(database: Database, clock: Clock, request: EvolveRequest, user: str) 
         message="Success",
         schema_version=done.table.schema.version,
         table_columns=[columns.column_to_message(column) for column in done.table.schema.columns],
-        added=[display_name(name) for name in done.added],
-        dropped_not_null=[display_name(name) for name in done.lifted],
+        added=[display_name(name) for name in done.added_columns],
+        dropped_not_null=[display_name(name) for name in done.relaxed_columns],
     )
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.streaming.registration import ChunkOffer, Verdict
+    from snowmelt.catalog.streaming.registration import ChunkOffer, CommitDecision
     from snowmelt.clock import Clock
     from snowmelt.ingest.durability import Durability
     from snowmelt.ingest.metrics import Tallied
@@ -104,7 +104,7 @@ class Registrar:
         self._verifier = verifier
         self._clock = clock
         self._pace = pace
-        self._remembered = registration.Remembered()
+        self._remembered = registration.CommitCache()
         self._waiting = 0
         self._tally = Tally()
         self._lock = threading.Lock()
@@ -215,13 +215,13 @@ class Registrar:
             for candidate in candidates
             if candidate.offer is not None
         ]
-        verdicts: list[tuple[Verdict, ...]] = []
+        verdicts: list[tuple[CommitDecision, ...]] = []
         if offers:
             faults.hit_failpoint(faults.Failpoint.BEFORE_REGISTRATION)
             with self._database.writing(urgent=True) as connection:
                 # The time is read here: a group may have waited for others who write.
-                verdicts = registration.register(
-                    connection, offers, now=self._clock.now(), remembered=self._remembered
+                verdicts = registration.register_chunks(
+                    connection, offers, now=self._clock.now(), commit_cache=self._remembered
                 )
                 faults.hit_failpoint(faults.Failpoint.INSIDE_REGISTRATION)
             faults.hit_failpoint(faults.Failpoint.AFTER_REGISTRATION)
@@ -229,11 +229,13 @@ class Registrar:
         remaining = iter(verdicts)
         return [answer_of(request, candidates, remaining) for request, candidates in checked]
 
-    def _count(self, offers: Sequence[ChunkOffer], verdicts: Sequence[tuple[Verdict, ...]]) -> None:
+    def _count(
+        self, offers: Sequence[ChunkOffer], verdicts: Sequence[tuple[CommitDecision, ...]]
+    ) -> None:
         rows = size = 0
         for offer, (first, *_) in zip(offers, verdicts, strict=True):
             # A chunk is taken whole or not at all.
-            if not first.code and not first.is_repeated:
+            if not first.code and not first.is_replay:
                 rows += offer.rows
                 size += offer.length
         # This thread alone writes them.
@@ -292,7 +294,7 @@ UNSETTLED = Refusal(
 def answer_of(
     request: RegisterRequest,
     candidates: Iterable[Candidate],
-    verdicts: Iterator[tuple[Verdict, ...]],
+    verdicts: Iterator[tuple[CommitDecision, ...]],
 ) -> RegisterResponse:
     """Return the answer to one request; takes one item of `verdicts` per candidate with an offer."""
     chunks = [

@@ -84,7 +84,7 @@ class EndpointHanding:
 
     def hand_out(self, asker: Asker, prefix: str) -> Handout:
         """Return the bucket's part for the prefix, with new credentials."""
-        credentials = access_keys.issue(
+        credentials = access_keys.issue_stage_credentials(
             self.keyring,
             asker.user,
             prefix,

@@ -83,15 +83,15 @@ class Candidate:
     @property
     def is_open(self) -> bool:
         """Whether nothing has been found against this chunk yet."""
-        return self.offer is not None and self.offer.refusal is None
+        return self.offer is not None and self.offer.rejection is None
 
     def refused(self, refusal: Refusal) -> Candidate:
         """Return this candidate as one that only a repetition can save."""
-        if self.offer is None or self.offer.refusal is not None:
+        if self.offer is None or self.offer.rejection is not None:
             return self
         refusal_fields = (int(refusal.code), refusal.message)
         return dataclasses.replace(
-            self, offer=dataclasses.replace(self.offer, refusal=refusal_fields)
+            self, offer=dataclasses.replace(self.offer, rejection=refusal_fields)
         )
 
 
@@ -446,7 +446,7 @@ class Verifier:
                 )
                 for channel in chunk.channels or []
             ),
-            parts=chunk.parts,
+            commit_chunk_count=chunk.parts,
         )
         candidate = Candidate(chunk, offer)
         if key is None or key.user != sender.user:

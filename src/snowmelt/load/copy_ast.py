@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping
 
-    from snowmelt.catalog.sql.identifiers import Name
-    from snowmelt.catalog.sql.lexer import Place
+    from snowmelt.catalog.sql.identifiers import ObjectName
+    from snowmelt.catalog.sql.lexer import SourcePosition
     from snowmelt.load.phases import ColumnOptions
     from snowmelt.schema.types import Column
 
@@ -45,7 +45,7 @@ class Call:
 
     name: str
     parameters: Mapping[str, Value]
-    place: Place
+    place: SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class InputPath:
 
     path: str
     compression: Compression | None
-    place: Place
+    place: SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class StandardInput:
     """STDIN of the process that runs the statement."""
 
     compression: Compression | None
-    place: Place
+    place: SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ParsedColumn:
 
     name: str
     options: ColumnOptions
-    place: Place
+    place: SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Filler:
 
     column: Column
     options: ColumnOptions
-    place: Place
+    place: SourcePosition
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class Expression:
 
     name: str
     sql: str
-    place: Place
+    place: SourcePosition
 
 
 Item: TypeAlias = ParsedColumn | Filler | Expression
@@ -110,7 +110,7 @@ class Rejects:
 
     data_path: str | None = None
     exceptions_path: str | None = None
-    table: Name | None = None
+    table: ObjectName | None = None
     data_overwrite: bool = False
     exceptions_overwrite: bool = False
 
@@ -128,7 +128,7 @@ class CopyStatement:
     `reject_max` 0 is without limit; otherwise the load fails when so many are rejected.
     """
 
-    table: Name
+    table: ObjectName
     items: tuple[Item, ...] | None
     inputs: Inputs
     text: str

@@ -10,9 +10,9 @@ import re
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.catalog.sql.column_types import read_type
-from snowmelt.catalog.sql.cursor import Cursor
-from snowmelt.catalog.sql.lexer import TokenKind, copy_tokens_of
+from snowmelt.catalog.sql.column_types import parse_column_type
+from snowmelt.catalog.sql.cursor import TokenCursor
+from snowmelt.catalog.sql.lexer import TokenKind, tokenize_copy
 from snowmelt.load.copy_ast import (
     Call,
     Compression,
@@ -30,7 +30,7 @@ from snowmelt.schema.types import Column, LogicalType, display_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snowmelt.catalog.sql.lexer import Token
+    from snowmelt.catalog.sql.lexer import SqlToken
     from snowmelt.load.copy_ast import Inputs, Item, Value
 
 _OPENING = frozenset({"(", "[", "{"})
@@ -44,16 +44,16 @@ def parse_copy(text: str) -> CopyStatement:
         StatementError: If it cannot be understood or is not supported; says where and what
             would be right.
     """
-    cursor = Cursor(text, copy_tokens_of)
+    cursor = TokenCursor(text, tokenize_copy)
     cursor.expect("COPY")
-    table = cursor.name("a table", 3)
+    table = cursor.parse_name("a table", 3)
     items = _items(cursor) if cursor.accept("(") else None
     listed = {item.name: item.options for item in items or () if not isinstance(item, Expression)}
     options = OptionReader(cursor)
     column_options = _column_options(cursor, listed)
     inputs, local = _inputs(cursor)
     options.read()
-    cursor.end("COPY")
+    cursor.expect_end("COPY")
     return CopyStatement(
         table=table,
         items=items,
@@ -65,32 +65,32 @@ def parse_copy(text: str) -> CopyStatement:
     )
 
 
-def _items(cursor: Cursor) -> tuple[Item, ...]:
+def _items(cursor: TokenCursor) -> tuple[Item, ...]:
     items: list[Item] = []
     names: set[str] = set()
     while True:
-        token = cursor.token
+        token = cursor.current
         item = _item(cursor)
         if item.name in names:
-            raise cursor.error(f"Column {display_name(item.name)} is given twice", token)
+            raise cursor.make_error(f"Column {display_name(item.name)} is given twice", token)
         names.add(item.name)
         items.append(item)
         if cursor.accept(")"):
             break
         if not cursor.accept(","):
-            raise cursor.error(
+            raise cursor.make_error(
                 "Expected a comma, or ) after the last column, here; a column may have AS with an "
                 "expression, FILLER with a type, DELIMITER, ENCLOSED BY, ENFORCELENGTH, ESCAPE, "
                 "NO ESCAPE, FORMAT, NULL or TRIM"
             )
     if all(isinstance(item, Expression) for item in items):
-        raise cursor.error("At least one column must be parsed: all of them are expressions")
+        raise cursor.make_error("At least one column must be parsed: all of them are expressions")
     return tuple(items)
 
 
-def _item(cursor: Cursor) -> Item:
-    place = cursor.token.place
-    name = cursor.identifier("a column")
+def _item(cursor: TokenCursor) -> Item:
+    place = cursor.current.position
+    name = cursor.parse_identifier("a column")
     if cursor.accept("AS"):
         return Expression(name, _expression(cursor), place)
     if cursor.accept("FILLER"):
@@ -99,11 +99,11 @@ def _item(cursor: Cursor) -> Item:
     return ParsedColumn(name, ColumnOptionReader(cursor).read(), place)
 
 
-def _filler(cursor: Cursor, name: str) -> Column:
+def _filler(cursor: TokenCursor, name: str) -> Column:
     # Vertica's words for the longest texts and bytes; ours are as long by themselves.
-    if cursor.ahead("LONG", "VARCHAR") or cursor.ahead("LONG", "VARBINARY"):
-        cursor.take()
-    found = read_type(cursor)
+    if cursor.is_next("LONG", "VARCHAR") or cursor.is_next("LONG", "VARBINARY"):
+        cursor.advance()
+    found = parse_column_type(cursor)
     return Column(
         name=name,
         kind=LogicalType(found.kind),
@@ -115,34 +115,36 @@ def _filler(cursor: Cursor, name: str) -> Column:
     )
 
 
-def _expression(cursor: Cursor) -> str:
+def _expression(cursor: TokenCursor) -> str:
     """Go past an expression, up to the comma or parenthesis after it, and return its text."""
-    first = cursor.token
+    first = cursor.current
     depth = 0
     last = None
-    while cursor.token.kind is not TokenKind.END:
-        sign = cursor.token.text if cursor.token.kind is TokenKind.SYMBOL else None
+    while cursor.current.kind is not TokenKind.END:
+        sign = cursor.current.text if cursor.current.kind is TokenKind.SYMBOL else None
         if depth == 0 and sign in {",", ")"}:
             break
         depth += (sign in _OPENING) - (sign in _CLOSING)
-        last = cursor.take()
+        last = cursor.advance()
     if last is None:
-        raise cursor.error("Expected an expression here")
-    if cursor.token.kind is TokenKind.END:
-        raise cursor.error("This expression has no end: a parenthesis is missing", first)
-    return cursor.between(first, last)
+        raise cursor.make_error("Expected an expression here")
+    if cursor.current.kind is TokenKind.END:
+        raise cursor.make_error("This expression has no end: a parenthesis is missing", first)
+    return cursor.source_between(first, last)
 
 
-def _column_options(cursor: Cursor, listed: dict[str, ColumnOptions]) -> dict[str, ColumnOptions]:
+def _column_options(
+    cursor: TokenCursor, listed: dict[str, ColumnOptions]
+) -> dict[str, ColumnOptions]:
     if not cursor.accept("COLUMN", "OPTION"):
         return listed
     cursor.expect("(")
     given: set[str] = set()
     while True:
-        token = cursor.token
-        name = cursor.identifier("a column")
+        token = cursor.current
+        name = cursor.parse_identifier("a column")
         if name in given:
-            raise cursor.error(f"Column {display_name(name)} is given twice", token)
+            raise cursor.make_error(f"Column {display_name(name)} is given twice", token)
         given.add(name)
         listed[name] = ColumnOptionReader(cursor).read(listed.get(name))
         if cursor.accept(")"):
@@ -150,37 +152,37 @@ def _column_options(cursor: Cursor, listed: dict[str, ColumnOptions]) -> dict[st
         cursor.expect(",")
 
 
-def _inputs(cursor: Cursor) -> tuple[Inputs, bool]:
+def _inputs(cursor: TokenCursor) -> tuple[Inputs, bool]:
     if cursor.accept("FROM"):
         local = cursor.accept("LOCAL")
-        if cursor.ahead("VERTICA"):
-            raise cursor.error(
+        if cursor.is_next("VERTICA"):
+            raise cursor.make_error(
                 "FROM VERTICA is not supported: there is no other cluster to read from; export "
                 "the table to files, and load those"
             )
-        place = cursor.token.place
+        place = cursor.current.position
         if cursor.accept("STDIN"):
             return StandardInput(_compression(cursor), place), local
-        if cursor.token.kind is not TokenKind.STRING:
-            raise cursor.error(
+        if cursor.current.kind is not TokenKind.STRING:
+            raise cursor.make_error(
                 "Expected STDIN, or paths in single quotes, here: FROM 'folder/*.csv.gz' GZIP"
             )
         return _paths(cursor), local
     cursor.accept("WITH")
     if cursor.accept("SOURCE"):
         return read_call(cursor, "a source"), False
-    raise cursor.error(
+    raise cursor.make_error(
         "Expected FROM with paths or STDIN, or SOURCE with the name of a source, here"
     )
 
 
-def _paths(cursor: Cursor) -> tuple[InputPath, ...]:
+def _paths(cursor: TokenCursor) -> tuple[InputPath, ...]:
     paths: list[InputPath] = []
     while True:
-        place = cursor.token.place
-        path = cursor.string("a path")
+        place = cursor.current.position
+        path = cursor.parse_string("a path")
         if not path:
-            raise cursor.error("A path is not empty")
+            raise cursor.make_error("A path is not empty")
         _nodes(cursor)
         compression = _compression(cursor)
         _nodes(cursor)
@@ -189,23 +191,23 @@ def _paths(cursor: Cursor) -> tuple[InputPath, ...]:
             return tuple(paths)
 
 
-def _nodes(cursor: Cursor) -> None:
+def _nodes(cursor: TokenCursor) -> None:
     """Go past ON with nodes: every task can read every path, so any node will do."""
-    if not cursor.ahead("ON"):
+    if not cursor.is_next("ON"):
         return
-    at = cursor.take()
+    at = cursor.advance()
     if cursor.accept("ANY", "NODE") or cursor.accept("EACH", "NODE"):
         return
-    raise cursor.error(
+    raise cursor.make_error(
         "Nodes are not chosen by name: the path is read wherever its task runs; leave ON out, or "
         "write ON ANY NODE",
         at,
     )
 
 
-def _compression(cursor: Cursor) -> Compression | None:
-    if cursor.ahead("LZO"):
-        raise cursor.error(
+def _compression(cursor: TokenCursor) -> Compression | None:
+    if cursor.is_next("LZO"):
+        raise cursor.make_error(
             "LZO is not supported: there is no maintained library for it; use ZSTD or LZ4, or "
             "FILTER ExternalCommand(cmd = 'lzop -dc')"
         )
@@ -231,7 +233,7 @@ _REFUSED = {
 class ColumnOptionReader:
     """Reads the options of one column."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
         self._found: dict[str, Any] = {}
 
@@ -246,48 +248,48 @@ class ColumnOptionReader:
         before = before or ColumnOptions()
         for field in fields(before):
             if field.name in self._found and getattr(before, field.name) is not None:
-                raise self._cursor.error(
+                raise self._cursor.make_error(
                     f"{_written(field.name)} of this column is given in the column list, too"
                 )
         return replace(before, **self._found)
 
     def _one(self) -> bool:
         cursor = self._cursor
-        token = cursor.token
+        token = cursor.current
         if cursor.accept("ENFORCELENGTH"):
             self._put("enforce_length", True, token)
         elif cursor.accept("NO", "ESCAPE"):
             self._put("escape", "", token)
         elif cursor.accept("DELIMITER"):
             cursor.accept("AS")
-            self._put("delimiter", cursor.string("the delimiter"), token)
+            self._put("delimiter", cursor.parse_string("the delimiter"), token)
         elif cursor.accept("ENCLOSED"):
             cursor.accept("BY")
-            self._put("enclosed_by", cursor.string("the quote"), token)
+            self._put("enclosed_by", cursor.parse_string("the quote"), token)
         elif cursor.accept("ESCAPE"):
             cursor.accept("AS")
-            self._put("escape", cursor.string("the escape"), token)
+            self._put("escape", cursor.parse_string("the escape"), token)
         elif cursor.accept("NULL"):
             cursor.accept("AS")
-            self._put("null", cursor.string("what means NULL"), token)
+            self._put("null", cursor.parse_string("what means NULL"), token)
         elif cursor.accept("FORMAT"):
-            self._put("format", cursor.string("the format"), token)
+            self._put("format", cursor.parse_string("the format"), token)
         elif cursor.accept("TRIM"):
-            self._put("trim", cursor.string("the character to trim"), token)
+            self._put("trim", cursor.parse_string("the character to trim"), token)
         else:
             return False
         return True
 
-    def _put(self, name: str, value: object, token: Token) -> None:
+    def _put(self, name: str, value: object, token: SqlToken) -> None:
         if name in self._found:
-            raise self._cursor.error(f"{_written(name)} of this column is given twice", token)
+            raise self._cursor.make_error(f"{_written(name)} of this column is given twice", token)
         self._found[name] = value
 
 
 class OptionReader:
     """Reads the options of the statement, filters and parser among them."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
         self._filters: list[Call] = []
         self._parsing: dict[str, Value] = {}
@@ -296,7 +298,7 @@ class OptionReader:
         self._exceptions: str | None = None
         self._table: Any = None
         self._overwritten: set[str] = set()
-        self._readers: dict[str, Callable[[Token], None]] = {
+        self._readers: dict[str, Callable[[SqlToken], None]] = {
             "FILTER": self._filter,
             "PARSER": self._parser,
             "PARQUET": self._format,
@@ -334,21 +336,21 @@ class OptionReader:
             StatementError: One is unknown, given twice, excludes another, or is not as it must be.
         """
         cursor = self._cursor
-        while cursor.token.kind is not TokenKind.END and cursor.token.text != ";":
-            token = cursor.token
-            if cursor.accept_one_of("WITH") and cursor.token.text not in {"FILTER", "PARSER"}:
-                raise cursor.error("WITH is followed by FILTER or PARSER here")
-            word = cursor.token.text if cursor.token.kind is TokenKind.WORD else ""
+        while cursor.current.kind is not TokenKind.END and cursor.current.text != ";":
+            token = cursor.current
+            if cursor.accept_one_of("WITH") and cursor.current.text not in {"FILTER", "PARSER"}:
+                raise cursor.make_error("WITH is followed by FILTER or PARSER here")
+            word = cursor.current.text if cursor.current.kind is TokenKind.WORD else ""
             if word in _REFUSED:
-                raise cursor.error(f"{word} is not supported: {_REFUSED[word]}")
+                raise cursor.make_error(f"{word} is not supported: {_REFUSED[word]}")
             if cursor.accept_one_of(*_NO_MEANING):
                 continue
             if word not in self._readers:
-                raise cursor.error(
-                    f"{token.written} is no option of COPY; there are "
+                raise cursor.make_error(
+                    f"{token.source_text} is no option of COPY; there are "
                     f"{', '.join(sorted(self._readers))}"
                 )
-            self._readers[word](cursor.take())
+            self._readers[word](cursor.advance())
 
     def found(self) -> dict[str, Any]:
         """Return the options as arguments of CopyStatement."""
@@ -365,118 +367,118 @@ class OptionReader:
             ),
         }
 
-    def _filter(self, _token: Token) -> None:
+    def _filter(self, _token: SqlToken) -> None:
         self._filters.extend(read_calls(self._cursor, "a filter", self._known))
 
-    def _parser(self, token: Token) -> None:
+    def _parser(self, token: SqlToken) -> None:
         self._put("parser", read_call(self._cursor, "a parser"), token)
 
-    def _format(self, token: Token) -> None:
+    def _format(self, token: SqlToken) -> None:
         """PARQUET and FIXEDWIDTH are parsers that are called by a word."""
         self._put("parser", read_call_of(self._cursor, token), token)
 
-    def _sizes(self, token: Token) -> None:
+    def _sizes(self, token: SqlToken) -> None:
         cursor = self._cursor
         cursor.expect("(")
         sizes = []
         while True:
-            sizes.append(str(cursor.integer("the width of a column", 1, 65_000)))
+            sizes.append(str(cursor.parse_integer("the width of a column", 1, 65_000)))
             if cursor.accept(")"):
                 break
             cursor.expect(",")
         self._parse("colsizes", ",".join(sizes), token)
         if "parser" not in self._options:
-            self._options["parser"] = Call("FixedWidth", {}, token.place)
+            self._options["parser"] = Call("FixedWidth", {}, token.position)
 
-    def _skip(self, token: Token) -> None:
+    def _skip(self, token: SqlToken) -> None:
         unit = "skip_bytes" if self._cursor.accept("BYTES") else "skip"
         what = "the number of bytes" if unit == "skip_bytes" else "the number of records"
-        self._parse(unit, self._cursor.integer(what, 0, _MOST), token)
+        self._parse(unit, self._cursor.parse_integer(what, 0, _MOST), token)
 
-    def _no(self, token: Token) -> None:
+    def _no(self, token: SqlToken) -> None:
         if self._cursor.accept_one_of("ESCAPE"):
             self._parse("no_escape", True, token)
         else:
             self._cursor.expect("COMMIT")
             self._put("no_commit", True, token)
 
-    def _trailing(self, token: Token) -> None:
+    def _trailing(self, token: SqlToken) -> None:
         self._cursor.expect("NULLCOLS")
         self._parse("trailing_nullcols", True, token)
 
-    def _record(self, token: Token) -> None:
+    def _record(self, token: SqlToken) -> None:
         self._cursor.expect("TERMINATOR")
-        text = self._cursor.string("the record terminator, such as E'\\n',")
+        text = self._cursor.parse_string("the record terminator, such as E'\\n',")
         if not text:
-            raise self._cursor.error("The record terminator is not empty", token)
+            raise self._cursor.make_error("The record terminator is not empty", token)
         self._parse("record_terminator", text, token)
 
-    def _reject_max(self, token: Token) -> None:
-        self._put("reject_max", self._cursor.integer("the limit of rejects", 0, _MOST), token)
+    def _reject_max(self, token: SqlToken) -> None:
+        self._put("reject_max", self._cursor.parse_integer("the limit of rejects", 0, _MOST), token)
 
-    def _stream(self, token: Token) -> None:
+    def _stream(self, token: SqlToken) -> None:
         self._cursor.expect("NAME")
-        self._put("stream_name", self._cursor.string("the name of the stream"), token)
+        self._put("stream_name", self._cursor.parse_string("the name of the stream"), token)
 
-    def _rejected(self, token: Token) -> None:
+    def _rejected(self, token: SqlToken) -> None:
         cursor = self._cursor
         cursor.expect("DATA")
         if self._data is not None or self._table is not None:
-            raise cursor.error("REJECTED DATA is given twice", token)
+            raise cursor.make_error("REJECTED DATA is given twice", token)
         if cursor.accept("AS", "TABLE"):
-            self._table = cursor.name("a table", 3)
+            self._table = cursor.parse_name("a table", 3)
         else:
             self._data = self._place_of_file("data", "the path of a file, or AS TABLE with a name,")
         self._check_rejects(token)
 
-    def _exceptions_to(self, token: Token) -> None:
+    def _exceptions_to(self, token: SqlToken) -> None:
         if self._exceptions is not None:
-            raise self._cursor.error("EXCEPTIONS is given twice", token)
+            raise self._cursor.make_error("EXCEPTIONS is given twice", token)
         self._exceptions = self._place_of_file("exceptions", "the path of a file")
         self._check_rejects(token)
 
-    def _check_rejects(self, token: Token) -> None:
+    def _check_rejects(self, token: SqlToken) -> None:
         if self._table is not None and self._exceptions is not None:
-            raise self._cursor.error(
+            raise self._cursor.make_error(
                 "REJECTED DATA AS TABLE holds the reasons, too: leave EXCEPTIONS out", token
             )
 
     def _place_of_file(self, which: str, what: str) -> str:
-        path = self._cursor.string(what)
+        path = self._cursor.parse_string(what)
         if not path:
-            raise self._cursor.error("A path is not empty")
-        if self._cursor.ahead("ON"):
-            raise self._cursor.error(
+            raise self._cursor.make_error("A path is not empty")
+        if self._cursor.is_next("ON"):
+            raise self._cursor.make_error(
                 "There is one file for the whole load, wherever its tasks run: leave ON out"
             )
         if self._cursor.accept("OVERWRITE"):
             self._overwritten.add(which)
         return path
 
-    def _text(self, name: str, what: str, *words: str) -> Callable[[Token], None]:
-        def read(token: Token) -> None:
+    def _text(self, name: str, what: str, *words: str) -> Callable[[SqlToken], None]:
+        def read(token: SqlToken) -> None:
             for word in words:
                 self._cursor.accept(word)
-            self._parse(name, self._cursor.string(what), token)
+            self._parse(name, self._cursor.parse_string(what), token)
 
         return read
 
-    def _flag(self, name: str, *rest: str) -> Callable[[Token], None]:
-        def read(token: Token) -> None:
+    def _flag(self, name: str, *rest: str) -> Callable[[SqlToken], None]:
+        def read(token: SqlToken) -> None:
             if rest:
                 self._cursor.expect(*rest)
             self._put(name, True, token)
 
         return read
 
-    def _parse(self, name: str, value: Value, token: Token) -> None:
+    def _parse(self, name: str, value: Value, token: SqlToken) -> None:
         if name in self._parsing:
-            raise self._cursor.error(f"{_written(name)} is given twice", token)
+            raise self._cursor.make_error(f"{_written(name)} is given twice", token)
         self._parsing[name] = value
 
-    def _put(self, name: str, value: object, token: Token) -> None:
+    def _put(self, name: str, value: object, token: SqlToken) -> None:
         if name in self._options:
-            raise self._cursor.error(f"{_written(name)} is given twice", token)
+            raise self._cursor.make_error(f"{_written(name)} is given twice", token)
         self._options[name] = value
 
 
@@ -498,33 +500,33 @@ _EXPECTED = "Expected a value here: a string in single quotes, a number, TRUE, F
 _EXPECTED += "INTERVAL with a string"
 
 
-def read_call(cursor: Cursor, what: str) -> Call:
+def read_call(cursor: TokenCursor, what: str) -> Call:
     """Go past one call; the parentheses may be missing.
 
     Raises:
         StatementError: It is no call.
     """
-    token = cursor.token
+    token = cursor.current
     if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
-        raise cursor.error(f"Expected the name of {what} here")
-    cursor.take()
+        raise cursor.make_error(f"Expected the name of {what} here")
+    cursor.advance()
     if token.text.upper() == "PUBLIC" and cursor.accept("."):
         # Vertica's own functions, and most of users, are in this schema.
         return read_call(cursor, what)
     return read_call_of(cursor, token)
 
 
-def read_call_of(cursor: Cursor, name: Token) -> Call:
+def read_call_of(cursor: TokenCursor, name: SqlToken) -> Call:
     """Go past the parameters of a call whose name was read.
 
     Raises:
         StatementError: They are no parameters.
     """
-    written = name.text if name.kind is TokenKind.QUOTED else name.written
-    return Call(written, _parameters(cursor), name.place)
+    written = name.text if name.kind is TokenKind.QUOTED else name.source_text
+    return Call(written, _parameters(cursor), name.position)
 
 
-def read_calls(cursor: Cursor, what: str, known: frozenset[str]) -> tuple[Call, ...]:
+def read_calls(cursor: TokenCursor, what: str, known: frozenset[str]) -> tuple[Call, ...]:
     """Go past calls with commas or blanks between them; `known` words begin something else.
 
     Raises:
@@ -536,26 +538,26 @@ def read_calls(cursor: Cursor, what: str, known: frozenset[str]) -> tuple[Call, 
     return tuple(calls)
 
 
-def _is_call(cursor: Cursor, known: frozenset[str]) -> bool:
-    token = cursor.token
+def _is_call(cursor: TokenCursor, known: frozenset[str]) -> bool:
+    token = cursor.current
     named = token.kind is TokenKind.QUOTED or (
         token.kind is TokenKind.WORD and token.text not in known
     )
-    return named and cursor.after().text in {"(", "."} and cursor.after().kind is TokenKind.SYMBOL
+    return named and cursor.peek().text in {"(", "."} and cursor.peek().kind is TokenKind.SYMBOL
 
 
-def _parameters(cursor: Cursor) -> dict[str, Value]:
+def _parameters(cursor: TokenCursor) -> dict[str, Value]:
     found: dict[str, Value] = {}
     if not cursor.accept("(") or cursor.accept(")"):
         return found
     while True:
-        token = cursor.token
+        token = cursor.current
         if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
-            raise cursor.error("Expected the name of a parameter here, as in f(name = value)")
-        cursor.take()
-        name = token.text if token.kind is TokenKind.QUOTED else token.written
+            raise cursor.make_error("Expected the name of a parameter here, as in f(name = value)")
+        cursor.advance()
+        name = token.text if token.kind is TokenKind.QUOTED else token.source_text
         if name.lower() in {each.lower() for each in found}:
-            raise cursor.error(f"Parameter {name} is given twice", token)
+            raise cursor.make_error(f"Parameter {name} is given twice", token)
         cursor.expect("=")
         found[name] = _value(cursor)
         if cursor.accept(")"):
@@ -563,37 +565,37 @@ def _parameters(cursor: Cursor) -> dict[str, Value]:
         cursor.expect(",")
 
 
-def _value(cursor: Cursor) -> Value:
-    token = cursor.token
+def _value(cursor: TokenCursor) -> Value:
+    token = cursor.current
     if token.kind is TokenKind.STRING:
-        return cursor.take().text
+        return cursor.advance().text
     if token.kind is TokenKind.NUMBER or token.text in {"-", "+"}:
         return _number(cursor)
     if token.kind is TokenKind.WORD and token.text == "INTERVAL":
-        cursor.take()
+        cursor.advance()
         return _interval(cursor)
     if token.kind is TokenKind.WORD and token.text in _CONSTANTS:
-        cursor.take()
+        cursor.advance()
         return _CONSTANTS[token.text]
-    raise cursor.error(_EXPECTED)
+    raise cursor.make_error(_EXPECTED)
 
 
-def _number(cursor: Cursor) -> int | float:
+def _number(cursor: TokenCursor) -> int | float:
     sign = cursor.accept_one_of("-", "+")
-    if cursor.token.kind is not TokenKind.NUMBER:
-        raise cursor.error("Expected a number here")
-    text = cursor.take().text
+    if cursor.current.kind is not TokenKind.NUMBER:
+        raise cursor.make_error("Expected a number here")
+    text = cursor.advance().text
     value = int(text) if text.isdecimal() else float(text)
     return -value if sign is not None and sign.text == "-" else value
 
 
-def _interval(cursor: Cursor) -> dt.timedelta:
-    token = cursor.token
-    text = cursor.string("an interval, such as '10 seconds'")
+def _interval(cursor: TokenCursor) -> dt.timedelta:
+    token = cursor.current
+    text = cursor.parse_string("an interval, such as '10 seconds'")
     unit = cursor.accept_one_of(*_UNITS)
     value = interval_of(text, None if unit is None else unit.text)
     if value is None:
-        raise cursor.error(
+        raise cursor.make_error(
             f"{text!r} is no interval; write it as '10 seconds', '00:10:00' or '1 day 2 hours'",
             token,
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from snowmelt.catalog.sql.lexer import Place
+    from snowmelt.catalog.sql.lexer import SourcePosition
     from snowmelt.load.copy_ast import CopyStatement, InputPath, Item
     from snowmelt.load.function_registry import Functions
     from snowmelt.load.phases import RecordSource, Source
@@ -244,7 +244,8 @@ def _columns(statement: CopyStatement, table: TableSchema) -> tuple[Target, tupl
     for name in options:
         if all(column.name != name for column in parsed):
             raise _at(
-                statement.table.place, f"COLUMN OPTION is for {display_name(name)}, not parsed here"
+                statement.table.position,
+                f"COLUMN OPTION is for {display_name(name)}, not parsed here",
             )
     for column in parsed:
         # What is wrong with a format is said before anything is read.
@@ -277,13 +278,13 @@ def _check_filled(statement: CopyStatement, table: TableSchema, given: set[str])
     for column in table.columns:
         if not column.nullable and column.name not in given:
             raise _at(
-                statement.table.place,
+                statement.table.position,
                 f"Column {column.display_name} is NOT NULL and gets no value: name it in the "
                 "column list",
             )
 
 
-def _at(place: Place, reason: str) -> StatementError:
+def _at(place: SourcePosition, reason: str) -> StatementError:
     return StatementError(reason=reason, line=place.line, column=place.column)
 
 

@@ -12,10 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from snowmelt.catalog.commands.session import Session
-from snowmelt.catalog.jobs.loads import LoadTotals, OffsetAdvance, loaded_already, offsets_of
-from snowmelt.catalog.objects.libraries import functions_of, library_files
+from snowmelt.catalog.jobs.loads import (
+    LoadTotals,
+    OffsetAdvance,
+    find_loaded_files,
+    read_stream_offsets,
+)
+from snowmelt.catalog.objects.libraries import list_load_functions, read_library_files
 from snowmelt.catalog.objects.tables import find_table
-from snowmelt.catalog.security.access_control import require_table
+from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.errors import (
     ConflictError,
     LoadFailed,
@@ -246,13 +251,13 @@ def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) 
             schema=context.default_schema,
             now=context.clock.now(),
         )
-        table = find_table(connection, session.table_name(statement.table))
-        require_table(connection, context.role, table, "INSERT")
+        table = find_table(connection, session.resolve_table_name(statement.table))
+        require_table_privilege(connection, context.role, table, "INSERT")
         sink = statement.rejects.table
-        rejects = None if sink is None else session.table_name(sink)
+        rejects = None if sink is None else session.resolve_table_name(sink)
         functions = functions_in(connection, named_steps(statement))
         stream = f"{table.incarnation}/{statement.stream_name or ''}"
-        saved = offsets_of(connection, stream)
+        saved = read_stream_offsets(connection, stream)
     plan = plan_load(
         statement,
         table.schema,
@@ -266,7 +271,7 @@ def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) 
     if not statement.force:
         with context.database.reading() as connection:
             paths = {task.portion.file.path for task in plan.tasks}
-            known = set(loaded_already(connection, table.table_id, paths))
+            known = set(find_loaded_files(connection, table.table_id, paths))
         plan = plan.without({(key.path, key.size, key.tag) for key in known})
     check_reject_files(statement.rejects, plan, reserved=(*context.reserved, context.warehouse_url))
     return _Prepared(table, rejects, functions, plan, stream, saved)
@@ -274,11 +279,11 @@ def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) 
 
 def functions_in(connection: sa.Connection, steps: Sequence[Step]) -> Functions:
     """Return the filters, parsers and sources of users, with the libraries that `steps` need."""
-    made = functions_of(connection)
+    made = list_load_functions(connection)
     functions = Functions(
         tuple(UserFunction(each.kind, each.name, each.factory, each.library) for each in made)
     )
-    libraries = library_files(connection, sorted(functions.libraries_of(steps)))
+    libraries = read_library_files(connection, sorted(functions.libraries_of(steps)))
     return replace(functions, libraries=libraries)
 
 

@@ -18,7 +18,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
-from snowmelt.catalog.objects.error_tables import error_table_of
+from snowmelt.catalog.objects.error_tables import find_error_table
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.channels import find_channel
 from snowmelt.errors import UserError
@@ -179,7 +179,7 @@ class Replay:
     def _tables(self) -> tuple[TableRecord, TableRecord]:
         with self._lake.database.reading() as connection:
             table = find_table(connection, self._options.table)
-            errors = error_table_of(connection, table)
+            errors = find_error_table(connection, table)
         if errors is None:
             raise UserError(
                 f"Table {table.name} has no error table, so that nothing is kept of what it "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.jobs.loads import FileRecord, FileState, LoadTotals
+from snowmelt.catalog.jobs.loads import LoadFileRecord, LoadFileState, LoadTotals
 from snowmelt.errors import InternalError
 from snowmelt.load.task import Counts
 
@@ -30,7 +30,7 @@ class Settled:
     """
 
     files: tuple[WrittenFile, ...]
-    inputs: tuple[FileRecord, ...]
+    inputs: tuple[LoadFileRecord, ...]
     totals: LoadTotals
     reasons: tuple[tuple[str, int], ...]
     first_records: Mapping[int, int]
@@ -78,7 +78,7 @@ def settle(
     if shown is not None:
         inputs = tuple(replace(each, path=shown, size=None, tag=None) for each in inputs)
     inputs += tuple(
-        FileRecord(len(inputs) + at, path, None, None, FileState.FAILED, 0, 0, 0, reason)
+        LoadFileRecord(len(inputs) + at, path, None, None, LoadFileState.FAILED, 0, 0, 0, reason)
         for at, (path, reason) in enumerate(unlisted)
     )
     totals = LoadTotals(
@@ -98,10 +98,10 @@ def settle(
     )
 
 
-def failed_inputs(inputs: Iterable[FileRecord], reason: str) -> tuple[FileRecord, ...]:
+def failed_inputs(inputs: Iterable[LoadFileRecord], reason: str) -> tuple[LoadFileRecord, ...]:
     """Return what is told of the files of a load that is given up: none of them was loaded."""
     return tuple(
-        replace(each, state=FileState.FAILED, rows=0, first_error=each.first_error or reason)
+        replace(each, state=LoadFileState.FAILED, rows=0, first_error=each.first_error or reason)
         for each in inputs
     )
 
@@ -154,7 +154,7 @@ def _inputs(
     tasks: Sequence[LoadTask],
     by_number: Mapping[int, Portioned],
     failed: Mapping[str, str | None],
-) -> tuple[FileRecord, ...]:
+) -> tuple[LoadFileRecord, ...]:
     portions: dict[str, list[LoadTask]] = {}
     for task in sorted(tasks, key=lambda task: (task.portion.file.path, task.portion.offset)):
         portions.setdefault(task.portion.file.path, []).append(task)
@@ -166,7 +166,7 @@ def _inputs(
 
 def _input(
     number: int, parts: Sequence[tuple[LoadTask, Portioned]], failed: Mapping[str, str | None]
-) -> FileRecord:
+) -> LoadFileRecord:
     file = parts[0][0].portion.file
     rejects = sum(portion.counts.rejects for _, portion in parts)
     first = next(
@@ -178,13 +178,13 @@ def _input(
         None,
     )
     is_failed = file.path in failed
-    state = FileState.PARTIALLY_LOADED if rejects else FileState.LOADED
-    return FileRecord(
+    state = LoadFileState.PARTIALLY_LOADED if rejects else LoadFileState.LOADED
+    return LoadFileRecord(
         number=number,
         path=file.path,
         size=file.size,
         tag=file.tag,
-        state=FileState.FAILED if is_failed else state,
+        state=LoadFileState.FAILED if is_failed else state,
         rows=0 if is_failed else sum(portion.counts.rows for _, portion in parts),
         rejects=rejects,
         bytes=sum(portion.counts.bytes_in for _, portion in parts),

@@ -113,8 +113,8 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     database = open_database(settings.catalog_url, clock=machine)
     clock = CatalogClock(machine)
     with database.reading() as connection:
-        deployment_id = services.deployment_id(connection)
-        clock.follow(connection)
+        deployment_id = services.read_deployment_id(connection)
+        clock.synchronize(connection)
     try:
         keyring = open_keyring(database, settings.keys_dir)
         uploading = _uploading(settings, keyring, clock)
@@ -273,7 +273,7 @@ def _developer(database: Database, clock: Clock) -> str:
     _log.warning("development mode: requests without a token may do everything")
     with database.writing() as connection:
         try:
-            access_control.user_by_name(connection, DEVELOPER)
+            access_control.find_user(connection, DEVELOPER)
         except NotFound:
             access_control.create_user(
                 connection, DEVELOPER, default_role=ACCOUNTADMIN, now=clock.now()

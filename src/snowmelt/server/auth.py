@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from snowmelt.catalog.security import access_control as access
 from snowmelt.catalog.security import access_keys
-from snowmelt.catalog.security.security_integrations import integration_of_issuer
+from snowmelt.catalog.security.security_integrations import find_integration_by_issuer
 from snowmelt.errors import AuthenticationFailed, NotFound, RoleNotGranted, ServiceBusy
 from snowmelt.schema.types import display_name, internal_name
 
@@ -104,7 +104,9 @@ class ExternalTokens:
             _refuse_oauth(f"it is no JWT ({error})")
         issuer = claims.get("iss")
         with self._database.reading() as connection:
-            known = integration_of_issuer(connection, issuer) if isinstance(issuer, str) else None
+            known = (
+                find_integration_by_issuer(connection, issuer) if isinstance(issuer, str) else None
+            )
         if known is None or not known.enabled:
             _refuse_oauth(
                 f"its issuer {str(issuer)[:200]!r} is that of no enabled security integration"
@@ -120,7 +122,7 @@ class ExternalTokens:
             return self._keys.of(known.keys_url, key_id)
         return [
             load_der_public_key(base64.b64decode(each))  # type: ignore[misc]
-            for each in known.keys
+            for each in known.configured_keys
         ]
 
     def _user(self, known: SecurityIntegration, claims: Mapping[str, Any]) -> UserRecord:
@@ -131,7 +133,7 @@ class ExternalTokens:
             with self._database.reading() as connection:
                 for name in (value.upper(), value):
                     try:
-                        return access.user_by_name(connection, name)
+                        return access.find_user(connection, name)
                     except NotFound:
                         continue
         claims_named = " or ".join(known.user_claims)
@@ -374,7 +376,7 @@ class Authenticator:
     def _user(self, name: str) -> UserRecord:
         try:
             with self._database.reading() as connection:
-                return access.user_by_name(connection, name)
+                return access.find_user(connection, name)
         except NotFound:
             raise _unknown(f"there is no user {name!r}") from None
 

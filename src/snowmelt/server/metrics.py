@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from snowmelt.catalog.jobs.migrations import backlogs, migration_counts
+from snowmelt.catalog.jobs.migrations import count_migrations, list_table_backlogs
 from snowmelt.ingest.metrics import BOUNDS_S
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.jobs.migrations import MigrationCount, TableBacklog
+    from snowmelt.catalog.jobs.migrations import MigrationStateTotals, TableBacklog
     from snowmelt.ingest.metrics import RowsTallied, Tallied
 
 # --- Requests by route and status, counted in plain numbers where they are answered.
@@ -94,13 +94,13 @@ class CatalogFacts:
 
     at: dt.datetime
     backlogs: Sequence[TableBacklog]
-    migrations: Sequence[MigrationCount]
+    migrations: Sequence[MigrationStateTotals]
 
 
 def read_catalog(database: Database, at: dt.datetime) -> CatalogFacts:
     """Read what the page tells of the catalog; takes long where millions of chunks wait."""
     with database.reading() as connection:
-        return CatalogFacts(at, backlogs(connection), migration_counts(connection))
+        return CatalogFacts(at, list_table_backlogs(connection), count_migrations(connection))
 
 
 def page(sources: Sources, facts: CatalogFacts | None, *, names_tables: bool) -> bytes:
@@ -226,7 +226,7 @@ def _selects(running: int, ended: int, scanned: int) -> Iterable[Metric]:
 
 def _backlog(facts: CatalogFacts) -> Iterable[Metric]:
     tables = facts.backlogs
-    oldest = min((table.oldest for table in tables), default=facts.at)
+    oldest = min((table.oldest_registered_at for table in tables), default=facts.at)
     return (
         _gauge("snowmelt_backlog_tables", "Tables with chunks to migrate.", len(tables)),
         _gauge(
@@ -261,11 +261,11 @@ def _tables(facts: CatalogFacts) -> Iterable[Metric]:
         name = [str(table.name)]
         chunks.add_metric(name, table.chunks)
         size.add_metric(name, table.bytes)
-        oldest.add_metric(name, _age_s(facts, table.oldest))
+        oldest.add_metric(name, _age_s(facts, table.oldest_registered_at))
     return chunks, size, oldest
 
 
-def _migrations(counts: Sequence[MigrationCount]) -> Iterable[Metric]:
+def _migrations(counts: Sequence[MigrationStateTotals]) -> Iterable[Metric]:
     runs = GaugeMetricFamily(
         "snowmelt_migrations", "Migrations in the history, by state.", labels=["state"]
     )

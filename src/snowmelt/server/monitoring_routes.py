@@ -58,7 +58,7 @@ def _state(check: Callable[[], object]) -> str:
 
 def _ping(database: Database) -> None:
     with database.reading() as connection:
-        deployment.deployment_id(connection)
+        deployment.read_deployment_id(connection)
 
 
 def _look(stage: Store) -> None:

@@ -16,10 +16,15 @@ from typing import TYPE_CHECKING
 
 import snowmelt
 from snowmelt import config
-from snowmelt.catalog.db.catalog_clock import TOLERATED_S
+from snowmelt.catalog.db.catalog_clock import MAX_CLOCK_SKEW_S
 from snowmelt.catalog.jobs import leases
-from snowmelt.catalog.jobs.leases import new_owner, renewed, this_process
-from snowmelt.catalog.jobs.services import BEAT_S, ServiceRecord, say_that_it_ends, say_that_it_runs
+from snowmelt.catalog.jobs.leases import lease_owner_prefix, new_lease_owner, renewing_lease
+from snowmelt.catalog.jobs.services import (
+    HEARTBEAT_INTERVAL_S,
+    ServiceRecord,
+    deregister_service,
+    record_heartbeat,
+)
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels, row_channels, stages
 from snowmelt.errors import ServiceBusy, SnowmeltError
@@ -71,7 +76,7 @@ class Workers:
             ),
             threading.Thread(
                 target=self._every,
-                args=(BEAT_S, self._membership.beat),
+                args=(HEARTBEAT_INTERVAL_S, self._membership.beat),
                 name="membership",
                 daemon=True,
             ),
@@ -180,7 +185,7 @@ class Migrator:
     def _has_backlog(self) -> bool:
         with self._database.reading() as connection:
             return any(
-                table.last_seq > table.migrated_seq for table in tables.tables_of(connection)
+                table.last_seq > table.migrated_seq for table in tables.list_tables(connection)
             )
 
     def _has_files(self, now: float) -> bool:
@@ -188,7 +193,7 @@ class Migrator:
             return False
         self._maintained_from = now + self._settings.compact_interval_s
         with self._database.reading() as connection:
-            return any(table.pointer is not None for table in tables.tables_of(connection))
+            return any(table.pointer is not None for table in tables.list_tables(connection))
 
     def _start(self, now: float) -> None:
         environment = config.copy_environment() | self._settings.to_environment()
@@ -233,7 +238,7 @@ def _end(database: Database) -> None:
     timer.start()
     try:
         with database.writing() as connection:
-            leases.release_all(connection, f"{this_process()}:")
+            leases.release_all_leases(connection, f"{lease_owner_prefix()}:")
     except Exception as error:  # noqa: BLE001 - they end by themselves, later
         _log.warning("leases were not given back: %s", error)
     os._exit(0)
@@ -260,7 +265,7 @@ class Membership:
             CatalogUnavailable: The catalog cannot be reached; the clock stays as it was.
         """
         with self._database.writing() as connection:
-            now = self._clock.follow(connection)
+            now = self._clock.synchronize(connection)
             record = ServiceRecord(
                 self._id,
                 platform.node(),
@@ -269,16 +274,16 @@ class Membership:
                 snowmelt.__version__,
                 self._started_at,
                 now,
-                round(self._clock.ahead_s * 1000),
+                round(self._clock.skew_s * 1000),
             )
-            say_that_it_runs(connection, record)
-        is_ahead = abs(self._clock.ahead_s) > TOLERATED_S
+            record_heartbeat(connection, record)
+        is_ahead = abs(self._clock.skew_s) > MAX_CLOCK_SKEW_S
         if is_ahead and not self._was_ahead:
             _log.warning(
                 "this machine's clock is %.0f s %s that of the catalog, which counts from now on;"
                 " let NTP set it",
-                abs(self._clock.ahead_s),
-                "ahead of" if self._clock.ahead_s > 0 else "behind",
+                abs(self._clock.skew_s),
+                "ahead of" if self._clock.skew_s > 0 else "behind",
             )
         self._was_ahead = is_ahead
 
@@ -286,7 +291,7 @@ class Membership:
         """Say that it ends; what cannot be said now, the others see within a minute."""
         try:
             with self._database.writing() as connection:
-                say_that_it_ends(connection, self._id)
+                deregister_service(connection, self._id)
         except Exception as error:  # noqa: BLE001 - an end in order must not fail on it
             _log.warning("the other services were not told of the end: %s", error)
 
@@ -316,26 +321,26 @@ class Housekeeping:
         self._service = service
         self._stopping = stopping
         self._warehouse = open_store(service.settings.warehouse_url)
-        self._owner = new_owner()
+        self._owner = new_lease_owner()
         self._sweep_at = service.clock.monotonic()
 
     def __call__(self) -> None:
         """Do one round, unless another service is at it."""
         service = self._service
         with service.database.writing() as connection:
-            lease = leases.acquire(
+            lease = leases.acquire_lease(
                 connection, _LEASE, self._owner, ttl_s=_LEASE_S, now=service.clock.now()
             )
         if lease is None:
             return
         try:
-            with renewed(service.database, lease, ttl_s=_LEASE_S, clock=service.clock):
+            with renewing_lease(service.database, lease, ttl_s=_LEASE_S, clock=service.clock):
                 self._round()
         except ServiceBusy as error:
             _log.info("housekeeping is left to the next service: %s", error)
         finally:
             with service.database.writing() as connection:
-                leases.release(connection, lease)
+                leases.release_lease(connection, lease)
 
     def _between(self) -> None:
         """Go no further when the service stops.
@@ -398,9 +403,9 @@ class Housekeeping:
         now = self._service.clock.now()
         kept = dt.timedelta(seconds=self._service.settings.history_retention_s)
         for forget, before in (
-            (channels.trim_history, now - kept),
-            (row_channels.forget_requests, now - _REQUESTS_KEPT),
-            (stages.forget_tombstones, now - _TOMBSTONES_KEPT),
+            (channels.prune_history, now - kept),
+            (row_channels.delete_request_ids, now - _REQUESTS_KEPT),
+            (stages.delete_tombstones, now - _TOMBSTONES_KEPT),
         ):
             self._forget(partial(forget, before=before, limit=_AT_ONCE))
 

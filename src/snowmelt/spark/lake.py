@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from snowmelt.catalog.commands.executor import execute, is_query
-from snowmelt.catalog.commands.session import Result
-from snowmelt.catalog.db.catalog_clock import following
+from snowmelt.catalog.commands.executor import execute_statement, is_query
+from snowmelt.catalog.commands.session import StatementResult
+from snowmelt.catalog.db.catalog_clock import open_catalog_clock
 from snowmelt.catalog.db.database import Database, open_database
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName
-from snowmelt.catalog.objects.tables import find_table, table_by_id
+from snowmelt.catalog.objects.tables import find_table, find_table_by_id
 from snowmelt.catalog.security.encryption_keys import KeyRing, open_keyring
-from snowmelt.catalog.streaming.chunks import tables_with_backlog
+from snowmelt.catalog.streaming.chunks import list_backlogged_tables
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFound, UnknownOutcome
 from snowmelt.functions.caller.plan import CallerOptions
@@ -125,7 +125,7 @@ class Snowmelt:
         self._database = (
             catalog if isinstance(catalog, Database) else open_database(catalog, create=create)
         )
-        self._clock = clock or following(self._database)
+        self._clock = clock or open_catalog_clock(self._database)
         self._keyring = (
             keys if isinstance(keys, KeyRing) else open_keyring(self._database, Path(keys))
         )
@@ -240,12 +240,12 @@ class Snowmelt:
         """
         if is_copy(text):
             copied = self.copy(text, database=database, schema=schema)
-            return shown(self.spark, Result(Copied.COLUMNS, (copied.row(),)))
+            return shown(self.spark, StatementResult(Copied.COLUMNS, (copied.row(),)))
         insert = read_insert(text, within(database, schema))
         if insert is not None:
             rows = self.sql(insert.query, database=database, schema=schema)
             count = insert_rows(self._connection, insert, rows, clock=self._clock)
-            return shown(self.spark, Result(INSERTED, ((count,),)))
+            return shown(self.spark, StatementResult(INSERTED, ((count,),)))
         creation = read_creation(text)
         if creation is not None:
             return self._created(creation, database, schema)
@@ -254,8 +254,8 @@ class Snowmelt:
         place = within(database, schema)
         return self._queried(self._functions.rewritten(text, place), place)
 
-    def _executed(self, text: str, database: str | None, schema: str | None) -> Result:
-        return execute(
+    def _executed(self, text: str, database: str | None, schema: str | None) -> StatementResult:
+        return execute_statement(
             self._database,
             text,
             role=self.role,
@@ -466,8 +466,8 @@ class Snowmelt:
 
     def _waiting(self) -> list[TableName]:
         with self._database.reading() as connection:
-            waiting = tables_with_backlog(connection)
-            return [table_by_id(connection, table_id).name for table_id in waiting]
+            waiting = list_backlogged_tables(connection)
+            return [find_table_by_id(connection, table_id).name for table_id in waiting]
 
     def _planned(self, query: Query, place: tuple[str, ...] = ()) -> list[Planned]:
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
@@ -497,7 +497,7 @@ def _with_secrets(options: CallerOptions, folder: Path) -> CallerOptions:
 # --- What a statement answers, as a DataFrame.
 
 
-def shown(spark: SparkSession, result: Result) -> DataFrame:
+def shown(spark: SparkSession, result: StatementResult) -> DataFrame:
     """Return what a statement answered; a message as the one column `status`."""
     columns = result.columns or ("status",)
     rows = result.rows if result.columns else ((result.message,),)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from snowmelt import failpoints
-from snowmelt.catalog.jobs.leases import renewed
-from snowmelt.catalog.jobs.maintenance import Maintained, MaintenanceKind
+from snowmelt.catalog.jobs.leases import renewing_lease
+from snowmelt.catalog.jobs.maintenance import MaintenanceKind, MaintenanceTotals
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import TableInconsistent
 from snowmelt.failpoints import Failpoint
@@ -101,7 +101,7 @@ def compact(
     *,
     clock: Clock,
     progress: Callable[[int, int], None] | None = None,
-) -> Maintained | None:
+) -> MaintenanceTotals | None:
     """Join small files of a table in one commit; None where there are none, or another is at it.
 
     What is left for the next call is more than `run_bytes`. `progress` is told the bytes done and
@@ -118,7 +118,7 @@ def compact(
     run = begin_run(database, name, MaintenanceKind.COMPACTION, settings, clock)
     if run is None:
         return None
-    with renewed(database, run.lease, ttl_s=settings.lease_s, clock=clock):
+    with renewing_lease(database, run.lease, ttl_s=settings.lease_s, clock=clock):
         try:
             groups = list(_within(_groups(native_files(run.native), settings), settings.run_bytes))
             failpoints.hit_failpoint(Failpoint.COMPACTION_PLANNED)
@@ -133,7 +133,7 @@ def compact(
         return commit_run(
             database,
             run,
-            Maintained(rows=sum(file.rows for file in written)),
+            MaintenanceTotals(rows=sum(file.rows for file in written)),
             clock=clock,
             written=written,
             replaced=frozenset(file.path for group in groups for file in group),

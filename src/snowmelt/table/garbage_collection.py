@@ -31,7 +31,12 @@ from snowmelt.catalog.jobs import leases, loads, maintenance, read_positions
 from snowmelt.catalog.jobs import migrations as history
 from snowmelt.catalog.jobs.migrations import MigrationState
 from snowmelt.catalog.objects import retention as keeping
-from snowmelt.catalog.objects.tables import dropped_tables, forget_table, table_by_id, tables_of
+from snowmelt.catalog.objects.tables import (
+    delete_table_record,
+    find_table_by_id,
+    list_dropped_tables,
+    list_tables,
+)
 from snowmelt.catalog.streaming import channels, chunks, stages
 from snowmelt.catalog.streaming.stages import StagedBlob
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
@@ -108,8 +113,8 @@ def collect(
     """
     before = clock.now() - dt.timedelta(seconds=retention_s)
     with database.reading() as connection:
-        live = tables_of(connection)
-        gone = [table for table in dropped_tables(connection) if _dropped(table, before)]
+        live = list_tables(connection)
+        gone = [table for table in list_dropped_tables(connection) if _dropped(table, before)]
     problems: list[str] = []
     gone = [table for table in gone if _given_up(database, table, clock)]
     for table in [*live, *gone]:
@@ -148,7 +153,9 @@ def expire_channels(
         between()
         now = clock.now()
         with database.writing() as connection:
-            some = channels.expire_idle(connection, now - dt.timedelta(seconds=idle_s), now)
+            some = channels.expire_idle_channels(
+                connection, now - dt.timedelta(seconds=idle_s), now
+            )
         if not some:
             return count
         count += some
@@ -176,7 +183,7 @@ def _given_up(database: Database, table: TableRecord, clock: Clock) -> bool:
     if table.kept_until is not None and table.kept_until > clock.now():
         return False
     with database.writing() as connection:
-        return keeping.purge(connection, table.table_id, clock.now())
+        return keeping.mark_purged(connection, table.table_id, clock.now())
 
 
 def _retire(database: Database, table: TableRecord, clock: Clock, before: dt.datetime) -> None:
@@ -184,19 +191,19 @@ def _retire(database: Database, table: TableRecord, clock: Clock, before: dt.dat
     with database.reading() as connection:
         last = table.last_seq
         if table.dropped_at is None:
-            last = history.migrated_before(connection, table.table_id, before)
-            mark = read_positions.lowest_mark(connection, table.incarnation, clock.now())
+            last = history.find_migrated_seq(connection, table.table_id, before)
+            mark = read_positions.find_lowest_position(connection, table.incarnation, clock.now())
             last = last if mark is None else min(last, mark)
-        waiting = chunks.chunks_between(connection, table.table_id, 0, last, limit=1)
-        if not waiting and not read_positions.has_old_marks(
+        waiting = chunks.list_chunks(connection, table.table_id, 0, last, limit=1)
+        if not waiting and not read_positions.has_expired_positions(
             connection, table.incarnation, clock.now()
         ):
             return
     with database.writing() as connection:
         if table.dropped_at is not None:
-            chunks.give_up(connection, table.table_id, clock.now())
-        chunks.retire(connection, table.table_id, last, clock.now())
-        read_positions.forget_marks(connection, table.incarnation, clock.now())
+            chunks.discard_quarantined(connection, table.table_id, clock.now())
+        chunks.retire_chunks(connection, table.table_id, last, clock.now())
+        read_positions.delete_expired_positions(connection, table.incarnation, clock.now())
 
 
 def _delete_blobs(
@@ -205,7 +212,7 @@ def _delete_blobs(
     deleted = 0
     while True:
         with database.reading() as connection:
-            blobs = chunks.deletable_blobs(connection, limit=_AT_ONCE)
+            blobs = chunks.list_deletable_blobs(connection, limit=_AT_ONCE)
         if not blobs:
             return deleted
         for blob in blobs:
@@ -213,7 +220,7 @@ def _delete_blobs(
             stage.delete(f"{blob.prefix}/{blob.path}")
         failpoints.hit_failpoint(Failpoint.CLEANUP_DELETED)
         with database.writing() as connection:
-            chunks.forget_blobs(connection, blobs, clock.now())
+            chunks.replace_with_tombstones(connection, blobs, clock.now())
         deleted += len(blobs)
 
 
@@ -227,7 +234,9 @@ def _delete_unregistered(
     while some := list(islice(lying, _LISTED_AT_ONCE)):
         blobs |= _doomed(database, some, now)
     with database.writing() as connection:
-        blobs |= set(stages.tombstone(connection, seen_before=now - UNREGISTERED_AFTER, now=now))
+        blobs |= set(
+            stages.tombstone_unregistered(connection, seen_before=now - UNREGISTERED_AFTER, now=now)
+        )
     for blob in blobs:
         between()
         stage.delete(f"{blob.prefix}/{blob.path}")
@@ -238,13 +247,13 @@ def _doomed(database: Database, some: Iterable[StagedBlob], now: dt.datetime) ->
     """Write down which of these blobs nobody has registered; return those that nobody may any more."""
     lying = {blob.path: blob for blob in some}
     with database.reading() as connection:
-        known = stages.registered(connection, lying)
-        doomed = {path for path in stages.tombstoned(connection, lying) if path not in known}
+        known = stages.filter_registered(connection, lying)
+        doomed = {path for path in stages.filter_tombstoned(connection, lying) if path not in known}
     spared = known | doomed
     unknown = [blob for path, blob in lying.items() if path not in spared]
     if unknown:
         with database.writing() as connection:
-            stages.sight(connection, unknown, now)
+            stages.record_sightings(connection, unknown, now)
     return {lying[path] for path in doomed}
 
 
@@ -274,10 +283,10 @@ def _delete_native(
     _close_dead(database, table, clock)
     with database.reading() as connection:
         try:
-            table = table_by_id(connection, table.table_id)
+            table = find_table_by_id(connection, table.table_id)
         except TableNotFound:
             return 0
-        if history.running_migrations(connection, table.table_id):
+        if history.list_running_migrations(connection, table.table_id):
             return 0
         at_work = _at_work(connection, table.table_id)
         committed = _committed(connection, table.table_id)
@@ -306,18 +315,18 @@ def _close_dead(database: Database, table: TableRecord, clock: Clock) -> None:
 def _at_work(connection: sa.Connection, table_id: int) -> list[dt.datetime]:
     """Return when the loads and compactions began that are at work on a table."""
     return [
-        *(load.started_at for load in loads.running_loads(connection, table_id)),
-        *(run.started_at for run in maintenance.running_runs(connection, table_id)),
+        *(load.started_at for load in loads.list_running_loads(connection, table_id)),
+        *(run.started_at for run in maintenance.list_running_maintenance(connection, table_id)),
     ]
 
 
 def _close_dead_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose migrator is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
-        if not history.running_migrations(connection, table.table_id):
+        if not history.list_running_migrations(connection, table.table_id):
             return
     with database.writing() as connection:
-        lease = leases.acquire(
+        lease = leases.acquire_lease(
             connection,
             lease_name(table),
             f"cleanup:{uuid.uuid4().hex}",
@@ -326,17 +335,19 @@ def _close_dead_migrations(database: Database, table: TableRecord, clock: Clock)
         )
         if lease is not None:
             close_lost(connection, table.table_id, clock)
-            leases.release(connection, lease)
+            leases.release_lease(connection, lease)
 
 
 def _committed(connection: sa.Connection, table_id: int) -> dict[str, dt.datetime]:
     """Return when each run committed to a table: migration, load or maintenance."""
     runs = {
         run.run_id: run.ended_at
-        for run in history.migrations_of(connection, table_id)
+        for run in history.list_migrations(connection, table_id)
         if run.state is MigrationState.COMMITTED and run.ended_at is not None
     }
-    others = loads.commits_of(connection, table_id) | maintenance.commits_of(connection, table_id)
+    others = loads.find_load_commit_times(
+        connection, table_id
+    ) | maintenance.find_maintenance_commit_times(connection, table_id)
     return runs | others
 
 
@@ -382,15 +393,15 @@ def _delete_dropped(
 ) -> int:
     _close_dead(database, table, clock)
     with database.reading() as connection:
-        if history.running_migrations(connection, table.table_id):
+        if history.list_running_migrations(connection, table.table_id):
             return 0
         if _at_work(connection, table.table_id):
             return 0
     listed = [found.path for found in warehouse.store.list(warehouse.folder(table))]
     deleted = _delete(warehouse.store, listed, between)
     with database.writing() as connection:
-        if not chunks.chunks_between(connection, table.table_id, 0, table.last_seq, limit=1):
-            forget_table(connection, table.table_id)
+        if not chunks.list_chunks(connection, table.table_id, 0, table.last_seq, limit=1):
+            delete_table_record(connection, table.table_id)
     return deleted
 
 

@@ -20,19 +20,25 @@ from typing import TYPE_CHECKING
 
 from snowmelt import failpoints as faults
 from snowmelt.catalog.jobs import leases, loads
-from snowmelt.catalog.jobs.leases import renewed
-from snowmelt.catalog.jobs.loads import FileKey, FileState, LoadRecord, LoadState, LoadTotals
-from snowmelt.catalog.model.records import Pointer
-from snowmelt.catalog.objects.error_tables import error_table_of
+from snowmelt.catalog.jobs.leases import renewing_lease
+from snowmelt.catalog.jobs.loads import (
+    LoadedFileKey,
+    LoadFileState,
+    LoadRecord,
+    LoadState,
+    LoadTotals,
+)
+from snowmelt.catalog.model.records import MetadataPointer
+from snowmelt.catalog.objects.error_tables import find_error_table
 from snowmelt.catalog.objects.tables import (
     create_table,
     find_table,
+    find_table_by_id,
     lock_tables,
-    set_pointer,
-    table_by_id,
+    swap_metadata_pointer,
 )
-from snowmelt.catalog.security.access_control import require_table
-from snowmelt.catalog.security.future_grants import give_table
+from snowmelt.catalog.security.access_control import require_table_privilege
+from snowmelt.catalog.security.future_grants import apply_future_table_grants
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import (
     CommitLost,
@@ -59,7 +65,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.jobs.leases import Lease
-    from snowmelt.catalog.jobs.loads import FileRecord, OffsetAdvance
+    from snowmelt.catalog.jobs.loads import LoadFileRecord, OffsetAdvance
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
@@ -124,7 +130,7 @@ class LoadResult:
     """
 
     files: Sequence[WrittenFile]
-    inputs: Sequence[FileRecord]
+    inputs: Sequence[LoadFileRecord]
     totals: LoadTotals
     offsets: Sequence[OffsetAdvance] = ()
     force: bool = False
@@ -154,7 +160,7 @@ def begin_load(
     with database.writing() as connection:
         now = clock.now()
         table = find_table(connection, request.table)
-        require_table(connection, request.role, table, "INSERT")
+        require_table_privilege(connection, request.role, table, "INSERT")
         rejects = None
         if request.rejects is not None:
             if request.rejects == request.table:
@@ -163,12 +169,14 @@ def begin_load(
                     reason="rejects cannot go into the table that is loaded",
                 )
             rejects = require_reject_table(connection, request.rejects, owner=request.role, now=now)
-            require_table(connection, request.role, rejects, "INSERT")
+            require_table_privilege(connection, request.role, rejects, "INSERT")
         errors = None
         if rejects is None and request.keeps_refused:
-            errors = error_table_of(connection, table)
+            errors = find_error_table(connection, table)
         kept = rejects or errors
-        lease = leases.acquire(connection, lease_name(load_id), load_id, ttl_s=lease_s, now=now)
+        lease = leases.acquire_lease(
+            connection, lease_name(load_id), load_id, ttl_s=lease_s, now=now
+        )
         if lease is None:
             raise InternalError(f"The lease of the new load {load_id} is taken.")
         loads.start_load(
@@ -192,7 +200,7 @@ def begin_load(
 @contextlib.contextmanager
 def kept_load(database: Database, load: OpenLoad, *, clock: Clock) -> Iterator[None]:
     """Keep a load's lease while the block runs."""
-    with renewed(database, load.lease, ttl_s=load.lease_s, clock=clock):
+    with renewing_lease(database, load.lease, ttl_s=load.lease_s, clock=clock):
         yield
 
 
@@ -247,13 +255,13 @@ def abandon_load(
     reason: str,
     *,
     clock: Clock,
-    inputs: Sequence[FileRecord] = (),
+    inputs: Sequence[LoadFileRecord] = (),
     totals: LoadTotals | None = None,
 ) -> bool:
     """Give a load up; False, and nothing is changed, when it has ended already."""
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
-        leases.release(connection, load.lease)
+        leases.release_lease(connection, load.lease)
         closed = loads.finish_load(
             connection,
             load.load_id,
@@ -263,7 +271,7 @@ def abandon_load(
             message=reason,
         )
         if closed:
-            loads.add_files(connection, load.load_id, load.table.table_id, inputs)
+            loads.save_load_files(connection, load.load_id, load.table.table_id, inputs)
         return closed
 
 
@@ -280,11 +288,11 @@ def is_committed(database: Database, load_id: str) -> bool:
 def close_dead_loads(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close loads whose process is gone; taking their leases makes sure they never commit."""
     with database.reading() as connection:
-        running = loads.running_loads(connection, table.table_id)
+        running = loads.list_running_loads(connection, table.table_id)
     for load in running:
         owner = f"cleanup:{uuid.uuid4().hex}"
         with database.writing() as connection:
-            lease = leases.acquire(
+            lease = leases.acquire_lease(
                 connection, lease_name(load.load_id), owner, ttl_s=1.0, now=clock.now()
             )
             if lease is None:
@@ -296,11 +304,11 @@ def close_dead_loads(database: Database, table: TableRecord, clock: Clock) -> No
                 now=clock.now(),
                 message="The process that loaded died, or lost its lease.",
             )
-            leases.release(connection, lease)
+            leases.release_lease(connection, lease)
 
 
 def _require_lease(connection: sa.Connection, load: OpenLoad) -> None:
-    if not leases.holds(connection, load.lease):
+    if not leases.holds_lease(connection, load.lease):
         raise LeaseLost(name=load.lease.name)
 
 
@@ -337,21 +345,23 @@ def close_committed(
         totals=totals,
         message=result.message,
     )
-    loads.add_files(connection, load.load_id, table_id, result.inputs)
+    loads.save_load_files(connection, load.load_id, table_id, result.inputs)
     try:
-        loads.advance_offsets(connection, load.load_id, result.offsets, now)
+        loads.advance_stream_offsets(connection, load.load_id, result.offsets, now)
     except CommitLost as error:
         raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
-    leases.release(connection, load.lease)
+    leases.release_lease(connection, load.lease)
 
 
-def _require_new(connection: sa.Connection, load: OpenLoad, inputs: Sequence[FileRecord]) -> None:
-    fresh = [each for each in inputs if each.state is not FileState.FAILED]
-    known = loads.loaded_already(connection, load.table.table_id, [each.path for each in fresh])
+def _require_new(
+    connection: sa.Connection, load: OpenLoad, inputs: Sequence[LoadFileRecord]
+) -> None:
+    fresh = [each for each in inputs if each.state is not LoadFileState.FAILED]
+    known = loads.find_loaded_files(connection, load.table.table_id, [each.path for each in fresh])
     for each in fresh:
         if each.size is None or each.tag is None:
             continue
-        other = known.get(FileKey(each.path, each.size, each.tag))
+        other = known.get(LoadedFileKey(each.path, each.size, each.tag))
         if other is not None:
             raise LoadOvertaken(
                 load=load.load_id, reason=f"load {other} has loaded {each.path} meanwhile"
@@ -390,11 +400,11 @@ def _append(
         def swap(location: str, snapshot_id: int) -> None:
             faults.hit_failpoint(Failpoint.LOAD_STAGED)
             with database.writing() as connection:
-                set_pointer(
+                swap_metadata_pointer(
                     connection,
                     current,
-                    expected=Pointer(current.pointer, current.migrated_seq),
-                    new=Pointer(location, current.migrated_seq),
+                    expected=MetadataPointer(current.pointer, current.migrated_seq),
+                    new=MetadataPointer(location, current.migrated_seq),
                 )
                 inside(connection, snapshot_id)
 
@@ -443,7 +453,7 @@ def current_of(
         LoadOvertaken: It was dropped, or has got a column that must not be NULL.
     """
     with database.reading() as connection:
-        current = table_by_id(connection, table.table_id)
+        current = find_table_by_id(connection, table.table_id)
     if current.dropped_at is not None:
         raise LoadOvertaken(load=load.load_id, reason=f"table {table.name} was dropped")
     never_null = {column.ordinal for column in table.schema.columns if not column.nullable}
@@ -462,7 +472,7 @@ def _holds(database: Database, load: OpenLoad, table: TableRecord) -> bool:
     if table is load.table:
         return is_committed(database, load.load_id)
     with database.reading() as connection:
-        native = native_of(table_by_id(connection, table.table_id))
+        native = native_of(find_table_by_id(connection, table.table_id))
     return native is not None and native.contains_run(load.load_id)
 
 
@@ -531,7 +541,7 @@ def commit_with_refused(
 
 def _is_gone(database: Database, load: OpenLoad) -> bool:
     with database.reading() as connection:
-        current = error_table_of(connection, table_by_id(connection, load.table.table_id))
+        current = find_error_table(connection, find_table_by_id(connection, load.table.table_id))
     if load.errors is not None and current is not None:
         return current.table_id != load.errors.table_id
     _log.warning("Rejects of load %s are not kept: the error table is gone.", load.load_id)
@@ -585,9 +595,9 @@ class _Both:
             if len(lock_tables(connection, touched)) < len(touched):
                 raise LoadOvertaken(load=self._load.load_id, reason="a table was dropped")
             for current, location in self._moves:
-                before = Pointer(current.pointer, current.migrated_seq)
-                after = Pointer(location, current.migrated_seq)
-                set_pointer(connection, current, expected=before, new=after)
+                before = MetadataPointer(current.pointer, current.migrated_seq)
+                after = MetadataPointer(location, current.migrated_seq)
+                swap_metadata_pointer(connection, current, expected=before, new=after)
             close_committed(connection, self._load, self._result, self._snapshot_id, self._clock)
             faults.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
 
@@ -608,7 +618,7 @@ def require_reject_table(
         found = find_table(connection, name)
     except TableNotFound:
         new = create_table(connection, name, REJECT_SCHEMA.columns, owner=owner, now=now)
-        give_table(connection, new)
+        apply_future_table_grants(connection, new)
         return new
     if found.schema.columns != REJECT_SCHEMA.columns:
         raise LoadRefused(

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases, maintenance
-from snowmelt.catalog.jobs.leases import new_owner
-from snowmelt.catalog.jobs.maintenance import Maintained, MaintenanceKind, MaintenanceState
-from snowmelt.catalog.model.records import Pointer
-from snowmelt.catalog.objects.tables import find_table, set_pointer, table_by_id
+from snowmelt.catalog.jobs.leases import new_lease_owner
+from snowmelt.catalog.jobs.maintenance import MaintenanceKind, MaintenanceState, MaintenanceTotals
+from snowmelt.catalog.model.records import MetadataPointer
+from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
 from snowmelt.failpoints import Failpoint
@@ -65,7 +65,7 @@ class MaintenanceSettings:
     memory_bytes: int = 256 * _MIB
     retention_s: float = 3600.0
     lease_s: float = 60.0
-    owner: str = field(default_factory=new_owner)
+    owner: str = field(default_factory=new_lease_owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +111,16 @@ def begin_run(
         table = find_table(connection, name)
         if table.pointer is None:
             return None
-        lease = leases.acquire(
+        lease = leases.acquire_lease(
             connection, lease_name(table), settings.owner, ttl_s=settings.lease_s, now=now
         )
         if lease is None:
             return None
-        for lost in maintenance.running_runs(connection, table.table_id):
-            maintenance.finish_run(
+        for lost in maintenance.list_running_maintenance(connection, table.table_id):
+            maintenance.finish_maintenance_run(
                 connection, lost.run_id, MaintenanceState.LOST, now=now, message=_DIED
             )
-        maintenance.start_run(connection, run_id, table.table_id, kind, now)
+        maintenance.start_maintenance_run(connection, run_id, table.table_id, kind, now)
     try:
         native = native_of(table)
     except Exception as error:
@@ -132,12 +132,12 @@ def begin_run(
 def commit_run(
     database: Database,
     run: OpenRun,
-    done: Maintained,
+    done: MaintenanceTotals,
     *,
     clock: Clock,
     written: Sequence[WrittenFile] = (),
     replaced: frozenset[str] = frozenset(),
-) -> Maintained:
+) -> MaintenanceTotals:
     """Put files in the place of others, and let go of old snapshots: all or nothing.
 
     `replaced` are the full addresses of files whose rows are in `written`.
@@ -180,24 +180,24 @@ def abandon_run(database: Database, run: OpenRun, reason: str, *, clock: Clock) 
 def close_dead_runs(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose process is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
-        if not maintenance.running_runs(connection, table.table_id):
+        if not maintenance.list_running_maintenance(connection, table.table_id):
             return
     with database.writing() as connection:
         now = clock.now()
         owner = f"cleanup:{uuid.uuid4().hex}"
-        lease = leases.acquire(connection, lease_name(table), owner, ttl_s=1.0, now=now)
+        lease = leases.acquire_lease(connection, lease_name(table), owner, ttl_s=1.0, now=now)
         if lease is None:
             return
-        for run in maintenance.running_runs(connection, table.table_id):
-            maintenance.finish_run(
+        for run in maintenance.list_running_maintenance(connection, table.table_id):
+            maintenance.finish_maintenance_run(
                 connection, run.run_id, MaintenanceState.LOST, now=now, message=_DIED
             )
-        leases.release(connection, lease)
+        leases.release_lease(connection, lease)
 
 
 def expire(
     database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
-) -> Maintained | None:
+) -> MaintenanceTotals | None:
     """Let go of snapshots older than the retention; None where that is not worth a commit.
 
     Their files are deleted by clean-up, not before the retention has passed since they were
@@ -211,7 +211,7 @@ def expire(
     if not count_expired(database, name, settings, clock):
         return None
     run = begin_run(database, name, MaintenanceKind.EXPIRY, settings, clock)
-    return None if run is None else commit_run(database, run, Maintained(), clock=clock)
+    return None if run is None else commit_run(database, run, MaintenanceTotals(), clock=clock)
 
 
 def count_expired(
@@ -241,11 +241,11 @@ _DIED = "The process that maintained the table died, or lost its lease."
 def _repeated(
     database: Database,
     run: OpenRun,
-    done: Maintained,
+    done: MaintenanceTotals,
     clock: Clock,
     written: Sequence[WrittenFile],
     replaced: frozenset[str],
-) -> Maintained:
+) -> MaintenanceTotals:
     """Try until it is done or definitely cannot be; a lost race is run again from the start."""
     left = _ATTEMPTS
     while True:
@@ -275,7 +275,7 @@ def _repeated(
 
 def _current(database: Database, run: OpenRun) -> tuple[TableRecord, NativeTable]:
     with database.reading() as connection:
-        table = table_by_id(connection, run.table.table_id)
+        table = find_table_by_id(connection, run.table.table_id)
     native = native_of(table)
     if native is None or table.dropped_at is not None:
         raise CommitLost(table=run.table.name, reason="it was dropped")
@@ -317,27 +317,29 @@ def _commit(append: Append, old: Sequence[DataFile], swap: Callable[[str, int], 
 
 
 def _swap(
-    database: Database, run: OpenRun, current: TableRecord, done: Maintained, clock: Clock
+    database: Database, run: OpenRun, current: TableRecord, done: MaintenanceTotals, clock: Clock
 ) -> Callable[[str, int], None]:
     def swap(location: str, snapshot_id: int) -> None:
         failpoints.hit_failpoint(Failpoint.COMPACTION_STAGED)
         with database.writing() as connection:
-            set_pointer(
+            swap_metadata_pointer(
                 connection,
                 current,
-                expected=Pointer(current.pointer, current.migrated_seq),
-                new=Pointer(location, current.migrated_seq),
+                expected=MetadataPointer(current.pointer, current.migrated_seq),
+                new=MetadataPointer(location, current.migrated_seq),
             )
-            closed = leases.holds(connection, run.lease) and maintenance.finish_run(
+            closed = leases.holds_lease(
+                connection, run.lease
+            ) and maintenance.finish_maintenance_run(
                 connection,
                 run.run_id,
                 MaintenanceState.COMMITTED,
                 now=clock.now(),
-                done=replace(done, snapshot_id=snapshot_id),
+                totals=replace(done, snapshot_id=snapshot_id),
             )
             if not closed:
                 raise LeaseLost(name=run.lease.name)
-            leases.release(connection, run.lease)
+            leases.release_lease(connection, run.lease)
             failpoints.hit_failpoint(Failpoint.COMPACTION_INSIDE_COMMIT)
         failpoints.hit_failpoint(Failpoint.COMPACTION_COMMITTED)
 
@@ -366,13 +368,13 @@ def _close(database: Database, run_id: str, lease: Lease, reason: str, clock: Cl
     """Close a run as failed and give the lease back; False where it was closed before."""
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
-        leases.release(connection, lease)
-        return maintenance.finish_run(
+        leases.release_lease(connection, lease)
+        return maintenance.finish_maintenance_run(
             connection, run_id, MaintenanceState.FAILED, now=clock.now(), message=reason
         )
 
 
 def _committed(database: Database, run: OpenRun) -> bool:
     with database.reading() as connection:
-        found = maintenance.find_run(connection, run.run_id)
+        found = maintenance.find_maintenance_run(connection, run.run_id)
     return found is not None and found.state is MaintenanceState.COMMITTED

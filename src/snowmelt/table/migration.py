@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING
 from snowmelt import failpoints, tracing
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.jobs import migrations as history
-from snowmelt.catalog.jobs.leases import new_owner, renewed
-from snowmelt.catalog.jobs.migrations import MigrationRecord, MigrationState, Written
-from snowmelt.catalog.model.records import Pointer, TableRecord
-from snowmelt.catalog.objects.tables import find_table, set_pointer, table_by_id
-from snowmelt.catalog.streaming.chunks import chunks_between, quarantine
+from snowmelt.catalog.jobs.leases import new_lease_owner, renewing_lease
+from snowmelt.catalog.jobs.migrations import MigrationRecord, MigrationState, MigrationTotals
+from snowmelt.catalog.model.records import MetadataPointer, TableRecord
+from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
+from snowmelt.catalog.streaming.chunks import list_chunks, quarantine_chunk
 from snowmelt.clock import SystemClock, to_epoch_ms
 from snowmelt.errors import (
     CommitLost,
@@ -74,7 +74,7 @@ class MigrationSettings:
     max_chunks: int = 500
     target_bytes: int = 128 * _MIB
     lease_s: float = 60.0
-    owner: str = field(default_factory=new_owner)
+    owner: str = field(default_factory=new_lease_owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def commit_migration(
                 f"The commit of run {plan.run_id} to {plan.table.name} did not end clearly: {error}"
             ) from error
     with database.writing() as connection:
-        leases.release(connection, plan.lease)
+        leases.release_lease(connection, plan.lease)
     paths = (chunk.path for chunk in plan.chunks)
     tracing.record_blob_spans(
         "snowmelt.migrated", paths, run=plan.run_id, table=str(plan.table.name)
@@ -234,7 +234,7 @@ def kept_lease(
     A renewal that fails is not an error here: the commit checks the lease itself.
     """
     clock = clock or SystemClock()
-    with renewed(database, plan.lease, ttl_s=plan.settings.lease_s, clock=clock):
+    with renewing_lease(database, plan.lease, ttl_s=plan.settings.lease_s, clock=clock):
         yield
 
 
@@ -255,7 +255,7 @@ def _begin(
         return None
     with database.writing() as connection:
         now = clock.now()
-        lease = leases.acquire(
+        lease = leases.acquire_lease(
             connection, lease_name(table), settings.owner, ttl_s=settings.lease_s, now=now
         )
         if lease is None:
@@ -266,9 +266,9 @@ def _begin(
             return None
         close_lost(connection, table.table_id, clock)
         last = min(table.last_seq, table.migrated_seq + settings.max_chunks)
-        chunks = tuple(chunks_between(connection, table.table_id, table.migrated_seq, last))
+        chunks = tuple(list_chunks(connection, table.table_id, table.migrated_seq, last))
         if not chunks:
-            leases.release(connection, lease)
+            leases.release_lease(connection, lease)
             return None
         numbers = [chunk.seq for chunk in chunks]
         if numbers != list(range(table.migrated_seq + 1, last + 1)):
@@ -293,7 +293,7 @@ def _begin(
 
 def close_lost(connection: sa.Connection, table_id: int, clock: Clock) -> None:
     """Close the table's open runs. The caller has acquired the lease: they can never commit."""
-    for run in history.running_migrations(connection, table_id):
+    for run in history.list_running_migrations(connection, table_id):
         history.finish_migration(
             connection,
             run.run_id,
@@ -357,7 +357,7 @@ def _commit(
             return commit_append(append, _swap(database, plan, result, clock))
         except CommitLost:
             with database.reading() as connection:
-                table = table_by_id(connection, plan.table.table_id)
+                table = find_table_by_id(connection, plan.table.table_id)
             overtaken = table.migrated_seq != plan.from_seq or table.dropped_at is not None
             if overtaken or table.pointer == plan.table.pointer:
                 raise
@@ -407,23 +407,23 @@ def _swap(
     def swap(location: str, snapshot_id: int) -> None:
         failpoints.hit_failpoint(Failpoint.MIGRATION_STAGED)
         with database.writing() as connection:
-            set_pointer(
+            swap_metadata_pointer(
                 connection,
                 plan.table,
-                expected=Pointer(plan.table.pointer, plan.from_seq),
-                new=Pointer(location, plan.to_seq),
+                expected=MetadataPointer(plan.table.pointer, plan.from_seq),
+                new=MetadataPointer(location, plan.to_seq),
             )
-            if not leases.holds(connection, plan.lease):
+            if not leases.holds_lease(connection, plan.lease):
                 raise LeaseLost(name=plan.lease.name)
             history.finish_migration(
                 connection,
                 plan.run_id,
                 MigrationState.COMMITTED,
                 now=clock.now(),
-                written=Written(result.rows, result.files, result.bytes, snapshot_id),
+                totals=MigrationTotals(result.rows, result.files, result.bytes, snapshot_id),
             )
             for chunk in result.quarantined:
-                quarantine(connection, plan.table.table_id, chunk.seq, chunk.reason)
+                quarantine_chunk(connection, plan.table.table_id, chunk.seq, chunk.reason)
             failpoints.hit_failpoint(Failpoint.MIGRATION_INSIDE_COMMIT)
         failpoints.hit_failpoint(Failpoint.MIGRATION_COMMITTED)
 
@@ -440,7 +440,7 @@ def _is_committed(database: Database, plan: MigrationPlan) -> bool:
 def _close(database: Database, begun: _Begun, reason: str, clock: Clock) -> None:
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
-        leases.release(connection, begun.lease)
+        leases.release_lease(connection, begun.lease)
         run = history.find_migration(connection, begun.run_id)
         if run is not None and run.state is MigrationState.RUNNING:
             history.finish_migration(

@@ -56,7 +56,7 @@ def _is_open(connection: sa.Connection, run_id: str, *, is_young: bool) -> bool:
     try:
         return loads.find_load(connection, run_id).state is LoadState.RUNNING
     except NotFound:
-        known = migrations.find_migration(connection, run_id) or maintenance.find_run(
+        known = migrations.find_migration(connection, run_id) or maintenance.find_maintenance_run(
             connection, run_id
         )
         return is_young and known is None

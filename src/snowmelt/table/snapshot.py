@@ -11,9 +11,9 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.objects.tables import find_table, schema_versions
-from snowmelt.catalog.security.access_control import require_table
-from snowmelt.catalog.streaming.chunks import chunks_between, quarantined_records
+from snowmelt.catalog.objects.tables import find_table, list_table_schemas
+from snowmelt.catalog.security.access_control import require_table_privilege
+from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
 from snowmelt.errors import ConfigurationError, PlanExpired, TableInconsistent
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ def _read(
 ) -> tuple[TableRecord, dict[int, TableSchema], list[ChunkRecord]]:
     table = find_table(connection, name)
     if role is not None:
-        require_table(connection, role, table, "SELECT")
-    chunks = chunks_between(connection, table.table_id, table.migrated_seq, table.last_seq)
+        require_table_privilege(connection, role, table, "SELECT")
+    chunks = list_chunks(connection, table.table_id, table.migrated_seq, table.last_seq)
     # Numbers have no gaps: a chunk that is missing here would be missing in the answer.
     if len(chunks) != table.last_seq - table.migrated_seq:
         raise TableInconsistent(
@@ -156,10 +156,10 @@ def _read(
         )
     held = [
         chunk
-        for chunk in quarantined_records(connection, table.table_id)
+        for chunk in list_quarantined_records(connection, table.table_id)
         if chunk.seq <= table.migrated_seq
     ]
-    return table, schema_versions(connection, table.table_id), [*held, *chunks]
+    return table, list_table_schemas(connection, table.table_id), [*held, *chunks]
 
 
 def _snapshot(

@@ -20,7 +20,7 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import Database, open_database
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
@@ -283,7 +283,7 @@ class CrashSite:
 
     def _execute(self, *statements: str) -> None:
         for statement in statements:
-            execute(self._catalog, statement, user=None, clock=self._clock)
+            execute_statement(self._catalog, statement, user=None, clock=self._clock)
 
     def _until_dead(self, process: subprocess.Popen[bytes]) -> None:
         self._until(lambda: process.poll() is not None)

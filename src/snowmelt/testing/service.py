@@ -18,7 +18,7 @@ from snowmelt.table.table_reader import read_table
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from snowmelt.catalog.commands.session import Result
+    from snowmelt.catalog.commands.session import StatementResult
     from snowmelt.client.client import Client
     from snowmelt.client.settings import Options
     from snowmelt.clock import Clock
@@ -58,7 +58,7 @@ class LocalService:
         """The service itself: its parts, settings and catalog."""
         return self._embedded
 
-    def sql(self, *statements: str) -> Result:
+    def sql(self, *statements: str) -> StatementResult:
         """Execute statements that are no queries, as ACCOUNTADMIN; return what the last one gave.
 
         Raises:

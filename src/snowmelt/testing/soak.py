@@ -15,8 +15,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.jobs.loads import LoadState, loads_of
-from snowmelt.catalog.jobs.maintenance import MaintenanceState, runs_of
+from snowmelt.catalog.jobs.loads import LoadState, list_loads
+from snowmelt.catalog.jobs.maintenance import MaintenanceState, list_maintenance_runs
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.errors import InternalError, PlanExpired
 from snowmelt.schema.types import TableName
@@ -205,8 +205,8 @@ class Together(CrashSite):
         wanted = {("channel", number) for number in range(1, streamed + 1)}
         wanted |= {("copied", number) for number in range(copied)}
         with self._catalog.reading() as connection:
-            loads = loads_of(connection)
-            runs = runs_of(connection)
+            loads = list_loads(connection)
+            runs = list_maintenance_runs(connection)
         done = [load for load in loads if load.state is LoadState.COMMITTED]
         return Counted(
             kills=kills,

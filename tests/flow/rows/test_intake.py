@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.config import Settings
 from snowmelt.errors import BodyUnreadable, ChannelGone, ContinuationStale, PipeNotFound
 from snowmelt.ingest.rows.append import Committed
@@ -29,7 +29,7 @@ def rows(tmp_path_factory):
         "CREATE USER loader DEFAULT_ROLE = ACCOUNTADMIN",
         "GRANT ROLE ACCOUNTADMIN TO USER loader",
     ):
-        execute(service.database, text)
+        execute_statement(service.database, text)
     yield service.rows
     service.close()
 

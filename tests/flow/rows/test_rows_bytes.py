@@ -71,7 +71,9 @@ def test_what_older_clients_mean_as_base64_is_never_taken_for_digits(row_service
     # An earlier service told base64 before the table got its column.
     url = row_service.service.settings.catalog_url
     with contextlib.closing(open_database(url)) as database, database.writing() as connection:
-        row_channels.tell_base64(connection, 'DEMO.PUBLIC."LATE-STREAMING"', SystemClock().now())
+        row_channels.record_base64_client(
+            connection, 'DEMO.PUBLIC."LATE-STREAMING"', SystemClock().now()
+        )
     older = {"user-agent": "SnowpipeStreamingSDK/1.9.1"}
     for value in ("deadbeef", "AAAA", None):
         by_hand(row_service, {"id": 3, "raw": value}, older)

@@ -15,7 +15,7 @@ import pytest
 from snowmelt import failpoints
 from snowmelt.blob.bdec import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.jobs import services
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
@@ -123,11 +123,11 @@ def world(tmp_path: Path):
         "CREATE SCHEMA IF NOT EXISTS demo.public",
         "CREATE TABLE demo.public.t (id NUMBER(10,0) NOT NULL, x FLOAT, name VARCHAR)",
     ):
-        execute(database, text, clock=clock)
+        execute_statement(database, text, clock=clock)
     with database.writing() as connection:
         access_control.create_user(connection, USER, default_role=ACCOUNTADMIN, now=NOW)
         access_control.grant_role(connection, ACCOUNTADMIN, USER)
-        deployment_id = services.deployment_id(connection)
+        deployment_id = services.read_deployment_id(connection)
     keyring = encryption_keys.KeyRing(encryption_keys.load_master_key(tmp_path / "keys"))
     stage = LocalStore(tmp_path / "stage")
     known = Known(database, keyring)

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.errors import ChannelFenced, ChannelNotFound, NameMissing, RoleNotGranted
@@ -118,7 +118,9 @@ def test_a_fenced_owner_is_told_the_committed_token_all_the_same(world) -> None:
 
 
 def test_a_state_by_name_is_not_that_of_a_channel_that_came_by_the_name(world) -> None:
-    execute(world.database, "CREATE TABLE demo.public.u LIKE demo.public.t", clock=world.clock)
+    execute_statement(
+        world.database, "CREATE TABLE demo.public.u LIKE demo.public.t", clock=world.clock
+    )
     other = world.desk.open(
         OpenRequest(**(NAMES | {"table": "u"}), offset_token="9"), "LOADER"
     ).result()
@@ -127,7 +129,7 @@ def test_a_state_by_name_is_not_that_of_a_channel_that_came_by_the_name(world) -
     assert other.client_sequencer == count
     world.clock.advance(1)
     for change in ("t RENAME TO x", "u RENAME TO t", "x RENAME TO u"):
-        execute(world.database, f"ALTER TABLE demo.public.{change}", clock=world.clock)
+        execute_statement(world.database, f"ALTER TABLE demo.public.{change}", clock=world.clock)
     names = ("demo", "public", "t", "ch")
     asked = [
         ChannelStatusQuery(*names, count),

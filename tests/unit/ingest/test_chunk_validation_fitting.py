@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from snowmelt.blob.parquet_footer import ChunkFooter, FooterField
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects.tables import find_table
-from snowmelt.catalog.streaming.chunks import chunks_between
-from snowmelt.catalog.streaming.registration import register
+from snowmelt.catalog.streaming.chunks import list_chunks
+from snowmelt.catalog.streaming.registration import register_chunks
 from snowmelt.ingest.chunk_validation import newest_match, written_for
 from snowmelt.ingest.verifier import Depth, Sender
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
@@ -51,7 +51,7 @@ def verdict(world):
     def verdict_on(blob, depth: Depth = Depth.FULL):
         (candidate,) = world.verifier(depth).check(world.request(blob), SENDER)
         with world.database.writing() as connection:
-            [[found]] = register(connection, [candidate.offer], now=world.clock.now())
+            [[found]] = register_chunks(connection, [candidate.offer], now=world.clock.now())
         return int(found.code), found.message
 
     return verdict_on
@@ -61,13 +61,13 @@ ROWS = [{"id": 1, "x": 2.5, "name": "one"}, {"id": 2, "x": None, "name": None}]
 
 
 def alter(world, text: str) -> None:
-    execute(world.database, f"ALTER TABLE demo.public.t {text}", clock=world.clock)
+    execute_statement(world.database, f"ALTER TABLE demo.public.t {text}", clock=world.clock)
 
 
 def chunk_versions(world) -> list[int]:
     with world.database.reading() as connection:
         table = find_table(connection, TableName("DEMO", "PUBLIC", "T"))
-        found = chunks_between(connection, table.table_id, 0, table.last_seq)
+        found = list_chunks(connection, table.table_id, 0, table.last_seq)
     return [chunk.schema_version for chunk in found]
 
 

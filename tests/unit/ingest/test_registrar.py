@@ -67,7 +67,7 @@ def codes(answer: RegisterResponse | Exception) -> list[int] | Exception:
 def stored(world) -> int:
     with world.database.reading() as connection:
         table = tables.find_table(connection, TableName("DEMO", "PUBLIC", "T"))
-        found = chunks.chunks_between(connection, table.table_id, 0, table.last_seq)
+        found = chunks.list_chunks(connection, table.table_id, 0, table.last_seq)
         assert len(found) == table.last_seq
     return len(found)
 

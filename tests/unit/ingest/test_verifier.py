@@ -28,7 +28,7 @@ def refusal(world, blob: BlobMetadata, sender: Sender = SENDER, depth: Depth = D
     if candidate.offer is None:
         assert candidate.refusal is not None
         return int(candidate.refusal.code)
-    return candidate.offer.refusal and candidate.offer.refusal[0]
+    return candidate.offer.rejection and candidate.offer.rejection[0]
 
 
 def changed(blob: BlobMetadata, column: str, **changes: object) -> BlobMetadata:
@@ -94,7 +94,7 @@ def test_a_file_above_the_limit_is_refused_before_it_is_read(world, blob) -> Non
     # Without blocks on the disk; reading it would take seconds.
     os.truncate(world.stage.root / world.prefix / blob.path, MAX_BLOB_BYTES + 1)
     (candidate,) = world.verifier().check(world.request(blob), SENDER)
-    code, message = candidate.offer.refusal
+    code, message = candidate.offer.rejection
     assert code == 38
     assert message == f"Blob {blob.path} has 2,147,483,649 bytes; at most 2,147,483,648 are taken."
 
@@ -107,7 +107,7 @@ def test_a_missing_file_may_still_be_a_repetition(world, blob) -> None:
     world.stage.delete(f"{world.prefix}/{blob.path}")
     (candidate,) = world.verifier().check(world.request(blob), SENDER)
     assert candidate.offer is not None
-    assert candidate.offer.refusal == (38, f"Blob {blob.path} is not on the stage.")
+    assert candidate.offer.rejection == (38, f"Blob {blob.path} is not on the stage.")
 
 
 def test_a_catalog_that_is_away_refuses_no_chunk(world, blob, monkeypatch) -> None:

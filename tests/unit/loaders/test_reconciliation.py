@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.jobs.loads import FileState
+from snowmelt.catalog.jobs.loads import LoadFileState
 from snowmelt.errors import InternalError
 from snowmelt.load.phases import Rejected, Target
 from snowmelt.load.portion import InputFile, Portion
@@ -45,7 +45,7 @@ def test_portions_of_a_file_are_added_up():
     assert (found.totals.files, found.totals.rows, found.totals.rejects) == (2, 10, 1)
     a, b = found.inputs
     assert (a.path, a.rows, a.rejects, a.bytes) == ("a", 9, 1, 100)
-    assert (a.state, b.state) == (FileState.PARTIALLY_LOADED, FileState.LOADED)
+    assert (a.state, b.state) == (LoadFileState.PARTIALLY_LOADED, LoadFileState.LOADED)
     assert a.first_error == "a, record 5: bad"
     assert found.first_records == {1: 1, 0: 6, 2: 1}
     assert found.reasons[0] == ("bad", 1)
@@ -71,7 +71,7 @@ def test_a_file_that_fails_stops_a_load_unless_it_is_tolerant():
     left = settled(*outcomes, tolerant=True)
     assert left.failure is None
     assert (left.totals.files, left.totals.rows) == (1, 1)
-    assert [each.state for each in left.inputs] == [FileState.FAILED, FileState.LOADED]
+    assert [each.state for each in left.inputs] == [LoadFileState.FAILED, LoadFileState.LOADED]
     assert left.inputs[0].rows == 0
     everything = settled(
         done(0, 0, error="broken"), done(1, 0), done(2, 0, error="too"), tolerant=True
@@ -111,5 +111,5 @@ def test_an_input_without_a_path_is_never_known_again():
 def test_files_of_a_load_that_is_given_up_say_why():
     found = settled(done(0, 5, 1), done(1, 4), done(2, 1))
     a, b = failed_inputs(found.inputs, "overtaken")
-    assert (a.state, a.rows, b.first_error) == (FileState.FAILED, 0, "overtaken")
+    assert (a.state, a.rows, b.first_error) == (LoadFileState.FAILED, 0, "overtaken")
     assert "bad" in a.first_error

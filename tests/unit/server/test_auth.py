@@ -44,7 +44,7 @@ def authenticator(database, clock: ManualClock) -> Authenticator:
 @pytest.fixture
 def fingerprint(database) -> str:
     with database.reading() as connection:
-        return access_control.user_by_name(connection, "U.X").fingerprints[0]
+        return access_control.find_user(connection, "U.X").fingerprints[0]
 
 
 def token(key: KeyPair, fingerprint: str, *, headers=None, algorithm="RS256", **changed: object):

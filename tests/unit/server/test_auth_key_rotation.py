@@ -9,7 +9,7 @@ import jwt
 import pytest
 
 from fixtures.service import KeyPair
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import KeyRing
@@ -34,12 +34,12 @@ def test_either_key_signs_until_it_is_unset(tmp_path, key_pair):
     with contextlib.closing(open_database(str(tmp_path / "catalog.db"), clock=clock)) as database:
 
         def run(text: str) -> None:
-            execute(database, text, clock=clock)
+            execute_statement(database, text, clock=clock)
 
         run(f"CREATE USER ann RSA_PUBLIC_KEY = '{key_pair.public_base64}'")
         run(f"ALTER USER ann SET RSA_PUBLIC_KEY_2 = '{other.public_base64}'")
         with database.reading() as connection:
-            first, second = access_control.user_by_name(connection, "ANN").fingerprints
+            first, second = access_control.find_user(connection, "ANN").fingerprints
         old, new = headers_of(key_pair, first), headers_of(other, second)
         authenticator = Authenticator(database, KeyRing(bytes(32)), clock)
         assert [authenticator.authenticate(each) for each in (old, new)] == ["ANN", "ANN"]

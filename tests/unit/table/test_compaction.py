@@ -61,7 +61,7 @@ def snapshot_of(house):
 
 def runs(house):
     with house.database.reading() as connection:
-        return maintenance.runs_of(connection)
+        return maintenance.list_maintenance_runs(connection)
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_metadata_that_a_compaction_replaced_is_kept_beside_what_replaces_it(hou
 def test_two_maintainers_do_not_do_the_same_table(house):
     migrated(house, (0, 100))
     with house.database.writing() as connection:
-        leases.acquire(
+        leases.acquire_lease(
             connection, lease_name(house.table()), "other", ttl_s=60, now=house.clock.now()
         )
     assert compacted(house) is None

@@ -10,7 +10,7 @@ import pytest
 from fixtures.chunks import NUMBERS, Lakehouse, numbers
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases, migrations
-from snowmelt.catalog.streaming.chunks import give_up, quarantined
+from snowmelt.catalog.streaming.chunks import discard_quarantined, list_quarantined_chunks
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
     BlobCorrupt,
@@ -92,7 +92,7 @@ def test_history_says_what_a_run_did(numbers_table):
     house.put_numbers(0, 10)
     run_id = house.migrate().run_id
     with house.database.reading() as connection:
-        [run] = migrations.migrations_of(connection, house.table().table_id)
+        [run] = migrations.list_migrations(connection, house.table().table_id)
     assert (run.run_id, run.state, run.rows, run.files) == (run_id, "committed", 10, 1)
     assert run.snapshot_id == snapshot(house).native.metadata.current_snapshot_id
 
@@ -139,7 +139,7 @@ def test_two_stale_migrators_never_double(numbers_table):
         commit_migration(house.database, first, files)
     assert house.read_numbers() == list(range(10))
     with house.database.reading() as connection:
-        runs = migrations.migrations_of(connection, house.table().table_id)
+        runs = migrations.list_migrations(connection, house.table().table_id)
     assert {run.run_id: run.state for run in runs} == {
         first.run_id: "lost",
         second.run_id: "committed",
@@ -152,7 +152,9 @@ def test_a_lost_lease_alone_loses_the_commit(numbers_table):
     found = plan(house)
     with house.database.writing() as connection:
         later = expired(house).now()
-        assert leases.acquire(connection, lease_name(found.table), "other", ttl_s=1, now=later)
+        assert leases.acquire_lease(
+            connection, lease_name(found.table), "other", ttl_s=1, now=later
+        )
     with pytest.raises(LeaseLost):
         commit_migration(house.database, found, written(found))
     assert snapshot(house).watermark == 0
@@ -255,7 +257,7 @@ def test_a_broken_chunk_goes_to_quarantine_and_the_rest_moves_on(numbers_table):
     done = house.migrate()
     assert (done.rows, done.to_seq, [chunk.seq for chunk in done.quarantined]) == (20, 3, [2])
     with house.database.reading() as connection:
-        [held] = quarantined(connection)
+        [held] = list_quarantined_chunks(connection)
     assert f"{held.prefix}/{held.path}" == broken
     with pytest.raises(BlobCorrupt, match=held.path):
         house.read()
@@ -263,7 +265,7 @@ def test_a_broken_chunk_goes_to_quarantine_and_the_rest_moves_on(numbers_table):
     assert sorted(house.read_numbers()) == list(range(30))
     house.stage.put(broken, b"")
     with house.database.writing() as connection:
-        assert give_up(connection, held.table_id, house.clock.now(), seq=held.seq) == 1
+        assert discard_quarantined(connection, held.table_id, house.clock.now(), seq=held.seq) == 1
     assert sorted(house.read_numbers()) == [*range(10), *range(20, 30)]
 
 

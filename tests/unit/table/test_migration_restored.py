@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from fixtures.chunks import NUMBERS, Lakehouse
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.clock import ManualClock
 from snowmelt.errors import NotRestorable
 from snowmelt.table.compaction import compact
@@ -37,7 +37,7 @@ def house(tmp_path):
 
 
 def run(house: Lakehouse, text: str) -> None:
-    execute(house.database, text, clock=house.clock)
+    execute_statement(house.database, text, clock=house.clock)
 
 
 def test_native_files_and_fresh_chunks_come_back_after_many_clean_ups(house):

@@ -11,7 +11,7 @@ from pyiceberg.table import StaticTable
 
 from fixtures.chunks import COLUMNS, NUMBERS, numbers
 from snowmelt.blob.reader import read_chunk
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 from snowmelt.table.pruning import Comparison, IsNull, prune_chunks, prune_files
@@ -20,7 +20,7 @@ from snowmelt.table.snapshot import take_snapshots
 
 def alter(house, *changes: str, name: str = "demo.public.numbers") -> None:
     for change in changes:
-        execute(house.database, f"ALTER TABLE {name} {change}", clock=house.clock)
+        execute_statement(house.database, f"ALTER TABLE {name} {change}", clock=house.clock)
 
 
 def put(house, **values: list[object]) -> None:

@@ -85,9 +85,9 @@ def test_a_role_reads_what_it_may_select_from(numbers_table):
     with house.database.writing() as connection:
         access_control.create_role(connection, "READER", now=house.clock.now())
         table = house.table()
-        access_control.grant(connection, "USAGE", "DATABASE", table.database_id, "READER")
-        access_control.grant(connection, "USAGE", "SCHEMA", table.schema_id, "READER")
-        access_control.grant(connection, "INSERT", "TABLE", table.table_id, "READER")
+        access_control.grant_privilege(connection, "USAGE", "DATABASE", table.database_id, "READER")
+        access_control.grant_privilege(connection, "USAGE", "SCHEMA", table.schema_id, "READER")
+        access_control.grant_privilege(connection, "INSERT", "TABLE", table.table_id, "READER")
 
     def read():
         return take_snapshots(house.database, [NUMBERS], clock=house.clock, role="READER")
@@ -95,5 +95,5 @@ def test_a_role_reads_what_it_may_select_from(numbers_table):
     with pytest.raises(TableNotFound):
         read()
     with house.database.writing() as connection:
-        access_control.grant(connection, "SELECT", "TABLE", table.table_id, "READER")
+        access_control.grant_privilege(connection, "SELECT", "TABLE", table.table_id, "READER")
     assert [each.rows for each in read()] == [3]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import future_grants
-from snowmelt.catalog.sql.identifiers import schema_shown
+from snowmelt.catalog.sql.identifiers import display_schema
 from snowmelt.errors import StatementError, TableNotFound
 from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_columns
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.commands.session import Session
     from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.sql.identifiers import Name
+    from snowmelt.catalog.sql.identifiers import ObjectName
     from snowmelt.schema.types import TableName
 
-_FIELD = "error_table"
+_ERROR_TABLE_FIELD = "error_table"
 
 
-def resolved(
+def resolve_error_table(
     properties: Mapping[str, object], session: Session, table: TableName
 ) -> dict[str, object]:
     """Return a table's properties with ERROR_TABLE as the id of a table, created if need be.
@@ -34,25 +34,29 @@ def resolved(
         SchemaNotFound: There is no such schema (DatabaseNotFound: alike).
     """
     found = dict(properties)
-    if _FIELD not in found:
+    if _ERROR_TABLE_FIELD not in found:
         return found
-    written = found.pop(_FIELD)
+    written = found.pop(_ERROR_TABLE_FIELD)
     found["error_table_id"] = (
-        None if written is None else _named(written, session, table).table_id  # type: ignore[arg-type]
+        None if written is None else _find_or_create_error_table(written, session, table).table_id  # type: ignore[arg-type]
     )
     return found
 
 
-def _named(written: Name, session: Session, table: TableName) -> TableRecord:
-    name = session.table_name(written)
+def _find_or_create_error_table(
+    requested_name: ObjectName, session: Session, table: TableName
+) -> TableRecord:
+    name = session.resolve_table_name(requested_name)
     if name == table:
-        raise _error(written, f"Table {table} cannot take its own refused rows; name another")
+        raise _statement_error(
+            requested_name, f"Table {table} cannot take its own refused rows; name another"
+        )
     schema = session.find_schema(name.database, name.schema)
     try:
         there = tables.find_table(session.connection, name)
     except TableNotFound:
-        shown = schema_shown(name.database, name.schema)
-        session.require("SCHEMA", schema.schema_id, "CREATE TABLE", shown)
+        shown = display_schema(name.database, name.schema)
+        session.require_privilege("SCHEMA", schema.schema_id, "CREATE TABLE", shown)
         new = tables.create_table(
             session.connection,
             name,
@@ -60,18 +64,20 @@ def _named(written: Name, session: Session, table: TableName) -> TableRecord:
             owner=session.role,
             now=session.now,
         )
-        future_grants.give_table(session.connection, new)
+        future_grants.apply_future_table_grants(session.connection, new)
         return new
-    session.require("TABLE", there.table_id, "INSERT", name)
+    session.require_privilege("TABLE", there.table_id, "INSERT", name)
     wanting = find_missing_columns(there.schema)
     if wanting:
-        raise _error(
-            written,
+        raise _statement_error(
+            requested_name,
             f"Table {name} is there already and cannot take refused rows: it would need "
             f"{', '.join(wanting)}; name a table that does not exist, and it is created",
         )
     return there
 
 
-def _error(written: Name, reason: str) -> StatementError:
-    return StatementError(reason=reason, line=written.place.line, column=written.place.column)
+def _statement_error(requested_name: ObjectName, reason: str) -> StatementError:
+    return StatementError(
+        reason=reason, line=requested_name.position.line, column=requested_name.position.column
+    )

@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import IntegrityError
 
 from snowmelt.catalog.commands import (
-    functions,  # noqa: F401 - they join `change`  # noqa: F401 - they join `change`  # noqa: F401 - they join `change`
-    objects,  # noqa: F401 - they join `change`  # noqa: F401 - they join `change`
-    pipes,  # noqa: F401 - they join `change`  # noqa: F401 - they join `change`
-    security,  # noqa: F401 - they join `change`
-    tables,  # noqa: F401 - they join `change`
+    functions,  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`
+    objects,  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`
+    pipes,  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`
+    security,  # noqa: F401 - they join `execute_ddl`
+    tables,  # noqa: F401 - they join `execute_ddl`
 )
-from snowmelt.catalog.commands.ddl import change
-from snowmelt.catalog.commands.session import Result, Session
-from snowmelt.catalog.commands.show import show
+from snowmelt.catalog.commands.ddl import execute_ddl
+from snowmelt.catalog.commands.session import Session, StatementResult
+from snowmelt.catalog.commands.show import execute_show
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
-from snowmelt.catalog.security.access_control import effective_role, roles
+from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
 from snowmelt.catalog.sql.ast import (
-    Describe,
     DescribeAnyIntegration,
     DescribeFunction,
     DescribeIntegration,
+    DescribeObject,
     DescribeSecurityIntegration,
-    Show,
     ShowFutureGrants,
     ShowGrants,
+    ShowObjects,
 )
-from snowmelt.catalog.sql.parser import is_query, parse
+from snowmelt.catalog.sql.parser import is_query, parse_statement
 from snowmelt.catalog.sql.pipe_ast import DescribePipe
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound, TransactionConflict
@@ -45,23 +45,23 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.clock import Clock
 
-__all__ = ["Result", "execute", "is_query"]
+__all__ = ["StatementResult", "execute_statement", "is_query"]
 
-_ATTEMPTS = 3
-_LOOKS = (
-    Describe
+_MAX_ATTEMPTS = 3
+_READ_ONLY_STATEMENTS = (
+    DescribeObject
     | DescribeAnyIntegration
     | DescribeFunction
     | DescribeIntegration
     | DescribePipe
     | DescribeSecurityIntegration
-    | Show
+    | ShowObjects
     | ShowFutureGrants
     | ShowGrants
 )
 
 
-def execute(  # noqa: PLR0913 - who asks, in which place, at what time: six words, each with a default
+def execute_statement(  # noqa: PLR0913 - who asks, in which place, at what time: six words, each with a default
     database: Database,
     text: str,
     *,
@@ -70,7 +70,7 @@ def execute(  # noqa: PLR0913 - who asks, in which place, at what time: six word
     default_database: str | None = None,
     default_schema: str | None = None,
     clock: Clock | None = None,
-) -> Result:
+) -> StatementResult:
     """Run one statement that is no query; a semicolon at its end is allowed.
 
     Args:
@@ -89,43 +89,45 @@ def execute(  # noqa: PLR0913 - who asks, in which place, at what time: six word
         PrivilegeMissing: The role may not do this.
         UserError: Something it needs is missing, or is there already.
     """
-    statement = parse(text)
-    looks_only = isinstance(statement, _LOOKS)
+    statement = parse_statement(text)
+    looks_only = isinstance(statement, _READ_ONLY_STATEMENTS)
     now = (clock or SystemClock()).now()
 
-    def run(connection: sa.Connection) -> Result:
+    def run(connection: sa.Connection) -> StatementResult:
         session = Session(
             connection=connection,
             user=user,
-            role=_role(connection, user, role),
+            role=_resolve_role(connection, user, role),
             database=None if default_database is None else internal_name(default_database),
             schema=None if default_schema is None else internal_name(default_schema),
             now=now,
         )
-        return show(statement, session) if looks_only else change(statement, session)
+        return execute_show(statement, session) if looks_only else execute_ddl(statement, session)
 
     if looks_only:
         with database.reading() as connection:
             return run(connection)
-    return _written(database, run)
+    return _run_in_write_transaction(database, run)
 
 
-def _written(database: Database, run: Callable[[sa.Connection], Result]) -> Result:
+def _run_in_write_transaction(
+    database: Database, operation: Callable[[sa.Connection], StatementResult]
+) -> StatementResult:
     """Run in a writing transaction, again when two met or both created the same name."""
     attempt = 0
     while True:
         attempt += 1
         try:
             with database.writing() as connection:
-                return run(connection)
+                return operation(connection)
         except (TransactionConflict, IntegrityError):
-            if attempt == _ATTEMPTS:
+            if attempt == _MAX_ATTEMPTS:
                 raise
 
 
-def _role(connection: sa.Connection, user: str | None, role: str | None) -> str:
+def _resolve_role(connection: sa.Connection, user: str | None, role: str | None) -> str:
     if user is not None:
-        return effective_role(connection, user, role)
-    if role is not None and role not in roles(connection):
+        return resolve_effective_role(connection, user, role)
+    if role is not None and role not in list_roles(connection):
         raise NotFound(kind="Role", name=display_name(role))
     return role or ACCOUNTADMIN

@@ -7,29 +7,29 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
-from snowmelt.catalog.commands.ddl import change
-from snowmelt.catalog.commands.session import Result
+from snowmelt.catalog.commands.ddl import execute_ddl
+from snowmelt.catalog.commands.session import StatementResult
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import external_functions, integrations, libraries
 from snowmelt.catalog.objects import external_functions as translators
 from snowmelt.catalog.objects.external_functions import (
     FunctionName,
     TranslatorRecord,
-    overload_shown,
-    overloads,
+    display_overload,
+    list_overloads,
 )
-from snowmelt.catalog.objects.libraries import FunctionRecord as FunctionRecordChangingLibraries
 from snowmelt.catalog.objects.libraries import LibraryRecord
-from snowmelt.catalog.objects.tables import schema_of
+from snowmelt.catalog.objects.libraries import LoadFunctionRecord as FunctionRecordChangingLibraries
+from snowmelt.catalog.objects.tables import find_schema_ids
 from snowmelt.catalog.security import access_control as access
 from snowmelt.catalog.security import access_control as account
 from snowmelt.catalog.sql.ast import (
     AlterFunction,
     AlterIntegration,
     CreateExternalFunction,
-    CreateFunction,
     CreateIntegration,
     CreateLibrary,
+    CreateLoadFunction,
     CreateTranslator,
     DropFunction,
     DropIntegration,
@@ -39,7 +39,7 @@ from snowmelt.catalog.sql.ast import (
     RenameFunction,
     SkippedFunction,
 )
-from snowmelt.catalog.sql.identifiers import Existing
+from snowmelt.catalog.sql.identifiers import CreateMode
 from snowmelt.errors import (
     DatabaseNotFound,
     NotFound,
@@ -59,44 +59,55 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from snowmelt.catalog.commands.session import Session
-    from snowmelt.catalog.objects.external_functions import FunctionRecord
-    from snowmelt.catalog.objects.integrations import IntegrationRecord
+    from snowmelt.catalog.objects.external_functions import ExternalFunctionRecord
+    from snowmelt.catalog.objects.integrations import ApiIntegrationRecord
     from snowmelt.catalog.objects.libraries import FunctionKind
-    from snowmelt.catalog.sql.ast import Overload
-    from snowmelt.catalog.sql.identifiers import Name
-    from snowmelt.catalog.sql.lexer import Place
+    from snowmelt.catalog.sql.ast import OverloadReference
+    from snowmelt.catalog.sql.identifiers import ObjectName
+    from snowmelt.catalog.sql.lexer import SourcePosition
     from snowmelt.functions.definition import ExternalFunction
 
-CREATE_FUNCTION = "CREATE FUNCTION"
-_GONE = (NotFound, SchemaNotFound, DatabaseNotFound)
+CREATE_FUNCTION_PRIVILEGE = "CREATE FUNCTION"
+_MISSING_OBJECT_ERRORS = (NotFound, SchemaNotFound, DatabaseNotFound)
 # What OR ALTER and ALTER leave alone: whoever calls the function counts on it.
-_FIXED = ("signature", "url", "returns_null", "null_input", "volatility")
+_IMMUTABLE_FIELDS = ("signature", "url", "returns_null", "null_input", "volatility")
 
 
-@change.register(CreateExternalFunction)
-def _create_function(statement: CreateExternalFunction, session: Session) -> Result:
-    name = session.function_name(statement.name)
-    _require_create(session, name)
+@execute_ddl.register(CreateExternalFunction)
+def _create_external_function(
+    statement: CreateExternalFunction, session: Session
+) -> StatementResult:
+    name = session.resolve_function_name(statement.name)
+    _require_create_function_privilege(session, name)
     types = [each.type for each in statement.function.signature.arguments]
-    shown = f"Function {overload_shown(name, types)}"
-    there = next((each for each in overloads(session.connection, name) if each.takes(types)), None)
-    if there is not None and statement.existing is Existing.KEEP:
-        return Result(message=f"{shown} exists already; nothing was done.")
+    shown = f"Function {display_overload(name, types)}"
+    there = next(
+        (
+            each
+            for each in list_overloads(session.connection, name)
+            if each.has_argument_types(types)
+        ),
+        None,
+    )
+    if there is not None and statement.create_mode is CreateMode.IF_NOT_EXISTS:
+        return StatementResult(message=f"{shown} exists already; nothing was done.")
     function = replace(
         statement.function,
-        request_translator=_translator(session, name, statement.request_translator),
-        response_translator=_translator(session, name, statement.response_translator),
+        request_translator=_resolve_translator_name(session, name, statement.request_translator),
+        response_translator=_resolve_translator_name(session, name, statement.response_translator),
     )
-    _check_cache(function, statement.places)
-    _check(session, function, statement.places)
-    if there is not None and statement.existing in {Existing.REPLACE, Existing.ALTER}:
-        session.require("FUNCTION", there.function_id, "OWNERSHIP", there.shown)
-    if there is not None and statement.existing is Existing.ALTER:
-        _require_same(there.function, function, statement)
-        external_functions.update_function(session.connection, there, function)
-        return Result(message=f"{shown} altered.")
-    replaced = there if statement.existing is Existing.REPLACE else None
-    external_functions.create_function(
+    _check_cache_allowed(function, statement.positions)
+    _check_integration(session, function, statement.positions)
+    if there is not None and statement.create_mode in {CreateMode.OR_REPLACE, CreateMode.OR_ALTER}:
+        session.require_privilege(
+            "FUNCTION", there.function_id, "OWNERSHIP", there.display_signature
+        )
+    if there is not None and statement.create_mode is CreateMode.OR_ALTER:
+        _check_immutable_fields(there.function, function, statement)
+        external_functions.update_external_function(session.connection, there, function)
+        return StatementResult(message=f"{shown} altered.")
+    replaced = there if statement.create_mode is CreateMode.OR_REPLACE else None
+    external_functions.create_external_function(
         session.connection,
         name,
         function,
@@ -104,47 +115,49 @@ def _create_function(statement: CreateExternalFunction, session: Session) -> Res
         now=session.now,
         replaced=replaced,
     )
-    return Result(message=f"{shown} {'created' if replaced is None else 'replaced'}.")
+    return StatementResult(message=f"{shown} {'created' if replaced is None else 'replaced'}.")
 
 
-@change.register(AlterFunction)
-def _alter_function(statement: AlterFunction, session: Session) -> Result:
+@execute_ddl.register(AlterFunction)
+def _alter_external_function(statement: AlterFunction, session: Session) -> StatementResult:
     try:
-        record = _owned_function(session, statement.function)
-    except _GONE as error:
-        return _nothing(error, if_exists=statement.if_exists)
+        record = _lock_owned_function(session, statement.function)
+    except _MISSING_OBJECT_ERRORS as error:
+        return _missing_object_result(error, if_exists=statement.if_exists)
     changes: dict[str, Any] = dict(statement.changes)
     for field in ("request_translator", "response_translator"):
         if field in changes:
-            changes[field] = _translator(session, record.name, changes[field])
+            changes[field] = _resolve_translator_name(session, record.name, changes[field])
     function = replace(record.function, **changes)
-    _check_cache(function, statement.places)
+    _check_cache_allowed(function, statement.positions)
     if "integration" in changes:
-        _check(session, function, statement.places)
-    external_functions.update_function(session.connection, record, function)
-    return Result(message=f"Function {record.shown} altered.")
+        _check_integration(session, function, statement.positions)
+    external_functions.update_external_function(session.connection, record, function)
+    return StatementResult(message=f"Function {record.display_signature} altered.")
 
 
-@change.register(RenameFunction)
-def _rename_function(statement: RenameFunction, session: Session) -> Result:
+@execute_ddl.register(RenameFunction)
+def _rename_external_function(statement: RenameFunction, session: Session) -> StatementResult:
     try:
-        record = _owned_function(session, statement.function)
-    except _GONE as error:
-        return _nothing(error, if_exists=statement.if_exists)
-    name = _beside(record.name, statement.new_name)
+        record = _lock_owned_function(session, statement.function)
+    except _MISSING_OBJECT_ERRORS as error:
+        return _missing_object_result(error, if_exists=statement.if_exists)
+    name = _qualify_name(record.name, statement.new_name)
     if (name.database, name.schema) != (record.name.database, record.name.schema):
-        _require_create(session, name)
-    signature = replace(record.signature, name=statement.written)
+        _require_create_function_privilege(session, name)
+    signature = replace(record.signature, name=statement.new_name_text)
     function = replace(record.function, signature=signature)
-    external_functions.rename_function(session.connection, record, name, function)
+    external_functions.rename_external_function(session.connection, record, name, function)
     types = [each.type for each in signature.arguments]
-    return Result(message=f"Function {record.shown} renamed to {overload_shown(name, types)}.")
+    return StatementResult(
+        message=f"Function {record.display_signature} renamed to {display_overload(name, types)}."
+    )
 
 
-@change.register(CreateTranslator)
-def _create_translator(statement: CreateTranslator, session: Session) -> Result:
-    name = session.function_name(statement.name)
-    _require_create(session, name)
+@execute_ddl.register(CreateTranslator)
+def _create_translator(statement: CreateTranslator, session: Session) -> StatementResult:
+    name = session.resolve_function_name(statement.name)
+    _require_create_function_privilege(session, name)
     if statement.translator.language is TranslatorLanguage.PYTHON:
         # It runs unconfined on every executor, as libraries do.
         session.require_administrator("CREATE FUNCTION … LANGUAGE PYTHON")
@@ -153,11 +166,11 @@ def _create_translator(statement: CreateTranslator, session: Session) -> Result:
     except NotFound:
         there = None
     shown = f"Translator {name}(OBJECT)"
-    if there is not None and statement.existing is Existing.KEEP:
-        return Result(message=f"{shown} exists already; nothing was done.")
-    replaced = there if statement.existing is Existing.REPLACE else None
+    if there is not None and statement.create_mode is CreateMode.IF_NOT_EXISTS:
+        return StatementResult(message=f"{shown} exists already; nothing was done.")
+    replaced = there if statement.create_mode is CreateMode.OR_REPLACE else None
     if replaced is not None:
-        session.require("TRANSLATOR", replaced.translator_id, "OWNERSHIP", replaced.name)
+        session.require_privilege("TRANSLATOR", replaced.translator_id, "OWNERSHIP", replaced.name)
     translators.create_translator(
         session.connection,
         name,
@@ -167,95 +180,107 @@ def _create_translator(statement: CreateTranslator, session: Session) -> Result:
         now=session.now,
         replaced=replaced,
     )
-    return Result(message=f"{shown} {'created' if replaced is None else 'replaced'}.")
+    return StatementResult(message=f"{shown} {'created' if replaced is None else 'replaced'}.")
 
 
-@change.register(DropFunction)
-def _drop_function(statement: DropFunction, session: Session) -> Result:
+@execute_ddl.register(DropFunction)
+def _drop_function_or_translator(statement: DropFunction, session: Session) -> StatementResult:
     try:
         found = (
             session.find_function(statement.function)
             if statement.external
             else session.find_function_or_translator(statement.function)
         )
-    except _GONE as error:
-        return _nothing(error, if_exists=statement.if_exists)
+    except _MISSING_OBJECT_ERRORS as error:
+        return _missing_object_result(error, if_exists=statement.if_exists)
     if isinstance(found, TranslatorRecord):
-        session.require("TRANSLATOR", found.translator_id, "OWNERSHIP", found.name)
+        session.require_privilege("TRANSLATOR", found.translator_id, "OWNERSHIP", found.name)
         translators.drop_translator(session.connection, found, session.now)
-        return Result(message=f"Translator {found.shown} dropped.")
-    session.require("FUNCTION", found.function_id, "OWNERSHIP", found.shown)
-    external_functions.drop_function(session.connection, found, session.now)
-    return Result(message=f"Function {found.shown} dropped.")
+        return StatementResult(message=f"Translator {found.display_signature} dropped.")
+    session.require_privilege("FUNCTION", found.function_id, "OWNERSHIP", found.display_signature)
+    external_functions.drop_external_function(session.connection, found, session.now)
+    return StatementResult(message=f"Function {found.display_signature} dropped.")
 
 
-@change.register(GrantOnFunction)
-def _grant_on_function(statement: GrantOnFunction, session: Session) -> Result:
+@execute_ddl.register(GrantOnFunction)
+def _grant_on_function_or_translator(
+    statement: GrantOnFunction, session: Session
+) -> StatementResult:
     found = session.find_function_or_translator(statement.function)
     kind, object_id = found.securable
-    session.require(kind, object_id, "OWNERSHIP", found.shown)
-    write = access.revoke if statement.revoke else access.grant
+    session.require_privilege(kind, object_id, "OWNERSHIP", found.display_signature)
+    write = access.revoke_privilege if statement.revoke else access.grant_privilege
     for privilege in statement.privileges:
         write(session.connection, privilege, kind, object_id, statement.role)
     done = "revoked from" if statement.revoke else "granted to"
     privileges, role = ", ".join(statement.privileges), display_name(statement.role)
-    return Result(message=f"{privileges} on function {found.shown} {done} role {role}.")
+    return StatementResult(
+        message=f"{privileges} on function {found.display_signature} {done} role {role}."
+    )
 
 
-def _require_create(session: Session, name: FunctionName) -> None:
+def _require_create_function_privilege(session: Session, name: FunctionName) -> None:
     schema = session.find_schema(name.database, name.schema)
     shown = f"{display_name(name.database)}.{display_name(name.schema)}"
-    session.require("SCHEMA", schema.schema_id, CREATE_FUNCTION, shown)
+    session.require_privilege("SCHEMA", schema.schema_id, CREATE_FUNCTION_PRIVILEGE, shown)
 
 
-def _owned_function(session: Session, overload: Overload) -> FunctionRecord:
+def _lock_owned_function(session: Session, overload: OverloadReference) -> ExternalFunctionRecord:
     record = session.find_function_or_translator(overload)
     if isinstance(record, TranslatorRecord):
         raise UserError(
-            f"{record.shown} is a translator: CREATE OR REPLACE FUNCTION gives it another source."
+            f"{record.display_signature} is a translator: CREATE OR REPLACE FUNCTION gives it another source."
         )
-    session.require("FUNCTION", record.function_id, "OWNERSHIP", record.shown)
+    session.require_privilege("FUNCTION", record.function_id, "OWNERSHIP", record.display_signature)
     # Changes of functions wait for one another, so that none undoes what another has just done.
-    schema_of(session.connection, record.name.database, record.name.schema, lock=True)
+    find_schema_ids(session.connection, record.name.database, record.name.schema, lock=True)
     return session.find_function(overload)
 
 
-def _nothing(error: Exception, *, if_exists: bool) -> Result:
+def _missing_object_result(error: Exception, *, if_exists: bool) -> StatementResult:
     if not if_exists:
         raise error
-    return Result(message=f"{error} Nothing was done.")
+    return StatementResult(message=f"{error} Nothing was done.")
 
 
-def _beside(name: FunctionName, other: Name) -> FunctionName:
+def _qualify_name(base_name: FunctionName, partial_name: ObjectName) -> FunctionName:
     """Complete a name of fewer parts: it is where the function is."""
-    return FunctionName(*(name.database, name.schema)[: 3 - len(other.parts)], *other.parts)
+    return FunctionName(
+        *(base_name.database, base_name.schema)[: 3 - len(partial_name.parts)], *partial_name.parts
+    )
 
 
-def _translator(session: Session, function: FunctionName, name: Name | None) -> str | None:
+def _resolve_translator_name(
+    session: Session, function: FunctionName, name: ObjectName | None
+) -> str | None:
     """Return the full name of a translator that the role may use."""
     if name is None:
         return None
-    record = session.find_translator(_beside(function, name))
+    record = session.find_translator(_qualify_name(function, name))
     translators.lock_translator(session.connection, record)
     return str(record.name)
 
 
-def _check(session: Session, function: ExternalFunction, places: Mapping[str, Place]) -> None:
+def _check_integration(
+    session: Session, function: ExternalFunction, positions: Mapping[str, SourcePosition]
+) -> None:
     """Check that the role may use the integration, and that it lets calls go to the URL."""
     session.find_integration(function.integration)
-    integrations.lock_integration(session.connection, function.integration)
+    integrations.lock_api_integration(session.connection, function.integration)
     integration = session.find_integration(function.integration).integration
     try:
         resolve_allowed_url(function.url, integration)
     except UrlRefused as error:
-        place = places.get("AS") or places["API_INTEGRATION"]
+        place = positions.get("AS") or positions["API_INTEGRATION"]
         raise StatementError(
             reason=f"AS: {str(error).rstrip('.')}", line=place.line, column=place.column
         ) from None
 
 
-def _check_cache(function: ExternalFunction, places: Mapping[str, Place]) -> None:
-    place = places.get("CACHE")
+def _check_cache_allowed(
+    function: ExternalFunction, positions: Mapping[str, SourcePosition]
+) -> None:
+    place = positions.get("CACHE")
     if place is not None and function.cache_bytes and function.volatility is Volatility.VOLATILE:
         raise StatementError(
             reason="CACHE is for IMMUTABLE functions: a VOLATILE one is asked for each row",
@@ -264,12 +289,12 @@ def _check_cache(function: ExternalFunction, places: Mapping[str, Place]) -> Non
         )
 
 
-def _require_same(
+def _check_immutable_fields(
     before: ExternalFunction, after: ExternalFunction, statement: CreateExternalFunction
 ) -> None:
-    for field in _FIXED:
+    for field in _IMMUTABLE_FIELDS:
         if getattr(before, field) != getattr(after, field):
-            place = statement.name.place
+            place = statement.name.position
             raise StatementError(
                 reason=f"OR ALTER cannot change the {field.replace('_', ' ')} of a function: OR "
                 "REPLACE makes it anew",
@@ -281,68 +306,72 @@ def _require_same(
 # --- Statements that change API integrations.
 
 
-@change.register(CreateIntegration)
-def _create(statement: CreateIntegration, session: Session) -> Result:
+@execute_ddl.register(CreateIntegration)
+def _create_api_integration(statement: CreateIntegration, session: Session) -> StatementResult:
     roles = {session.role, PUBLIC}
-    if not account.may(session.connection, roles, integrations.CREATE_INTEGRATION):
+    if not account.has_account_privilege(
+        session.connection, roles, integrations.CREATE_INTEGRATION_PRIVILEGE
+    ):
         raise PrivilegeMissing(
             role=display_name(session.role),
-            privilege=integrations.CREATE_INTEGRATION,
+            privilege=integrations.CREATE_INTEGRATION_PRIVILEGE,
             object="the account",
         )
     name = statement.integration.name
     shown = f"API integration {display_name(name)}"
     try:
-        there = integrations.find_integration(session.connection, name)
+        there = integrations.find_api_integration(session.connection, name)
     except NotFound:
         there = None
-    if there is not None and statement.existing is Existing.KEEP:
-        return Result(message=f"{shown} exists already; nothing was done.")
-    is_replaced = there is not None and statement.existing is Existing.REPLACE
+    if there is not None and statement.create_mode is CreateMode.IF_NOT_EXISTS:
+        return StatementResult(message=f"{shown} exists already; nothing was done.")
+    is_replaced = there is not None and statement.create_mode is CreateMode.OR_REPLACE
     if there is not None and is_replaced:
-        session.require("INTEGRATION", there.integration_id, "OWNERSHIP", display_name(name))
+        session.require_privilege(
+            "INTEGRATION", there.integration_id, "OWNERSHIP", display_name(name)
+        )
     statement.integration.validate()
-    integrations.create_integration(
+    integrations.create_api_integration(
         session.connection,
         statement.integration,
         owner=session.role,
         now=session.now,
         replace=is_replaced,
     )
-    return Result(message=f"{shown} {'replaced' if is_replaced else 'created'}.")
+    return StatementResult(message=f"{shown} {'replaced' if is_replaced else 'created'}.")
 
 
-@change.register(AlterIntegration)
-def _alter(statement: AlterIntegration, session: Session) -> Result:
+@execute_ddl.register(AlterIntegration)
+def _alter_api_integration(statement: AlterIntegration, session: Session) -> StatementResult:
     try:
-        record = _owned(session, statement.name)
+        record = _lock_owned_integration(session, statement.name)
     except NotFound as error:
         if not statement.if_exists:
             raise
-        return Result(message=f"{error} Nothing was done.")
+        return StatementResult(message=f"{error} Nothing was done.")
     changes: dict[str, Any] = dict(statement.changes)
     integration = replace(record.integration, **changes)
     integration.validate()
-    integrations.update_integration(session.connection, record, integration)
-    return Result(message=f"API integration {display_name(statement.name)} altered.")
+    integrations.update_api_integration(session.connection, record, integration)
+    return StatementResult(message=f"API integration {display_name(statement.name)} altered.")
 
 
-@change.register(DropIntegration)
-def _drop(statement: DropIntegration, session: Session) -> Result:
+@execute_ddl.register(DropIntegration)
+def _drop_api_integration(statement: DropIntegration, session: Session) -> StatementResult:
     try:
-        record = _owned(session, statement.name)
+        record = _lock_owned_integration(session, statement.name)
     except NotFound as error:
         if not statement.if_exists:
             raise
-        return Result(message=f"{error} Nothing was done.")
-    integrations.drop_integration(session.connection, record, session.now)
-    return Result(message=f"API integration {display_name(statement.name)} dropped.")
+        return StatementResult(message=f"{error} Nothing was done.")
+    integrations.drop_api_integration(session.connection, record, session.now)
+    return StatementResult(message=f"API integration {display_name(statement.name)} dropped.")
 
 
-@change.register(GrantOnIntegration)
-def _grant(statement: GrantOnIntegration, session: Session) -> Result:
-    record = _owned(session, statement.integration)
-    write = access.revoke if statement.revoke else access.grant
+@execute_ddl.register(GrantOnIntegration)
+def _grant_on_api_integration(statement: GrantOnIntegration, session: Session) -> StatementResult:
+    record = _lock_owned_integration(session, statement.integration)
+    write = access.revoke_privilege if statement.revoke else access.grant_privilege
     for privilege in statement.privileges:
         write(
             session.connection,
@@ -354,33 +383,33 @@ def _grant(statement: GrantOnIntegration, session: Session) -> Result:
     done = "revoked from" if statement.revoke else "granted to"
     privileges, role = ", ".join(statement.privileges), display_name(statement.role)
     shown = display_name(statement.integration)
-    return Result(message=f"{privileges} on integration {shown} {done} role {role}.")
+    return StatementResult(message=f"{privileges} on integration {shown} {done} role {role}.")
 
 
-def _owned(session: Session, name: str) -> IntegrationRecord:
+def _lock_owned_integration(session: Session, name: str) -> ApiIntegrationRecord:
     record = session.find_integration(name)
-    session.require("INTEGRATION", record.integration_id, "OWNERSHIP", display_name(name))
+    session.require_privilege("INTEGRATION", record.integration_id, "OWNERSHIP", display_name(name))
     # Changes wait for one another, so that none undoes what another has just done.
-    integrations.lock_integration(session.connection, name)
+    integrations.lock_api_integration(session.connection, name)
     return session.find_integration(name)
 
 
 # --- Statements that change libraries of user code, and what is made of them.
 
 # Calls that may bind names of a module.
-_MAKING = frozenset({"globals", "vars", "exec", "setattr", "locals"})
-_MAX_BYTES = 64 * 1024 * 1024
+_NAME_BINDING_CALLS = frozenset({"globals", "vars", "exec", "setattr", "locals"})
+_MAX_LIBRARY_BYTES = 64 * 1024 * 1024
 
 
-@change.register(CreateLibrary)
-def _create_library(statement: CreateLibrary, session: Session) -> Result:
+@execute_ddl.register(CreateLibrary)
+def _create_library(statement: CreateLibrary, session: Session) -> StatementResult:
     session.require_administrator("CREATE LIBRARY")
     shown = display_name(statement.name)
-    known = {each.name for each in libraries.libraries_of(session.connection)}
+    known = {each.name for each in libraries.list_libraries(session.connection)}
     there = statement.name in known
-    if there and statement.existing is Existing.KEEP:
-        return Result(message=f"Library {shown} exists already; nothing was done.")
-    contents = _read(statement)
+    if there and statement.create_mode is CreateMode.IF_NOT_EXISTS:
+        return StatementResult(message=f"Library {shown} exists already; nothing was done.")
+    contents = _read_library_files(statement)
     record = LibraryRecord(
         name=statement.name,
         language="Python",
@@ -390,22 +419,24 @@ def _create_library(statement: CreateLibrary, session: Session) -> Result:
         created_at=session.now,
     )
     libraries.create_library(
-        session.connection, record, contents, replace=statement.existing is Existing.REPLACE
+        session.connection, record, contents, replace=statement.create_mode is CreateMode.OR_REPLACE
     )
     files = "1 file" if len(contents) == 1 else f"{len(contents)} files"
-    return Result(message=f"Library {shown} {'replaced' if there else 'created'}, {files}.")
+    return StatementResult(
+        message=f"Library {shown} {'replaced' if there else 'created'}, {files}."
+    )
 
 
-@change.register(CreateFunction)
-def _create_function_changing_libraries(statement: CreateFunction, session: Session) -> Result:
+@execute_ddl.register(CreateLoadFunction)
+def _create_load_function(statement: CreateLoadFunction, session: Session) -> StatementResult:
     kind = cast("FunctionKind", statement.kind)
     session.require_administrator(f"CREATE {kind.upper()}")
-    known = {each.name for each in libraries.functions_of(session.connection, kind)}
+    known = {each.name for each in libraries.list_load_functions(session.connection, kind)}
     there = statement.name in known
     shown = f"{kind.capitalize()} {display_name(statement.name)}"
-    if there and statement.existing is Existing.KEEP:
-        return Result(message=f"{shown} exists already; nothing was done.")
-    _check_factory(statement, session)
+    if there and statement.create_mode is CreateMode.IF_NOT_EXISTS:
+        return StatementResult(message=f"{shown} exists already; nothing was done.")
+    _check_factory_exists(statement, session)
     record = FunctionRecordChangingLibraries(
         kind=kind,
         name=statement.name,
@@ -414,14 +445,14 @@ def _create_function_changing_libraries(statement: CreateFunction, session: Sess
         owner=session.role,
         created_at=session.now,
     )
-    libraries.create_function(
-        session.connection, record, replace=statement.existing is Existing.REPLACE
+    libraries.create_load_function(
+        session.connection, record, replace=statement.create_mode is CreateMode.OR_REPLACE
     )
-    return Result(message=f"{shown} {'replaced' if there else 'created'}.")
+    return StatementResult(message=f"{shown} {'replaced' if there else 'created'}.")
 
 
-@change.register(DropLoadObject)
-def _drop_changing_libraries(statement: DropLoadObject, session: Session) -> Result:
+@execute_ddl.register(DropLoadObject)
+def _drop_load_object(statement: DropLoadObject, session: Session) -> StatementResult:
     session.require_administrator(f"DROP {statement.kind.upper()}")
     shown = f"{statement.kind.capitalize()} {display_name(statement.name)}"
     try:
@@ -429,30 +460,30 @@ def _drop_changing_libraries(statement: DropLoadObject, session: Session) -> Res
             libraries.drop_library(session.connection, statement.name, cascade=statement.cascade)
         else:
             kind = cast("FunctionKind", statement.kind)
-            libraries.drop_function(session.connection, kind, statement.name)
+            libraries.drop_load_function(session.connection, kind, statement.name)
     except NotFound:
         if not statement.if_exists:
             raise
-        return Result(message=f"{shown} does not exist; nothing was done.")
-    return Result(message=f"{shown} dropped.")
+        return StatementResult(message=f"{shown} does not exist; nothing was done.")
+    return StatementResult(message=f"{shown} dropped.")
 
 
-@change.register(SkippedFunction)
-def _skip(statement: SkippedFunction, session: Session) -> Result:  # noqa: ARG001 - as changes are
-    return Result(
+@execute_ddl.register(SkippedFunction)
+def _report_skipped_function(statement: SkippedFunction, session: Session) -> StatementResult:  # noqa: ARG001 - as changes are
+    return StatementResult(
         message=f"{statement.kind} {statement.name} was skipped: of a library's functions a load "
         "runs filters, parsers and sources. A function for queries is an EXTERNAL FUNCTION."
     )
 
 
-def _check_factory(statement: CreateFunction, session: Session) -> None:
+def _check_factory_exists(statement: CreateLoadFunction, session: Session) -> None:
     """Verify that a library has a factory, without running any of its code.
 
     Raises:
         NotFound: If there is no such library.
         UserError: If no file of it binds the name, or a file is no Python.
     """
-    files = libraries.library_files(session.connection, [statement.library])[statement.library]
+    files = libraries.read_library_files(session.connection, [statement.library])[statement.library]
     shown = display_name(statement.library)
     bound: dict[str, None] = {}
     for path, data in files.items():
@@ -464,7 +495,7 @@ def _check_factory(statement: CreateFunction, session: Session) -> None:
             tree = ast.parse(data, path)
         except (SyntaxError, ValueError) as error:
             raise UserError(f"Cannot use library {shown}: {path} is no Python: {error}.") from None
-        found = _bound(tree.body)
+        found = _find_bound_names(tree.body)
         if found is None:
             return  # a star import, or names that are made while it runs
         bound.update(dict.fromkeys(found))
@@ -476,7 +507,7 @@ def _check_factory(statement: CreateFunction, session: Session) -> None:
         )
 
 
-def _bound(body: Sequence[ast.stmt]) -> list[str] | None:
+def _find_bound_names(body: Sequence[ast.stmt]) -> list[str] | None:
     """Return the names that a module binds; None if that is known only by running it."""
     names: list[str] = []
     waiting: list[ast.AST] = list(body)
@@ -490,31 +521,31 @@ def _bound(body: Sequence[ast.stmt]) -> list[str] | None:
             names += [each.asname or each.name.partition(".")[0] for each in node.names]
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.append(node.id)
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in _MAKING:
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in _NAME_BINDING_CALLS:
             return None
         waiting = [*ast.iter_child_nodes(node), *waiting]
     return None if {"*", "__getattr__"} & set(names) else names
 
 
-def _read(statement: CreateLibrary) -> dict[str, bytes]:
+def _read_library_files(statement: CreateLibrary) -> dict[str, bytes]:
     """Read a library's files, the named one first; others by their path beneath DEPENDS."""
     folder, _, name = statement.path.rpartition("/")
     if "://" not in folder and not Path(statement.path).is_file():
         raise ObjectMissing(path=name, store=folder or ".")
     contents = {name: open_store(folder or ".").get(name)}
     size = len(contents[name])
-    for path, data in _needed(statement.depends):
+    for path, data in _read_dependencies(statement.depends):
         size += len(data)
-        if size > _MAX_BYTES:
+        if size > _MAX_LIBRARY_BYTES:
             raise UserError(
                 f"The files of library {display_name(statement.name)} have more than "
-                f"{_MAX_BYTES:,} bytes."
+                f"{_MAX_LIBRARY_BYTES:,} bytes."
             )
         contents.setdefault(path, data)
     return contents
 
 
-def _needed(depends: str | None) -> Iterator[tuple[str, bytes]]:
+def _read_dependencies(depends: str | None) -> Iterator[tuple[str, bytes]]:
     """Yield what DEPENDS names: files and folders, with `:` between them, `*` for a folder's all."""
     for part in filter(None, (depends or "").split(":")):
         path = Path(part.removesuffix("/*"))

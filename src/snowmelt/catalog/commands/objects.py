@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.commands.ddl import change
-from snowmelt.catalog.commands.session import Result, Session
+from snowmelt.catalog.commands.ddl import execute_ddl
+from snowmelt.catalog.commands.session import Session, StatementResult
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import error_tables, tables
 from snowmelt.catalog.objects import retention as keeping
 from snowmelt.catalog.objects import s3_buckets as buckets
 from snowmelt.catalog.objects import table_changes as altering
-from snowmelt.catalog.objects.channel_tombstones import hand_on_channels
+from snowmelt.catalog.objects.channel_tombstones import transfer_channels
 from snowmelt.catalog.security import access_control as access
 from snowmelt.catalog.security import access_control as account
 from snowmelt.catalog.security import access_keys
@@ -31,7 +31,7 @@ from snowmelt.catalog.sql.ast import (
     TruncateTable,  # `change.register` reads them
     Undrop,  # `change.register` reads them
 )
-from snowmelt.catalog.sql.identifiers import Existing, Level, schema_shown
+from snowmelt.catalog.sql.identifiers import CreateMode, NameLevel, display_schema
 from snowmelt.errors import (
     DatabaseNotFound,
     NotRestorable,
@@ -45,133 +45,137 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from snowmelt.catalog.objects.s3_buckets import BucketRecord
-    from snowmelt.catalog.sql.identifiers import Name
+    from snowmelt.catalog.sql.identifiers import ObjectName
 
-_GONE = (DatabaseNotFound, SchemaNotFound, TableNotFound)
+_MISSING_OBJECT_ERRORS = (DatabaseNotFound, SchemaNotFound, TableNotFound)
 
 
-@change.register
-def _undrop(statement: Undrop, session: Session) -> Result:
+@execute_ddl.register
+def _undrop_object(statement: Undrop, session: Session) -> StatementResult:
     kind = statement.level.capitalize()
     match statement.level:
-        case Level.TABLE:
+        case NameLevel.TABLE:
             shown = _undrop_table(statement.name, session)
-        case Level.SCHEMA:
+        case NameLevel.SCHEMA:
             shown = _undrop_schema(statement.name, session)
         case _:
             shown = _undrop_database(statement.name, session)
-    return Result(message=f"{kind} {shown} restored.")
+    return StatementResult(message=f"{kind} {shown} restored.")
 
 
-def _undrop_table(written: Name, session: Session) -> str:
-    name = session.table_name(written)
+def _undrop_table(requested_name: ObjectName, session: Session) -> str:
+    name = session.resolve_table_name(requested_name)
     schema = session.find_schema(name.database, name.schema)
-    shown = schema_shown(name.database, name.schema)
-    table = keeping.restorable_table(session.connection, name, session.now)
-    if not access.has(session.connection, session.role, "TABLE", table.table_id):
+    shown = display_schema(name.database, name.schema)
+    table = keeping.find_restorable_table(session.connection, name, session.now)
+    if not access.has_privilege(session.connection, session.role, "TABLE", table.table_id):
         raise NotRestorable(kind="table", name=name)
-    session.require("SCHEMA", schema.schema_id, "CREATE TABLE", shown)
+    session.require_privilege("SCHEMA", schema.schema_id, "CREATE TABLE", shown)
     keeping.undrop_table(session.connection, table, session.now)
     return str(name)
 
 
-def _undrop_schema(written: Name, session: Session) -> str:
-    database, name = session.schema_name(written)
+def _undrop_schema(requested_name: ObjectName, session: Session) -> str:
+    database, name = session.resolve_schema_name(requested_name)
     parent = session.find_database(database)
-    shown = schema_shown(database, name)
-    schema_id = keeping.restorable_schema(session.connection, database, name, session.now)
-    if not access.has(session.connection, session.role, "SCHEMA", schema_id):
+    shown = display_schema(database, name)
+    schema_id = keeping.find_restorable_schema(session.connection, database, name, session.now)
+    if not access.has_privilege(session.connection, session.role, "SCHEMA", schema_id):
         raise NotRestorable(kind="schema", name=shown)
-    session.require("DATABASE", parent.database_id, "CREATE SCHEMA", display_name(database))
+    session.require_privilege(
+        "DATABASE", parent.database_id, "CREATE SCHEMA", display_name(database)
+    )
     keeping.undrop_schema(session.connection, schema_id, database, name, session.now)
     return shown
 
 
-def _undrop_database(written: Name, session: Session) -> str:
-    name = session.database_name(written)
+def _undrop_database(requested_name: ObjectName, session: Session) -> str:
+    name = session.resolve_database_name(requested_name)
     session.require_administrator("CREATE DATABASE")
-    database_id = keeping.restorable_database(session.connection, name, session.now)
+    database_id = keeping.find_restorable_database(session.connection, name, session.now)
     keeping.undrop_database(session.connection, database_id, name, session.now)
     return display_name(name)
 
 
-@change.register
-def _alter_namespace(statement: AlterNamespace, session: Session) -> Result:
-    return _altered(statement, session, statement.properties)
+@execute_ddl.register
+def _alter_namespace(statement: AlterNamespace, session: Session) -> StatementResult:
+    return _alter_properties(statement, session, statement.properties)
 
 
-@change.register
-def _comment_on(statement: CommentOn, session: Session) -> Result:
-    return _altered(statement, session, {"comment": statement.comment or None})
+@execute_ddl.register
+def _comment_on(statement: CommentOn, session: Session) -> StatementResult:
+    return _alter_properties(statement, session, {"comment": statement.comment or None})
 
 
-def _altered(
+def _alter_properties(
     statement: AlterNamespace | CommentOn, session: Session, properties: Mapping[str, object]
-) -> Result:
+) -> StatementResult:
     try:
         object_id, shown = session.find_object(statement.level, statement.name)
-    except _GONE as error:
+    except _MISSING_OBJECT_ERRORS as error:
         if not statement.if_exists:
             raise
-        return Result(message=f"{error} Nothing was done.")
-    kind = statement.level.kind
-    session.require(kind, object_id, "OWNERSHIP", shown)
-    keeping.set_properties(session.connection, kind, object_id, properties)
-    return Result(message=f"{statement.level.capitalize()} {shown} altered.")
+        return StatementResult(message=f"{error} Nothing was done.")
+    kind = statement.level.object_kind
+    session.require_privilege(kind, object_id, "OWNERSHIP", shown)
+    keeping.set_object_properties(session.connection, kind, object_id, properties)
+    return StatementResult(message=f"{statement.level.capitalize()} {shown} altered.")
 
 
-@change.register
-def _rename_namespace(statement: RenameNamespace, session: Session) -> Result:
+@execute_ddl.register
+def _rename_namespace(statement: RenameNamespace, session: Session) -> StatementResult:
     try:
         object_id, shown = session.find_object(statement.level, statement.name)
-    except _GONE as error:
+    except _MISSING_OBJECT_ERRORS as error:
         if not statement.if_exists:
             raise
-        return Result(message=f"{error} Nothing was done.")
-    session.require(statement.level.kind, object_id, "OWNERSHIP", shown)
-    if statement.level is Level.DATABASE:
+        return StatementResult(message=f"{error} Nothing was done.")
+    session.require_privilege(statement.level.object_kind, object_id, "OWNERSHIP", shown)
+    if statement.level is NameLevel.DATABASE:
         new = _rename_database(statement, session)
     else:
         new = _rename_schema(statement, session)
-    return Result(message=f"{statement.level.capitalize()} {shown} is called {new} now.")
+    return StatementResult(message=f"{statement.level.capitalize()} {shown} is called {new} now.")
 
 
 def _rename_database(statement: RenameNamespace, session: Session) -> str:
     session.require_administrator("CREATE DATABASE")
-    database = session.find_database(session.database_name(statement.name))
-    name = session.database_name(statement.new_name)
+    database = session.find_database(session.resolve_database_name(statement.name))
+    name = session.resolve_database_name(statement.new_name)
     altering.rename_database(session.connection, database, name, session.now)
     return display_name(name)
 
 
 def _rename_schema(statement: RenameNamespace, session: Session) -> str:
-    schema = session.find_schema(*session.schema_name(statement.name))
+    schema = session.find_schema(*session.resolve_schema_name(statement.name))
     new = statement.new_name
     database, name = (schema.database, new.parts[0]) if len(new.parts) == 1 else new.parts
     target = session.find_database(database)
-    session.require("DATABASE", target.database_id, "CREATE SCHEMA", display_name(database))
+    session.require_privilege(
+        "DATABASE", target.database_id, "CREATE SCHEMA", display_name(database)
+    )
     altering.rename_schema(session.connection, schema, target, name, session.now)
-    return schema_shown(database, name)
+    return display_schema(database, name)
 
 
-@change.register
-def _truncate(statement: TruncateTable, session: Session) -> Result:
+@execute_ddl.register
+def _truncate_table(statement: TruncateTable, session: Session) -> StatementResult:
     """Put an empty table in the place of a full one, which is kept as if it were dropped.
 
     So it is one transaction beside all that goes on: what was registered before is gone, what
     comes later counts, and a migration, COPY or compaction that is at work finds its table gone.
     """
     try:
-        name = session.table_name(statement.name)
+        name = session.resolve_table_name(statement.name)
         table = session.find_table(name)
-    except _GONE as error:
+    except _MISSING_OBJECT_ERRORS as error:
         if not statement.if_exists:
             raise
-        return Result(message=f"{error} Nothing was done.")
-    session.require("TABLE", table.table_id, "OWNERSHIP", table.name)
+        return StatementResult(message=f"{error} Nothing was done.")
+    session.require_privilege("TABLE", table.table_id, "OWNERSHIP", table.name)
     # The schema before the table, as everywhere.
-    tables.schema_of(session.connection, name.database, name.schema, lock=True)
-    old = altering.locked(session.connection, table)
+    tables.find_schema_ids(session.connection, name.database, name.schema, lock=True)
+    old = altering.lock_table(session.connection, table)
     new = tables.create_table(
         session.connection,
         name,
@@ -181,17 +185,19 @@ def _truncate(statement: TruncateTable, session: Session) -> Result:
         now=session.now,
         replace=True,
     )
-    keeping.hand_on_properties(session.connection, old.table_id, new.table_id)
+    keeping.transfer_properties(session.connection, old.table_id, new.table_id)
     access.copy_grants(session.connection, "TABLE", old.table_id, new.table_id)
-    hand_on_channels(session.connection, old.table_id, new.table_id, session.now)
-    error_tables.hand_on(session.connection, old.table_id, new.table_id)
-    return Result(message=f"Table {name} truncated.")
+    transfer_channels(session.connection, old.table_id, new.table_id, session.now)
+    error_tables.transfer_error_table(session.connection, old.table_id, new.table_id)
+    return StatementResult(message=f"Table {name} truncated.")
 
 
-@change.register
-def _create_table_like(statement: CreateTableLike, session: Session) -> Result:
-    source = session.find_table(session.table_name(statement.source))
-    if not access.has(session.connection, session.role, "TABLE", source.table_id, "SELECT"):
+@execute_ddl.register
+def _create_table_like(statement: CreateTableLike, session: Session) -> StatementResult:
+    source = session.find_table(session.resolve_table_name(statement.source))
+    if not access.has_privilege(
+        session.connection, session.role, "TABLE", source.table_id, "SELECT"
+    ):
         raise PrivilegeMissing(
             role=display_name(session.role), privilege="SELECT", object=f"table {source.name}"
         )
@@ -200,8 +206,8 @@ def _create_table_like(statement: CreateTableLike, session: Session) -> Result:
         for ordinal, column in enumerate(source.schema.columns, start=1)
     )
     properties = {"schema_evolution": source.schema_evolution}
-    return change(
-        CreateTable(statement.name, columns, source.cluster_by, statement.existing, properties),
+    return execute_ddl(
+        CreateTable(statement.name, columns, source.cluster_by, statement.create_mode, properties),
         session,
     )
 
@@ -209,79 +215,85 @@ def _create_table_like(statement: CreateTableLike, session: Session) -> Result:
 # --- Statements that change buckets, the privileges on them, and access keys.
 
 
-@change.register(CreateBucket)
-def _create_bucket(statement: CreateBucket, session: Session) -> Result:
-    if not account.may(session.connection, {session.role, PUBLIC}, buckets.CREATE_BUCKET):
+@execute_ddl.register(CreateBucket)
+def _create_bucket(statement: CreateBucket, session: Session) -> StatementResult:
+    if not account.has_account_privilege(
+        session.connection, {session.role, PUBLIC}, buckets.CREATE_BUCKET_PRIVILEGE
+    ):
         raise PrivilegeMissing(
-            role=display_name(session.role), privilege=buckets.CREATE_BUCKET, object="the account"
+            role=display_name(session.role),
+            privilege=buckets.CREATE_BUCKET_PRIVILEGE,
+            object="the account",
         )
     name = statement.name
-    if statement.existing is Existing.KEEP and name in _names(session):
-        return Result(message=f"Bucket {name} exists already; nothing was done.")
+    if statement.create_mode is CreateMode.IF_NOT_EXISTS and name in _list_bucket_names(session):
+        return StatementResult(message=f"Bucket {name} exists already; nothing was done.")
     buckets.create_bucket(session.connection, name, owner=session.role, now=session.now)
-    return Result(message=f"Bucket {name} created.")
+    return StatementResult(message=f"Bucket {name} created.")
 
 
-@change.register(AlterBucket)
-def _alter_bucket(statement: AlterBucket, session: Session) -> Result:
-    if statement.if_exists and statement.name not in _names(session):
-        return Result(message=f"Bucket {statement.name} does not exist; nothing was done.")
-    bucket = _owned(session, statement.name)
+@execute_ddl.register(AlterBucket)
+def _alter_bucket(statement: AlterBucket, session: Session) -> StatementResult:
+    if statement.if_exists and statement.name not in _list_bucket_names(session):
+        return StatementResult(message=f"Bucket {statement.name} does not exist; nothing was done.")
+    bucket = _find_owned_bucket(session, statement.name)
     buckets.set_select_dialect(session.connection, bucket, statement.select_dialect)
-    return Result(message=f"Bucket {bucket.name} altered.")
+    return StatementResult(message=f"Bucket {bucket.name} altered.")
 
 
-@change.register(DropBucket)
-def _drop_bucket(statement: DropBucket, session: Session) -> Result:
-    if statement.if_exists and statement.name not in _names(session):
-        return Result(message=f"Bucket {statement.name} does not exist; nothing was done.")
-    bucket = _owned(session, statement.name)
+@execute_ddl.register(DropBucket)
+def _drop_bucket(statement: DropBucket, session: Session) -> StatementResult:
+    if statement.if_exists and statement.name not in _list_bucket_names(session):
+        return StatementResult(message=f"Bucket {statement.name} does not exist; nothing was done.")
+    bucket = _find_owned_bucket(session, statement.name)
     buckets.drop_bucket(session.connection, bucket, session.now)
-    return Result(message=f"Bucket {bucket.name} dropped.")
+    return StatementResult(message=f"Bucket {bucket.name} dropped.")
 
 
-@change.register(GrantOnBucket)
-def _grant_on_bucket(statement: GrantOnBucket, session: Session) -> Result:
-    bucket = _owned(session, statement.bucket)
+@execute_ddl.register(GrantOnBucket)
+def _grant_on_bucket(statement: GrantOnBucket, session: Session) -> StatementResult:
+    bucket = _find_owned_bucket(session, statement.bucket)
     connection, role = session.connection, statement.role
     for privilege in statement.privileges:
         if statement.prefix is None:
-            write = access.revoke if statement.revoke else access.grant
+            write = access.revoke_privilege if statement.revoke else access.grant_privilege
             write(connection, privilege, "BUCKET", bucket.bucket_id, role)
         else:
-            narrow = buckets.revoke_prefix if statement.revoke else buckets.grant_prefix
+            narrow = buckets.revoke_on_prefix if statement.revoke else buckets.grant_on_prefix
             narrow(connection, privilege, bucket, statement.prefix.encode(), role)
     done = "revoked from" if statement.revoke else "granted to"
     where = "" if statement.prefix is None else f" prefix {statement.prefix!r}"
     privileges = ", ".join(statement.privileges)
-    return Result(
+    return StatementResult(
         message=f"{privileges} on bucket {bucket.name}{where} {done} role {display_name(role)}."
     )
 
 
-@change.register(GrantOnAccount)
-def _grant_on_account(statement: GrantOnAccount, session: Session) -> Result:
+@execute_ddl.register(GrantOnAccount)
+def _grant_on_account(statement: GrantOnAccount, session: Session) -> StatementResult:
     privilege = statement.privilege
     session.require_administrator(f"GRANT {privilege}")
-    account.allow(session.connection, statement.role, privilege, revoke=statement.revoke)
+    account.set_account_privilege(
+        session.connection, statement.role, privilege, revoke=statement.revoke
+    )
     done = "revoked from" if statement.revoke else "granted to"
-    return Result(message=f"{privilege} {done} role {display_name(statement.role)}.")
+    return StatementResult(message=f"{privilege} {done} role {display_name(statement.role)}.")
 
 
-@change.register(DropAccessKey)
-def _drop_access_key(statement: DropAccessKey, session: Session) -> Result:
+@execute_ddl.register(DropAccessKey)
+def _drop_access_key(statement: DropAccessKey, session: Session) -> StatementResult:
     if session.user != statement.user:
         session.require_administrator("ALTER USER")
     access_keys.drop_access_key(session.connection, statement.user, statement.access_key_id)
     shown = display_name(statement.user)
-    return Result(message=f"Access key {statement.access_key_id} of user {shown} dropped.")
+    return StatementResult(message=f"Access key {statement.access_key_id} of user {shown} dropped.")
 
 
-def _owned(session: Session, name: str) -> BucketRecord:
+def _find_owned_bucket(session: Session, name: str) -> BucketRecord:
     bucket = session.find_bucket(name)
-    session.require("BUCKET", bucket.bucket_id, "OWNERSHIP", bucket.name)
+    session.require_privilege("BUCKET", bucket.bucket_id, "OWNERSHIP", bucket.name)
     return bucket
 
 
-def _names(session: Session) -> set[str]:
-    return {bucket.name for bucket in buckets.buckets_of(session.connection)}
+def _list_bucket_names(session: Session) -> set[str]:
+    return {bucket.name for bucket in buckets.list_buckets(session.connection)}

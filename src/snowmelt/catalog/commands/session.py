@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PRIVILEGES, PUBLIC, Kind
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PRIVILEGES, PUBLIC, ObjectKind
 from snowmelt.catalog.objects.external_functions import (
     FunctionName,
+    find_overload,
     find_translator,
-    named_overload,
 )
-from snowmelt.catalog.objects.integrations import find_integration
+from snowmelt.catalog.objects.integrations import find_api_integration
 from snowmelt.catalog.objects.namespaces import DEFAULT_SCHEMA, find_database, find_schema
-from snowmelt.catalog.objects.s3_buckets import find_bucket, reach
+from snowmelt.catalog.objects.s3_buckets import bucket_privileges, find_bucket
 from snowmelt.catalog.objects.tables import find_table
-from snowmelt.catalog.security.access_control import has, require_namespace, require_table
-from snowmelt.catalog.sql.identifiers import Level, schema_shown
+from snowmelt.catalog.security.access_control import (
+    has_privilege,
+    require_namespace_privilege,
+    require_table_privilege,
+)
+from snowmelt.catalog.sql.identifiers import NameLevel, display_schema
 from snowmelt.errors import NotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import LogicalType as ColumnKind
 from snowmelt.schema.types import TableName, display_name
@@ -27,11 +31,11 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
-    from snowmelt.catalog.objects.external_functions import FunctionRecord, TranslatorRecord
-    from snowmelt.catalog.objects.integrations import IntegrationRecord
+    from snowmelt.catalog.objects.external_functions import ExternalFunctionRecord, TranslatorRecord
+    from snowmelt.catalog.objects.integrations import ApiIntegrationRecord
     from snowmelt.catalog.objects.s3_buckets import BucketRecord
-    from snowmelt.catalog.sql.ast import Overload
-    from snowmelt.catalog.sql.identifiers import Name
+    from snowmelt.catalog.sql.ast import OverloadReference
+    from snowmelt.catalog.sql.identifiers import ObjectName
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,11 @@ class Session:
     schema: str | None
     now: dt.datetime
 
-    def database_name(self, name: Name) -> str:
+    def resolve_database_name(self, name: ObjectName) -> str:
         """Return the name of a database; it has one part always."""
         return name.parts[0]
 
-    def schema_name(self, name: Name) -> tuple[str, str]:
+    def resolve_schema_name(self, name: ObjectName) -> tuple[str, str]:
         """Return database and schema.
 
         Raises:
@@ -62,26 +66,28 @@ class Session:
         if len(name.parts) == 2:
             return name.parts[0], name.parts[1]
         if self.database is None:
-            raise _too_short(name, "a schema", "two", f"demo.{_shown(name)}")
+            raise _incomplete_name_error(
+                name, "a schema", "two", f"demo.{_display_object_name(name)}"
+            )
         return self.database, name.parts[0]
 
-    def table_name(self, name: Name) -> TableName:
+    def resolve_table_name(self, name: ObjectName) -> TableName:
         """Return the full name of a table.
 
         Raises:
             StatementError: If database or schema are neither written nor known.
         """
-        return TableName(*self._full(name, "a table"))
+        return TableName(*self._resolve_full_name(name, "a table"))
 
-    def function_name(self, name: Name) -> FunctionName:
+    def resolve_function_name(self, name: ObjectName) -> FunctionName:
         """Return the full name of a function.
 
         Raises:
             StatementError: If database or schema are neither written nor known.
         """
-        return FunctionName(*self._full(name, "a function"))
+        return FunctionName(*self._resolve_full_name(name, "a function"))
 
-    def _full(self, name: Name, what: str) -> tuple[str, str, str]:
+    def _resolve_full_name(self, name: ObjectName, label: str) -> tuple[str, str, str]:
         match name.parts, self.database:
             case (database, schema, inner), _:
                 return database, schema, inner
@@ -90,7 +96,7 @@ class Session:
             case (inner,), str() as database:
                 return database, self.schema or DEFAULT_SCHEMA, inner
         missing = "demo." if len(name.parts) == 2 else "demo.public."
-        raise _too_short(name, what, "three", missing + _shown(name))
+        raise _incomplete_name_error(name, label, "three", missing + _display_object_name(name))
 
     def find_database(self, name: str) -> DatabaseRecord:
         """Return a database that the role may know of.
@@ -99,7 +105,7 @@ class Session:
             DatabaseNotFound: If there is none.
         """
         record = find_database(self.connection, name)
-        require_namespace(
+        require_namespace_privilege(
             self.connection,
             self.role,
             *PRIVILEGES["DATABASE"],
@@ -117,13 +123,13 @@ class Session:
         """
         self.find_database(database)
         record = find_schema(self.connection, database, name)
-        require_namespace(
+        require_namespace_privilege(
             self.connection,
             self.role,
             *PRIVILEGES["SCHEMA"],
             database_id=record.database_id,
             schema_id=record.schema_id,
-            name=schema_shown(database, name),
+            name=display_schema(database, name),
         )
         return record
 
@@ -137,10 +143,10 @@ class Session:
         """
         self.find_schema(name.database, name.schema)
         record = find_table(self.connection, name)
-        require_table(self.connection, self.role, record, *PRIVILEGES["TABLE"])
+        require_table_privilege(self.connection, self.role, record, *PRIVILEGES["TABLE"])
         return record
 
-    def find_function(self, overload: Overload) -> FunctionRecord:
+    def find_function(self, overload: OverloadReference) -> ExternalFunctionRecord:
         """Return an external function that the role may know of.
 
         Raises:
@@ -148,11 +154,11 @@ class Session:
             SchemaNotFound: If there is no such schema.
             NotFound: If there is no such function.
         """
-        name = self.function_name(overload.name)
+        name = self.resolve_function_name(overload.name)
         self.find_schema(name.database, name.schema)
-        record = named_overload(self.connection, name, overload.types)
-        if not has(self.connection, self.role, *record.securable, "USAGE"):
-            raise NotFound(kind="Function", name=record.shown)
+        record = find_overload(self.connection, name, overload.types)
+        if not has_privilege(self.connection, self.role, *record.securable, "USAGE"):
+            raise NotFound(kind="Function", name=record.display_signature)
         return record
 
     def find_translator(self, name: FunctionName) -> TranslatorRecord:
@@ -165,11 +171,13 @@ class Session:
         """
         self.find_schema(name.database, name.schema)
         record = find_translator(self.connection, name)
-        if not has(self.connection, self.role, *record.securable, "USAGE"):
+        if not has_privilege(self.connection, self.role, *record.securable, "USAGE"):
             raise NotFound(kind="Translator", name=str(name))
         return record
 
-    def find_function_or_translator(self, overload: Overload) -> FunctionRecord | TranslatorRecord:
+    def find_function_or_translator(
+        self, overload: OverloadReference
+    ) -> ExternalFunctionRecord | TranslatorRecord:
         """Return what a function's name and types mean, if the role may know of it.
 
         Raises:
@@ -179,23 +187,25 @@ class Session:
         """
         if [each.kind for each in overload.types] == [ColumnKind.OBJECT]:
             try:
-                return self.find_translator(self.function_name(overload.name))
+                return self.find_translator(self.resolve_function_name(overload.name))
             except NotFound:
                 pass
         return self.find_function(overload)
 
-    def find_integration(self, name: str) -> IntegrationRecord:
+    def find_integration(self, name: str) -> ApiIntegrationRecord:
         """Return an API integration that the role may use.
 
         Raises:
             NotFound: If there is none.
         """
-        record = find_integration(self.connection, name)
-        if not has(self.connection, self.role, "INTEGRATION", record.integration_id, "USAGE"):
+        record = find_api_integration(self.connection, name)
+        if not has_privilege(
+            self.connection, self.role, "INTEGRATION", record.integration_id, "USAGE"
+        ):
             raise NotFound(kind="API integration", name=display_name(name))
         return record
 
-    def find_object(self, level: Level, name: Name) -> tuple[int, str]:
+    def find_object(self, level: NameLevel, name: ObjectName) -> tuple[int, str]:
         """Return id and shown name of a database, schema or table that the role may know of.
 
         Raises:
@@ -203,13 +213,13 @@ class Session:
             SchemaNotFound: If there is no such schema.
             TableNotFound: If there is no such table.
         """
-        if level is Level.DATABASE:
-            database = self.find_database(self.database_name(name))
+        if level is NameLevel.DATABASE:
+            database = self.find_database(self.resolve_database_name(name))
             return database.database_id, display_name(database.name)
-        if level is Level.SCHEMA:
-            schema = self.find_schema(*self.schema_name(name))
-            return schema.schema_id, schema_shown(schema.database, schema.name)
-        table = self.find_table(self.table_name(name))
+        if level is NameLevel.SCHEMA:
+            schema = self.find_schema(*self.resolve_schema_name(name))
+            return schema.schema_id, display_schema(schema.database, schema.name)
+        table = self.find_table(self.resolve_table_name(name))
         return table.table_id, str(table.name)
 
     def find_bucket(self, name: str) -> BucketRecord:
@@ -219,7 +229,7 @@ class Session:
             NotFound: If there is none.
         """
         bucket = find_bucket(self.connection, name)
-        if reach(self.connection, {self.role, PUBLIC}, bucket).is_empty:
+        if bucket_privileges(self.connection, {self.role, PUBLIC}, bucket).is_empty:
             raise NotFound(kind="Bucket", name=name)
         return bucket
 
@@ -237,29 +247,33 @@ class Session:
         if not self.is_administrator:
             raise PrivilegeMissing(role=self.role, privilege=privilege, object="the account")
 
-    def require(self, kind: Kind, object_id: int, privilege: str, shown: object) -> None:
+    def require_privilege(
+        self, kind: ObjectKind, object_id: int, privilege: str, object_name: object
+    ) -> None:
         """Let pass a role that owns an object or has the privilege on it.
 
         Raises:
             PrivilegeMissing: If it has neither.
         """
-        if not has(self.connection, self.role, kind, object_id, privilege):
+        if not has_privilege(self.connection, self.role, kind, object_id, privilege):
             raise PrivilegeMissing(
                 role=display_name(self.role),
                 privilege=privilege,
-                object=f"{kind.lower()} {shown}",
+                object=f"{kind.lower()} {object_name}",
             )
 
 
-def _shown(name: Name) -> str:
+def _display_object_name(name: ObjectName) -> str:
     return ".".join(display_name(part) for part in name.parts)
 
 
-def _too_short(name: Name, what: str, parts: str, example: str) -> StatementError:
+def _incomplete_name_error(
+    name: ObjectName, label: str, part_count: str, example: str
+) -> StatementError:
     return StatementError(
-        reason=f"Write the name of {what} with {parts} parts, such as {example}",
-        line=name.place.line,
-        column=name.place.column,
+        reason=f"Write the name of {label} with {part_count} parts, such as {example}",
+        line=name.position.line,
+        column=name.position.column,
     )
 
 
@@ -267,7 +281,7 @@ def _too_short(name: Name, what: str, parts: str, example: str) -> StatementErro
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class StatementResult:
     """A table of rows (SHOW, DESCRIBE), or a message and no columns (everything else)."""
 
     columns: tuple[str, ...] = ()

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.commands.session import Result
-from snowmelt.catalog.objects.external_functions import FunctionRecord, functions_of, translators_of
-from snowmelt.catalog.objects.integrations import integrations_of
-from snowmelt.catalog.security.access_control import has
-from snowmelt.catalog.security.security_integrations import security_integrations_of
-from snowmelt.catalog.security.visibility import Sight
+from snowmelt.catalog.commands.session import StatementResult
+from snowmelt.catalog.objects.external_functions import (
+    ExternalFunctionRecord,
+    list_external_functions,
+    list_translators,
+)
+from snowmelt.catalog.objects.integrations import list_api_integrations
+from snowmelt.catalog.security.access_control import has_privilege
+from snowmelt.catalog.security.security_integrations import list_security_integrations
+from snowmelt.catalog.security.visibility import VisibleObjects
 from snowmelt.functions.definition import AuthenticationMethod
 
 if TYPE_CHECKING:
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.objects.external_functions import TranslatorRecord
     from snowmelt.catalog.sql.ast import DescribeFunction, DescribeIntegration
 
-HIDDEN = "******"
+REDACTED = "******"
 
 FUNCTION_COLUMNS = (
     "created_on",
@@ -42,26 +46,26 @@ FUNCTION_COLUMNS = (
     "owner",
 )
 INTEGRATION_COLUMNS = ("name", "type", "category", "enabled", "comment", "created_on", "owner")
-_PROPERTIES = ("property", "value")
+_PROPERTY_COLUMNS = ("property", "value")
 
 
-def shown_functions(
+def list_function_rows(
     session: Session, database: str | None, schema: str | None
 ) -> Iterator[tuple[object, ...]]:
     """Yield the external functions that the role may use, as SHOW lists them."""
-    sight = Sight(session.connection, session.role)
-    for each in functions_of(session.connection, database, schema):
-        if sight.sees_in_schema(*each.securable, each.schema_id, each.database_id):
-            yield _function_row(each, session)
+    sight = VisibleObjects(session.connection, session.role)
+    for each in list_external_functions(session.connection, database, schema):
+        if sight.includes_schema_object(*each.securable, each.schema_id, each.database_id):
+            yield _to_function_row(each, session)
 
 
-def shown_translators(
+def list_translator_rows(
     session: Session, database: str | None, schema: str | None
 ) -> Iterator[tuple[object, ...]]:
     """Yield the translators that the role may use, as SHOW lists them."""
-    sight = Sight(session.connection, session.role)
-    for each in translators_of(session.connection, database, schema):
-        if sight.sees_in_schema(*each.securable, each.schema_id, each.database_id):
+    sight = VisibleObjects(session.connection, session.role)
+    for each in list_translators(session.connection, database, schema):
+        if sight.includes_schema_object(*each.securable, each.schema_id, each.database_id):
             yield (
                 each.created_at,
                 each.name.function,
@@ -80,11 +84,11 @@ def shown_translators(
             )
 
 
-def shown_integrations(session: Session) -> Iterator[tuple[object, ...]]:
+def list_api_integration_rows(session: Session) -> Iterator[tuple[object, ...]]:
     """Yield the API integrations that the role may use, as SHOW lists them."""
-    sight = Sight(session.connection, session.role)
-    for each in integrations_of(session.connection):
-        if sight.sees("INTEGRATION", each.integration_id):
+    sight = VisibleObjects(session.connection, session.role)
+    for each in list_api_integrations(session.connection):
+        if sight.includes_account_object("INTEGRATION", each.integration_id):
             made = each.integration
             yield (
                 made.name,
@@ -97,22 +101,22 @@ def shown_integrations(session: Session) -> Iterator[tuple[object, ...]]:
             )
 
 
-def shown_security_integrations(session: Session) -> Iterator[tuple[object, ...]]:
+def list_security_integration_rows(session: Session) -> Iterator[tuple[object, ...]]:
     """Yield the security integrations, as SHOW lists them, to the administrator alone."""
-    for each in security_integrations_of(session.connection) if session.is_administrator else ():
+    for each in list_security_integrations(session.connection) if session.is_administrator else ():
         made = each.integration
         kind, category = "EXTERNAL_OAUTH", "SECURITY"
         row = (each.name, kind, category, made.enabled, made.comment, each.created_at)
         yield (*row, each.owner)
 
 
-def all_integrations(session: Session) -> Iterator[tuple[object, ...]]:
+def list_integration_rows(session: Session) -> Iterator[tuple[object, ...]]:
     """Yield the integrations of all kinds that the role may use, as SHOW lists them."""
-    yield from shown_integrations(session)
-    yield from shown_security_integrations(session)
+    yield from list_api_integration_rows(session)
+    yield from list_security_integration_rows(session)
 
 
-def describe_function(statement: DescribeFunction, session: Session) -> Result:
+def describe_function(statement: DescribeFunction, session: Session) -> StatementResult:
     """Return a function's or translator's properties.
 
     Raises:
@@ -120,14 +124,14 @@ def describe_function(statement: DescribeFunction, session: Session) -> Result:
     """
     found = session.find_function_or_translator(statement.function)
     rows = (
-        _function_properties(found, session)
-        if isinstance(found, FunctionRecord)
-        else _translator_properties(found)
+        _list_function_properties(found, session)
+        if isinstance(found, ExternalFunctionRecord)
+        else _list_translator_properties(found)
     )
-    return Result(_PROPERTIES, tuple(rows))
+    return StatementResult(_PROPERTY_COLUMNS, tuple(rows))
 
 
-def describe_integration(statement: DescribeIntegration, session: Session) -> Result:
+def describe_integration(statement: DescribeIntegration, session: Session) -> StatementResult:
     """Return an integration's properties.
 
     Raises:
@@ -140,10 +144,10 @@ def describe_integration(statement: DescribeIntegration, session: Session) -> Re
         ("API_ALLOWED_PREFIXES", ", ".join(made.allowed_prefixes)),
         ("API_BLOCKED_PREFIXES", ", ".join(made.blocked_prefixes)),
         ("AUTHENTICATION", made.authentication.value),
-        ("API_KEY", None if made.api_key is None else HIDDEN),
+        ("API_KEY", None if made.api_key is None else REDACTED),
     ]
     if made.authentication is not AuthenticationMethod.NONE:
-        rows += [("USER", made.user), ("SECRET", None if made.secret is None else HIDDEN)]
+        rows += [("USER", made.user), ("SECRET", None if made.secret is None else REDACTED)]
     rows += [
         (word, value)
         for word, value in (
@@ -156,10 +160,10 @@ def describe_integration(statement: DescribeIntegration, session: Session) -> Re
         )
         if value is not None
     ]
-    return Result(_PROPERTIES, (*rows, ("COMMENT", made.comment)))
+    return StatementResult(_PROPERTY_COLUMNS, (*rows, ("COMMENT", made.comment)))
 
 
-def _function_row(record: FunctionRecord, session: Session) -> tuple[object, ...]:
+def _to_function_row(record: ExternalFunctionRecord, session: Session) -> tuple[object, ...]:
     function, signature = record.function, record.signature
     types = ", ".join(
         f"DEFAULT {each.type.base_name}" if each.default is not None else each.type.base_name
@@ -178,25 +182,27 @@ def _function_row(record: FunctionRecord, session: Session) -> tuple[object, ...
         True,
         "EXTERNAL",
         function.integration,
-        function.url if _may_look(record, session) else HIDDEN,
+        function.url if _can_see_definition(record, session) else REDACTED,
         record.owner,
     )
 
 
-def _function_properties(record: FunctionRecord, session: Session) -> Iterator[tuple[str, object]]:
+def _list_function_properties(
+    record: ExternalFunctionRecord, session: Session
+) -> Iterator[tuple[str, object]]:
     function = record.function
-    looks = _may_look(record, session)
+    looks = _can_see_definition(record, session)
     headers = ", ".join(f"'{name}'='{value}'" for name, value in function.headers)
     yield "signature", f"({record.signature.format_arguments_ddl()})"
     yield "returns", function.signature.returns.ddl + ("" if function.returns_null else " NOT NULL")
     yield "language", "EXTERNAL"
     yield "null handling", function.null_input.value
     yield "volatility", function.volatility.value
-    yield "body", function.url if looks else HIDDEN
+    yield "body", function.url if looks else REDACTED
     yield "api_integration", function.integration
-    yield "headers", headers if looks or not headers else HIDDEN
+    yield "headers", headers if looks or not headers else REDACTED
     context = ", ".join(function.context_headers)
-    yield "context_headers", context if looks or not context else HIDDEN
+    yield "context_headers", context if looks or not context else REDACTED
     yield "max_batch_rows", function.max_batch_rows
     yield "compression", function.compression.value
     yield "request_translator", function.request_translator
@@ -214,7 +220,7 @@ def _function_properties(record: FunctionRecord, session: Session) -> Iterator[t
     yield "owner", record.owner
 
 
-def _translator_properties(record: TranslatorRecord) -> Iterator[tuple[str, object]]:
+def _list_translator_properties(record: TranslatorRecord) -> Iterator[tuple[str, object]]:
     made = record.translator
     yield "signature", f"({made.argument} OBJECT)"
     yield "returns", "OBJECT"
@@ -226,7 +232,7 @@ def _translator_properties(record: TranslatorRecord) -> Iterator[tuple[str, obje
     yield "owner", record.owner
 
 
-def _may_look(record: FunctionRecord, session: Session) -> bool:
-    return not record.function.secure or has(
+def _can_see_definition(record: ExternalFunctionRecord, session: Session) -> bool:
+    return not record.function.secure or has_privilege(
         session.connection, session.role, *record.securable, "OWNERSHIP"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.db.database import server_time
+from snowmelt.catalog.db.database import read_server_time
 from snowmelt.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -19,56 +19,56 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
 
 # Below that a machine's own clock is as good: a measurement has the network in it.
-TOLERATED_S = 5.0
+MAX_CLOCK_SKEW_S = 5.0
 # An answer that took longer says little about the time.
-_SLOW_S = 2.0
+_MAX_ROUND_TRIP_S = 2.0
 
 
-def following(database: Database, machine: Clock | None = None) -> CatalogClock:
+def open_catalog_clock(database: Database, local_clock: Clock | None = None) -> CatalogClock:
     """Return a clock that agrees with the catalog's as of now.
 
     Raises:
         CatalogUnavailable: The catalog cannot be reached.
     """
-    clock = CatalogClock(machine or SystemClock())
+    clock = CatalogClock(local_clock or SystemClock())
     with database.reading() as connection:
-        clock.follow(connection)
+        clock.synchronize(connection)
     return clock
 
 
 class CatalogClock:
     """The machine's time, corrected once that is far from the catalog's."""
 
-    def __init__(self, machine: Clock) -> None:
-        self._machine = machine
+    def __init__(self, local_clock: Clock) -> None:
+        self._local_clock = local_clock
         self._correction = dt.timedelta()
-        self.ahead_s = 0.0
+        self.skew_s = 0.0
 
-    def follow(self, connection: Connection) -> dt.datetime:
+    def synchronize(self, connection: Connection) -> dt.datetime:
         """Look at the catalog's clock and return its time; on SQLite it is the machine's."""
-        began, began_at = self._machine.monotonic(), self._machine.now()
-        theirs = server_time(connection)
+        began, began_at = self._local_clock.monotonic(), self._local_clock.now()
+        theirs = read_server_time(connection)
         if theirs is None:
             return began_at
-        took_s = self._machine.monotonic() - began
-        if took_s < _SLOW_S:
+        took_s = self._local_clock.monotonic() - began
+        if took_s < _MAX_ROUND_TRIP_S:
             ahead = began_at + dt.timedelta(seconds=took_s / 2) - theirs
-            self.ahead_s = ahead.total_seconds()
-            self._correction = ahead if abs(self.ahead_s) > TOLERATED_S else dt.timedelta()
+            self.skew_s = ahead.total_seconds()
+            self._correction = ahead if abs(self.skew_s) > MAX_CLOCK_SKEW_S else dt.timedelta()
         return theirs
 
     def now(self) -> dt.datetime:
         """Return the wall-clock instant, aware, in UTC."""
-        return self._machine.now() - self._correction
+        return self._local_clock.now() - self._correction
 
     def monotonic(self) -> float:
         """Return the machine's monotonic seconds."""
-        return self._machine.monotonic()
+        return self._local_clock.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Block this thread."""
-        self._machine.sleep(seconds)
+        self._local_clock.sleep(seconds)
 
     async def pause(self, seconds: float) -> None:
         """Let other tasks of the event loop run."""
-        await self._machine.pause(seconds)
+        await self._local_clock.pause(seconds)

@@ -3,7 +3,7 @@
 SQLite is used through two engines. With the driver's defaults two SELECTs of one transaction
 could see different data, and two writers could both read before either wrote; here a writer
 begins with BEGIN IMMEDIATE on the one writing connection, a reader with BEGIN on connections
-that cannot write. Threads get the writing connection in order of arrival (`WriterTurns`).
+that cannot write. Threads get the writing connection in order of arrival (`FairWriterLock`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.pool import QueuePool
 
-from snowmelt.catalog.db.fair_lock import WriterTurns, begin_immediate
-from snowmelt.catalog.db.schema_versions import known_versions, newest_version, version_of
+from snowmelt.catalog.db.fair_lock import FairWriterLock, begin_immediate
+from snowmelt.catalog.db.schema_versions import (
+    latest_schema_version,
+    list_schema_versions,
+    read_schema_version,
+)
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
     CatalogBusy,
@@ -41,12 +45,12 @@ if TYPE_CHECKING:
 # SQLSTATEs of PostgreSQL: after a serialization failure or deadlock the same may be run again,
 # and after a unique violation too: another transaction inserted first what this one now finds.
 # A lock timeout is our own waiting limit.
-_CONFLICTS = frozenset({"40001", "40P01", "23505"})
-_LOCK_TIMEOUT = "55P03"
+_CONFLICT_SQLSTATES = frozenset({"40001", "40P01", "23505"})
+_LOCK_TIMEOUT_SQLSTATE = "55P03"
 # A server that follows another, as one does after a failover, or one that an operator has closed.
-_READ_ONLY = "25006"
+_READ_ONLY_SQLSTATE = "25006"
 # Operator intervention (57P01 …) and connection exceptions (08…): the server may have committed.
-_LOST_CONNECTION = ("08", "57P")
+_CONNECTION_LOST_SQLSTATES = ("08", "57P")
 
 
 class Database:
@@ -55,13 +59,15 @@ class Database:
     def __init__(self, url: sa.URL, *, busy_timeout_s: float) -> None:
         self._busy_timeout_s = busy_timeout_s
         self._url = url
-        self._turns = WriterTurns()
-        self._file = _CatalogFile(Path(url.database or "")) if self.dialect == "sqlite" else None
+        self._writer_lock = FairWriterLock()
+        self._file = (
+            _SqliteCatalogFile(Path(url.database or "")) if self.dialect == "sqlite" else None
+        )
         if self.dialect == "sqlite":
-            self._writer = _sqlite_engine(url, busy_timeout_s, writing=True)
-            self._reader = _sqlite_engine(url, busy_timeout_s, writing=False)
+            self._writer = _create_sqlite_engine(url, busy_timeout_s, for_writing=True)
+            self._reader = _create_sqlite_engine(url, busy_timeout_s, for_writing=False)
         else:
-            self._writer = _postgres_engine(url, busy_timeout_s)
+            self._writer = _create_postgres_engine(url, busy_timeout_s)
             self._reader = self._writer.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
@@ -84,8 +90,8 @@ class Database:
             CatalogBusy: No connection became free in time.
             CatalogUnavailable: The database cannot be reached.
         """
-        self._require_file()
-        with self._mapped_errors(), self._reader.connect() as connection:
+        self._check_file_unchanged()
+        with self._translating_errors(), self._reader.connect() as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -105,23 +111,27 @@ class Database:
             TransactionConflict: Undone by the database; the same block may be run again.
             UnknownOutcome: The COMMIT failed without a clear answer.
         """
-        with self._turn(urgent=urgent), self._mapped_errors(), self._writer.connect() as connection:
-            self._require_file()
+        with (
+            self._holding_writer_lock(urgent=urgent),
+            self._translating_errors(),
+            self._writer.connect() as connection,
+        ):
+            self._check_file_unchanged()
             try:
                 yield connection
             except sa.exc.DBAPIError as error:
-                if _sqlstate(error) == _READ_ONLY:
+                if _sqlstate(error) == _READ_ONLY_SQLSTATE:
                     # The next connection may find the server that writes.
                     connection.invalidate()
                 raise
             try:
                 connection.commit()
             except sa.exc.DBAPIError as error:
-                if _sqlstate(error) in _CONFLICTS:
+                if _sqlstate(error) in _CONFLICT_SQLSTATES:
                     raise
                 # Whatever state the connection is in, nobody shall use it again.
                 connection.invalidate()
-                if _is_definite(error):
+                if _is_definite_failure(error):
                     raise
                 raise UnknownOutcome(
                     "The catalog's COMMIT failed without a clear answer "
@@ -142,50 +152,50 @@ class Database:
         self._reader.dispose()
         self._writer.dispose()
 
-    def _require_file(self) -> None:
+    def _check_file_unchanged(self) -> None:
         if self._file is not None:
-            self._file.require()
+            self._file.check_unchanged()
 
     @contextlib.contextmanager
-    def _turn(self, *, urgent: bool) -> Iterator[None]:
+    def _holding_writer_lock(self, *, urgent: bool) -> Iterator[None]:
         if self.dialect != "sqlite":
             yield
             return
-        if not self._turns.acquire(self._busy_timeout_s, urgent=urgent):
+        if not self._writer_lock.acquire(self._busy_timeout_s, urgent=urgent):
             raise CatalogBusy(seconds=self._busy_timeout_s)
         try:
             yield
         finally:
-            self._turns.release()
+            self._writer_lock.release()
 
     @contextlib.contextmanager
-    def _mapped_errors(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         try:
             yield
         except sa.exc.TimeoutError as error:
             raise CatalogBusy(seconds=self._busy_timeout_s) from error
         except sa.exc.DBAPIError as error:
-            mapped = self._map(error)
+            mapped = self._translate_error(error)
             if mapped is None:
                 raise
             raise mapped from error
 
-    def _map(self, error: sa.exc.DBAPIError) -> SnowmeltError | None:
+    def _translate_error(self, error: sa.exc.DBAPIError) -> SnowmeltError | None:
         state = _sqlstate(error)
-        if state in _CONFLICTS:
+        if state in _CONFLICT_SQLSTATES:
             return TransactionConflict()
-        if state == _LOCK_TIMEOUT or _sqlite_code(error).startswith(
+        if state == _LOCK_TIMEOUT_SQLSTATE or _sqlite_error_name(error).startswith(
             ("SQLITE_BUSY", "SQLITE_LOCKED")
         ):
             return CatalogBusy(seconds=self._busy_timeout_s)
-        if state == _READ_ONLY:
+        if state == _READ_ONLY_SQLSTATE:
             return CatalogUnavailable(reason="the database takes no writes (it is read-only)")
         if isinstance(error, sa.exc.OperationalError):
             return CatalogUnavailable(reason=str(error.orig).strip())
         return None
 
 
-class _CatalogFile:
+class _SqliteCatalogFile:
     """The file of a SQLite catalog: private to its owner, and the same one for a whole process.
 
     SQLite goes on writing to a file that was deleted or replaced: what it commits there is lost.
@@ -211,7 +221,7 @@ class _CatalogFile:
             ) from error
         self._identity = (found.st_dev, found.st_ino)
 
-    def require(self) -> None:
+    def check_unchanged(self) -> None:
         """Raise CatalogUnavailable if the file is not the one that was opened."""
         if self._identity is None:
             return
@@ -244,7 +254,7 @@ def open_database(
         CatalogUnavailable: The database cannot be reached.
         MissingExtra: PostgreSQL without its driver.
     """
-    file = sqlite_file(url)
+    file = find_sqlite_path(url)
     if file is not None and not create and not file.exists():
         raise ConfigurationError(
             setting="catalog_url",
@@ -255,13 +265,13 @@ def open_database(
     try:
         database.create_file()
         with database.reading() as connection:
-            current = version_of(connection)
-        if current != newest_version():
+            current = read_schema_version(connection)
+        if current != latest_schema_version():
             # Here, not above: Alembic is not needed where there is nothing to do.
-            from snowmelt.catalog.db.schema_upgrade import upgrade
+            from snowmelt.catalog.db.schema_upgrade import upgrade_schema
 
             with database.writing() as connection:
-                upgrade(connection, (clock or SystemClock()).now())
+                upgrade_schema(connection, (clock or SystemClock()).now())
     except BaseException:
         database.close()
         raise
@@ -277,7 +287,7 @@ class CatalogVersion:
     is_known: bool
 
 
-def catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVersion:
+def check_catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVersion:
     """Tell a catalog's version; unlike `open_database`, change nothing.
 
     Raises:
@@ -287,13 +297,13 @@ def catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVersion
     database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
     try:
         with database.reading() as connection:
-            current = version_of(connection)
+            current = read_schema_version(connection)
     finally:
         database.close()
-    return CatalogVersion(current, newest_version(), current in known_versions())
+    return CatalogVersion(current, latest_schema_version(), current in list_schema_versions())
 
 
-def server_time(connection: sa.Connection) -> dt.datetime | None:
+def read_server_time(connection: sa.Connection) -> dt.datetime | None:
     """Return the time of the database's machine, None where that is this one."""
     if connection.dialect.name != "postgresql":
         return None
@@ -301,7 +311,7 @@ def server_time(connection: sa.Connection) -> dt.datetime | None:
     return found
 
 
-def sqlite_file(url: str) -> Path | None:
+def find_sqlite_path(url: str) -> Path | None:
     """Return the file of a SQLite catalog, None for another.
 
     Raises:
@@ -332,14 +342,14 @@ def _parse_url(text: str) -> sa.URL:
     return url
 
 
-def _sqlite_engine(url: sa.URL, timeout_s: float, *, writing: bool) -> sa.Engine:
+def _create_sqlite_engine(url: sa.URL, timeout_s: float, *, for_writing: bool) -> sa.Engine:
     engine = sa.create_engine(
         url,
         # Errors are logged, and parameters hold column minima and maxima: rows, in effect.
         hide_parameters=True,
         poolclass=QueuePool,
-        pool_size=1 if writing else 8,
-        max_overflow=0 if writing else 56,
+        pool_size=1 if for_writing else 8,
+        max_overflow=0 if for_writing else 56,
         pool_timeout=timeout_s,
         connect_args={"timeout": timeout_s, "check_same_thread": False, "isolation_level": None},
     )
@@ -348,7 +358,7 @@ def _sqlite_engine(url: sa.URL, timeout_s: float, *, writing: bool) -> sa.Engine
     def configure(connection: Any, _record: object) -> None:
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys=ON")
-        if writing:
+        if for_writing:
             cursor.execute("PRAGMA journal_mode=WAL")
             cursor.execute("PRAGMA synchronous=FULL")
             # From here on only a begin waits, in a way of its own.
@@ -359,7 +369,7 @@ def _sqlite_engine(url: sa.URL, timeout_s: float, *, writing: bool) -> sa.Engine
 
     @event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        if writing:
+        if for_writing:
             begin_immediate(connection, timeout_s)
         else:
             connection.exec_driver_sql("BEGIN")
@@ -367,7 +377,7 @@ def _sqlite_engine(url: sa.URL, timeout_s: float, *, writing: bool) -> sa.Engine
     return engine
 
 
-def _postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
+def _create_postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
     engine = sa.create_engine(
         url,
         # Errors are logged, and parameters hold column minima and maxima: rows, in effect.
@@ -402,11 +412,11 @@ def _sqlstate(error: sa.exc.DBAPIError) -> str:
     return getattr(error.orig, "sqlstate", None) or ""
 
 
-def _sqlite_code(error: sa.exc.DBAPIError) -> str:
+def _sqlite_error_name(error: sa.exc.DBAPIError) -> str:
     return getattr(error.orig, "sqlite_errorname", None) or ""
 
 
-def _is_definite(error: sa.exc.DBAPIError) -> bool:
+def _is_definite_failure(error: sa.exc.DBAPIError) -> bool:
     """Tell whether a failed COMMIT certainly wrote nothing: the server itself said so."""
     state = _sqlstate(error)
-    return bool(state) and not state.startswith(_LOST_CONNECTION)
+    return bool(state) and not state.startswith(_CONNECTION_LOST_SQLSTATES)

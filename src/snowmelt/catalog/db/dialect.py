@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
 
-def storable(text: str | None) -> str | None:
+def replace_nul(text: str | None) -> str | None:
     """Return a text that is only told as every database keeps it: PostgreSQL takes no NUL."""
     return None if text is None else text.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
-def insert_for(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+def make_insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
     """Return an INSERT that knows ON CONFLICT, for this connection's database."""
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table)
@@ -36,12 +36,12 @@ def insert_for(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | po
 # rendered, prepared and planned anew for each size; one that takes its values as JSON is built
 # once. SQLite inserts and updates fastest row by row, through its driver's own `executemany`.
 
-_encoder = msgspec.json.Encoder()
-_ROWS = "the_rows"
+_json_encoder = msgspec.json.Encoder()
+_ROWS_PARAMETER = "the_rows"
 
 
-class is_among(FunctionElement[bool]):  # noqa: N801 - reads as SQL where it is used
-    """`is_among(column, parameter)`: the column is one of the texts in a `packed` parameter."""
+class in_array(FunctionElement[bool]):  # noqa: N801 - reads as SQL where it is used
+    """`is_among(column, parameter)`: the column is one of the texts in a `encode_array` parameter."""
 
     inherit_cache = True
     type = sa.Boolean()
@@ -52,27 +52,27 @@ class is_among(FunctionElement[bool]):  # noqa: N801 - reads as SQL where it is 
         return self
 
 
-@compiles(is_among, "sqlite")
-def _is_among_sqlite(element: is_among, compiler: SQLCompiler, **options: Any) -> str:
+@compiles(in_array, "sqlite")
+def _compile_in_array_sqlite(element: in_array, compiler: SQLCompiler, **options: Any) -> str:
     column, texts = (compiler.process(each, **options) for each in element.clauses)
     return f"{column} IN (SELECT value FROM json_each({texts}))"
 
 
-@compiles(is_among, "postgresql")
-def _is_among_postgresql(element: is_among, compiler: SQLCompiler, **options: Any) -> str:
+@compiles(in_array, "postgresql")
+def _compile_in_array_postgresql(element: in_array, compiler: SQLCompiler, **options: Any) -> str:
     column, texts = (compiler.process(each, **options) for each in element.clauses)
     # An array, not a subquery: that would be joined, by reading the whole table.
     return f"{column} = ANY (ARRAY(SELECT json_array_elements_text(({texts})::json)))"
 
 
-def packed(values: Collection[object]) -> str:
+def encode_array(values: Collection[object]) -> str:
     """Return values, or rows of values, as one parameter."""
-    return _encoder.encode(values).decode()
+    return _json_encoder.encode(values).decode()
 
 
-def rows_of(dialect: str, *columns: sa.ColumnClause[Any]) -> sa.FromClause:
-    """Return a source of rows with these columns; its parameter comes from `packed_rows`."""
-    parameter = sa.bindparam(_ROWS, type_=sa.Text)
+def make_rows_source(dialect: str, *columns: sa.ColumnClause[Any]) -> sa.FromClause:
+    """Return a source of rows with these columns; its parameter comes from `encode_rows`."""
+    parameter = sa.bindparam(_ROWS_PARAMETER, type_=sa.Text)
     if dialect == "postgresql":
         function = sa.func.json_to_recordset(sa.cast(parameter, sa.JSON))
         return function.table_valued(*columns).render_derived(name="given", with_types=True)
@@ -86,47 +86,60 @@ def rows_of(dialect: str, *columns: sa.ColumnClause[Any]) -> sa.FromClause:
     return sa.select(*fields).subquery("given")
 
 
-def packed_rows(names: Sequence[str], rows: Collection[Sequence[object]]) -> dict[str, str]:
-    """Return the parameters of a statement over `rows_of`."""
-    return {_ROWS: packed([dict(zip(names, row, strict=True)) for row in rows])}
+def encode_rows(column_names: Sequence[str], rows: Collection[Sequence[object]]) -> dict[str, str]:
+    """Return the parameters of a statement over `make_rows_source`."""
+    return {
+        _ROWS_PARAMETER: encode_array([dict(zip(column_names, row, strict=True)) for row in rows])
+    }
 
 
 def insert_rows(
-    connection: sa.Connection, table: sa.Table, names: tuple[str, ...], rows: list[tuple[Any, ...]]
+    connection: sa.Connection,
+    table: sa.Table,
+    column_names: tuple[str, ...],
+    rows: list[tuple[Any, ...]],
 ) -> None:
     """Insert rows of stored values: instants as microseconds, JSON bytes as they are."""
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(_sqlite_insert(table, names), rows)
+        connection.exec_driver_sql(_render_sqlite_insert(table, column_names), rows)
     else:
-        connection.execute(_insert(table, names), packed_rows(names, _as_text(rows)))
+        connection.execute(
+            _build_postgres_insert(table, column_names),
+            encode_rows(column_names, _decode_bytes(rows)),
+        )
 
 
 def update_rows(
-    connection: sa.Connection, table: sa.Table, names: tuple[str, ...], rows: list[tuple[Any, ...]]
+    connection: sa.Connection,
+    table: sa.Table,
+    column_names: tuple[str, ...],
+    rows: list[tuple[Any, ...]],
 ) -> None:
-    """Set columns of rows that exist; the first of `names` is the key that finds them."""
+    """Set columns of rows that exist; the first of `column_names` is the key that finds them."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(
-            _sqlite_update(table, names), [(*row[1:], row[0]) for row in rows]
+            _render_sqlite_update(table, column_names), [(*row[1:], row[0]) for row in rows]
         )
     else:
-        connection.execute(_update(table, names), packed_rows(names, rows))
+        connection.execute(
+            _build_postgres_update(table, column_names), encode_rows(column_names, rows)
+        )
 
 
-def _as_text(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
+def _decode_bytes(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
     return [
         [value.decode() if isinstance(value, bytes) else value for value in row] for row in rows
     ]
 
 
 @lru_cache
-def _sqlite_insert(table: sa.Table, names: tuple[str, ...]) -> str:
-    return str(sa.insert(table).compile(dialect=sqlite.dialect(), column_keys=list(names)))
+def _render_sqlite_insert(table: sa.Table, column_names: tuple[str, ...]) -> str:
+    return str(sa.insert(table).compile(dialect=sqlite.dialect(), column_keys=list(column_names)))
 
 
 @lru_cache
-def _sqlite_update(table: sa.Table, names: tuple[str, ...]) -> str:
-    key, *others = names
+def _render_sqlite_update(table: sa.Table, column_names: tuple[str, ...]) -> str:
+    key, *others = column_names
     statement = (
         sa.update(table)
         .ordered_values(*((table.c[name], sa.bindparam(f"new_{name}")) for name in others))
@@ -136,21 +149,25 @@ def _sqlite_update(table: sa.Table, names: tuple[str, ...]) -> str:
 
 
 @lru_cache
-def _insert(table: sa.Table, names: tuple[str, ...]) -> sa.Insert:
-    given = rows_of("postgresql", *(_given(table.c[name]) for name in names))
+def _build_postgres_insert(table: sa.Table, column_names: tuple[str, ...]) -> sa.Insert:
+    given = make_rows_source(
+        "postgresql", *(_to_source_column(table.c[name]) for name in column_names)
+    )
     values = (
         sa.func.convert_to(given.c[name], sa.literal_column("'UTF8'"))
         if isinstance(table.c[name].type, sa.LargeBinary)
         else given.c[name]
-        for name in names
+        for name in column_names
     )
-    return sa.insert(table).from_select(names, sa.select(*values))
+    return sa.insert(table).from_select(column_names, sa.select(*values))
 
 
 @lru_cache
-def _update(table: sa.Table, names: tuple[str, ...]) -> sa.Update:
-    key, *others = names
-    given = rows_of("postgresql", *(_given(table.c[name]) for name in names))
+def _build_postgres_update(table: sa.Table, column_names: tuple[str, ...]) -> sa.Update:
+    key, *others = column_names
+    given = make_rows_source(
+        "postgresql", *(_to_source_column(table.c[name]) for name in column_names)
+    )
     return (
         sa.update(table)
         .values({name: given.c[name] for name in others})
@@ -158,6 +175,6 @@ def _update(table: sa.Table, names: tuple[str, ...]) -> sa.Update:
     )
 
 
-def _given(column: sa.Column[Any]) -> sa.ColumnClause[Any]:
+def _to_source_column(column: sa.Column[Any]) -> sa.ColumnClause[Any]:
     kind = sa.Text() if isinstance(column.type, sa.LargeBinary) else column.type
     return sa.column(column.name, kind)

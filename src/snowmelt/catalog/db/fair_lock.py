@@ -2,7 +2,7 @@
 
 SQLite lets one transaction write at a time. A pool with one connection hands it to whichever
 thread wakes first, so a thread could wait for a minute while others wrote hundreds of times.
-`WriterTurns` orders the threads of one process; `begin_immediate` is fair between processes.
+`FairWriterLock` orders the threads of one process; `begin_immediate` is fair between processes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _clock = SystemClock()
 
 # How often a process asks for SQLite's lock. SQLite's own wait asks ever more seldom, up to once in
 # 100 ms, so that whoever has waited long loses against whoever has just come.
-_POLL_S = 0.001
+_POLL_INTERVAL_S = 0.001
 # How long a process leaves the lock alone after a transaction, so that others find it free.
-_REST_S = 0.002
-_BEGIN = "BEGIN IMMEDIATE"
+_RELEASE_PAUSE_S = 0.002
+_BEGIN_STATEMENT = "BEGIN IMMEDIATE"
 
 
-class WriterTurns:
+class FairWriterLock:
     """A lock that is granted first come, first served, in two queues that take turns.
 
     Urgent threads commit rows for many clients in one transaction. After each ordinary turn the
@@ -38,28 +38,28 @@ class WriterTurns:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._is_taken = False
-        self._urgent: deque[threading.Event] = deque()
-        self._ordinary: deque[threading.Event] = deque()
+        self._is_locked = False
+        self._urgent_waiters: deque[threading.Event] = deque()
+        self._ordinary_waiters: deque[threading.Event] = deque()
         self._was_urgent = False
-        self._rests_until = 0.0
+        self._pause_until = 0.0
 
     def acquire(self, timeout_s: float, *, urgent: bool) -> bool:
         """Wait for a turn; return False if none came within `timeout_s` seconds."""
-        if not self._acquire(timeout_s, urgent=urgent):
+        if not self._wait_in_queue(timeout_s, urgent=urgent):
             return False
         if not urgent:
-            _clock.sleep(self._rests_until - _clock.monotonic())
+            _clock.sleep(self._pause_until - _clock.monotonic())
         return True
 
-    def _acquire(self, timeout_s: float, *, urgent: bool) -> bool:
+    def _wait_in_queue(self, timeout_s: float, *, urgent: bool) -> bool:
         with self._mutex:
-            if not self._is_taken:
-                self._is_taken = True
+            if not self._is_locked:
+                self._is_locked = True
                 self._was_urgent = urgent
                 return True
             granted = threading.Event()
-            queue = self._urgent if urgent else self._ordinary
+            queue = self._urgent_waiters if urgent else self._ordinary_waiters
             queue.append(granted)
         if granted.wait(timeout_s):
             return True
@@ -72,16 +72,16 @@ class WriterTurns:
 
     def release(self) -> None:
         """End a turn and hand the lock to the next thread."""
-        self._rests_until = _clock.monotonic() + _REST_S
+        self._pause_until = _clock.monotonic() + _RELEASE_PAUSE_S
         with self._mutex:
-            first, second = self._urgent, self._ordinary
+            first, second = self._urgent_waiters, self._ordinary_waiters
             if self._was_urgent:
                 first, second = second, first
             queue = first or second
             if not queue:
-                self._is_taken = False
+                self._is_locked = False
                 return
-            self._was_urgent = queue is self._urgent
+            self._was_urgent = queue is self._urgent_waiters
             queue.popleft().set()
 
 
@@ -101,14 +101,14 @@ def begin_immediate(connection: sa.Connection, timeout_s: float) -> None:
     try:
         while _clock.monotonic() < until:
             try:
-                cursor.execute(_BEGIN)
+                cursor.execute(_BEGIN_STATEMENT)
             except sqlite3.OperationalError as error:
                 if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
                     break
-                _clock.sleep(_POLL_S)
+                _clock.sleep(_POLL_INTERVAL_S)
             else:
                 return
     finally:
         cursor.close()
     # Once more in SQLAlchemy's way, so that the error is one of its own.
-    connection.exec_driver_sql(_BEGIN)
+    connection.exec_driver_sql(_BEGIN_STATEMENT)

@@ -7,22 +7,24 @@ from importlib import resources
 
 import sqlalchemy as sa
 
-_STEP = re.compile(r"v([0-9]{4})_\w+\.py")
+_MIGRATION_FILE_NAME = re.compile(r"v([0-9]{4})_\w+\.py")
 
 
-def version_of(connection: sa.Connection) -> str | None:
+def read_schema_version(connection: sa.Connection) -> str | None:
     """Return which version the catalog's tables have, None when there are none."""
     if not sa.inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
 
 
-def known_versions() -> frozenset[str]:
+def list_schema_versions() -> frozenset[str]:
     """Return all versions, by the names of the files with the steps to them."""
     files = resources.files("snowmelt.catalog.versions").iterdir()
-    return frozenset(step[1] for file in files if (step := _STEP.fullmatch(file.name)))
+    return frozenset(
+        step[1] for file in files if (step := _MIGRATION_FILE_NAME.fullmatch(file.name))
+    )
 
 
-def newest_version() -> str:
+def latest_schema_version() -> str:
     """Return the version that this program works with."""
-    return max(known_versions())
+    return max(list_schema_versions())

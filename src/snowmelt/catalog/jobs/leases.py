@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import insert_for
+from snowmelt.catalog.db.dialect import make_insert
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.clock import Clock
 
-_L = model.leases
+_LEASES = model.leases
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Lease:
     epoch: int
 
 
-def acquire(
+def acquire_lease(
     connection: Connection, name: str, owner: str, *, ttl_s: float, now: dt.datetime
 ) -> Lease | None:
     """Take a lease that is free, expired, or this owner's; None while somebody else has it.
@@ -50,89 +50,96 @@ def acquire(
     the lease is then taken as expired.
     """
     connection.execute(
-        insert_for(connection, _L)
+        make_insert(connection, _LEASES)
         .values(name=name, owner=owner, epoch=0, ttl_ms=0)
         .on_conflict_do_nothing()
     )
-    row = connection.execute(sa.select(_L).where(_L.c.name == name).with_for_update()).one()
-    if row.owner != owner and _is_running(row, now):
+    row = connection.execute(
+        sa.select(_LEASES).where(_LEASES.c.name == name).with_for_update()
+    ).one()
+    if row.owner != owner and _is_unexpired(row, now):
         return None
     lease = Lease(name, owner, row.epoch + 1)
     connection.execute(
-        sa.update(_L)
-        .where(_L.c.name == name)
-        .values(owner=owner, epoch=lease.epoch, **_lifetime(ttl_s, now))
+        sa.update(_LEASES)
+        .where(_LEASES.c.name == name)
+        .values(owner=owner, epoch=lease.epoch, **_expiry_values(ttl_s, now))
     )
     return lease
 
 
-def renew(connection: Connection, lease: Lease, *, ttl_s: float, now: dt.datetime) -> bool:
+def renew_lease(connection: Connection, lease: Lease, *, ttl_s: float, now: dt.datetime) -> bool:
     """Prolong a lease, expired or not; False when it was released or somebody has taken it over."""
     renewed = connection.execute(
-        sa.update(_L).where(*_is_same(lease)).values(_lifetime(ttl_s, now))
+        sa.update(_LEASES).where(*_lease_conditions(lease)).values(_expiry_values(ttl_s, now))
     )
     return renewed.rowcount == 1
 
 
-def holds(connection: Connection, lease: Lease) -> bool:
+def holds_lease(connection: Connection, lease: Lease) -> bool:
     """Tell whether the lease was neither released nor taken over, and keep it so in here.
 
     Needs a writing transaction.
     """
-    query = sa.select(_L.c.name).where(*_is_same(lease)).with_for_update()
+    query = sa.select(_LEASES.c.name).where(*_lease_conditions(lease)).with_for_update()
     return connection.execute(query).first() is not None
 
 
-def release(connection: Connection, lease: Lease) -> None:
+def release_lease(connection: Connection, lease: Lease) -> None:
     """Let others have the lease at once; harmless when somebody has taken it over."""
-    connection.execute(sa.update(_L).where(*_is_same(lease)).values(expires_at=None))
+    connection.execute(sa.update(_LEASES).where(*_lease_conditions(lease)).values(expires_at=None))
 
 
-def release_all(connection: Connection, owners: str) -> None:
+def release_all_leases(connection: Connection, owner_prefix: str) -> None:
     """Let others have all leases of owners whose names begin so."""
     connection.execute(
-        sa.update(_L)
-        .where(_L.c.owner.startswith(owners, autoescape=True), _L.c.expires_at.is_not(None))
+        sa.update(_LEASES)
+        .where(
+            _LEASES.c.owner.startswith(owner_prefix, autoescape=True),
+            _LEASES.c.expires_at.is_not(None),
+        )
         .values(expires_at=None)
     )
 
 
-def _is_running(row: sa.Row[Any], now: dt.datetime) -> bool:
+def _is_unexpired(row: sa.Row[Any], now: dt.datetime) -> bool:
     if row.expires_at is None:
         return False
     latest = now + 2 * dt.timedelta(milliseconds=row.ttl_ms)
     return bool(now < row.expires_at <= latest)
 
 
-def _lifetime(ttl_s: float, now: dt.datetime) -> dict[str, Any]:
+def _expiry_values(ttl_s: float, now: dt.datetime) -> dict[str, Any]:
     return {"ttl_ms": round(ttl_s * 1000), "expires_at": now + dt.timedelta(seconds=ttl_s)}
 
 
-def _is_same(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
+def _lease_conditions(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
     # A renewal in the background may come after the release, and must not undo it.
     return (
-        _L.c.name == lease.name,
-        _L.c.owner == lease.owner,
-        _L.c.epoch == lease.epoch,
-        _L.c.expires_at.is_not(None),
+        _LEASES.c.name == lease.name,
+        _LEASES.c.owner == lease.owner,
+        _LEASES.c.epoch == lease.epoch,
+        _LEASES.c.expires_at.is_not(None),
     )
 
 
 # --- Keeping a lease while work goes on.
 
 
-def this_process() -> str:
+def lease_owner_prefix() -> str:
     """Return what the names of all owners of leases in this process begin with, before a colon."""
     return f"{platform.node()}:{os.getpid()}"
 
 
-def new_owner() -> str:
+def new_lease_owner() -> str:
     """Return a name under which to hold leases; no other has it."""
-    return f"{this_process()}:{uuid.uuid4().hex[:8]}"
+    return f"{lease_owner_prefix()}:{uuid.uuid4().hex[:8]}"
 
 
 @contextlib.contextmanager
-def renewed(database: Database, lease: Lease, *, ttl_s: float, clock: Clock) -> Iterator[None]:
+def renewing_lease(
+    database: Database, lease: Lease, *, ttl_s: float, clock: Clock
+) -> Iterator[None]:
     """Renew a lease in the background while the block runs; it lives for `ttl_s` seconds.
 
     A renewal that fails is not an error here: a commit checks the lease itself.
@@ -142,7 +149,7 @@ def renewed(database: Database, lease: Lease, *, ttl_s: float, clock: Clock) -> 
     def keep_renewing() -> None:
         while not done.wait(ttl_s / 3):
             with contextlib.suppress(Exception), database.writing() as connection:
-                renew(connection, lease, ttl_s=ttl_s, now=clock.now())
+                renew_lease(connection, lease, ttl_s=ttl_s, now=clock.now())
 
     thread = threading.Thread(target=keep_renewing, name="lease", daemon=True)
     thread.start()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import insert_for, storable
+from snowmelt.catalog.db.dialect import make_insert, replace_nul
 from snowmelt.errors import CommitLost, NotFound
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-_L = model.loads
-_F = model.loaded_files
-_O = model.stream_offsets
+_LOADS = model.loads
+_LOADED_FILES = model.loaded_files
+_STREAM_OFFSETS = model.stream_offsets
 # Below the least number of parameters that SQLite takes in one statement.
-_AT_ONCE = 10_000
+_PATHS_PER_QUERY = 10_000
 
 
 class LoadState(StrEnum):
@@ -38,7 +38,7 @@ class LoadState(StrEnum):
     FAILED = "failed"
 
 
-class FileState(StrEnum):
+class LoadFileState(StrEnum):
     """What a load did with a file; the value is the word of the history."""
 
     LOADED = "LOADED"
@@ -81,14 +81,14 @@ class LoadTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class FileRecord:
+class LoadFileRecord:
     """One file of a load; `tag` is its change mark, None where it has none."""
 
     number: int
     path: str
     size: int | None
     tag: str | None
-    state: FileState
+    state: LoadFileState
     rows: int
     rejects: int
     bytes: int
@@ -96,15 +96,15 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class FileHistory:
+class LoadFileHistory:
     """One file of a load with the load."""
 
     load: LoadRecord
-    file: FileRecord
+    file: LoadFileRecord
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class FileKey:
+class LoadedFileKey:
     """What tells a file from another of its name, or from itself after a change."""
 
     path: str
@@ -129,7 +129,7 @@ class OffsetAdvance:
 def start_load(connection: Connection, record: LoadRecord) -> None:
     """Write down a load that begins; its id must be new."""
     connection.execute(
-        sa.insert(_L).values(
+        sa.insert(_LOADS).values(
             load_id=record.load_id,
             table_id=record.table_id,
             reject_table_id=record.reject_table_id,
@@ -155,11 +155,11 @@ def finish_load(
     counts: dict[str, Any] = {}
     if totals is not None:
         counts = {field.name: getattr(totals, field.name) for field in fields(totals)}
-        counts["first_error"] = storable(totals.first_error)
+        counts["first_error"] = replace_nul(totals.first_error)
     closed = connection.execute(
-        sa.update(_L)
-        .where(_L.c.load_id == load_id, _L.c.state == LoadState.RUNNING)
-        .values(state=state, ended_at=now, message=storable(message), **counts)
+        sa.update(_LOADS)
+        .where(_LOADS.c.load_id == load_id, _LOADS.c.state == LoadState.RUNNING)
+        .values(state=state, ended_at=now, message=replace_nul(message), **counts)
     )
     return closed.rowcount == 1
 
@@ -170,43 +170,45 @@ def find_load(connection: Connection, load_id: str) -> LoadRecord:
     Raises:
         NotFound: It never started.
     """
-    row = connection.execute(sa.select(_L).where(_L.c.load_id == load_id)).mappings().first()
+    row = (
+        connection.execute(sa.select(_LOADS).where(_LOADS.c.load_id == load_id)).mappings().first()
+    )
     if row is None:
         raise NotFound(kind="Load", name=load_id)
-    return _record(row)
+    return _to_load_record(row)
 
 
-def loads_of(
+def list_loads(
     connection: Connection, table_id: int | None = None, *, limit: int = 10_000
 ) -> list[LoadRecord]:
     """Return the loads of a table, or of all, the newest first."""
-    query = sa.select(_L).order_by(_L.c.started_at.desc(), _L.c.load_id).limit(limit)
+    query = sa.select(_LOADS).order_by(_LOADS.c.started_at.desc(), _LOADS.c.load_id).limit(limit)
     if table_id is not None:
-        query = query.where(_L.c.table_id == table_id)
-    return [_record(row) for row in connection.execute(query).mappings()]
+        query = query.where(_LOADS.c.table_id == table_id)
+    return [_to_load_record(row) for row in connection.execute(query).mappings()]
 
 
-def running_loads(connection: Connection, table_id: int) -> list[LoadRecord]:
+def list_running_loads(connection: Connection, table_id: int) -> list[LoadRecord]:
     """Return the loads into a table, rows or rejects, that nobody has closed, the oldest first."""
     query = (
-        sa.select(_L)
+        sa.select(_LOADS)
         .where(
-            _L.c.state == LoadState.RUNNING,
-            sa.or_(_L.c.table_id == table_id, _L.c.reject_table_id == table_id),
+            _LOADS.c.state == LoadState.RUNNING,
+            sa.or_(_LOADS.c.table_id == table_id, _LOADS.c.reject_table_id == table_id),
         )
-        .order_by(_L.c.started_at)
+        .order_by(_LOADS.c.started_at)
     )
-    return [_record(row) for row in connection.execute(query).mappings()]
+    return [_to_load_record(row) for row in connection.execute(query).mappings()]
 
 
-def commits_of(connection: Connection, table_id: int) -> dict[str, dt.datetime]:
+def find_load_commit_times(connection: Connection, table_id: int) -> dict[str, dt.datetime]:
     """Return when each load committed rows or rejects to a table, by load id."""
-    query = sa.select(_L.c.load_id, _L.c.ended_at).where(
-        _L.c.ended_at.is_not(None),
+    query = sa.select(_LOADS.c.load_id, _LOADS.c.ended_at).where(
+        _LOADS.c.ended_at.is_not(None),
         sa.or_(
-            sa.and_(_L.c.table_id == table_id, _L.c.state == LoadState.COMMITTED),
+            sa.and_(_LOADS.c.table_id == table_id, _LOADS.c.state == LoadState.COMMITTED),
             # Rejects are published whether or not the rows are.
-            _L.c.reject_table_id == table_id,
+            _LOADS.c.reject_table_id == table_id,
         ),
     )
     return {row.load_id: row.ended_at for row in connection.execute(query)}
@@ -215,68 +217,72 @@ def commits_of(connection: Connection, table_id: int) -> dict[str, dt.datetime]:
 # --- files
 
 
-def add_files(
-    connection: Connection, load_id: str, table_id: int, files: Sequence[FileRecord]
+def save_load_files(
+    connection: Connection, load_id: str, table_id: int, files: Sequence[LoadFileRecord]
 ) -> None:
     """Note what a load did with its files."""
     if files:
         connection.execute(
-            sa.insert(_F),
+            sa.insert(_LOADED_FILES),
             [
                 {
                     "load_id": load_id,
                     "table_id": table_id,
                     **{field.name: getattr(file, field.name) for field in fields(file)},
-                    "first_error": storable(file.first_error),
+                    "first_error": replace_nul(file.first_error),
                 }
                 for file in files
             ],
         )
 
 
-def loaded_already(
+def find_loaded_files(
     connection: Connection, table_id: int, paths: Collection[str]
-) -> dict[FileKey, str]:
+) -> dict[LoadedFileKey, str]:
     """Return which files of these paths a table has, and by which load."""
-    found: dict[FileKey, str] = {}
+    found: dict[LoadedFileKey, str] = {}
     wanted = sorted(set(paths))
-    for start in range(0, len(wanted), _AT_ONCE):
-        query = sa.select(_F.c.path, _F.c.size, _F.c.tag, _F.c.load_id).where(
-            _F.c.table_id == table_id,
-            _F.c.path.in_(wanted[start : start + _AT_ONCE]),
-            _F.c.state != FileState.FAILED,
-            _F.c.size.is_not(None),
-            _F.c.tag.is_not(None),
+    for start in range(0, len(wanted), _PATHS_PER_QUERY):
+        query = sa.select(
+            _LOADED_FILES.c.path, _LOADED_FILES.c.size, _LOADED_FILES.c.tag, _LOADED_FILES.c.load_id
+        ).where(
+            _LOADED_FILES.c.table_id == table_id,
+            _LOADED_FILES.c.path.in_(wanted[start : start + _PATHS_PER_QUERY]),
+            _LOADED_FILES.c.state != LoadFileState.FAILED,
+            _LOADED_FILES.c.size.is_not(None),
+            _LOADED_FILES.c.tag.is_not(None),
         )
         for row in connection.execute(query):
-            found[FileKey(row.path, row.size, row.tag)] = row.load_id
+            found[LoadedFileKey(row.path, row.size, row.tag)] = row.load_id
     return found
 
 
-def file_history(connection: Connection, *, limit: int = 100_000) -> list[FileHistory]:
+def list_file_history(connection: Connection, *, limit: int = 100_000) -> list[LoadFileHistory]:
     """Return what was done with each file, the newest loads first."""
-    newest = sa.select(_L).order_by(_L.c.started_at.desc(), _L.c.load_id).subquery()
+    newest = sa.select(_LOADS).order_by(_LOADS.c.started_at.desc(), _LOADS.c.load_id).subquery()
     query = (
-        sa.select(_F)
-        .join(newest, newest.c.load_id == _F.c.load_id)
-        .order_by(newest.c.started_at.desc(), _F.c.load_id, _F.c.number)
+        sa.select(_LOADED_FILES)
+        .join(newest, newest.c.load_id == _LOADED_FILES.c.load_id)
+        .order_by(newest.c.started_at.desc(), _LOADED_FILES.c.load_id, _LOADED_FILES.c.number)
         .limit(limit)
     )
     rows = list(connection.execute(query).mappings())
     loads = {load_id: find_load(connection, load_id) for load_id in {row.load_id for row in rows}}
-    return [FileHistory(loads[row.load_id], _file(row)) for row in rows]
+    return [LoadFileHistory(loads[row.load_id], _to_file_record(row)) for row in rows]
 
 
 # --- offsets
 
 
-def offsets_of(connection: Connection, stream: str) -> dict[tuple[str, int], int]:
+def read_stream_offsets(connection: Connection, stream: str) -> dict[tuple[str, int], int]:
     """Return the next offset of each partition of a stream, by topic and partition."""
-    query = sa.select(_O.c.topic, _O.c.partition, _O.c.next_offset).where(_O.c.stream == stream)
+    query = sa.select(
+        _STREAM_OFFSETS.c.topic, _STREAM_OFFSETS.c.partition, _STREAM_OFFSETS.c.next_offset
+    ).where(_STREAM_OFFSETS.c.stream == stream)
     return {(row.topic, row.partition): row.next_offset for row in connection.execute(query)}
 
 
-def advance_offsets(
+def advance_stream_offsets(
     connection: Connection, load_id: str, advances: Sequence[OffsetAdvance], now: dt.datetime
 ) -> None:
     """Move streams on, each from exactly where it was read.
@@ -288,17 +294,17 @@ def advance_offsets(
         values = {"next_offset": each.next_offset, "load_id": load_id, "updated_at": now}
         key = {"stream": each.stream, "topic": each.topic, "partition": each.partition}
         if each.expected is None:
-            insert = insert_for(connection, _O).values(**key, **values)
+            insert = make_insert(connection, _STREAM_OFFSETS).values(**key, **values)
             moved = connection.execute(
-                insert.on_conflict_do_nothing().returning(_O.c.next_offset)
+                insert.on_conflict_do_nothing().returning(_STREAM_OFFSETS.c.next_offset)
             ).first()
         else:
             moved = connection.execute(
-                sa.update(_O)
-                .where(*(_O.c[name] == value for name, value in key.items()))
-                .where(_O.c.next_offset == each.expected)
+                sa.update(_STREAM_OFFSETS)
+                .where(*(_STREAM_OFFSETS.c[name] == value for name, value in key.items()))
+                .where(_STREAM_OFFSETS.c.next_offset == each.expected)
                 .values(**values)
-                .returning(_O.c.next_offset)
+                .returning(_STREAM_OFFSETS.c.next_offset)
             ).first()
         if moved is None:
             raise CommitLost(
@@ -308,10 +314,10 @@ def advance_offsets(
             )
 
 
-def _record(row: sa.RowMapping) -> LoadRecord:
+def _to_load_record(row: sa.RowMapping) -> LoadRecord:
     return LoadRecord(**{**row, "state": LoadState(row["state"])})
 
 
-def _file(row: sa.RowMapping) -> FileRecord:
-    values = {field.name: row[field.name] for field in fields(FileRecord)}
-    return FileRecord(**{**values, "state": FileState(row["state"])})
+def _to_file_record(row: sa.RowMapping) -> LoadFileRecord:
+    values = {field.name: row[field.name] for field in fields(LoadFileRecord)}
+    return LoadFileRecord(**{**values, "state": LoadFileState(row["state"])})

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-_R = maintenance_runs
+_MAINTENANCE_RUNS = maintenance_runs
 
 
 class MaintenanceKind(StrEnum):
@@ -58,7 +58,7 @@ class MaintenanceRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Maintained:
+class MaintenanceTotals:
     """What a committed run did: files it replaced, files it wrote in their place, their rows."""
 
     rows: int = 0
@@ -70,12 +70,12 @@ class Maintained:
     snapshot_id: int | None = None
 
 
-def start_run(
+def start_maintenance_run(
     connection: Connection, run_id: str, table_id: int, kind: MaintenanceKind, now: dt.datetime
 ) -> None:
     """Write down a run that begins; its id must be new."""
     connection.execute(
-        sa.insert(_R).values(
+        sa.insert(_MAINTENANCE_RUNS).values(
             run_id=run_id,
             table_id=table_id,
             kind=kind,
@@ -85,62 +85,77 @@ def start_run(
     )
 
 
-def finish_run(
+def finish_maintenance_run(
     connection: Connection,
     run_id: str,
     state: MaintenanceState,
     *,
     now: dt.datetime,
-    done: Maintained | None = None,
+    totals: MaintenanceTotals | None = None,
     message: str | None = None,
 ) -> bool:
     """Close a running run; False, and nothing is changed, when somebody has closed it."""
     counts: dict[str, Any] = {}
-    if done is not None:
-        counts = {field.name: getattr(done, field.name) for field in fields(done)}
+    if totals is not None:
+        counts = {field.name: getattr(totals, field.name) for field in fields(totals)}
     closed = connection.execute(
-        sa.update(_R)
-        .where(_R.c.run_id == run_id, _R.c.state == MaintenanceState.RUNNING)
+        sa.update(_MAINTENANCE_RUNS)
+        .where(
+            _MAINTENANCE_RUNS.c.run_id == run_id,
+            _MAINTENANCE_RUNS.c.state == MaintenanceState.RUNNING,
+        )
         .values(state=state, ended_at=now, message=message, **counts)
     )
     return closed.rowcount == 1
 
 
-def find_run(connection: Connection, run_id: str) -> MaintenanceRecord | None:
+def find_maintenance_run(connection: Connection, run_id: str) -> MaintenanceRecord | None:
     """Return one run, None when it never started."""
-    row = connection.execute(sa.select(_R).where(_R.c.run_id == run_id)).mappings().first()
-    return None if row is None else _record(row)
+    row = (
+        connection.execute(sa.select(_MAINTENANCE_RUNS).where(_MAINTENANCE_RUNS.c.run_id == run_id))
+        .mappings()
+        .first()
+    )
+    return None if row is None else _to_maintenance_record(row)
 
 
-def runs_of(
+def list_maintenance_runs(
     connection: Connection, table_id: int | None = None, *, limit: int = 10_000
 ) -> list[MaintenanceRecord]:
     """Return the runs on a table, or on all, the newest first."""
-    query = sa.select(_R).order_by(_R.c.started_at.desc(), _R.c.run_id).limit(limit)
+    query = (
+        sa.select(_MAINTENANCE_RUNS)
+        .order_by(_MAINTENANCE_RUNS.c.started_at.desc(), _MAINTENANCE_RUNS.c.run_id)
+        .limit(limit)
+    )
     if table_id is not None:
-        query = query.where(_R.c.table_id == table_id)
-    return [_record(row) for row in connection.execute(query).mappings()]
+        query = query.where(_MAINTENANCE_RUNS.c.table_id == table_id)
+    return [_to_maintenance_record(row) for row in connection.execute(query).mappings()]
 
 
-def running_runs(connection: Connection, table_id: int) -> list[MaintenanceRecord]:
+def list_running_maintenance(connection: Connection, table_id: int) -> list[MaintenanceRecord]:
     """Return the runs on a table that nobody has closed, the oldest first."""
     query = (
-        sa.select(_R)
-        .where(_R.c.table_id == table_id, _R.c.state == MaintenanceState.RUNNING)
-        .order_by(_R.c.started_at)
+        sa.select(_MAINTENANCE_RUNS)
+        .where(
+            _MAINTENANCE_RUNS.c.table_id == table_id,
+            _MAINTENANCE_RUNS.c.state == MaintenanceState.RUNNING,
+        )
+        .order_by(_MAINTENANCE_RUNS.c.started_at)
     )
-    return [_record(row) for row in connection.execute(query).mappings()]
+    return [_to_maintenance_record(row) for row in connection.execute(query).mappings()]
 
 
-def commits_of(connection: Connection, table_id: int) -> dict[str, dt.datetime]:
+def find_maintenance_commit_times(connection: Connection, table_id: int) -> dict[str, dt.datetime]:
     """Return when each run on a table committed, by run id."""
-    query = sa.select(_R.c.run_id, _R.c.ended_at).where(
-        _R.c.table_id == table_id, _R.c.state == MaintenanceState.COMMITTED
+    query = sa.select(_MAINTENANCE_RUNS.c.run_id, _MAINTENANCE_RUNS.c.ended_at).where(
+        _MAINTENANCE_RUNS.c.table_id == table_id,
+        _MAINTENANCE_RUNS.c.state == MaintenanceState.COMMITTED,
     )
     return {row.run_id: row.ended_at for row in connection.execute(query)}
 
 
-def _record(row: sa.RowMapping) -> MaintenanceRecord:
+def _to_maintenance_record(row: sa.RowMapping) -> MaintenanceRecord:
     return MaintenanceRecord(
         **{
             **row,

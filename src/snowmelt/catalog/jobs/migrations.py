@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import storable
+from snowmelt.catalog.db.dialect import replace_nul
 from snowmelt.errors import NotFound
 from snowmelt.schema.types import TableName
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-_M = model.migrations
+_MIGRATIONS = model.migrations
 
 
 class MigrationState(StrEnum):
@@ -50,7 +50,7 @@ class MigrationRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class MigrationTotals:
     """What a committed migration wrote."""
 
     rows: int
@@ -62,7 +62,7 @@ class Written:
 def start_migration(connection: Connection, record: MigrationRecord) -> None:
     """Write down a run that begins; its id must be new."""
     connection.execute(
-        sa.insert(_M).values(
+        sa.insert(_MIGRATIONS).values(
             run_id=record.run_id,
             table_id=record.table_id,
             epoch=record.epoch,
@@ -80,7 +80,7 @@ def finish_migration(
     state: MigrationState,
     *,
     now: dt.datetime,
-    written: Written | None = None,
+    totals: MigrationTotals | None = None,
     message: str | None = None,
 ) -> None:
     """Close a run; a committed one in the very transaction that swaps the table's pointer.
@@ -89,12 +89,12 @@ def finish_migration(
         NotFound: There is no such run.
     """
     counts: dict[str, Any] = {}
-    if written is not None:
-        counts = {field.name: getattr(written, field.name) for field in fields(written)}
+    if totals is not None:
+        counts = {field.name: getattr(totals, field.name) for field in fields(totals)}
     closed = connection.execute(
-        sa.update(_M)
-        .where(_M.c.run_id == run_id)
-        .values(state=state, ended_at=now, message=storable(message), **counts)
+        sa.update(_MIGRATIONS)
+        .where(_MIGRATIONS.c.run_id == run_id)
+        .values(state=state, ended_at=now, message=replace_nul(message), **counts)
     )
     if closed.rowcount != 1:
         raise NotFound(kind="Migration", name=run_id)
@@ -102,61 +102,71 @@ def finish_migration(
 
 def find_migration(connection: Connection, run_id: str) -> MigrationRecord | None:
     """Return one run, None when it never started."""
-    row = connection.execute(sa.select(_M).where(_M.c.run_id == run_id)).mappings().first()
-    return None if row is None else _record(row)
+    row = (
+        connection.execute(sa.select(_MIGRATIONS).where(_MIGRATIONS.c.run_id == run_id))
+        .mappings()
+        .first()
+    )
+    return None if row is None else _to_migration_record(row)
 
 
-def migrations_of(
+def list_migrations(
     connection: Connection, table_id: int | None = None, *, limit: int = 10_000
 ) -> list[MigrationRecord]:
     """Return the runs of a table, or of all, the newest first."""
-    query = sa.select(_M).order_by(_M.c.started_at.desc(), _M.c.to_seq.desc()).limit(limit)
+    query = (
+        sa.select(_MIGRATIONS)
+        .order_by(_MIGRATIONS.c.started_at.desc(), _MIGRATIONS.c.to_seq.desc())
+        .limit(limit)
+    )
     if table_id is not None:
-        query = query.where(_M.c.table_id == table_id)
-    return [_record(row) for row in connection.execute(query).mappings()]
+        query = query.where(_MIGRATIONS.c.table_id == table_id)
+    return [_to_migration_record(row) for row in connection.execute(query).mappings()]
 
 
-def running_migrations(connection: Connection, table_id: int) -> list[MigrationRecord]:
+def list_running_migrations(connection: Connection, table_id: int) -> list[MigrationRecord]:
     """Return the runs of a table that nobody has closed, the oldest first."""
-    query = sa.select(_M).where(_M.c.table_id == table_id, _M.c.state == MigrationState.RUNNING)
-    ordered = query.order_by(_M.c.to_seq, _M.c.started_at)
-    return [_record(row) for row in connection.execute(ordered).mappings()]
+    query = sa.select(_MIGRATIONS).where(
+        _MIGRATIONS.c.table_id == table_id, _MIGRATIONS.c.state == MigrationState.RUNNING
+    )
+    ordered = query.order_by(_MIGRATIONS.c.to_seq, _MIGRATIONS.c.started_at)
+    return [_to_migration_record(row) for row in connection.execute(ordered).mappings()]
 
 
-def migrated_before(connection: Connection, table_id: int, before: dt.datetime) -> int:
+def find_migrated_seq(connection: Connection, table_id: int, before: dt.datetime) -> int:
     """Return the sequence up to which chunks were in native files at an instant, 0 for none."""
-    query = sa.select(sa.func.max(_M.c.to_seq)).where(
-        _M.c.table_id == table_id,
-        _M.c.state == MigrationState.COMMITTED,
-        _M.c.ended_at <= before,
+    query = sa.select(sa.func.max(_MIGRATIONS.c.to_seq)).where(
+        _MIGRATIONS.c.table_id == table_id,
+        _MIGRATIONS.c.state == MigrationState.COMMITTED,
+        _MIGRATIONS.c.ended_at <= before,
     )
     return connection.execute(query).scalar() or 0
 
 
-def _record(row: sa.RowMapping) -> MigrationRecord:
+def _to_migration_record(row: sa.RowMapping) -> MigrationRecord:
     return MigrationRecord(**{**row, "state": MigrationState(row["state"])})
 
 
 # --- What waits for migration, over all tables, and what migrations have done: for those who watch.
 
-_C = model.chunks
-_T = model.tables
-_M_BACKLOGS = model.migrations
+_CHUNKS = model.chunks
+_TABLES = model.tables
+_MIGRATION_RUNS = model.migrations
 
 
 @dataclass(frozen=True, slots=True)
 class TableBacklog:
-    """What of one table is not yet in native files; `oldest` is a registration time."""
+    """What of one table is not yet in native files; `oldest_registered_at` is a registration time."""
 
     table_id: int
     name: TableName
     chunks: int
     bytes: int
-    oldest: dt.datetime
+    oldest_registered_at: dt.datetime
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationCount:
+class MigrationStateTotals:
     """What the migrations that ended in one state did; those that run have no seconds yet."""
 
     state: MigrationState
@@ -165,33 +175,33 @@ class MigrationCount:
     seconds: float
 
 
-def backlogs(connection: Connection) -> list[TableBacklog]:
+def list_table_backlogs(connection: Connection) -> list[TableBacklog]:
     """Return the live tables of which chunks wait, those with the most chunks first.
 
     Reads every waiting chunk's row: about a second for a million of them.
     """
     waiting = (
         sa.select(
-            _C.c.table_id,
+            _CHUNKS.c.table_id,
             sa.func.count().label("chunks"),
-            sa.func.sum(_C.c.length).label("bytes"),
-            sa.func.min(_C.c.registered_at, type_=model.Instant).label("oldest"),
+            sa.func.sum(_CHUNKS.c.length).label("bytes"),
+            sa.func.min(_CHUNKS.c.registered_at, type_=model.UtcTimestamp).label("oldest"),
         )
-        .join(_T, _T.c.table_id == _C.c.table_id)
+        .join(_TABLES, _TABLES.c.table_id == _CHUNKS.c.table_id)
         .where(
-            _T.c.dropped_at.is_(None),
-            _T.c.last_seq > _T.c.migrated_seq,
-            _C.c.seq > _T.c.migrated_seq,
+            _TABLES.c.dropped_at.is_(None),
+            _TABLES.c.last_seq > _TABLES.c.migrated_seq,
+            _CHUNKS.c.seq > _TABLES.c.migrated_seq,
         )
-        .group_by(_C.c.table_id)
+        .group_by(_CHUNKS.c.table_id)
         .subquery()
     )
     schemas, databases = model.schemas, model.databases
     query = (
-        sa.select(waiting, databases.c.name, schemas.c.name, _T.c.name)
+        sa.select(waiting, databases.c.name, schemas.c.name, _TABLES.c.name)
         .select_from(waiting)
-        .join(_T, _T.c.table_id == waiting.c.table_id)
-        .join(schemas, schemas.c.schema_id == _T.c.schema_id)
+        .join(_TABLES, _TABLES.c.table_id == waiting.c.table_id)
+        .join(schemas, schemas.c.schema_id == _TABLES.c.schema_id)
         .join(databases, databases.c.database_id == schemas.c.database_id)
         .order_by(waiting.c.chunks.desc(), waiting.c.table_id)
     )
@@ -201,42 +211,49 @@ def backlogs(connection: Connection) -> list[TableBacklog]:
     ]
 
 
-def tables_with_more(
-    connection: Connection, *, chunks: int | None, size: int | None
+def find_tables_over_backlog(
+    connection: Connection, *, max_chunks: int | None, max_bytes: int | None
 ) -> frozenset[int]:
     """Return the ids of the live tables of which more waits than so many chunks, or bytes.
 
     None is no limit. Chunks are known from the tables' numbers; for bytes, every waiting chunk's row
     is read.
     """
-    waiting = _T.c.last_seq - _T.c.migrated_seq
+    waiting = _TABLES.c.last_seq - _TABLES.c.migrated_seq
     found: set[int] = set()
-    if chunks is not None:
-        query = sa.select(_T.c.table_id).where(_T.c.dropped_at.is_(None), waiting > chunks)
+    if max_chunks is not None:
+        query = sa.select(_TABLES.c.table_id).where(
+            _TABLES.c.dropped_at.is_(None), waiting > max_chunks
+        )
         found.update(connection.execute(query).scalars())
-    if size is not None:
+    if max_bytes is not None:
         query = (
-            sa.select(_C.c.table_id)
-            .join(_T, _T.c.table_id == _C.c.table_id)
-            .where(_T.c.dropped_at.is_(None), waiting > 0, _C.c.seq > _T.c.migrated_seq)
-            .group_by(_C.c.table_id)
-            .having(sa.func.sum(_C.c.length) > size)
+            sa.select(_CHUNKS.c.table_id)
+            .join(_TABLES, _TABLES.c.table_id == _CHUNKS.c.table_id)
+            .where(
+                _TABLES.c.dropped_at.is_(None), waiting > 0, _CHUNKS.c.seq > _TABLES.c.migrated_seq
+            )
+            .group_by(_CHUNKS.c.table_id)
+            .having(sa.func.sum(_CHUNKS.c.length) > max_bytes)
         )
         found.update(connection.execute(query).scalars())
     return frozenset(found)
 
 
-def migration_counts(connection: Connection) -> list[MigrationCount]:
+def count_migrations(connection: Connection) -> list[MigrationStateTotals]:
     """Return what migrations did by state, every state once, from the history that is kept."""
-    micros = sa.type_coerce(_M_BACKLOGS.c.ended_at, sa.BigInteger) - sa.type_coerce(
-        _M_BACKLOGS.c.started_at, sa.BigInteger
+    micros = sa.type_coerce(_MIGRATION_RUNS.c.ended_at, sa.BigInteger) - sa.type_coerce(
+        _MIGRATION_RUNS.c.started_at, sa.BigInteger
     )
     query = sa.select(
-        _M_BACKLOGS.c.state, sa.func.count(), sa.func.sum(_M_BACKLOGS.c.rows), sa.func.sum(micros)
-    ).group_by(_M_BACKLOGS.c.state)
+        _MIGRATION_RUNS.c.state,
+        sa.func.count(),
+        sa.func.sum(_MIGRATION_RUNS.c.rows),
+        sa.func.sum(micros),
+    ).group_by(_MIGRATION_RUNS.c.state)
     found = {state: counts for state, *counts in connection.execute(query)}
     counted = []
     for state in MigrationState:
         runs, rows, taken = found.get(state, (0, 0, 0))
-        counted.append(MigrationCount(state, runs, int(rows or 0), int(taken or 0) / 1e6))
+        counted.append(MigrationStateTotals(state, runs, int(rows or 0), int(taken or 0) / 1e6))
     return counted

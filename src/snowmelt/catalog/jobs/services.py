@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import insert_for
+from snowmelt.catalog.db.dialect import make_insert
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_S = model.services
+_SERVICES = model.services
 
 # A service says that it runs every so many seconds; one that has missed six of these is gone.
-BEAT_S = 10.0
-GONE_AFTER = dt.timedelta(seconds=60)
-_FORGOTTEN_AFTER = dt.timedelta(days=1)
+HEARTBEAT_INTERVAL_S = 10.0
+HEARTBEAT_TIMEOUT = dt.timedelta(seconds=60)
+_SERVICE_RETENTION = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +41,38 @@ class ServiceRecord:
 
     def is_running(self, now: dt.datetime) -> bool:
         """Tell whether it has said so lately."""
-        return now - self.seen_at < GONE_AFTER
+        return now - self.seen_at < HEARTBEAT_TIMEOUT
 
 
-def say_that_it_runs(connection: Connection, service: ServiceRecord) -> None:
+def record_heartbeat(connection: Connection, service: ServiceRecord) -> None:
     """Write a service down, or that it still runs; forget those that have been gone for a day."""
     values = {name: getattr(service, name) for name in ServiceRecord.__slots__}
-    insert = insert_for(connection, _S).values(values)
+    insert = make_insert(connection, _SERVICES).values(values)
     connection.execute(
         insert.on_conflict_do_update(
             index_elements=["service_id"],
             set_={"seen_at": insert.excluded.seen_at, "ahead_ms": insert.excluded.ahead_ms},
         )
     )
-    connection.execute(sa.delete(_S).where(_S.c.seen_at < service.seen_at - _FORGOTTEN_AFTER))
+    connection.execute(
+        sa.delete(_SERVICES).where(_SERVICES.c.seen_at < service.seen_at - _SERVICE_RETENTION)
+    )
 
 
-def say_that_it_ends(connection: Connection, service_id: str) -> None:
+def deregister_service(connection: Connection, service_id: str) -> None:
     """Forget a service that stops in order."""
-    connection.execute(sa.delete(_S).where(_S.c.service_id == service_id))
+    connection.execute(sa.delete(_SERVICES).where(_SERVICES.c.service_id == service_id))
 
 
-def services_of(connection: Connection) -> list[ServiceRecord]:
+def list_services(connection: Connection) -> list[ServiceRecord]:
     """Return all services that run, or were gone without a word in the last day, oldest first."""
-    query = sa.select(_S).order_by(_S.c.started_at, _S.c.service_id)
+    query = sa.select(_SERVICES).order_by(_SERVICES.c.started_at, _SERVICES.c.service_id)
     return [ServiceRecord(*row) for row in connection.execute(query)]
 
 
 # --- The number of this deployment, drawn when its catalog was created.
 
 
-def deployment_id(connection: Connection) -> int:
+def read_deployment_id(connection: Connection) -> int:
     """Return the deployment's number; it is part of every client prefix."""
     return int(connection.execute(sa.select(model.deployment.c.deployment_id)).scalar_one())

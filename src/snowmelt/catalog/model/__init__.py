@@ -5,7 +5,7 @@ databases, schemas, tables and channels are internal names. Whatever may be drop
 again (namespaces, tables) keeps its dropped rows; a partial unique index guards the live ones.
 """
 
-from snowmelt.catalog.model.base import Instant, metadata, microseconds
+from snowmelt.catalog.model.base import UtcTimestamp, metadata, to_microseconds
 from snowmelt.catalog.model.deployment import deployment, leases, services
 from snowmelt.catalog.model.jobs import (
     api_integrations,
@@ -59,7 +59,7 @@ from snowmelt.catalog.model.streaming import (
 )
 
 __all__ = [
-    "Instant",
+    "UtcTimestamp",
     "access_keys",
     "api_integrations",
     "buckets",
@@ -82,7 +82,6 @@ __all__ = [
     "loads",
     "maintenance_runs",
     "metadata",
-    "microseconds",
     "migrations",
     "objects",
     "pipes",
@@ -101,6 +100,7 @@ __all__ = [
     "stream_offsets",
     "table_keys",
     "tables",
+    "to_microseconds",
     "translators",
     "upload_parts",
     "uploads",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Table, Text
 
-from snowmelt.catalog.model.base import Instant, metadata
+from snowmelt.catalog.model.base import UtcTimestamp, metadata
 
 deployment = Table(
     "deployment",
     metadata,
     Column("deployment_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
     # Tells the master key without being of use for anything else.
     Column("master_key_check", Text),
 )
@@ -24,8 +24,8 @@ services = Table(
     Column("process", BigInteger, nullable=False),
     Column("url", Text, nullable=False),
     Column("version", Text, nullable=False),
-    Column("started_at", Instant, nullable=False),
-    Column("seen_at", Instant, nullable=False),
+    Column("started_at", UtcTimestamp, nullable=False),
+    Column("seen_at", UtcTimestamp, nullable=False),
     Column("ahead_ms", BigInteger, nullable=False),
 )
 
@@ -36,5 +36,5 @@ leases = Table(
     Column("owner", Text, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("ttl_ms", BigInteger, nullable=False),
-    Column("expires_at", Instant),
+    Column("expires_at", UtcTimestamp),
 )

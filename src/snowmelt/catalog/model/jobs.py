@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text
 
-from snowmelt.catalog.model.base import Id, Instant, in_parent, live, metadata, partial
+from snowmelt.catalog.model.base import (
+    AutoincrementId,
+    UtcTimestamp,
+    dropped_with_parent_column,
+    metadata,
+    partial_index,
+    unique_live_index,
+)
 
 # `files` is JSON: {name: base64}. A library is whole: replacing it replaces all its files.
 libraries = Table(
@@ -15,7 +22,7 @@ libraries = Table(
     Column("origin", Text, nullable=False),
     Column("files", Text, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
 )
 
 load_functions = Table(
@@ -26,7 +33,7 @@ load_functions = Table(
     Column("factory", Text, nullable=False),
     Column("library", ForeignKey("libraries.name"), nullable=False),
     Column("owner", Text, nullable=False),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
 )
 
 # Rows are only added and closed; a committed load is closed in the transaction that swaps the
@@ -41,8 +48,8 @@ loads = Table(
     Column("stream_name", Text),
     Column("statement", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("started_at", Instant, nullable=False),
-    Column("ended_at", Instant),
+    Column("started_at", UtcTimestamp, nullable=False),
+    Column("ended_at", UtcTimestamp),
     Column("files", BigInteger),
     Column("rows", BigInteger),
     Column("rejects", BigInteger),
@@ -51,7 +58,7 @@ loads = Table(
     Column("first_error", Text),
     Column("message", Text),
     Index("ix_loads_table_id_started_at", "table_id", "started_at"),
-    partial("ix_loads_running", "table_id", where="state = 'running'"),
+    partial_index("ix_loads_running", "table_id", where="state = 'running'"),
 )
 
 # What each load did with each of its files; those that were loaded are not loaded again.
@@ -80,7 +87,7 @@ stream_offsets = Table(
     Column("partition", Integer, primary_key=True, autoincrement=False),
     Column("next_offset", BigInteger, nullable=False),
     Column("load_id", Text, nullable=False),
-    Column("updated_at", Instant, nullable=False),
+    Column("updated_at", UtcTimestamp, nullable=False),
 )
 
 
@@ -95,8 +102,8 @@ migrations = Table(
     Column("from_seq", BigInteger, nullable=False),
     Column("to_seq", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
-    Column("started_at", Instant, nullable=False),
-    Column("ended_at", Instant),
+    Column("started_at", UtcTimestamp, nullable=False),
+    Column("ended_at", UtcTimestamp),
     Column("rows", BigInteger),
     Column("files", BigInteger),
     Column("bytes", BigInteger),
@@ -114,8 +121,8 @@ maintenance_runs = Table(
     Column("table_id", BigInteger, nullable=False),
     Column("kind", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("started_at", Instant, nullable=False),
-    Column("ended_at", Instant),
+    Column("started_at", UtcTimestamp, nullable=False),
+    Column("ended_at", UtcTimestamp),
     Column("rows", BigInteger),
     Column("files_before", BigInteger),
     Column("bytes_before", BigInteger),
@@ -125,7 +132,7 @@ maintenance_runs = Table(
     Column("snapshot_id", BigInteger),
     Column("message", Text),
     Index("ix_maintenance_runs_table_id_started_at", "table_id", "started_at"),
-    partial("ix_maintenance_runs_running", "table_id", where="state = 'running'"),
+    partial_index("ix_maintenance_runs_running", "table_id", where="state = 'running'"),
 )
 
 
@@ -136,13 +143,13 @@ maintenance_runs = Table(
 api_integrations = Table(
     "api_integrations",
     metadata,
-    Column("integration_id", Id, primary_key=True),
+    Column("integration_id", AutoincrementId, primary_key=True),
     Column("name", Text, nullable=False),
     Column("definition", Text, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("created_at", Instant, nullable=False),
-    Column("dropped_at", Instant),
-    live("uq_api_integrations_live", "name"),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("dropped_at", UtcTimestamp),
+    unique_live_index("uq_api_integrations_live", "name"),
     sqlite_autoincrement=True,
 )
 
@@ -151,7 +158,7 @@ api_integrations = Table(
 external_functions = Table(
     "external_functions",
     metadata,
-    Column("function_id", Id, primary_key=True),
+    Column("function_id", AutoincrementId, primary_key=True),
     Column("schema_id", ForeignKey("schemas.schema_id"), nullable=False),
     Column("name", Text, nullable=False),
     Column("least_arguments", Integer, nullable=False),
@@ -159,25 +166,25 @@ external_functions = Table(
     Column("integration", Text, nullable=False),
     Column("definition", Text, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("created_at", Instant, nullable=False),
-    Column("dropped_at", Instant),
-    in_parent(),
-    live("uq_external_functions_live", "schema_id", "name", "most_arguments"),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("dropped_at", UtcTimestamp),
+    dropped_with_parent_column(),
+    unique_live_index("uq_external_functions_live", "schema_id", "name", "most_arguments"),
     sqlite_autoincrement=True,
 )
 
 translators = Table(
     "translators",
     metadata,
-    Column("translator_id", Id, primary_key=True),
+    Column("translator_id", AutoincrementId, primary_key=True),
     Column("schema_id", ForeignKey("schemas.schema_id"), nullable=False),
     Column("name", Text, nullable=False),
     Column("definition", Text, nullable=False),
     Column("comment", Text),
     Column("owner", Text, nullable=False),
-    Column("created_at", Instant, nullable=False),
-    Column("dropped_at", Instant),
-    in_parent(),
-    live("uq_translators_live", "schema_id", "name"),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("dropped_at", UtcTimestamp),
+    dropped_with_parent_column(),
+    unique_live_index("uq_translators_live", "schema_id", "name"),
     sqlite_autoincrement=True,
 )

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Integer, Table, Text, false
 
-from snowmelt.catalog.model.base import Id, Instant, in_parent, kept, live, metadata
+from snowmelt.catalog.model.base import (
+    AutoincrementId,
+    UtcTimestamp,
+    dropped_with_parent_column,
+    metadata,
+    retention_columns,
+    unique_live_index,
+)
 
 databases = Table(
     "databases",
     metadata,
-    Column("database_id", Id, primary_key=True),
+    Column("database_id", AutoincrementId, primary_key=True),
     Column("name", Text, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("created_at", Instant, nullable=False),
-    Column("dropped_at", Instant),
-    *kept(),
-    live("uq_databases_live", "name"),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("dropped_at", UtcTimestamp),
+    *retention_columns(),
+    unique_live_index("uq_databases_live", "name"),
     sqlite_autoincrement=True,
 )
 
 schemas = Table(
     "schemas",
     metadata,
-    Column("schema_id", Id, primary_key=True),
+    Column("schema_id", AutoincrementId, primary_key=True),
     Column("database_id", ForeignKey("databases.database_id"), nullable=False),
     Column("name", Text, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("created_at", Instant, nullable=False),
-    Column("dropped_at", Instant),
-    *kept(),
-    in_parent(),
-    live("uq_schemas_live", "database_id", "name"),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("dropped_at", UtcTimestamp),
+    *retention_columns(),
+    dropped_with_parent_column(),
+    unique_live_index("uq_schemas_live", "database_id", "name"),
     sqlite_autoincrement=True,
 )
 
@@ -39,7 +46,7 @@ schemas = Table(
 tables = Table(
     "tables",
     metadata,
-    Column("table_id", Id, primary_key=True),
+    Column("table_id", AutoincrementId, primary_key=True),
     Column("schema_id", ForeignKey("schemas.schema_id"), nullable=False),
     Column("incarnation", Text, nullable=False, unique=True),
     Column("name", Text, nullable=False),
@@ -49,16 +56,16 @@ tables = Table(
     Column("last_seq", BigInteger, nullable=False),
     Column("migrated_seq", BigInteger, nullable=False),
     Column("pointer", Text),
-    Column("created_at", Instant, nullable=False),
-    Column("dropped_at", Instant),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("dropped_at", UtcTimestamp),
     Column("schema_evolution", Boolean, nullable=False, server_default=false()),
-    *kept(),
-    in_parent(),
+    *retention_columns(),
+    dropped_with_parent_column(),
     # From then on clean-up deletes it, and nothing brings it back.
-    Column("purged_at", Instant),
+    Column("purged_at", UtcTimestamp),
     # Where its refused rows go; that table may be gone.
     Column("error_table_id", BigInteger),
-    live("uq_tables_live", "schema_id", "name"),
+    unique_live_index("uq_tables_live", "schema_id", "name"),
     sqlite_autoincrement=True,
 )
 
@@ -69,5 +76,5 @@ schema_versions = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("columns", Text, nullable=False),
     Column("since_seq", BigInteger, nullable=False),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
 )

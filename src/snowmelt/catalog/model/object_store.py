@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text
 
-from snowmelt.catalog.model.base import Id, Instant, live, metadata
+from snowmelt.catalog.model.base import AutoincrementId, UtcTimestamp, metadata, unique_live_index
 
 # A bucket with a backend is a place elsewhere, whose own listing is the truth.
 buckets = Table(
     "buckets",
     metadata,
-    Column("bucket_id", Id, primary_key=True),
+    Column("bucket_id", AutoincrementId, primary_key=True),
     Column("name", Text, nullable=False),
     Column("owner", Text, nullable=False),
     Column("backend", Text),
     Column("select_dialect", Text),
-    Column("created_at", Instant, nullable=False),
-    Column("dropped_at", Instant),
-    live("uq_buckets_live", "name"),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("dropped_at", UtcTimestamp),
+    unique_live_index("uq_buckets_live", "name"),
     sqlite_autoincrement=True,
 )
 
@@ -29,7 +29,7 @@ objects = Table(
     Column("key", LargeBinary, primary_key=True),
     Column("size", BigInteger, nullable=False),
     Column("etag", Text, nullable=False),
-    Column("modified_at", Instant, nullable=False),
+    Column("modified_at", UtcTimestamp, nullable=False),
     Column("headers", Text, nullable=False),
     Column("checksum", Text),
     Column("file", Text, nullable=False, unique=True),
@@ -42,7 +42,7 @@ uploads = Table(
     Column("bucket_id", ForeignKey("buckets.bucket_id"), nullable=False),
     Column("key", LargeBinary, nullable=False),
     Column("user", Text, nullable=False),
-    Column("initiated_at", Instant, nullable=False),
+    Column("initiated_at", UtcTimestamp, nullable=False),
     Column("headers", Text, nullable=False),
     Column("checksum", Text),
     Index("ix_uploads_bucket_id_key", "bucket_id", "key", "upload_id"),
@@ -55,7 +55,7 @@ upload_parts = Table(
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("size", BigInteger, nullable=False),
     Column("etag", Text, nullable=False),
-    Column("modified_at", Instant, nullable=False),
+    Column("modified_at", UtcTimestamp, nullable=False),
     Column("checksum", Text),
     Column("file", Text, nullable=False, unique=True),
 )
@@ -65,5 +65,5 @@ dropped_files = Table(
     "dropped_files",
     metadata,
     Column("file", Text, primary_key=True),
-    Column("dropped_at", Instant, nullable=False),
+    Column("dropped_at", UtcTimestamp, nullable=False),
 )

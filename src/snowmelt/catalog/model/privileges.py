@@ -14,9 +14,11 @@ ACCOUNTADMIN = "ACCOUNTADMIN"
 PUBLIC = "PUBLIC"
 BUILT_IN_ROLES = (ACCOUNTADMIN, PUBLIC)
 
-Kind = Literal["DATABASE", "SCHEMA", "TABLE", "BUCKET", "FUNCTION", "TRANSLATOR", "INTEGRATION"]
+ObjectKind = Literal[
+    "DATABASE", "SCHEMA", "TABLE", "BUCKET", "FUNCTION", "TRANSLATOR", "INTEGRATION"
+]
 
-PRIVILEGES: dict[Kind, tuple[str, ...]] = {
+PRIVILEGES: dict[ObjectKind, tuple[str, ...]] = {
     "DATABASE": ("OWNERSHIP", "USAGE", "CREATE SCHEMA"),
     "SCHEMA": ("OWNERSHIP", "USAGE", "CREATE TABLE", "CREATE FUNCTION", "CREATE PIPE"),
     "TABLE": ("OWNERSHIP", "INSERT", "SELECT", "EVOLVE SCHEMA"),
@@ -26,10 +28,10 @@ PRIVILEGES: dict[Kind, tuple[str, ...]] = {
     "INTEGRATION": ("OWNERSHIP", "USAGE"),
 }
 
-_SMALLEST_KEY_BITS = 2048
+_MIN_KEY_BITS = 2048
 
 
-def der_of_public_key(text: str) -> bytes:
+def public_key_to_der(text: str) -> bytes:
     """Return the DER of an RSA key that is PEM or base64 of DER.
 
     Raises:
@@ -44,7 +46,7 @@ def der_of_public_key(text: str) -> bytes:
         raise InvalidPublicKey(reason="it is neither PEM nor base64 of DER") from error
     if not isinstance(key, rsa.RSAPublicKey):
         raise InvalidPublicKey(reason="it is not an RSA key")
-    if key.key_size < _SMALLEST_KEY_BITS:
+    if key.key_size < _MIN_KEY_BITS:
         raise InvalidPublicKey(reason=f"{key.key_size} bits are too few; use 2048 or more")
     return key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo

@@ -34,7 +34,7 @@ class SecurityIntegration(msgspec.Struct, frozen=True, kw_only=True):
     comment: str | None = None
 
     @property
-    def keys(self) -> tuple[str, ...]:
+    def configured_keys(self) -> tuple[str, ...]:
         """The public keys that there are."""
         return tuple(each for each in self.public_keys if each is not None)
 
@@ -76,7 +76,7 @@ class TableRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Pointer:
+class MetadataPointer:
     """What one native commit replaces: the metadata file and the sequence contained in it."""
 
     location: str | None

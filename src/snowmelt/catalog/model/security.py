@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text
 
-from snowmelt.catalog.model.base import Id, Instant, metadata
+from snowmelt.catalog.model.base import AutoincrementId, UtcTimestamp, metadata
 
 users = Table(
     "users",
     metadata,
-    Column("user_id", Id, primary_key=True),
+    Column("user_id", AutoincrementId, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("default_role", Text),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
     sqlite_autoincrement=True,
 )
 
@@ -32,7 +32,7 @@ access_keys = Table(
     Column("access_key_id", Text, primary_key=True),
     Column("user_id", ForeignKey("users.user_id"), nullable=False),
     Column("sealed_secret", LargeBinary, nullable=False),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
     Index("ix_access_keys_user_id", "user_id"),
 )
 
@@ -44,14 +44,14 @@ security_integrations = Table(
     Column("issuer", Text, nullable=False, unique=True),
     Column("definition", Text, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
 )
 
 roles = Table(
     "roles",
     metadata,
     Column("name", Text, primary_key=True),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
 )
 
 role_members = Table(

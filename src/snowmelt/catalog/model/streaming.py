@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text
 
-from snowmelt.catalog.model.base import Id, Instant, live, metadata, partial
+from snowmelt.catalog.model.base import (
+    AutoincrementId,
+    UtcTimestamp,
+    metadata,
+    partial_index,
+    unique_live_index,
+)
 
 # Channels of a dropped table stay until it is purged: UNDROP brings them back with their tokens.
 channels = Table(
     "channels",
     metadata,
-    Column("channel_id", Id, primary_key=True),
+    Column("channel_id", AutoincrementId, primary_key=True),
     Column("table_id", ForeignKey("tables.table_id"), nullable=False),
     Column("name", Text, nullable=False),
     Column("client_sequencer", BigInteger, nullable=False),
@@ -18,14 +24,14 @@ channels = Table(
     Column("offset_token", Text),
     Column("owner_user", Text, nullable=False),
     Column("client_prefix", Text),
-    Column("opened_at", Instant, nullable=False),
+    Column("opened_at", UtcTimestamp, nullable=False),
     # The last committed chunk: enough to know a repeated registration after clean-up.
     Column("last_client_sequencer", BigInteger),
     Column("last_path", Text),
     Column("last_chunk_offset", BigInteger),
     Column("last_chunk_md5", Text),
     Column("last_key_id", BigInteger),
-    Column("last_commit_at", Instant),
+    Column("last_commit_at", UtcTimestamp),
     Column("rows", BigInteger),
     Column("bytes", BigInteger),
     Index("uq_channels_table_id_name", "table_id", "name", unique=True),
@@ -42,18 +48,18 @@ channel_tombstones = Table(
     Column("table_name", Text, primary_key=True),
     Column("channel", Text, primary_key=True),
     Column("client_sequencer", BigInteger, nullable=False),
-    Column("dropped_at", Instant, nullable=False),
+    Column("dropped_at", UtcTimestamp, nullable=False),
 )
 
 # Append-only. An `opened` row is also the stored answer to that open request.
 channel_history = Table(
     "channel_history",
     metadata,
-    Column("history_id", Id, primary_key=True),
+    Column("history_id", AutoincrementId, primary_key=True),
     Column("table_id", BigInteger, nullable=False),
     Column("channel", Text, nullable=False),
     Column("event", Text, nullable=False),
-    Column("at", Instant, nullable=False),
+    Column("at", UtcTimestamp, nullable=False),
     Column("client_sequencer", BigInteger, nullable=False),
     Column("row_sequencer", BigInteger, nullable=False),
     Column("offset_token", Text),
@@ -79,7 +85,7 @@ client_prefixes = Table(
     metadata,
     Column("prefix", Text, primary_key=True),
     Column("user", Text, nullable=False),
-    Column("issued_at", Instant, nullable=False),
+    Column("issued_at", UtcTimestamp, nullable=False),
 )
 
 table_keys = Table(
@@ -92,7 +98,7 @@ table_keys = Table(
 data_keys = Table(
     "data_keys",
     metadata,
-    Column("key_id", Id, primary_key=True),
+    Column("key_id", AutoincrementId, primary_key=True),
     Column("table_id", ForeignKey("tables.table_id"), nullable=False),
     Column("user", Text, nullable=False),
     Index("uq_data_keys_table_id_user", "table_id", "user", unique=True),
@@ -117,14 +123,16 @@ chunks = Table(
     Column("schema_version", Integer, nullable=False),
     Column("first_insert_ms", BigInteger),
     Column("last_insert_ms", BigInteger),
-    Column("registered_at", Instant, nullable=False),
-    Column("retired_at", Instant),
+    Column("registered_at", UtcTimestamp, nullable=False),
+    Column("retired_at", UtcTimestamp),
     Column("quarantine_reason", Text),
     Column("channels", Text, nullable=False),
     Column("statistics", LargeBinary, nullable=False),
     Index("uq_chunks_path_offset", "path", "offset", unique=True),
-    partial("ix_chunks_retired", "path", where="retired_at IS NOT NULL"),
-    partial("ix_chunks_quarantined", "table_id", "seq", where="quarantine_reason IS NOT NULL"),
+    partial_index("ix_chunks_retired", "path", where="retired_at IS NOT NULL"),
+    partial_index(
+        "ix_chunks_quarantined", "table_id", "seq", where="quarantine_reason IS NOT NULL"
+    ),
 )
 
 # Blobs the service has seen without accepting them, or whose rows are forgotten. A tombstone comes
@@ -134,10 +142,10 @@ sightings = Table(
     metadata,
     Column("path", Text, primary_key=True),
     Column("prefix", Text, nullable=False),
-    Column("first_seen", Instant, nullable=False),
-    Column("tombstoned_at", Instant),
-    partial("ix_sightings_first_seen", "first_seen", where="tombstoned_at IS NULL"),
-    partial("ix_sightings_tombstoned_at", "tombstoned_at", where="tombstoned_at IS NOT NULL"),
+    Column("first_seen", UtcTimestamp, nullable=False),
+    Column("tombstoned_at", UtcTimestamp),
+    partial_index("ix_sightings_first_seen", "first_seen", where="tombstoned_at IS NULL"),
+    partial_index("ix_sightings_tombstoned_at", "tombstoned_at", where="tombstoned_at IS NOT NULL"),
 )
 
 
@@ -147,15 +155,15 @@ sightings = Table(
 pipes = Table(
     "pipes",
     metadata,
-    Column("pipe_id", Id, primary_key=True),
+    Column("pipe_id", AutoincrementId, primary_key=True),
     Column("schema_id", ForeignKey("schemas.schema_id"), nullable=False),
     Column("name", Text, nullable=False),
     Column("owner", Text, nullable=False),
     Column("definition", Text, nullable=False),
     Column("comment", Text),
-    Column("created_at", Instant, nullable=False),
-    Column("dropped_at", Instant),
-    live("uq_pipes_live", "schema_id", "name"),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("dropped_at", UtcTimestamp),
+    unique_live_index("uq_pipes_live", "schema_id", "name"),
     sqlite_autoincrement=True,
 )
 
@@ -170,7 +178,7 @@ row_channels = Table(
     Column("rows_inserted", BigInteger, nullable=False),
     Column("rows_error", BigInteger, nullable=False),
     Column("last_error", Text),
-    Column("last_error_at", Instant),
+    Column("last_error_at", UtcTimestamp),
     Column("last_error_offset", Text),
 )
 
@@ -180,7 +188,7 @@ row_requests = Table(
     metadata,
     Column("table_id", BigInteger, primary_key=True, autoincrement=False),
     Column("request_id", Text, primary_key=True),
-    Column("at", Instant, nullable=False),
+    Column("at", UtcTimestamp, nullable=False),
     Index("ix_row_requests_at", "at"),
 )
 
@@ -191,5 +199,5 @@ row_clients = Table(
     metadata,
     Column("path", Text, primary_key=True),
     Column("token", Text, primary_key=True),
-    Column("at", Instant, nullable=False),
+    Column("at", UtcTimestamp, nullable=False),
 )

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects.external_functions import (
+    ExternalFunctionRecord,
     FunctionName,
-    FunctionRecord,
-    find_function,
     find_translator,
+    list_usable_functions,
 )
-from snowmelt.catalog.objects.integrations import find_integration
-from snowmelt.catalog.sql.cursor import Cursor
+from snowmelt.catalog.objects.integrations import find_api_integration
+from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.errors import NotFound
 from snowmelt.functions.errors import IntegrationDisabled
 from snowmelt.schema.types import display_name
@@ -34,7 +34,7 @@ class CallableFunction:
     response_translator: Translator | None
 
 
-def callable_functions(
+def list_callable_functions(
     connection: sa.Connection, role: str, name: FunctionName
 ) -> list[CallableFunction]:
     """Return the overloads of a name as a role may call them, by number of arguments.
@@ -43,18 +43,18 @@ def callable_functions(
         NotFound: There is none that the role may use, or something that it needs is gone.
         IntegrationDisabled: Its integration lets no calls through.
     """
-    found = find_function(connection, role, name.database, name.schema, name.function)
+    found = list_usable_functions(connection, role, name.database, name.schema, name.function)
     if not found:
         raise NotFound(
             f"Function {name} does not exist, or this role may not use it.",
             kind="Function",
             name=str(name),
         )
-    return [_callable(connection, each) for each in found]
+    return [_to_callable_function(connection, each) for each in found]
 
 
-def callable_function(
-    connection: sa.Connection, role: str, name: FunctionName, arguments: int
+def find_callable_function(
+    connection: sa.Connection, role: str, name: FunctionName, argument_count: int
 ) -> CallableFunction:
     """Return the function that a call with so many arguments means.
 
@@ -63,13 +63,13 @@ def callable_function(
             that it needs is gone.
         IntegrationDisabled: Its integration lets no calls through.
     """
-    found = find_function(connection, role, name.database, name.schema, name.function)
+    found = list_usable_functions(connection, role, name.database, name.schema, name.function)
     for each in found:
-        if each.takes_count(arguments):
-            return _callable(connection, each)
-    there = ", ".join(each.shown for each in found)
+        if each.accepts_argument_count(argument_count):
+            return _to_callable_function(connection, each)
+    there = ", ".join(each.display_signature for each in found)
     raise NotFound(
-        f"No function {name} takes {arguments} arguments; there is {there}."
+        f"No function {name} takes {argument_count} arguments; there is {there}."
         if found
         else f"Function {name} does not exist, or this role may not use it.",
         kind="Function",
@@ -77,22 +77,24 @@ def callable_function(
     )
 
 
-def _callable(connection: sa.Connection, record: FunctionRecord) -> CallableFunction:
+def _to_callable_function(
+    connection: sa.Connection, record: ExternalFunctionRecord
+) -> CallableFunction:
     function = record.function
-    integration = find_integration(connection, function.integration).integration
+    integration = find_api_integration(connection, function.integration).integration
     if not integration.enabled:
         raise IntegrationDisabled(integration=display_name(integration.name))
     return CallableFunction(
         name=record.name,
         function=function,
         integration=integration,
-        request_translator=_translator(connection, function.request_translator),
-        response_translator=_translator(connection, function.response_translator),
+        request_translator=_find_translator(connection, function.request_translator),
+        response_translator=_find_translator(connection, function.response_translator),
     )
 
 
-def _translator(connection: sa.Connection, name: str | None) -> Translator | None:
+def _find_translator(connection: sa.Connection, name: str | None) -> Translator | None:
     if name is None:
         return None
-    parts = Cursor(name).name("a translator", 3).parts
+    parts = TokenCursor(name).parse_name("a translator", 3).parts
     return find_translator(connection, FunctionName(*parts)).translator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import insert_for
+from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.catalog.model import row_channels
 
 if TYPE_CHECKING:
@@ -20,101 +20,105 @@ if TYPE_CHECKING:
 
     from snowmelt.schema.types import TableName
 
-_C = model.channels
-_H = model.channel_history
-_T = model.tables
-_S = model.schemas
-_D = model.databases
-_X = model.channel_tombstones
-_R = row_channels
-_AT_ONCE = 500
+_CHANNELS = model.channels
+_CHANNEL_HISTORY = model.channel_history
+_TABLES = model.tables
+_SCHEMAS = model.schemas
+_DATABASES = model.databases
+_CHANNEL_TOMBSTONES = model.channel_tombstones
+_ROW_CHANNELS = row_channels
+_CHANNELS_PER_QUERY = 500
 # What a channel does not take along to another table.
-_OF_ONE_CHANNEL = frozenset({"channel_id", "table_id", "client_sequencer"})
+_UNTRANSFERRED_COLUMNS = frozenset({"channel_id", "table_id", "client_sequencer"})
 
 
-def bury_channels_of(connection: sa.Connection, table_ids: Sequence[int], now: dt.datetime) -> None:
+def tombstone_channels(
+    connection: sa.Connection, table_ids: Sequence[int], now: dt.datetime
+) -> None:
     """Leave what the channels of these tables, which are being dropped, have counted to.
 
     The channels stay with their tables, to come back with them.
     """
-    which = _C.c.table_id.in_(table_ids)
-    _leave(connection, which, now)
-    _note(connection, which, "table dropped", now, user=None)
+    which = _CHANNELS.c.table_id.in_(table_ids)
+    _write_tombstones(connection, which, now)
+    _append_history(connection, which, "table dropped", now, user=None)
 
 
-def restore_channels_of(
-    connection: sa.Connection, table_ids: Sequence[int], now: dt.datetime
-) -> None:
+def restore_channels(connection: sa.Connection, table_ids: Sequence[int], now: dt.datetime) -> None:
     """Bring back the channels of these tables, which are being restored, with their tokens.
 
     Each is a sequencer ahead of all that it, or another of its name, has had: whoever had it open
     before the drop must open it again. It is kept from now on as if it had just been opened, or the
     time it was away would count as idle.
     """
-    which = _C.c.table_id.in_(table_ids)
-    _raise(connection, which, _stone_of_channel())
+    which = _CHANNELS.c.table_id.in_(table_ids)
+    _raise_sequencers(connection, which, _same_table_name_condition())
     connection.execute(
-        sa.update(_C).where(which).values(client_sequencer=_C.c.client_sequencer + 1, opened_at=now)
+        sa.update(_CHANNELS)
+        .where(which)
+        .values(client_sequencer=_CHANNELS.c.client_sequencer + 1, opened_at=now)
     )
-    _note(connection, which, "table undropped", now, user=None)
+    _append_history(connection, which, "table undropped", now, user=None)
 
 
-def hand_on_channels(
-    connection: sa.Connection, table_id: int, heir_id: int, now: dt.datetime
+def transfer_channels(
+    connection: sa.Connection, table_id: int, new_table_id: int, now: dt.datetime
 ) -> None:
     """Give a table's channels, with their tokens, to the one that takes its place.
 
     Each is a sequencer ahead: whoever has it open must open it again.
     """
-    carried = [column.name for column in _C.c if column.name not in _OF_ONE_CHANNEL]
+    carried = [column.name for column in _CHANNELS.c if column.name not in _UNTRANSFERRED_COLUMNS]
     connection.execute(
-        sa.insert(_C).from_select(
+        sa.insert(_CHANNELS).from_select(
             [*carried, "table_id", "client_sequencer"],
             sa.select(
-                *(_C.c[name] for name in carried),
-                sa.literal(heir_id, sa.BigInteger),
-                _C.c.client_sequencer + 1,
-            ).where(_C.c.table_id == table_id),
+                *(_CHANNELS.c[name] for name in carried),
+                sa.literal(new_table_id, sa.BigInteger),
+                _CHANNELS.c.client_sequencer + 1,
+            ).where(_CHANNELS.c.table_id == table_id),
         )
     )
-    _note(connection, _C.c.table_id == heir_id, "table truncated", now, user=None)
+    _append_history(
+        connection, _CHANNELS.c.table_id == new_table_id, "table truncated", now, user=None
+    )
 
 
-def bury_channel(
+def tombstone_channel(
     connection: sa.Connection, channel_id: int, now: dt.datetime, *, user: str | None
 ) -> None:
     """Remove one channel, which `user` drops."""
-    _bury(connection, _C.c.channel_id == channel_id, "dropped", now, user=user)
+    _remove_channels(connection, _CHANNELS.c.channel_id == channel_id, "dropped", now, user=user)
 
 
 def expire_channels(
     connection: sa.Connection, channel_ids: Sequence[int], now: dt.datetime
 ) -> None:
     """Remove channels that nobody has used for long."""
-    _bury(connection, _C.c.channel_id.in_(channel_ids), "expired", now, user=None)
+    _remove_channels(connection, _CHANNELS.c.channel_id.in_(channel_ids), "expired", now, user=None)
 
 
-def carry_over(connection: sa.Connection, table_id: int, now: dt.datetime) -> None:
+def write_rename_tombstones(connection: sa.Connection, table_id: int, now: dt.datetime) -> None:
     """Before a table gets another name: leave what its channels count to under the old one.
 
     The channels stay who they are: a writer that has one open goes on under the new name.
     """
-    _leave(connection, _C.c.table_id == table_id, now)
+    _write_tombstones(connection, _CHANNELS.c.table_id == table_id, now)
 
 
-def last_sequencer(connection: sa.Connection, table: TableName, channel: str) -> int | None:
+def find_last_sequencer(connection: sa.Connection, table: TableName, channel: str) -> int | None:
     """Return the last client sequencer of a channel that is gone; None when there was none."""
     return connection.execute(
-        sa.select(_X.c.client_sequencer).where(
-            _X.c.database_name == table.database,
-            _X.c.schema_name == table.schema,
-            _X.c.table_name == table.table,
-            _X.c.channel == channel,
+        sa.select(_CHANNEL_TOMBSTONES.c.client_sequencer).where(
+            _CHANNEL_TOMBSTONES.c.database_name == table.database,
+            _CHANNEL_TOMBSTONES.c.schema_name == table.schema,
+            _CHANNEL_TOMBSTONES.c.table_name == table.table,
+            _CHANNEL_TOMBSTONES.c.channel == channel,
         )
     ).scalar()
 
 
-def left_at(
+def find_removal_times(
     connection: sa.Connection, table: TableName, channels: Collection[str]
 ) -> dict[str, dt.datetime]:
     """Return of these channels when one of that name, under that table's name, went away last.
@@ -124,35 +128,35 @@ def left_at(
     """
     found: dict[str, dt.datetime] = {}
     ordered = sorted(channels)
-    for start in range(0, len(ordered), _AT_ONCE):
-        query = sa.select(_X.c.channel, _X.c.dropped_at).where(
-            _X.c.database_name == table.database,
-            _X.c.schema_name == table.schema,
-            _X.c.table_name == table.table,
-            _X.c.channel.in_(ordered[start : start + _AT_ONCE]),
+    for start in range(0, len(ordered), _CHANNELS_PER_QUERY):
+        query = sa.select(_CHANNEL_TOMBSTONES.c.channel, _CHANNEL_TOMBSTONES.c.dropped_at).where(
+            _CHANNEL_TOMBSTONES.c.database_name == table.database,
+            _CHANNEL_TOMBSTONES.c.schema_name == table.schema,
+            _CHANNEL_TOMBSTONES.c.table_name == table.table,
+            _CHANNEL_TOMBSTONES.c.channel.in_(ordered[start : start + _CHANNELS_PER_QUERY]),
         )
         found.update({row.channel: row.dropped_at for row in connection.execute(query)})
     return found
 
 
-def _bury(
+def _remove_channels(
     connection: sa.Connection,
-    which: sa.ColumnElement[bool],
+    condition: sa.ColumnElement[bool],
     event: str,
     now: dt.datetime,
     *,
     user: str | None,
 ) -> None:
-    _leave(connection, which, now)
-    _note(connection, which, event, now, user=user)
-    ids = sa.select(_C.c.channel_id).where(which)
-    connection.execute(sa.delete(_R).where(_R.c.channel_id.in_(ids)))
-    connection.execute(sa.delete(_C).where(which))
+    _write_tombstones(connection, condition, now)
+    _append_history(connection, condition, event, now, user=user)
+    ids = sa.select(_CHANNELS.c.channel_id).where(condition)
+    connection.execute(sa.delete(_ROW_CHANNELS).where(_ROW_CHANNELS.c.channel_id.in_(ids)))
+    connection.execute(sa.delete(_CHANNELS).where(condition))
 
 
-def _note(
+def _append_history(
     connection: sa.Connection,
-    which: sa.ColumnElement[bool],
+    condition: sa.ColumnElement[bool],
     event: str,
     now: dt.datetime,
     *,
@@ -161,65 +165,80 @@ def _note(
     """Write a line of history for each of these channels as it is now."""
     carried = ["table_id", "client_sequencer", "row_sequencer", "offset_token", "client_prefix"]
     connection.execute(
-        sa.insert(_H).from_select(
+        sa.insert(_CHANNEL_HISTORY).from_select(
             [*carried, "channel", "event", "at", "user"],
             sa.select(
-                *(_C.c[column] for column in carried),
-                _C.c.name,
+                *(_CHANNELS.c[column] for column in carried),
+                _CHANNELS.c.name,
                 sa.literal(event),
-                sa.literal(now, model.Instant),
+                sa.literal(now, model.UtcTimestamp),
                 sa.literal(user, sa.Text),
-            ).where(which),
+            ).where(condition),
         )
     )
 
 
-def _raise(
-    connection: sa.Connection, which: sa.ColumnElement[bool], place: sa.ColumnElement[bool]
+def _raise_sequencers(
+    connection: sa.Connection,
+    condition: sa.ColumnElement[bool],
+    tombstone_condition: sa.ColumnElement[bool],
 ) -> None:
     """Let channels go on from where others of their name, in this place, have counted further."""
     further = (
-        sa.select(_X.c.client_sequencer)
-        .where(place, _X.c.channel == _C.c.name, _X.c.client_sequencer > _C.c.client_sequencer)
+        sa.select(_CHANNEL_TOMBSTONES.c.client_sequencer)
+        .where(
+            tombstone_condition,
+            _CHANNEL_TOMBSTONES.c.channel == _CHANNELS.c.name,
+            _CHANNEL_TOMBSTONES.c.client_sequencer > _CHANNELS.c.client_sequencer,
+        )
         .scalar_subquery()
     )
     connection.execute(
-        sa.update(_C).where(which, further.is_not(None)).values(client_sequencer=further)
+        sa.update(_CHANNELS).where(condition, further.is_not(None)).values(client_sequencer=further)
     )
 
 
-def _stone_of_channel() -> sa.ColumnElement[bool]:
+def _same_table_name_condition() -> sa.ColumnElement[bool]:
     """Tell which tombstones stand where a channel's table is."""
     named = (
         sa.select(sa.literal(1))
         .select_from(
-            _T.join(_S, _T.c.schema_id == _S.c.schema_id).join(
-                _D, _S.c.database_id == _D.c.database_id
+            _TABLES.join(_SCHEMAS, _TABLES.c.schema_id == _SCHEMAS.c.schema_id).join(
+                _DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id
             )
         )
         .where(
-            _T.c.table_id == _C.c.table_id,
-            _D.c.name == _X.c.database_name,
-            _S.c.name == _X.c.schema_name,
-            _T.c.name == _X.c.table_name,
+            _TABLES.c.table_id == _CHANNELS.c.table_id,
+            _DATABASES.c.name == _CHANNEL_TOMBSTONES.c.database_name,
+            _SCHEMAS.c.name == _CHANNEL_TOMBSTONES.c.schema_name,
+            _TABLES.c.name == _CHANNEL_TOMBSTONES.c.table_name,
         )
     )
-    return named.correlate(_C, _X).exists()
+    return named.correlate(_CHANNELS, _CHANNEL_TOMBSTONES).exists()
 
 
-def _leave(connection: sa.Connection, which: sa.ColumnElement[bool], now: dt.datetime) -> None:
+def _write_tombstones(
+    connection: sa.Connection, condition: sa.ColumnElement[bool], now: dt.datetime
+) -> None:
     """Write down what channels have counted to, under the names that their tables have now."""
-    at = sa.literal(now, model.Instant)
+    at = sa.literal(now, model.UtcTimestamp)
     named = (
-        _C.join(_T, _C.c.table_id == _T.c.table_id)
-        .join(_S, _T.c.schema_id == _S.c.schema_id)
-        .join(_D, _S.c.database_id == _D.c.database_id)
+        _CHANNELS.join(_TABLES, _CHANNELS.c.table_id == _TABLES.c.table_id)
+        .join(_SCHEMAS, _TABLES.c.schema_id == _SCHEMAS.c.schema_id)
+        .join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
     )
-    stones = insert_for(connection, _X).from_select(
+    stones = make_insert(connection, _CHANNEL_TOMBSTONES).from_select(
         ["database_name", "schema_name", "table_name", "channel", "client_sequencer", "dropped_at"],
-        sa.select(_D.c.name, _S.c.name, _T.c.name, _C.c.name, _C.c.client_sequencer, at)
+        sa.select(
+            _DATABASES.c.name,
+            _SCHEMAS.c.name,
+            _TABLES.c.name,
+            _CHANNELS.c.name,
+            _CHANNELS.c.client_sequencer,
+            at,
+        )
         .select_from(named)
-        .where(which),
+        .where(condition),
     )
     left = stones.excluded.client_sequencer
     connection.execute(
@@ -228,7 +247,8 @@ def _leave(connection: sa.Connection, which: sa.ColumnElement[bool], now: dt.dat
             set_={
                 # A table that came by its name later may have counted less far.
                 "client_sequencer": sa.case(
-                    (left > _X.c.client_sequencer, left), else_=_X.c.client_sequencer
+                    (left > _CHANNEL_TOMBSTONES.c.client_sequencer, left),
+                    else_=_CHANNEL_TOMBSTONES.c.client_sequencer,
                 ),
                 "dropped_at": stones.excluded.dropped_at,
             },

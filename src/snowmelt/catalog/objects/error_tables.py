@@ -12,37 +12,39 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.objects import tables
-from snowmelt.catalog.security.access_control import has
+from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.errors import TableNotFound
 
 if TYPE_CHECKING:
     from snowmelt.catalog.model.records import TableRecord
 
-_T = model.tables
+_TABLES = model.tables
 
 
-def error_table_of(connection: sa.Connection, table: TableRecord) -> TableRecord | None:
+def find_error_table(connection: sa.Connection, table: TableRecord) -> TableRecord | None:
     """Return the table that takes what this one refuses; None when there is none any more."""
     if table.error_table_id is None:
         return None
     try:
-        found = tables.table_by_id(connection, table.error_table_id)
+        found = tables.find_table_by_id(connection, table.error_table_id)
     except TableNotFound:
         return None
     return found if found.dropped_at is None else None
 
 
-def may_feed(connection: sa.Connection, role: str, table_id: int) -> bool:
+def can_write_error_rows(connection: sa.Connection, role: str, table_id: int) -> bool:
     """Tell whether a role may insert into a table whose refused rows go to this one."""
-    feeding = sa.select(_T.c.table_id).where(
-        _T.c.error_table_id == table_id, _T.c.dropped_at.is_(None)
+    feeding = sa.select(_TABLES.c.table_id).where(
+        _TABLES.c.error_table_id == table_id, _TABLES.c.dropped_at.is_(None)
     )
     ids = connection.execute(feeding).scalars().all()
-    return any(has(connection, role, "TABLE", each, "INSERT") for each in ids)
+    return any(has_privilege(connection, role, "TABLE", each, "INSERT") for each in ids)
 
 
-def hand_on(connection: sa.Connection, table_id: int, heir_id: int) -> None:
+def transfer_error_table(connection: sa.Connection, table_id: int, new_table_id: int) -> None:
     """Let refused rows go into the table that takes an error table's place."""
     connection.execute(
-        sa.update(_T).where(_T.c.error_table_id == table_id).values(error_table_id=heir_id)
+        sa.update(_TABLES)
+        .where(_TABLES.c.error_table_id == table_id)
+        .values(error_table_id=new_table_id)
     )

@@ -13,8 +13,8 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.objects.tables import schema_of
-from snowmelt.catalog.security.access_control import has
+from snowmelt.catalog.objects.tables import find_schema_ids
+from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.functions.ddl import format_create_function
 from snowmelt.functions.definition import ExternalFunction, Translator
@@ -24,21 +24,31 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection, Sequence
 
-    from snowmelt.catalog.model.privileges import Kind
+    from snowmelt.catalog.model.privileges import ObjectKind
     from snowmelt.functions.signature import FunctionSignature, SqlType
 
-_F = model.external_functions
-_T = model.translators
-_S = model.schemas
-_D = model.databases
-_NAMED = _F.join(_S, _F.c.schema_id == _S.c.schema_id).join(
-    _D, _S.c.database_id == _D.c.database_id
-)
-_LIVE: sa.Select[Any] = (
-    sa.select(*_F.c, _S.c.database_id, _S.c.name.label("schema"), _D.c.name.label("database"))
-    .select_from(_NAMED)
-    .where(_F.c.dropped_at.is_(None))
-    .order_by(_D.c.name, _S.c.name, _F.c.name, _F.c.most_arguments)
+_EXTERNAL_FUNCTIONS = model.external_functions
+_TRANSLATORS = model.translators
+_SCHEMAS = model.schemas
+_DATABASES = model.databases
+_QUALIFIED_FUNCTIONS = _EXTERNAL_FUNCTIONS.join(
+    _SCHEMAS, _EXTERNAL_FUNCTIONS.c.schema_id == _SCHEMAS.c.schema_id
+).join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
+_SELECT_LIVE_FUNCTIONS: sa.Select[Any] = (
+    sa.select(
+        *_EXTERNAL_FUNCTIONS.c,
+        _SCHEMAS.c.database_id,
+        _SCHEMAS.c.name.label("schema"),
+        _DATABASES.c.name.label("database"),
+    )
+    .select_from(_QUALIFIED_FUNCTIONS)
+    .where(_EXTERNAL_FUNCTIONS.c.dropped_at.is_(None))
+    .order_by(
+        _DATABASES.c.name,
+        _SCHEMAS.c.name,
+        _EXTERNAL_FUNCTIONS.c.name,
+        _EXTERNAL_FUNCTIONS.c.most_arguments,
+    )
 )
 
 
@@ -55,7 +65,7 @@ class FunctionName:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionRecord:
+class ExternalFunctionRecord:
     """A live external function; `owner` is a role."""
 
     function_id: int
@@ -67,21 +77,21 @@ class FunctionRecord:
     created_at: dt.datetime
 
     @property
-    def securable(self) -> tuple[Kind, int]:
+    def securable(self) -> tuple[ObjectKind, int]:
         """What privileges on it are granted on: kind and id."""
         return "FUNCTION", self.function_id
 
     @property
-    def shown(self) -> str:
+    def display_signature(self) -> str:
         """Name and types, as SQL tells overloads apart."""
-        return overload_shown(self.name, [each.type for each in self.signature.arguments])
+        return display_overload(self.name, [each.type for each in self.signature.arguments])
 
     @property
     def signature(self) -> FunctionSignature:
         """Name, arguments and result."""
         return self.function.signature
 
-    def ddl(self) -> str:
+    def to_ddl(self) -> str:
         """Return the statement that creates it."""
         *place, name = self.name.database, self.name.schema, self.name.function
         # Headers carry the name as it was written, so it is written that way again.
@@ -92,75 +102,77 @@ class FunctionRecord:
             self.function, ".".join(parts), display_name(self.function.integration)
         )
 
-    def takes(self, types: Sequence[SqlType]) -> bool:
+    def has_argument_types(self, types: Sequence[SqlType]) -> bool:
         """Tell whether these are the types of the arguments; parameters of types do not count."""
         mine = [each.type.base_name for each in self.signature.arguments]
         return mine == [each.base_name for each in types]
 
-    def takes_count(self, count: int) -> bool:
+    def accepts_argument_count(self, count: int) -> bool:
         """Tell whether it can be called with so many arguments."""
         return self.signature.min_arguments <= count <= len(self.signature.arguments)
 
 
-def overload_shown(name: FunctionName, types: Sequence[SqlType]) -> str:
+def display_overload(name: FunctionName, types: Sequence[SqlType]) -> str:
     """Return a function as SQL tells overloads apart, such as `DEMO.PUBLIC.F(NUMBER, DATE)`."""
     return f"{name}({', '.join(each.base_name for each in types)})"
 
 
-def overloads(connection: sa.Connection, name: FunctionName) -> list[FunctionRecord]:
+def list_overloads(connection: sa.Connection, name: FunctionName) -> list[ExternalFunctionRecord]:
     """Return the live functions of a name, ordered by number of arguments."""
-    return _found(
+    return _select_functions(
         connection,
-        _D.c.name == name.database,
-        _S.c.name == name.schema,
-        _F.c.name == name.function,
+        _DATABASES.c.name == name.database,
+        _SCHEMAS.c.name == name.schema,
+        _EXTERNAL_FUNCTIONS.c.name == name.function,
     )
 
 
-def functions_of(
+def list_external_functions(
     connection: sa.Connection, database: str | None = None, schema: str | None = None
-) -> list[FunctionRecord]:
+) -> list[ExternalFunctionRecord]:
     """Return the live functions, ordered by name, of one database or schema when given."""
-    where = [] if database is None else [_D.c.name == database]
+    where = [] if database is None else [_DATABASES.c.name == database]
     if schema is not None:
-        where.append(_S.c.name == schema)
-    return _found(connection, *where)
+        where.append(_SCHEMAS.c.name == schema)
+    return _select_functions(connection, *where)
 
 
-def functions_by(connection: sa.Connection, translator: str) -> list[FunctionRecord]:
+def list_functions_using_translator(
+    connection: sa.Connection, translator_name: str
+) -> list[ExternalFunctionRecord]:
     """Return the live functions that use a translator, by its full name as SQL writes it."""
     return [
         each
-        for each in _found(connection)
-        if translator in {each.function.request_translator, each.function.response_translator}
+        for each in _select_functions(connection)
+        if translator_name in {each.function.request_translator, each.function.response_translator}
     ]
 
 
-def find_function(
+def list_usable_functions(
     connection: sa.Connection, role: str, database: str, schema: str, name: str
-) -> list[FunctionRecord]:
+) -> list[ExternalFunctionRecord]:
     """Return the functions of a name that a role may use, ordered by number of arguments."""
-    found = overloads(connection, FunctionName(database, schema, name))
-    return [each for each in found if may_use(connection, role, each)]
+    found = list_overloads(connection, FunctionName(database, schema, name))
+    return [each for each in found if can_use_function(connection, role, each)]
 
 
-def may_use(connection: sa.Connection, role: str, record: FunctionRecord) -> bool:
+def can_use_function(connection: sa.Connection, role: str, record: ExternalFunctionRecord) -> bool:
     """Tell whether a role may call a function: USAGE on it, its schema and its database."""
     return (
-        has(connection, role, "FUNCTION", record.function_id, "USAGE")
-        and has(connection, role, "SCHEMA", record.schema_id, "USAGE")
-        and has(connection, role, "DATABASE", record.database_id, "USAGE")
+        has_privilege(connection, role, "FUNCTION", record.function_id, "USAGE")
+        and has_privilege(connection, role, "SCHEMA", record.schema_id, "USAGE")
+        and has_privilege(connection, role, "DATABASE", record.database_id, "USAGE")
     )
 
 
-def create_function(
+def create_external_function(
     connection: sa.Connection,
     name: FunctionName,
     function: ExternalFunction,
     *,
     owner: str,
     now: dt.datetime,
-    replaced: FunctionRecord | None = None,
+    replaced: ExternalFunctionRecord | None = None,
 ) -> None:
     """Create a function, in the place of one with the same types when given.
 
@@ -169,33 +181,35 @@ def create_function(
         DatabaseNotFound: There is no such database.
         SchemaNotFound: There is no such schema in it.
     """
-    _, schema_id = schema_of(connection, name.database, name.schema, lock=True)
+    _, schema_id = find_schema_ids(connection, name.database, name.schema, lock=True)
     if replaced is not None:
-        drop_function(connection, replaced, now)
-    _require_room(connection, name, function)
+        drop_external_function(connection, replaced, now)
+    _check_overload_conflict(connection, name, function)
     connection.execute(
-        sa.insert(_F).values(
+        sa.insert(_EXTERNAL_FUNCTIONS).values(
             schema_id=schema_id,
             name=name.function,
             owner=owner,
             created_at=now,
-            **_values(function),
+            **_to_column_values(function),
         )
     )
 
 
-def update_function(
-    connection: sa.Connection, record: FunctionRecord, function: ExternalFunction
+def update_external_function(
+    connection: sa.Connection, record: ExternalFunctionRecord, function: ExternalFunction
 ) -> None:
     """Set what a function is; its signature stays."""
     connection.execute(
-        sa.update(_F).where(_F.c.function_id == record.function_id).values(**_values(function))
+        sa.update(_EXTERNAL_FUNCTIONS)
+        .where(_EXTERNAL_FUNCTIONS.c.function_id == record.function_id)
+        .values(**_to_column_values(function))
     )
 
 
-def rename_function(
+def rename_external_function(
     connection: sa.Connection,
-    record: FunctionRecord,
+    record: ExternalFunctionRecord,
     name: FunctionName,
     function: ExternalFunction,
 ) -> None:
@@ -206,61 +220,65 @@ def rename_function(
         DatabaseNotFound: There is no such database.
         SchemaNotFound: There is no such schema in it.
     """
-    _, schema_id = schema_of(connection, name.database, name.schema, lock=True)
-    _require_room(connection, name, function, but=record.function_id)
+    _, schema_id = find_schema_ids(connection, name.database, name.schema, lock=True)
+    _check_overload_conflict(connection, name, function, excluded_id=record.function_id)
     connection.execute(
-        sa.update(_F)
-        .where(_F.c.function_id == record.function_id)
-        .values(schema_id=schema_id, name=name.function, **_values(function))
+        sa.update(_EXTERNAL_FUNCTIONS)
+        .where(_EXTERNAL_FUNCTIONS.c.function_id == record.function_id)
+        .values(schema_id=schema_id, name=name.function, **_to_column_values(function))
     )
 
 
-def drop_function(connection: sa.Connection, record: FunctionRecord, now: dt.datetime) -> None:
+def drop_external_function(
+    connection: sa.Connection, record: ExternalFunctionRecord, now: dt.datetime
+) -> None:
     """Drop a function; its name and types are free again."""
     connection.execute(
-        sa.update(_F).where(_F.c.function_id == record.function_id).values(dropped_at=now)
+        sa.update(_EXTERNAL_FUNCTIONS)
+        .where(_EXTERNAL_FUNCTIONS.c.function_id == record.function_id)
+        .values(dropped_at=now)
     )
 
 
-def drop_in_schemas(
+def drop_functions_in_schemas(
     connection: sa.Connection, schema_ids: Collection[int], now: dt.datetime
 ) -> None:
     """Drop all functions and translators of schemas that are going."""
-    for table in (_F, _T):
+    for table in (_EXTERNAL_FUNCTIONS, _TRANSLATORS):
         inside = sa.and_(table.c.schema_id.in_(schema_ids), table.c.dropped_at.is_(None))
         connection.execute(
             sa.update(table).where(inside).values(dropped_at=now, dropped_with_parent=True)
         )
 
 
-def restore_in_schemas(connection: sa.Connection, schema_ids: Collection[int]) -> None:
-    """Bring back what `drop_in_schemas` has dropped, in schemas that come back themselves."""
-    for table in (_F, _T):
+def restore_functions_in_schemas(connection: sa.Connection, schema_ids: Collection[int]) -> None:
+    """Bring back what `drop_functions_in_schemas` has dropped, in schemas that come back themselves."""
+    for table in (_EXTERNAL_FUNCTIONS, _TRANSLATORS):
         along = sa.and_(table.c.schema_id.in_(schema_ids), table.c.dropped_with_parent.is_(True))
         connection.execute(
             sa.update(table).where(along).values(dropped_at=None, dropped_with_parent=False)
         )
 
 
-def _require_room(
+def _check_overload_conflict(
     connection: sa.Connection,
     name: FunctionName,
     function: ExternalFunction,
     *,
-    but: int | None = None,
+    excluded_id: int | None = None,
 ) -> None:
     mine = function.signature
     types = [each.type for each in mine.arguments]
-    shown = overload_shown(name, types)
-    for other in overloads(connection, name):
+    shown = display_overload(name, types)
+    for other in list_overloads(connection, name):
         least, most = other.signature.min_arguments, len(other.signature.arguments)
-        if other.function_id == but or least > len(types) or mine.min_arguments > most:
+        if other.function_id == excluded_id or least > len(types) or mine.min_arguments > most:
             continue
-        if other.takes(types):
+        if other.has_argument_types(types):
             raise AlreadyExists(kind="Function", name=shown)
         raise AlreadyExists(
-            f"Function {shown} cannot stand beside {other.shown}: both could be called with "
-            f"{_arguments(max(least, mine.min_arguments))}, and calls are told apart by their "
+            f"Function {shown} cannot stand beside {other.display_signature}: both could be called with "
+            f"{_display_argument_count(max(least, mine.min_arguments))}, and calls are told apart by their "
             "number of arguments alone.",
             kind="Function",
             name=shown,
@@ -275,24 +293,24 @@ def _require_room(
 
 def _has_translator(connection: sa.Connection, name: FunctionName) -> bool:
     query = (
-        sa.select(_T.c.translator_id)
-        .join(_S, _T.c.schema_id == _S.c.schema_id)
-        .join(_D, _S.c.database_id == _D.c.database_id)
+        sa.select(_TRANSLATORS.c.translator_id)
+        .join(_SCHEMAS, _TRANSLATORS.c.schema_id == _SCHEMAS.c.schema_id)
+        .join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
         .where(
-            _D.c.name == name.database,
-            _S.c.name == name.schema,
-            _T.c.name == name.function,
-            _T.c.dropped_at.is_(None),
+            _DATABASES.c.name == name.database,
+            _SCHEMAS.c.name == name.schema,
+            _TRANSLATORS.c.name == name.function,
+            _TRANSLATORS.c.dropped_at.is_(None),
         )
     )
     return connection.execute(query).first() is not None
 
 
-def _arguments(count: int) -> str:
+def _display_argument_count(count: int) -> str:
     return "1 argument" if count == 1 else f"{count} arguments"
 
 
-def _values(function: ExternalFunction) -> dict[str, object]:
+def _to_column_values(function: ExternalFunction) -> dict[str, object]:
     return {
         "least_arguments": function.signature.min_arguments,
         "most_arguments": len(function.signature.arguments),
@@ -301,12 +319,17 @@ def _values(function: ExternalFunction) -> dict[str, object]:
     }
 
 
-def _found(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[FunctionRecord]:
-    return [_record(row) for row in connection.execute(_LIVE.where(*where))]
+def _select_functions(
+    connection: sa.Connection, *conditions: sa.ColumnElement[bool]
+) -> list[ExternalFunctionRecord]:
+    return [
+        _to_function_record(row)
+        for row in connection.execute(_SELECT_LIVE_FUNCTIONS.where(*conditions))
+    ]
 
 
-def _record(row: sa.Row[Any]) -> FunctionRecord:
-    return FunctionRecord(
+def _to_function_record(row: sa.Row[Any]) -> ExternalFunctionRecord:
+    return ExternalFunctionRecord(
         function_id=row.function_id,
         name=FunctionName(row.database, row.schema, row.name),
         database_id=row.database_id,
@@ -317,21 +340,21 @@ def _record(row: sa.Row[Any]) -> FunctionRecord:
     )
 
 
-def named_overload(
+def find_overload(
     connection: sa.Connection, name: FunctionName, types: Sequence[SqlType]
-) -> FunctionRecord:
+) -> ExternalFunctionRecord:
     """Return the live function of this name and these types.
 
     Raises:
         NotFound: There is none; says which of that name there are.
     """
-    found = overloads(connection, name)
+    found = list_overloads(connection, name)
     for each in found:
-        if each.takes(types):
+        if each.has_argument_types(types):
             return each
-    shown = overload_shown(name, types)
+    shown = display_overload(name, types)
     if found:
-        there = ", ".join(each.shown for each in found)
+        there = ", ".join(each.display_signature for each in found)
         raise NotFound(
             f"Function {shown} does not exist; there is {there}.", kind="Function", name=shown
         )
@@ -340,23 +363,26 @@ def named_overload(
 
 # --- Translators of external functions: their source, and who may use it.
 
-_T_TRANSLATORS = model.translators
-_S_TRANSLATORS = model.schemas
-_D_TRANSLATORS = model.databases
-_LIVE_TRANSLATORS: sa.Select[Any] = (
+_TRANSLATOR_TABLE = model.translators
+_TRANSLATOR_SCHEMAS = model.schemas
+_TRANSLATOR_DATABASES = model.databases
+_SELECT_LIVE_TRANSLATORS: sa.Select[Any] = (
     sa.select(
-        *_T_TRANSLATORS.c,
-        _S_TRANSLATORS.c.database_id,
-        _S_TRANSLATORS.c.name.label("schema"),
-        _D_TRANSLATORS.c.name.label("database"),
+        *_TRANSLATOR_TABLE.c,
+        _TRANSLATOR_SCHEMAS.c.database_id,
+        _TRANSLATOR_SCHEMAS.c.name.label("schema"),
+        _TRANSLATOR_DATABASES.c.name.label("database"),
     )
     .select_from(
-        _T_TRANSLATORS.join(
-            _S_TRANSLATORS, _T_TRANSLATORS.c.schema_id == _S_TRANSLATORS.c.schema_id
-        ).join(_D_TRANSLATORS, _S_TRANSLATORS.c.database_id == _D_TRANSLATORS.c.database_id)
+        _TRANSLATOR_TABLE.join(
+            _TRANSLATOR_SCHEMAS, _TRANSLATOR_TABLE.c.schema_id == _TRANSLATOR_SCHEMAS.c.schema_id
+        ).join(
+            _TRANSLATOR_DATABASES,
+            _TRANSLATOR_SCHEMAS.c.database_id == _TRANSLATOR_DATABASES.c.database_id,
+        )
     )
-    .where(_T_TRANSLATORS.c.dropped_at.is_(None))
-    .order_by(_D_TRANSLATORS.c.name, _S_TRANSLATORS.c.name, _T_TRANSLATORS.c.name)
+    .where(_TRANSLATOR_TABLE.c.dropped_at.is_(None))
+    .order_by(_TRANSLATOR_DATABASES.c.name, _TRANSLATOR_SCHEMAS.c.name, _TRANSLATOR_TABLE.c.name)
 )
 
 
@@ -374,12 +400,12 @@ class TranslatorRecord:
     created_at: dt.datetime
 
     @property
-    def securable(self) -> tuple[Kind, int]:
+    def securable(self) -> tuple[ObjectKind, int]:
         """What privileges on it are granted on: kind and id."""
         return "TRANSLATOR", self.translator_id
 
     @property
-    def shown(self) -> str:
+    def display_signature(self) -> str:
         """Name and types, as SQL tells overloads apart."""
         return f"{self.name}(OBJECT)"
 
@@ -391,15 +417,15 @@ def find_translator(connection: sa.Connection, name: FunctionName) -> Translator
         NotFound: There is none.
     """
     row = connection.execute(
-        _LIVE_TRANSLATORS.where(
-            _D_TRANSLATORS.c.name == name.database,
-            _S_TRANSLATORS.c.name == name.schema,
-            _T_TRANSLATORS.c.name == name.function,
+        _SELECT_LIVE_TRANSLATORS.where(
+            _TRANSLATOR_DATABASES.c.name == name.database,
+            _TRANSLATOR_SCHEMAS.c.name == name.schema,
+            _TRANSLATOR_TABLE.c.name == name.function,
         )
     ).first()
     if row is None:
         raise NotFound(kind="Translator", name=str(name))
-    return _record_translators(row)
+    return _to_translator_record(row)
 
 
 def lock_translator(connection: sa.Connection, record: TranslatorRecord) -> None:
@@ -408,24 +434,24 @@ def lock_translator(connection: sa.Connection, record: TranslatorRecord) -> None
     Raises:
         NotFound: It is gone already.
     """
-    query = sa.select(_T_TRANSLATORS.c.translator_id).where(
-        _T_TRANSLATORS.c.translator_id == record.translator_id,
-        _T_TRANSLATORS.c.dropped_at.is_(None),
+    query = sa.select(_TRANSLATOR_TABLE.c.translator_id).where(
+        _TRANSLATOR_TABLE.c.translator_id == record.translator_id,
+        _TRANSLATOR_TABLE.c.dropped_at.is_(None),
     )
     if connection.execute(query.with_for_update()).first() is None:
         raise NotFound(kind="Translator", name=str(record.name))
 
 
-def translators_of(
+def list_translators(
     connection: sa.Connection, database: str | None = None, schema: str | None = None
 ) -> list[TranslatorRecord]:
     """Return the live translators, ordered by name, of one database or schema when given."""
-    query = _LIVE_TRANSLATORS
+    query = _SELECT_LIVE_TRANSLATORS
     if database is not None:
-        query = query.where(_D_TRANSLATORS.c.name == database)
+        query = query.where(_TRANSLATOR_DATABASES.c.name == database)
     if schema is not None:
-        query = query.where(_S_TRANSLATORS.c.name == schema)
-    return [_record_translators(row) for row in connection.execute(query)]
+        query = query.where(_TRANSLATOR_SCHEMAS.c.name == schema)
+    return [_to_translator_record(row) for row in connection.execute(query)]
 
 
 def create_translator(  # noqa: PLR0913 - the clauses of CREATE FUNCTION
@@ -445,16 +471,16 @@ def create_translator(  # noqa: PLR0913 - the clauses of CREATE FUNCTION
         DatabaseNotFound: There is no such database.
         SchemaNotFound: There is no such schema in it.
     """
-    _, schema_id = schema_of(connection, name.database, name.schema, lock=True)
+    _, schema_id = find_schema_ids(connection, name.database, name.schema, lock=True)
     if replaced is not None:
-        _mark_dropped(connection, replaced, now)
-    beside = [each for each in overloads(connection, name) if each.takes_count(1)]
-    there = translators_of(connection, name.database, name.schema)
+        _mark_translator_dropped(connection, replaced, now)
+    beside = [each for each in list_overloads(connection, name) if each.accepts_argument_count(1)]
+    there = list_translators(connection, name.database, name.schema)
     if beside or name in {each.name for each in there}:
         raise AlreadyExists(kind="Function", name=f"{name}(OBJECT)")
     named = replace(translator, name=str(name))
     connection.execute(
-        sa.insert(_T_TRANSLATORS).values(
+        sa.insert(_TRANSLATOR_TABLE).values(
             schema_id=schema_id,
             name=name.function,
             definition=msgspec.json.encode(named).decode(),
@@ -472,25 +498,27 @@ def drop_translator(connection: sa.Connection, record: TranslatorRecord, now: dt
         UserError: Functions still use it.
     """
     lock_translator(connection, record)
-    users = functions_by(connection, str(record.name))
+    users = list_functions_using_translator(connection, str(record.name))
     if users:
-        shown = ", ".join(each.shown for each in users)
+        shown = ", ".join(each.display_signature for each in users)
         raise UserError(
             f"Translator {record.name} is still used by {shown}; drop these first, or UNSET their "
             "translators."
         )
-    _mark_dropped(connection, record, now)
+    _mark_translator_dropped(connection, record, now)
 
 
-def _mark_dropped(connection: sa.Connection, record: TranslatorRecord, now: dt.datetime) -> None:
+def _mark_translator_dropped(
+    connection: sa.Connection, record: TranslatorRecord, now: dt.datetime
+) -> None:
     connection.execute(
-        sa.update(_T_TRANSLATORS)
-        .where(_T_TRANSLATORS.c.translator_id == record.translator_id)
+        sa.update(_TRANSLATOR_TABLE)
+        .where(_TRANSLATOR_TABLE.c.translator_id == record.translator_id)
         .values(dropped_at=now)
     )
 
 
-def _record_translators(row: sa.Row[Any]) -> TranslatorRecord:
+def _to_translator_record(row: sa.Row[Any]) -> TranslatorRecord:
     return TranslatorRecord(
         translator_id=row.translator_id,
         name=FunctionName(row.database, row.schema, row.name),

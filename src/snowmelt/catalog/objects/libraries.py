@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 FunctionKind: TypeAlias = Literal["filter", "parser", "source"]
 
-_L = model.libraries
-_F = model.load_functions
+_LIBRARIES = model.libraries
+_LOAD_FUNCTIONS = model.load_functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class LibraryRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionRecord:
+class LoadFunctionRecord:
     """One filter, parser or source, by internal name: a factory class of a library."""
 
     kind: FunctionKind
@@ -71,13 +71,15 @@ def create_library(
         "owner": record.owner,
         "created_at": record.created_at,
     }
-    there = record.name in {each.name for each in libraries_of(connection)}
+    there = record.name in {each.name for each in list_libraries(connection)}
     if there and not replace:
         raise AlreadyExists(kind="Library", name=display_name(record.name))
     if there:
-        connection.execute(sa.update(_L).where(_L.c.name == record.name).values(values))
+        connection.execute(
+            sa.update(_LIBRARIES).where(_LIBRARIES.c.name == record.name).values(values)
+        )
     else:
-        connection.execute(sa.insert(_L).values(name=record.name, **values))
+        connection.execute(sa.insert(_LIBRARIES).values(name=record.name, **values))
 
 
 def drop_library(connection: sa.Connection, name: str, *, cascade: bool) -> None:
@@ -87,20 +89,20 @@ def drop_library(connection: sa.Connection, name: str, *, cascade: bool) -> None
         NotFound: There is none of this name.
         UserError: Functions are made of it.
     """
-    made = [each for each in functions_of(connection) if each.library == name]
+    made = [each for each in list_load_functions(connection) if each.library == name]
     if made and not cascade:
         shown = ", ".join(f"{each.kind} {display_name(each.name)}" for each in made)
         raise UserError(
             f"Library {display_name(name)} is still used by {shown}; drop these first, or add "
             "CASCADE."
         )
-    connection.execute(sa.delete(_F).where(_F.c.library == name))
-    if not connection.execute(sa.delete(_L).where(_L.c.name == name)).rowcount:
+    connection.execute(sa.delete(_LOAD_FUNCTIONS).where(_LOAD_FUNCTIONS.c.library == name))
+    if not connection.execute(sa.delete(_LIBRARIES).where(_LIBRARIES.c.name == name)).rowcount:
         raise NotFound(kind="Library", name=display_name(name))
 
 
-def create_function(
-    connection: sa.Connection, record: FunctionRecord, *, replace: bool = False
+def create_load_function(
+    connection: sa.Connection, record: LoadFunctionRecord, *, replace: bool = False
 ) -> None:
     """Create a filter, parser or source of a library.
 
@@ -108,15 +110,17 @@ def create_function(
         AlreadyExists: There is one of this kind and name, and it is not to be replaced.
         NotFound: There is no such library.
     """
-    if record.library not in {each.name for each in libraries_of(connection)}:
+    if record.library not in {each.name for each in list_libraries(connection)}:
         raise NotFound(kind="Library", name=display_name(record.library))
-    there = [each for each in functions_of(connection, record.kind) if each.name == record.name]
+    there = [
+        each for each in list_load_functions(connection, record.kind) if each.name == record.name
+    ]
     if there and not replace:
         raise AlreadyExists(kind=record.kind.capitalize(), name=display_name(record.name))
     if there:
-        drop_function(connection, record.kind, record.name)
+        drop_load_function(connection, record.kind, record.name)
     connection.execute(
-        sa.insert(_F).values(
+        sa.insert(_LOAD_FUNCTIONS).values(
             kind=record.kind,
             name=record.name,
             factory=record.factory,
@@ -127,20 +131,24 @@ def create_function(
     )
 
 
-def drop_function(connection: sa.Connection, kind: FunctionKind, name: str) -> None:
+def drop_load_function(connection: sa.Connection, kind: FunctionKind, name: str) -> None:
     """Drop a filter, parser or source.
 
     Raises:
         NotFound: There is none of this kind and name.
     """
-    gone = connection.execute(sa.delete(_F).where(_F.c.kind == kind, _F.c.name == name))
+    gone = connection.execute(
+        sa.delete(_LOAD_FUNCTIONS).where(
+            _LOAD_FUNCTIONS.c.kind == kind, _LOAD_FUNCTIONS.c.name == name
+        )
+    )
     if not gone.rowcount:
         raise NotFound(kind=kind.capitalize(), name=display_name(name))
 
 
-def libraries_of(connection: sa.Connection) -> list[LibraryRecord]:
+def list_libraries(connection: sa.Connection) -> list[LibraryRecord]:
     """Return all libraries by name."""
-    rows = connection.execute(sa.select(_L).order_by(_L.c.name))
+    rows = connection.execute(sa.select(_LIBRARIES).order_by(_LIBRARIES.c.name))
     return [
         LibraryRecord(
             name=row.name,
@@ -154,17 +162,19 @@ def libraries_of(connection: sa.Connection) -> list[LibraryRecord]:
     ]
 
 
-def functions_of(
+def list_load_functions(
     connection: sa.Connection, kind: FunctionKind | None = None
-) -> list[FunctionRecord]:
+) -> list[LoadFunctionRecord]:
     """Return all filters, parsers and sources, or those of one kind, by name."""
-    query = sa.select(_F).order_by(_F.c.kind, _F.c.name)
+    query = sa.select(_LOAD_FUNCTIONS).order_by(_LOAD_FUNCTIONS.c.kind, _LOAD_FUNCTIONS.c.name)
     if kind is not None:
-        query = query.where(_F.c.kind == kind)
-    return [FunctionRecord(**row) for row in connection.execute(query).mappings()]
+        query = query.where(_LOAD_FUNCTIONS.c.kind == kind)
+    return [LoadFunctionRecord(**row) for row in connection.execute(query).mappings()]
 
 
-def library_files(connection: sa.Connection, names: Sequence[str]) -> dict[str, dict[str, bytes]]:
+def read_library_files(
+    connection: sa.Connection, names: Sequence[str]
+) -> dict[str, dict[str, bytes]]:
     """Return the files of libraries by name, the one that was named first.
 
     Raises:
@@ -172,7 +182,9 @@ def library_files(connection: sa.Connection, names: Sequence[str]) -> dict[str, 
     """
     found = {}
     for name in dict.fromkeys(names):
-        text = connection.execute(sa.select(_L.c.files).where(_L.c.name == name)).scalar()
+        text = connection.execute(
+            sa.select(_LIBRARIES.c.files).where(_LIBRARIES.c.name == name)
+        ).scalar()
         if text is None:
             raise NotFound(kind="Library", name=display_name(name))
         found[name] = {file: base64.b85decode(data) for file, data in json.loads(text).items()}

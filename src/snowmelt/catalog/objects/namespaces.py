@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, DatabaseRecord, SchemaRecord
-from snowmelt.catalog.objects.external_functions import drop_in_schemas
-from snowmelt.catalog.objects.tables import drop_tables, schema_of
+from snowmelt.catalog.objects.external_functions import drop_functions_in_schemas
+from snowmelt.catalog.objects.tables import drop_tables, find_schema_ids
 from snowmelt.errors import AlreadyExists, DatabaseNotFound
 from snowmelt.schema.types import display_name
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 DEFAULT_SCHEMA = "PUBLIC"
 
-_D = model.databases
-_S = model.schemas
-_T = model.tables
+_DATABASES = model.databases
+_SCHEMAS = model.schemas
+_TABLES = model.tables
 
 
 def find_database(connection: sa.Connection, name: str) -> DatabaseRecord:
@@ -30,15 +30,18 @@ def find_database(connection: sa.Connection, name: str) -> DatabaseRecord:
     Raises:
         DatabaseNotFound: There is none.
     """
-    row = connection.execute(_live_databases().where(_D.c.name == name)).first()
+    row = connection.execute(_select_live_databases().where(_DATABASES.c.name == name)).first()
     if row is None:
         raise DatabaseNotFound(database=display_name(name))
-    return _database(row)
+    return _to_database_record(row)
 
 
-def databases_of(connection: sa.Connection) -> list[DatabaseRecord]:
+def list_databases(connection: sa.Connection) -> list[DatabaseRecord]:
     """Return the live databases, ordered by name."""
-    return [_database(row) for row in connection.execute(_live_databases().order_by(_D.c.name))]
+    return [
+        _to_database_record(row)
+        for row in connection.execute(_select_live_databases().order_by(_DATABASES.c.name))
+    ]
 
 
 def create_database(
@@ -55,14 +58,14 @@ def create_database(
     Raises:
         AlreadyExists: There is one, and neither `replace` nor `if_not_exists` was given.
     """
-    existing = connection.execute(_live_databases().where(_D.c.name == name)).first()
+    existing = connection.execute(_select_live_databases().where(_DATABASES.c.name == name)).first()
     if existing is not None:
         if if_not_exists:
-            return _database(existing)
+            return _to_database_record(existing)
         if not replace:
             raise AlreadyExists(kind="Database", name=display_name(name))
         drop_database(connection, name, now)
-    connection.execute(sa.insert(_D).values(name=name, owner=owner, created_at=now))
+    connection.execute(sa.insert(_DATABASES).values(name=name, owner=owner, created_at=now))
     create_schema(connection, name, DEFAULT_SCHEMA, owner=owner, now=now)
     return find_database(connection, name)
 
@@ -75,18 +78,18 @@ def drop_database(connection: sa.Connection, name: str, now: dt.datetime) -> Dat
     """
     database = find_database(connection, name)
     connection.execute(
-        sa.select(_D.c.database_id)
-        .where(_D.c.database_id == database.database_id)
+        sa.select(_DATABASES.c.database_id)
+        .where(_DATABASES.c.database_id == database.database_id)
         .with_for_update()
     )
-    query = sa.select(_S.c.schema_id).where(
-        _S.c.database_id == database.database_id, _S.c.dropped_at.is_(None)
+    query = sa.select(_SCHEMAS.c.schema_id).where(
+        _SCHEMAS.c.database_id == database.database_id, _SCHEMAS.c.dropped_at.is_(None)
     )
     until = now + dt.timedelta(days=database.retention_days)
     _drop_schemas(connection, connection.execute(query).scalars().all(), now, kept_until=until)
     connection.execute(
-        sa.update(_D)
-        .where(_D.c.database_id == database.database_id)
+        sa.update(_DATABASES)
+        .where(_DATABASES.c.database_id == database.database_id)
         .values(dropped_at=now, kept_until=until)
     )
     return database
@@ -99,16 +102,21 @@ def find_schema(connection: sa.Connection, database: str, name: str) -> SchemaRe
         DatabaseNotFound: There is no such database.
         SchemaNotFound: There is no such schema in it.
     """
-    _, schema_id = schema_of(connection, database, name)
-    return _schema(connection.execute(_live_schemas().where(_S.c.schema_id == schema_id)).one())
+    _, schema_id = find_schema_ids(connection, database, name)
+    return _to_schema_record(
+        connection.execute(_select_live_schemas().where(_SCHEMAS.c.schema_id == schema_id)).one()
+    )
 
 
-def schemas_of(connection: sa.Connection, database: str | None = None) -> list[SchemaRecord]:
+def list_schemas(connection: sa.Connection, database: str | None = None) -> list[SchemaRecord]:
     """Return the live schemas, ordered by name, of one database when given."""
-    query = _live_schemas()
+    query = _select_live_schemas()
     if database is not None:
-        query = query.where(_D.c.name == database)
-    return [_schema(row) for row in connection.execute(query.order_by(_D.c.name, _S.c.name))]
+        query = query.where(_DATABASES.c.name == database)
+    return [
+        _to_schema_record(row)
+        for row in connection.execute(query.order_by(_DATABASES.c.name, _SCHEMAS.c.name))
+    ]
 
 
 def create_schema(  # noqa: PLR0913 - the clauses of CREATE SCHEMA
@@ -128,24 +136,26 @@ def create_schema(  # noqa: PLR0913 - the clauses of CREATE SCHEMA
         DatabaseNotFound: There is no such database.
     """
     database_id = connection.execute(
-        sa.select(_D.c.database_id)
-        .where(_D.c.name == database, _D.c.dropped_at.is_(None))
+        sa.select(_DATABASES.c.database_id)
+        .where(_DATABASES.c.name == database, _DATABASES.c.dropped_at.is_(None))
         .with_for_update()
     ).scalar()
     if database_id is None:
         raise DatabaseNotFound(database=display_name(database))
-    query = _live_schemas().where(_S.c.database_id == database_id, _S.c.name == name)
+    query = _select_live_schemas().where(
+        _SCHEMAS.c.database_id == database_id, _SCHEMAS.c.name == name
+    )
     existing = connection.execute(query).first()
     if existing is not None:
         if if_not_exists:
-            return _schema(existing)
+            return _to_schema_record(existing)
         if not replace:
             raise AlreadyExists(
                 kind="Schema", name=f"{display_name(database)}.{display_name(name)}"
             )
-        _drop_schema(connection, _schema(existing), now)
+        _drop_schema(connection, _to_schema_record(existing), now)
     connection.execute(
-        sa.insert(_S).values(database_id=database_id, name=name, owner=owner, created_at=now)
+        sa.insert(_SCHEMAS).values(database_id=database_id, name=name, owner=owner, created_at=now)
     )
     return find_schema(connection, database, name)
 
@@ -166,7 +176,7 @@ def drop_schema(
 
 def _drop_schema(connection: sa.Connection, schema: SchemaRecord, now: dt.datetime) -> None:
     until = now + dt.timedelta(days=schema.retention_days)
-    _drop_schemas(connection, [schema.schema_id], now, kept_until=until, alone=True)
+    _drop_schemas(connection, [schema.schema_id], now, kept_until=until, is_standalone=True)
 
 
 def _drop_schemas(
@@ -175,54 +185,60 @@ def _drop_schemas(
     now: dt.datetime,
     *,
     kept_until: dt.datetime,
-    alone: bool = False,
+    is_standalone: bool = False,
 ) -> None:
     # The lock keeps a table from being created in a schema that is going.
-    locked = sa.select(_S.c.schema_id).where(_S.c.schema_id.in_(schema_ids))
-    connection.execute(locked.order_by(_S.c.schema_id).with_for_update())
-    inside = sa.select(_T.c.table_id).where(
-        _T.c.schema_id.in_(schema_ids), _T.c.dropped_at.is_(None)
+    locked = sa.select(_SCHEMAS.c.schema_id).where(_SCHEMAS.c.schema_id.in_(schema_ids))
+    connection.execute(locked.order_by(_SCHEMAS.c.schema_id).with_for_update())
+    inside = sa.select(_TABLES.c.table_id).where(
+        _TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None)
     )
     drop_tables(connection, connection.execute(inside).scalars().all(), now, kept_until=kept_until)
-    drop_in_schemas(connection, schema_ids, now)
+    drop_functions_in_schemas(connection, schema_ids, now)
     connection.execute(
-        sa.update(_S)
-        .where(_S.c.schema_id.in_(schema_ids))
-        .values(dropped_at=now, kept_until=kept_until, dropped_with_parent=not alone)
+        sa.update(_SCHEMAS)
+        .where(_SCHEMAS.c.schema_id.in_(schema_ids))
+        .values(dropped_at=now, kept_until=kept_until, dropped_with_parent=not is_standalone)
     )
 
 
-def restorable_databases(connection: sa.Connection, now: dt.datetime) -> list[DatabaseRecord]:
+def list_restorable_databases(connection: sa.Connection, now: dt.datetime) -> list[DatabaseRecord]:
     """Return the dropped databases that UNDROP can bring back, the last one dropped first."""
-    query = sa.select(_D).where(_D.c.dropped_at.is_not(None), _D.c.kept_until > now)
-    ordered = query.order_by(_D.c.dropped_at.desc(), _D.c.database_id.desc())
-    return [_database(row) for row in connection.execute(ordered)]
+    query = sa.select(_DATABASES).where(
+        _DATABASES.c.dropped_at.is_not(None), _DATABASES.c.kept_until > now
+    )
+    ordered = query.order_by(_DATABASES.c.dropped_at.desc(), _DATABASES.c.database_id.desc())
+    return [_to_database_record(row) for row in connection.execute(ordered)]
 
 
-def restorable_schemas(connection: sa.Connection, now: dt.datetime) -> list[SchemaRecord]:
+def list_restorable_schemas(connection: sa.Connection, now: dt.datetime) -> list[SchemaRecord]:
     """Return the dropped schemas that are still kept, the last one dropped first."""
-    query = _schemas().where(_S.c.dropped_at.is_not(None), _S.c.kept_until > now)
-    ordered = query.order_by(_S.c.dropped_at.desc(), _S.c.schema_id.desc())
-    return [_schema(row) for row in connection.execute(ordered)]
+    query = _select_schemas().where(_SCHEMAS.c.dropped_at.is_not(None), _SCHEMAS.c.kept_until > now)
+    ordered = query.order_by(_SCHEMAS.c.dropped_at.desc(), _SCHEMAS.c.schema_id.desc())
+    return [_to_schema_record(row) for row in connection.execute(ordered)]
 
 
-def _live_databases() -> sa.Select[Any]:
-    return sa.select(_D).where(_D.c.dropped_at.is_(None))
+def _select_live_databases() -> sa.Select[Any]:
+    return sa.select(_DATABASES).where(_DATABASES.c.dropped_at.is_(None))
 
 
-def _live_schemas() -> sa.Select[Any]:
-    return _schemas().where(_S.c.dropped_at.is_(None), _D.c.dropped_at.is_(None))
+def _select_live_schemas() -> sa.Select[Any]:
+    return _select_schemas().where(
+        _SCHEMAS.c.dropped_at.is_(None), _DATABASES.c.dropped_at.is_(None)
+    )
 
 
-def _schemas() -> sa.Select[Any]:
-    joined = _S.join(_D, _S.c.database_id == _D.c.database_id)
-    days = sa.func.coalesce(_S.c.retention_days, _D.c.retention_days, DEFAULT_RETENTION_DAYS)
+def _select_schemas() -> sa.Select[Any]:
+    joined = _SCHEMAS.join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
+    days = sa.func.coalesce(
+        _SCHEMAS.c.retention_days, _DATABASES.c.retention_days, DEFAULT_RETENTION_DAYS
+    )
     return sa.select(
-        *_S.c, _D.c.name.label("database"), days.label("effective_retention_days")
+        *_SCHEMAS.c, _DATABASES.c.name.label("database"), days.label("effective_retention_days")
     ).select_from(joined)
 
 
-def _database(row: sa.Row[Any]) -> DatabaseRecord:
+def _to_database_record(row: sa.Row[Any]) -> DatabaseRecord:
     days = row.retention_days
     return DatabaseRecord(
         row.database_id,
@@ -235,7 +251,7 @@ def _database(row: sa.Row[Any]) -> DatabaseRecord:
     )
 
 
-def _schema(row: sa.Row[Any]) -> SchemaRecord:
+def _to_schema_record(row: sa.Row[Any]) -> SchemaRecord:
     return SchemaRecord(
         row.schema_id,
         row.database_id,

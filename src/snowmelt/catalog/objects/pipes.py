@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from snowmelt.catalog.sql.pipe_ast import PipeCopy
 
 # Behind a table's name: the pipe that each table has by itself.
-OWN_SUFFIX = "-STREAMING"
-_P = pipes
-_S = model.schemas
-_D = model.databases
+DEFAULT_PIPE_SUFFIX = "-STREAMING"
+_PIPES = pipes
+_SCHEMAS = model.schemas
+_DATABASES = model.databases
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +41,34 @@ class PipeRecord:
         return ".".join(map(display_name, (self.database, self.schema, self.name)))
 
 
-def pipe_table(copy: PipeCopy, pipe: TableName) -> TableName:
+def resolve_pipe_table(pipe_copy: PipeCopy, pipe_name: TableName) -> TableName:
     """Return the table that a pipe copies into; a short name is one beside the pipe."""
-    parts = copy.table.parts
-    return TableName(*(pipe.database, pipe.schema)[: 3 - len(parts)], *parts)
+    parts = pipe_copy.table.parts
+    return TableName(*(pipe_name.database, pipe_name.schema)[: 3 - len(parts)], *parts)
 
 
 def find_pipe(connection: sa.Connection, name: TableName) -> PipeRecord | None:
     """Return the live pipe of this name, None when there is none."""
     row = connection.execute(
-        _records().where(
-            _D.c.name == name.database, _S.c.name == name.schema, _P.c.name == name.table
+        _select_pipes().where(
+            _DATABASES.c.name == name.database,
+            _SCHEMAS.c.name == name.schema,
+            _PIPES.c.name == name.table,
         )
     ).first()
     return None if row is None else PipeRecord(*row)
 
 
-def pipes_of(
+def list_pipes(
     connection: sa.Connection, database: str | None = None, schema: str | None = None
 ) -> list[PipeRecord]:
     """Return the live pipes, ordered by name, of one database or schema when given."""
-    query = _records()
+    query = _select_pipes()
     if database is not None:
-        query = query.where(_D.c.name == database)
+        query = query.where(_DATABASES.c.name == database)
     if schema is not None:
-        query = query.where(_S.c.name == schema)
-    rows = connection.execute(query.order_by(_D.c.name, _S.c.name, _P.c.name))
+        query = query.where(_SCHEMAS.c.name == schema)
+    rows = connection.execute(query.order_by(_DATABASES.c.name, _SCHEMAS.c.name, _PIPES.c.name))
     return [PipeRecord(*row) for row in rows]
 
 
@@ -88,7 +90,7 @@ def create_pipe(  # noqa: PLR0913 - the clauses of CREATE PIPE
     if find_pipe(connection, name) is not None:
         raise AlreadyExists(kind="Pipe", name=name)
     connection.execute(
-        sa.insert(_P).values(
+        sa.insert(_PIPES).values(
             schema_id=schema_id,
             name=name.table,
             owner=owner,
@@ -108,22 +110,28 @@ def drop_pipe(connection: sa.Connection, name: TableName, now: dt.datetime) -> N
     found = find_pipe(connection, name)
     if found is None:
         raise PipeNotFound(pipe=name)
-    connection.execute(sa.update(_P).where(_P.c.pipe_id == found.pipe_id).values(dropped_at=now))
+    connection.execute(
+        sa.update(_PIPES).where(_PIPES.c.pipe_id == found.pipe_id).values(dropped_at=now)
+    )
 
 
-def _records() -> sa.Select[Any]:
+def _select_pipes() -> sa.Select[Any]:
     return (
         sa.select(
-            _P.c.pipe_id,
-            _D.c.name,
-            _S.c.name,
-            _P.c.name,
-            _P.c.owner,
-            _P.c.definition,
-            _P.c.comment,
-            _P.c.created_at,
+            _PIPES.c.pipe_id,
+            _DATABASES.c.name,
+            _SCHEMAS.c.name,
+            _PIPES.c.name,
+            _PIPES.c.owner,
+            _PIPES.c.definition,
+            _PIPES.c.comment,
+            _PIPES.c.created_at,
         )
-        .join(_S, _P.c.schema_id == _S.c.schema_id)
-        .join(_D, _S.c.database_id == _D.c.database_id)
-        .where(_P.c.dropped_at.is_(None), _S.c.dropped_at.is_(None), _D.c.dropped_at.is_(None))
+        .join(_SCHEMAS, _PIPES.c.schema_id == _SCHEMAS.c.schema_id)
+        .join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
+        .where(
+            _PIPES.c.dropped_at.is_(None),
+            _SCHEMAS.c.dropped_at.is_(None),
+            _DATABASES.c.dropped_at.is_(None),
+        )
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import insert_for
+from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PRIVILEGES
 from snowmelt.errors import AlreadyExists, BucketNameInvalid, NotEmpty, NotFound
 from snowmelt.schema.types import display_name
@@ -23,43 +23,50 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection
 
-_B = model.buckets
-_G = model.grants
-_P = model.prefix_grants
-_O = model.objects
-_U = model.uploads
-_R = model.roles
+_BUCKETS = model.buckets
+_GRANTS = model.grants
+_PREFIX_GRANTS = model.prefix_grants
+_OBJECTS = model.objects
+_UPLOADS = model.uploads
+_ROLES = model.roles
 
-CREATE_BUCKET = "CREATE BUCKET"
+CREATE_BUCKET_PRIVILEGE = "CREATE BUCKET"
 PREFIX_PRIVILEGES = tuple(each for each in PRIVILEGES["BUCKET"] if each != "OWNERSHIP")
 
 # Every request of the S3 endpoint asks these: built once, a statement costs half as much.
-_LIVE = sa.select(
-    _B.c.bucket_id, _B.c.name, _B.c.owner, _B.c.backend, _B.c.select_dialect, _B.c.created_at
-).where(_B.c.dropped_at.is_(None))
-_BY_NAME = _LIVE.where(_B.c.name == sa.bindparam("name"))
-_REACH = sa.union_all(
-    sa.select(_G.c.privilege, sa.literal(b"", sa.LargeBinary).label("prefix")).where(
-        _G.c.role.in_(sa.bindparam("roles", expanding=True)),
-        _G.c.kind == "BUCKET",
-        _G.c.object_id == sa.bindparam("bucket_id"),
+_SELECT_LIVE_BUCKETS = sa.select(
+    _BUCKETS.c.bucket_id,
+    _BUCKETS.c.name,
+    _BUCKETS.c.owner,
+    _BUCKETS.c.backend,
+    _BUCKETS.c.select_dialect,
+    _BUCKETS.c.created_at,
+).where(_BUCKETS.c.dropped_at.is_(None))
+_SELECT_BUCKET_BY_NAME = _SELECT_LIVE_BUCKETS.where(_BUCKETS.c.name == sa.bindparam("name"))
+_SELECT_PRIVILEGES = sa.union_all(
+    sa.select(_GRANTS.c.privilege, sa.literal(b"", sa.LargeBinary).label("prefix")).where(
+        _GRANTS.c.role.in_(sa.bindparam("roles", expanding=True)),
+        _GRANTS.c.kind == "BUCKET",
+        _GRANTS.c.object_id == sa.bindparam("bucket_id"),
     ),
-    sa.select(_P.c.privilege, _P.c.prefix).where(
-        _P.c.role.in_(sa.bindparam("roles", expanding=True)),
-        _P.c.bucket_id == sa.bindparam("bucket_id"),
+    sa.select(_PREFIX_GRANTS.c.privilege, _PREFIX_GRANTS.c.prefix).where(
+        _PREFIX_GRANTS.c.role.in_(sa.bindparam("roles", expanding=True)),
+        _PREFIX_GRANTS.c.bucket_id == sa.bindparam("bucket_id"),
     ),
 )
 
-_HINDRANCES = {
-    _O: "Bucket {} is not empty: it holds objects. Delete them first.",
-    _U: "Bucket {} is not empty: it holds multipart uploads that are not completed. Complete or"
+_NOT_EMPTY_MESSAGES = {
+    _OBJECTS: "Bucket {} is not empty: it holds objects. Delete them first.",
+    _UPLOADS: "Bucket {} is not empty: it holds multipart uploads that are not completed. Complete or"
     " abort them first (ListMultipartUploads names them).",
 }
 # S3's rules for new buckets, and the underscore, which other stores and old buckets of S3 have. Those
 # that were made before under other names stay in use.
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?)*")
-_RESERVED_STARTS = ("xn--", "sthree-", "amzn-s3-demo-")
-_RESERVED_ENDS = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
+_BUCKET_NAME_PATTERN = re.compile(
+    r"[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?)*"
+)
+_RESERVED_NAME_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
+_RESERVED_NAME_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +92,22 @@ class PrefixGrant:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class BucketPrivileges:
     """What somebody may do in one bucket: for each privilege the prefixes of keys; b"" is all."""
 
-    owns: bool
-    prefixes: dict[str, tuple[bytes, ...]]
+    is_owner: bool
+    prefixes_by_privilege: dict[str, tuple[bytes, ...]]
 
     def allows(self, privilege: str, key: bytes) -> bool:
         """Tell whether this key (or all keys beneath this prefix) may be used so."""
-        return self.owns or any(key.startswith(each) for each in self.prefixes.get(privilege, ()))
+        return self.is_owner or any(
+            key.startswith(each) for each in self.prefixes_by_privilege.get(privilege, ())
+        )
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing at all is allowed."""
-        return not self.owns and not any(self.prefixes.values())
+        return not self.is_owner and not any(self.prefixes_by_privilege.values())
 
 
 def create_bucket(
@@ -115,12 +124,12 @@ def create_bucket(
         AlreadyExists: There is a bucket of that name, whoever owns it.
         BucketNameInvalid: S3 knows no such names.
     """
-    _check_name(name)
+    _check_bucket_name(name)
     made = connection.execute(
-        insert_for(connection, _B)
+        make_insert(connection, _BUCKETS)
         .values(name=name, owner=owner, backend=backend, created_at=now)
         .on_conflict_do_nothing()
-        .returning(_B.c.bucket_id)
+        .returning(_BUCKETS.c.bucket_id)
     )
     if made.first() is None:
         raise AlreadyExists(kind="Bucket", name=name)
@@ -133,15 +142,15 @@ def find_bucket(connection: sa.Connection, name: str) -> BucketRecord:
     Raises:
         NotFound: There is none of that name.
     """
-    row = connection.execute(_BY_NAME, {"name": name}).first()
+    row = connection.execute(_SELECT_BUCKET_BY_NAME, {"name": name}).first()
     if row is None:
         raise NotFound(kind="Bucket", name=name)
     return BucketRecord(*row)
 
 
-def buckets_of(connection: sa.Connection) -> list[BucketRecord]:
+def list_buckets(connection: sa.Connection) -> list[BucketRecord]:
     """Return all buckets, ordered by name."""
-    found = [BucketRecord(*row) for row in connection.execute(_LIVE)]
+    found = [BucketRecord(*row) for row in connection.execute(_SELECT_LIVE_BUCKETS)]
     return sorted(found, key=lambda bucket: bucket.name)
 
 
@@ -152,16 +161,20 @@ def drop_bucket(connection: sa.Connection, bucket: BucketRecord, now: dt.datetim
         NotEmpty: There are objects, or uploads that are not completed.
     """
     lock_bucket(connection, bucket.bucket_id, exclusive=True)
-    for table, hindrance in _HINDRANCES.items():
+    for table, hindrance in _NOT_EMPTY_MESSAGES.items():
         inside = sa.select(table.c.bucket_id).where(table.c.bucket_id == bucket.bucket_id).limit(1)
         if connection.execute(inside).first() is not None:
             raise NotEmpty(hindrance.format(bucket.name))
-    connection.execute(sa.delete(_P).where(_P.c.bucket_id == bucket.bucket_id))
     connection.execute(
-        sa.delete(_G).where(_G.c.kind == "BUCKET", _G.c.object_id == bucket.bucket_id)
+        sa.delete(_PREFIX_GRANTS).where(_PREFIX_GRANTS.c.bucket_id == bucket.bucket_id)
     )
     connection.execute(
-        sa.update(_B).where(_B.c.bucket_id == bucket.bucket_id).values(dropped_at=now)
+        sa.delete(_GRANTS).where(
+            _GRANTS.c.kind == "BUCKET", _GRANTS.c.object_id == bucket.bucket_id
+        )
+    )
+    connection.execute(
+        sa.update(_BUCKETS).where(_BUCKETS.c.bucket_id == bucket.bucket_id).values(dropped_at=now)
     )
 
 
@@ -172,8 +185,8 @@ def lock_bucket(connection: sa.Connection, bucket_id: int, *, exclusive: bool = 
         NotFound: It has been dropped.
     """
     query = (
-        sa.select(_B.c.name)
-        .where(_B.c.bucket_id == bucket_id, _B.c.dropped_at.is_(None))
+        sa.select(_BUCKETS.c.name)
+        .where(_BUCKETS.c.bucket_id == bucket_id, _BUCKETS.c.dropped_at.is_(None))
         .with_for_update(read=not exclusive)
     )
     if connection.execute(query).first() is None:
@@ -185,32 +198,36 @@ def set_select_dialect(
 ) -> None:
     """Set the dialect of S3 Select requests that name none; None is the service's."""
     connection.execute(
-        sa.update(_B).where(_B.c.bucket_id == bucket.bucket_id).values(select_dialect=dialect)
+        sa.update(_BUCKETS)
+        .where(_BUCKETS.c.bucket_id == bucket.bucket_id)
+        .values(select_dialect=dialect)
     )
 
 
 def set_backend(connection: sa.Connection, bucket: BucketRecord, backend: str) -> None:
     """Let a bucket stand in front of another place than before."""
     connection.execute(
-        sa.update(_B).where(_B.c.bucket_id == bucket.bucket_id).values(backend=backend)
+        sa.update(_BUCKETS).where(_BUCKETS.c.bucket_id == bucket.bucket_id).values(backend=backend)
     )
 
 
 # --- privileges
 
 
-def reach(connection: sa.Connection, roles: Collection[str], bucket: BucketRecord) -> Reach:
+def bucket_privileges(
+    connection: sa.Connection, roles: Collection[str], bucket: BucketRecord
+) -> BucketPrivileges:
     """Return what the holder of these roles may do in a bucket."""
     if ACCOUNTADMIN in roles or bucket.owner in roles:
-        return Reach(owns=True, prefixes={})
+        return BucketPrivileges(is_owner=True, prefixes_by_privilege={})
     prefixes: dict[str, tuple[bytes, ...]] = {}
     asked = {"roles": list(roles), "bucket_id": bucket.bucket_id}
-    for privilege, prefix in connection.execute(_REACH, asked):
+    for privilege, prefix in connection.execute(_SELECT_PRIVILEGES, asked):
         prefixes[privilege] = (*prefixes.get(privilege, ()), bytes(prefix))
-    return Reach(owns=False, prefixes=prefixes)
+    return BucketPrivileges(is_owner=False, prefixes_by_privilege=prefixes)
 
 
-def grant_prefix(
+def grant_on_prefix(
     connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
 ) -> None:
     """Grant a privilege on the objects beneath a prefix; again is harmless.
@@ -218,11 +235,11 @@ def grant_prefix(
     Raises:
         NotFound: There is no such role, or no such privilege on prefixes.
     """
-    row = _prefix_row(connection, privilege, bucket, prefix, role)
-    connection.execute(insert_for(connection, _P).values(row).on_conflict_do_nothing())
+    row = _make_prefix_grant_row(connection, privilege, bucket, prefix, role)
+    connection.execute(make_insert(connection, _PREFIX_GRANTS).values(row).on_conflict_do_nothing())
 
 
-def revoke_prefix(
+def revoke_on_prefix(
     connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
 ) -> None:
     """Take away a privilege that was granted on exactly this prefix.
@@ -230,19 +247,24 @@ def revoke_prefix(
     Raises:
         NotFound: There is no such role, or no such privilege on prefixes.
     """
-    row = _prefix_row(connection, privilege, bucket, prefix, role)
-    connection.execute(sa.delete(_P).filter_by(**row))
+    row = _make_prefix_grant_row(connection, privilege, bucket, prefix, role)
+    connection.execute(sa.delete(_PREFIX_GRANTS).filter_by(**row))
 
 
-def prefix_grants_of(
+def list_prefix_grants(
     connection: sa.Connection, *, role: str | None = None, bucket_id: int | None = None
 ) -> list[PrefixGrant]:
     """Return the privileges on prefixes of a role, or in a bucket."""
-    query = sa.select(_P.c.role, _P.c.bucket_id, _P.c.prefix, _P.c.privilege)
+    query = sa.select(
+        _PREFIX_GRANTS.c.role,
+        _PREFIX_GRANTS.c.bucket_id,
+        _PREFIX_GRANTS.c.prefix,
+        _PREFIX_GRANTS.c.privilege,
+    )
     if role is not None:
-        query = query.where(_P.c.role == role)
+        query = query.where(_PREFIX_GRANTS.c.role == role)
     if bucket_id is not None:
-        query = query.where(_P.c.bucket_id == bucket_id)
+        query = query.where(_PREFIX_GRANTS.c.bucket_id == bucket_id)
     found = [
         PrefixGrant(row.role, row.bucket_id, bytes(row.prefix), row.privilege)
         for row in connection.execute(query)
@@ -250,7 +272,7 @@ def prefix_grants_of(
     return sorted(found, key=lambda g: (g.bucket_id, g.prefix, g.role, g.privilege))
 
 
-def _prefix_row(
+def _make_prefix_grant_row(
     connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
 ) -> dict[str, object]:
     _require_role(connection, role)
@@ -265,22 +287,22 @@ def _prefix_row(
 
 
 def _require_role(connection: sa.Connection, role: str) -> None:
-    if not connection.execute(sa.select(_R.c.name).where(_R.c.name == role)).first():
+    if not connection.execute(sa.select(_ROLES.c.name).where(_ROLES.c.name == role)).first():
         raise NotFound(kind="Role", name=display_name(role))
 
 
-def _check_name(name: str) -> None:
+def _check_bucket_name(name: str) -> None:
     if (
         not 3 <= len(name) <= 63
-        or not _NAME.fullmatch(name)
-        or name.startswith(_RESERVED_STARTS)
-        or name.endswith(_RESERVED_ENDS)
-        or _is_address(name)
+        or not _BUCKET_NAME_PATTERN.fullmatch(name)
+        or name.startswith(_RESERVED_NAME_PREFIXES)
+        or name.endswith(_RESERVED_NAME_SUFFIXES)
+        or _is_ipv4_address(name)
     ):
         raise BucketNameInvalid(bucket=name)
 
 
-def _is_address(name: str) -> bool:
+def _is_ipv4_address(name: str) -> bool:
     try:
         ipaddress.IPv4Address(name)
     except ValueError:

@@ -12,19 +12,19 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.objects.channel_tombstones import carry_over
-from snowmelt.catalog.objects.namespaces import databases_of, schemas_of
+from snowmelt.catalog.objects.channel_tombstones import write_rename_tombstones
+from snowmelt.catalog.objects.namespaces import list_databases, list_schemas
 from snowmelt.catalog.objects.tables import (
     add_schema_version,
+    find_schema_ids,
     find_table,
+    find_table_by_id,
+    list_table_schemas,
     lock_tables,
-    schema_of,
-    schema_versions,
-    table_by_id,
 )
-from snowmelt.catalog.security.access_control import has, require_table
-from snowmelt.catalog.sql.column_types import read_type
-from snowmelt.catalog.sql.cursor import Cursor
+from snowmelt.catalog.security.access_control import has_privilege, require_table_privilege
+from snowmelt.catalog.sql.column_types import parse_column_type
+from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.errors import (
     AlreadyExists,
     EvolutionRefused,
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 
-_T = model.tables
-_S = model.schemas
-_D = model.databases
+_TABLES = model.tables
+_SCHEMAS = model.schemas
+_DATABASES = model.databases
 
 
-def locked(connection: sa.Connection, table: TableRecord) -> TableRecord:
+def lock_table(connection: sa.Connection, table: TableRecord) -> TableRecord:
     """Lock a table and return it as it is now.
 
     Raises:
@@ -55,7 +55,7 @@ def locked(connection: sa.Connection, table: TableRecord) -> TableRecord:
     """
     if not lock_tables(connection, [table.table_id]):
         raise TableNotFound(table=table.name)
-    return table_by_id(connection, table.table_id)
+    return find_table_by_id(connection, table.table_id)
 
 
 def has_had_rows(table: TableRecord) -> bool:
@@ -66,7 +66,7 @@ def has_had_rows(table: TableRecord) -> bool:
 def set_cluster_by(connection: sa.Connection, table: TableRecord, columns: Sequence[str]) -> None:
     """Sort the native files that are written from now on by these columns, by internal names."""
     packed = msgspec.json.encode(list(columns)).decode()
-    _update(connection, table, cluster_by=packed)
+    _update_table_row(connection, table, cluster_by=packed)
 
 
 def rename_table(
@@ -83,17 +83,17 @@ def rename_table(
         TableNotFound: The table was dropped meanwhile.
     """
     # The schema before the table, as everywhere.
-    _, schema_id = schema_of(connection, name.database, name.schema, lock=True)
-    table = locked(connection, table)
+    _, schema_id = find_schema_ids(connection, name.database, name.schema, lock=True)
+    table = lock_table(connection, table)
     try:
         find_table(connection, name)
     except TableNotFound:
         pass
     else:
         raise AlreadyExists(kind="Table", name=name)
-    carry_over(connection, table.table_id, now)
-    _update(connection, table, name=name.table, schema_id=schema_id)
-    return table_by_id(connection, table.table_id)
+    write_rename_tombstones(connection, table.table_id, now)
+    _update_table_row(connection, table, name=name.table, schema_id=schema_id)
+    return find_table_by_id(connection, table.table_id)
 
 
 def rename_schema(
@@ -108,17 +108,17 @@ def rename_schema(
     Raises:
         AlreadyExists: There is a schema of that name.
     """
-    lock = sa.select(_D.c.database_id).where(
-        _D.c.database_id.in_([schema.database_id, database.database_id])
+    lock = sa.select(_DATABASES.c.database_id).where(
+        _DATABASES.c.database_id.in_([schema.database_id, database.database_id])
     )
-    connection.execute(lock.order_by(_D.c.database_id).with_for_update())
-    if name in {each.name for each in schemas_of(connection, database.name)}:
+    connection.execute(lock.order_by(_DATABASES.c.database_id).with_for_update())
+    if name in {each.name for each in list_schemas(connection, database.name)}:
         shown = f"{display_name(database.name)}.{display_name(name)}"
         raise AlreadyExists(kind="Schema", name=shown)
-    _carry_all(connection, [schema.schema_id], now)
+    _write_schema_rename_tombstones(connection, [schema.schema_id], now)
     connection.execute(
-        sa.update(_S)
-        .where(_S.c.schema_id == schema.schema_id)
+        sa.update(_SCHEMAS)
+        .where(_SCHEMAS.c.schema_id == schema.schema_id)
         .values(name=name, database_id=database.database_id)
     )
 
@@ -131,34 +131,42 @@ def rename_database(
     Raises:
         AlreadyExists: There is a database of that name.
     """
-    lock = sa.select(_D.c.database_id).where(_D.c.database_id == database.database_id)
+    lock = sa.select(_DATABASES.c.database_id).where(
+        _DATABASES.c.database_id == database.database_id
+    )
     connection.execute(lock.with_for_update())
-    if name in {each.name for each in databases_of(connection)}:
+    if name in {each.name for each in list_databases(connection)}:
         raise AlreadyExists(kind="Database", name=display_name(name))
-    schemas = [each.schema_id for each in schemas_of(connection, database.name)]
-    _carry_all(connection, schemas, now)
+    schemas = [each.schema_id for each in list_schemas(connection, database.name)]
+    _write_schema_rename_tombstones(connection, schemas, now)
     connection.execute(
-        sa.update(_D).where(_D.c.database_id == database.database_id).values(name=name)
+        sa.update(_DATABASES)
+        .where(_DATABASES.c.database_id == database.database_id)
+        .values(name=name)
     )
 
 
-def _carry_all(connection: sa.Connection, schema_ids: Sequence[int], now: dt.datetime) -> None:
+def _write_schema_rename_tombstones(
+    connection: sa.Connection, schema_ids: Sequence[int], now: dt.datetime
+) -> None:
     """Before schemas get to another place: leave what their tables' channels count to."""
     connection.execute(
-        sa.select(_S.c.schema_id)
-        .where(_S.c.schema_id.in_(schema_ids))
-        .order_by(_S.c.schema_id)
+        sa.select(_SCHEMAS.c.schema_id)
+        .where(_SCHEMAS.c.schema_id.in_(schema_ids))
+        .order_by(_SCHEMAS.c.schema_id)
         .with_for_update()
     )
-    inside = sa.select(_T.c.table_id).where(
-        _T.c.schema_id.in_(schema_ids), _T.c.dropped_at.is_(None)
+    inside = sa.select(_TABLES.c.table_id).where(
+        _TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None)
     )
     for table_id in lock_tables(connection, list(connection.execute(inside).scalars())):
-        carry_over(connection, table_id, now)
+        write_rename_tombstones(connection, table_id, now)
 
 
-def _update(connection: sa.Connection, table: TableRecord, **values: object) -> None:
-    connection.execute(sa.update(_T).where(_T.c.table_id == table.table_id).values(values))
+def _update_table_row(connection: sa.Connection, table: TableRecord, **values: object) -> None:
+    connection.execute(
+        sa.update(_TABLES).where(_TABLES.c.table_id == table.table_id).values(values)
+    )
 
 
 # --- Columns that follow their rows: what loads and clients add to a table without an ALTER.
@@ -168,30 +176,30 @@ def _update(connection: sa.Connection, table: TableRecord, **values: object) -> 
 
 # As many as one COPY adds in Snowflake.
 MAX_NEW_COLUMNS = 100
-_PRIVILEGE = "EVOLVE SCHEMA"
+_EVOLVE_PRIVILEGE = "EVOLVE SCHEMA"
 
 
 @dataclass(frozen=True, slots=True)
-class Evolved:
+class EvolutionResult:
     """A table as it is now, and what this call has changed: nothing, when others were faster.
 
-    `added` and `lifted` (NOT NULL taken off) are internal names in the order of the table.
+    `added_columns` and `relaxed_columns` (NOT NULL taken off) are internal names in the order of the table.
     """
 
     table: TableRecord
-    added: tuple[str, ...] = ()
-    lifted: tuple[str, ...] = ()
+    added_columns: tuple[str, ...] = ()
+    relaxed_columns: tuple[str, ...] = ()
 
 
-def new_column(name: str, type_text: str) -> Column:
+def make_column(name: str, type_text: str) -> Column:
     """Return a column to be added, by internal name and a type as DDL writes it.
 
     Raises:
         StatementError: It is no type.
     """
-    cursor = Cursor(type_text)
-    found = read_type(cursor)
-    cursor.end("the type of a column")
+    cursor = TokenCursor(type_text)
+    found = parse_column_type(cursor)
+    cursor.expect_end("the type of a column")
     return Column(
         name=name,
         kind=found.kind,
@@ -211,11 +219,11 @@ def evolve_table(
     no_longer_required: Collection[str] = (),
     role: str,
     now: dt.datetime,
-) -> Evolved:
+) -> EvolutionResult:
     """Add columns and take NOT NULL off, as far as that is still to be done.
 
     A column that is there by that name stays as it is, whatever its type: the caller looks at
-    `Evolved.table` and fits its values to that. Columns come without ordinals; all of them may be
+    `EvolutionResult.table` and fits its values to that. Columns come without ordinals; all of them may be
     NULL. One version of the columns is written at most.
 
     Args:
@@ -233,12 +241,12 @@ def evolve_table(
         NotFound: There is no column to take NOT NULL off.
     """
     table = find_table(connection, name)
-    require_table(connection, role, table, "INSERT", "SELECT", _PRIVILEGE)
-    if not has(connection, role, "TABLE", table.table_id, _PRIVILEGE):
+    require_table_privilege(connection, role, table, "INSERT", "SELECT", _EVOLVE_PRIVILEGE)
+    if not has_privilege(connection, role, "TABLE", table.table_id, _EVOLVE_PRIVILEGE):
         raise PrivilegeMissing(
-            role=display_name(role), privilege=_PRIVILEGE, object=f"table {name}"
+            role=display_name(role), privilege=_EVOLVE_PRIVILEGE, object=f"table {name}"
         )
-    table = locked(connection, table)
+    table = lock_table(connection, table)
     if not table.schema_evolution:
         raise EvolutionRefused(
             table=name,
@@ -257,32 +265,36 @@ def evolve_table(
         if wanted not in there and wanted not in missing:
             raise NotFound(kind="Column", name=display_name(wanted))
     try:
-        return _evolved(connection, table, list(missing.values()), set(no_longer_required), now)
+        return _apply_evolution(
+            connection, table, list(missing.values()), set(no_longer_required), now
+        )
     except Unsupported as error:
         raise EvolutionRefused(table=name, reason=str(error)) from error
 
 
-def _evolved(
+def _apply_evolution(
     connection: sa.Connection,
     table: TableRecord,
-    missing: Sequence[Column],
-    free: set[str],
+    new_columns: Sequence[Column],
+    nullable_names: set[str],
     now: dt.datetime,
-) -> Evolved:
+) -> EvolutionResult:
     lifted = tuple(
-        each.name for each in table.schema.columns if each.name in free and not each.nullable
+        each.name
+        for each in table.schema.columns
+        if each.name in nullable_names and not each.nullable
     )
-    if not (missing or lifted):
-        return Evolved(table)
-    ordinal = next_ordinal(schema_versions(connection, table.table_id).values())
+    if not (new_columns or lifted):
+        return EvolutionResult(table)
+    ordinal = next_ordinal(list_table_schemas(connection, table.table_id).values())
     columns = [
         replace(each, nullable=True) if each.name in lifted else each
         for each in table.schema.columns
     ]
     columns += [
         replace(each, ordinal=number, nullable=True)
-        for number, each in enumerate(missing, start=ordinal)
+        for number, each in enumerate(new_columns, start=ordinal)
     ]
     add_schema_version(connection, table, columns, now=now)
-    added = tuple(each.name for each in missing)
-    return Evolved(table_by_id(connection, table.table_id), added, lifted)
+    added = tuple(each.name for each in new_columns)
+    return EvolutionResult(find_table_by_id(connection, table.table_id), added, lifted)

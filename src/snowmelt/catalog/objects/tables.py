@@ -15,8 +15,8 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.model import row_channels
-from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, Pointer, TableRecord
-from snowmelt.catalog.objects.channel_tombstones import bury_channels_of
+from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, MetadataPointer, TableRecord
+from snowmelt.catalog.objects.channel_tombstones import tombstone_channels
 from snowmelt.errors import (
     AlreadyExists,
     CommitLost,
@@ -33,19 +33,24 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 
-_T = model.tables
-_S = model.schemas
-_D = model.databases
-_V = model.schema_versions
-_K = model.data_keys
-_NAMED = _T.join(_S, _T.c.schema_id == _S.c.schema_id).join(
-    _D, _S.c.database_id == _D.c.database_id
+_TABLES = model.tables
+_SCHEMAS = model.schemas
+_DATABASES = model.databases
+_SCHEMA_VERSIONS = model.schema_versions
+_DATA_KEYS = model.data_keys
+_QUALIFIED_TABLES = _TABLES.join(_SCHEMAS, _TABLES.c.schema_id == _SCHEMAS.c.schema_id).join(
+    _DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id
 )
 _columns_decoder = msgspec.json.Decoder(tuple[Column, ...])
-_RETENTION = sa.func.coalesce(
-    _T.c.retention_days, _S.c.retention_days, _D.c.retention_days, DEFAULT_RETENTION_DAYS
+_EFFECTIVE_RETENTION_DAYS = sa.func.coalesce(
+    _TABLES.c.retention_days,
+    _SCHEMAS.c.retention_days,
+    _DATABASES.c.retention_days,
+    DEFAULT_RETENTION_DAYS,
 )
-_DAYS = sa.select(_T.c.table_id, _RETENTION).select_from(_NAMED)
+_SELECT_RETENTION_DAYS = sa.select(_TABLES.c.table_id, _EFFECTIVE_RETENTION_DAYS).select_from(
+    _QUALIFIED_TABLES
+)
 
 
 def find_table(connection: sa.Connection, name: TableName) -> TableRecord:
@@ -56,26 +61,28 @@ def find_table(connection: sa.Connection, name: TableName) -> TableRecord:
         SchemaNotFound: There is no such schema in it.
         TableNotFound: There is no such table in it.
     """
-    row = connection.execute(_records().where(_D.c.name == name.database, *_live(name))).first()
+    row = connection.execute(
+        _select_tables().where(_DATABASES.c.name == name.database, *_live_table_conditions(name))
+    ).first()
     if row is not None:
-        return _record(row)
-    schema_of(connection, name.database, name.schema)
+        return _to_table_record(row)
+    find_schema_ids(connection, name.database, name.schema)
     raise TableNotFound(table=name)
 
 
-def table_by_id(connection: sa.Connection, table_id: int) -> TableRecord:
+def find_table_by_id(connection: sa.Connection, table_id: int) -> TableRecord:
     """Return the table of this id, also when it is dropped.
 
     Raises:
         TableNotFound: Never existed, or its last traces are gone.
     """
-    row = connection.execute(_records().where(_T.c.table_id == table_id)).first()
+    row = connection.execute(_select_tables().where(_TABLES.c.table_id == table_id)).first()
     if row is None:
         raise TableNotFound(table=f"number {table_id}")
-    return _record(row)
+    return _to_table_record(row)
 
 
-def name_now(
+def find_current_name(
     connection: sa.Connection, name: TableName, key_id: int | None, user: str
 ) -> TableName:
     """Return what the live table is called for which `user` was given a key; else `name`.
@@ -85,44 +92,52 @@ def name_now(
     if key_id is None:
         return name
     query = (
-        sa.select(_D.c.name.label("database"), _S.c.name.label("schema"), _T.c.name)
-        .select_from(_NAMED.join(_K, _K.c.table_id == _T.c.table_id))
+        sa.select(
+            _DATABASES.c.name.label("database"), _SCHEMAS.c.name.label("schema"), _TABLES.c.name
+        )
+        .select_from(
+            _QUALIFIED_TABLES.join(_DATA_KEYS, _DATA_KEYS.c.table_id == _TABLES.c.table_id)
+        )
         .where(
-            _K.c.key_id == key_id,
-            _K.c.user == user,
-            *(each.c.dropped_at.is_(None) for each in (_D, _S, _T)),
+            _DATA_KEYS.c.key_id == key_id,
+            _DATA_KEYS.c.user == user,
+            *(each.c.dropped_at.is_(None) for each in (_DATABASES, _SCHEMAS, _TABLES)),
         )
     )
     row = connection.execute(query).first()
     return name if row is None else TableName(row.database, row.schema, row.name)
 
 
-def tables_of(
+def list_tables(
     connection: sa.Connection, database: str | None = None, schema: str | None = None
 ) -> list[TableRecord]:
     """Return the live tables, ordered by name, of one database or schema when given."""
-    query = _records().where(_T.c.dropped_at.is_(None))
+    query = _select_tables().where(_TABLES.c.dropped_at.is_(None))
     if database is not None:
-        query = query.where(_D.c.name == database)
+        query = query.where(_DATABASES.c.name == database)
     if schema is not None:
-        query = query.where(_S.c.name == schema)
-    rows = connection.execute(query.order_by(_D.c.name, _S.c.name, _T.c.name))
-    return [_record(row) for row in rows]
+        query = query.where(_SCHEMAS.c.name == schema)
+    rows = connection.execute(query.order_by(_DATABASES.c.name, _SCHEMAS.c.name, _TABLES.c.name))
+    return [_to_table_record(row) for row in rows]
 
 
-def restorable_tables(connection: sa.Connection, now: dt.datetime) -> list[TableRecord]:
+def list_restorable_tables(connection: sa.Connection, now: dt.datetime) -> list[TableRecord]:
     """Return the dropped tables that UNDROP can bring back, the last one dropped first."""
-    query = _records().where(
-        _T.c.dropped_at.is_not(None), _T.c.kept_until > now, _T.c.purged_at.is_(None)
+    query = _select_tables().where(
+        _TABLES.c.dropped_at.is_not(None), _TABLES.c.kept_until > now, _TABLES.c.purged_at.is_(None)
     )
-    ordered = query.order_by(_T.c.dropped_at.desc(), _T.c.table_id.desc())
-    return [_record(row) for row in connection.execute(ordered)]
+    ordered = query.order_by(_TABLES.c.dropped_at.desc(), _TABLES.c.table_id.desc())
+    return [_to_table_record(row) for row in connection.execute(ordered)]
 
 
-def dropped_tables(connection: sa.Connection) -> list[TableRecord]:
+def list_dropped_tables(connection: sa.Connection) -> list[TableRecord]:
     """Return the tables that are dropped but not yet forgotten, the longest gone first."""
-    query = _records().where(_T.c.dropped_at.is_not(None)).order_by(_T.c.dropped_at, _T.c.table_id)
-    return [_record(row) for row in connection.execute(query)]
+    query = (
+        _select_tables()
+        .where(_TABLES.c.dropped_at.is_not(None))
+        .order_by(_TABLES.c.dropped_at, _TABLES.c.table_id)
+    )
+    return [_to_table_record(row) for row in connection.execute(query)]
 
 
 def create_table(  # noqa: PLR0913 - the clauses of CREATE TABLE
@@ -156,20 +171,22 @@ def create_table(  # noqa: PLR0913 - the clauses of CREATE TABLE
         NotFound: A column of `cluster_by` does not exist.
     """
     _check_columns(columns, cluster_by)
-    _, schema_id = schema_of(connection, name.database, name.schema, lock=True)
+    _, schema_id = find_schema_ids(connection, name.database, name.schema, lock=True)
     existing = connection.execute(
-        sa.select(_T.c.table_id).where(
-            _T.c.schema_id == schema_id, _T.c.name == name.table, _T.c.dropped_at.is_(None)
+        sa.select(_TABLES.c.table_id).where(
+            _TABLES.c.schema_id == schema_id,
+            _TABLES.c.name == name.table,
+            _TABLES.c.dropped_at.is_(None),
         )
     ).scalar()
     if existing is not None:
         if if_not_exists:
-            return table_by_id(connection, existing)
+            return find_table_by_id(connection, existing)
         if not replace:
             raise AlreadyExists(kind="Table", name=name)
         drop_tables(connection, [existing], now)
     table_id = connection.execute(
-        sa.insert(_T)
+        sa.insert(_TABLES)
         .values(
             schema_id=schema_id,
             incarnation=uuid.uuid4().hex,
@@ -181,10 +198,10 @@ def create_table(  # noqa: PLR0913 - the clauses of CREATE TABLE
             migrated_seq=0,
             created_at=now,
         )
-        .returning(_T.c.table_id)
+        .returning(_TABLES.c.table_id)
     ).scalar_one()
     connection.execute(
-        sa.insert(_V).values(
+        sa.insert(_SCHEMA_VERSIONS).values(
             table_id=table_id,
             version=1,
             columns=msgspec.json.encode(tuple(columns)).decode(),
@@ -192,7 +209,7 @@ def create_table(  # noqa: PLR0913 - the clauses of CREATE TABLE
             created_at=now,
         )
     )
-    return table_by_id(connection, table_id)
+    return find_table_by_id(connection, table_id)
 
 
 def drop_table(connection: sa.Connection, name: TableName, now: dt.datetime) -> TableRecord:
@@ -227,33 +244,46 @@ def drop_tables(
     live = lock_tables(connection, table_ids)
     if not live:
         return 0
-    bury_channels_of(connection, live, now)
+    tombstone_channels(connection, live, now)
     until: object = kept_until
     if kept_until is None:
-        days = dict(connection.execute(_DAYS.where(_T.c.table_id.in_(live))).all())
+        days = dict(
+            connection.execute(_SELECT_RETENTION_DAYS.where(_TABLES.c.table_id.in_(live))).all()
+        )
         until = sa.case(
-            {each: sa.literal(now + dt.timedelta(days=days[each]), model.Instant) for each in live},
-            value=_T.c.table_id,
+            {
+                each: sa.literal(now + dt.timedelta(days=days[each]), model.UtcTimestamp)
+                for each in live
+            },
+            value=_TABLES.c.table_id,
         )
     connection.execute(
-        sa.update(_T)
-        .where(_T.c.table_id.in_(live))
+        sa.update(_TABLES)
+        .where(_TABLES.c.table_id.in_(live))
         .values(dropped_at=now, kept_until=until, dropped_with_parent=kept_until is not None)
     )
     return len(live)
 
 
-def forget_table(connection: sa.Connection, table_id: int) -> None:
+def delete_table_record(connection: sa.Connection, table_id: int) -> None:
     """Remove the last rows of a dropped table; its files and blobs must be gone already."""
     ids = sa.select(model.channels.c.channel_id).where(model.channels.c.table_id == table_id)
     connection.execute(sa.delete(row_channels).where(row_channels.c.channel_id.in_(ids)))
-    for table in (model.chunks, model.channels, model.data_keys, model.table_keys, _V):
+    for table in (
+        model.chunks,
+        model.channels,
+        model.data_keys,
+        model.table_keys,
+        _SCHEMA_VERSIONS,
+    ):
         connection.execute(sa.delete(table).where(table.c.table_id == table_id))
     grants = model.grants
     connection.execute(
         sa.delete(grants).where(grants.c.kind == "TABLE", grants.c.object_id == table_id)
     )
-    connection.execute(sa.delete(_T).where(_T.c.table_id == table_id, _T.c.dropped_at.is_not(None)))
+    connection.execute(
+        sa.delete(_TABLES).where(_TABLES.c.table_id == table_id, _TABLES.c.dropped_at.is_not(None))
+    )
 
 
 def lock_tables(connection: sa.Connection, table_ids: Collection[int]) -> list[int]:
@@ -262,17 +292,19 @@ def lock_tables(connection: sa.Connection, table_ids: Collection[int]) -> list[i
     Always in this order, so that two transactions never wait for each other.
     """
     query = (
-        sa.select(_T.c.table_id)
-        .where(_T.c.table_id.in_(sorted(table_ids)), _T.c.dropped_at.is_(None))
-        .order_by(_T.c.table_id)
+        sa.select(_TABLES.c.table_id)
+        .where(_TABLES.c.table_id.in_(sorted(table_ids)), _TABLES.c.dropped_at.is_(None))
+        .order_by(_TABLES.c.table_id)
         .with_for_update()
     )
     return list(connection.execute(query).scalars())
 
 
-def schema_versions(connection: sa.Connection, table_id: int) -> dict[int, TableSchema]:
+def list_table_schemas(connection: sa.Connection, table_id: int) -> dict[int, TableSchema]:
     """Return all versions of a table's columns by number."""
-    query = sa.select(_V.c.version, _V.c.columns).where(_V.c.table_id == table_id)
+    query = sa.select(_SCHEMA_VERSIONS.c.version, _SCHEMA_VERSIONS.c.columns).where(
+        _SCHEMA_VERSIONS.c.table_id == table_id
+    )
     return {
         version: TableSchema(version, _columns_decoder.decode(columns))
         for version, columns in connection.execute(query)
@@ -292,10 +324,10 @@ def add_schema_version(
     _check_columns(columns, ())
     if not lock_tables(connection, [table.table_id]):
         raise TableNotFound(table=table.name)
-    current = table_by_id(connection, table.table_id)
+    current = find_table_by_id(connection, table.table_id)
     version = current.schema.version + 1
     connection.execute(
-        sa.insert(_V).values(
+        sa.insert(_SCHEMA_VERSIONS).values(
             table_id=table.table_id,
             version=version,
             columns=msgspec.json.encode(tuple(columns)).decode(),
@@ -304,13 +336,19 @@ def add_schema_version(
         )
     )
     connection.execute(
-        sa.update(_T).where(_T.c.table_id == table.table_id).values(schema_version=version)
+        sa.update(_TABLES)
+        .where(_TABLES.c.table_id == table.table_id)
+        .values(schema_version=version)
     )
     return TableSchema(version, tuple(columns))
 
 
-def set_pointer(
-    connection: sa.Connection, table: TableRecord, *, expected: Pointer, new: Pointer
+def swap_metadata_pointer(
+    connection: sa.Connection,
+    table: TableRecord,
+    *,
+    expected: MetadataPointer,
+    new: MetadataPointer,
 ) -> None:
     """Swap the native table's pointer, as the one step that makes a native commit visible.
 
@@ -318,14 +356,14 @@ def set_pointer(
         CommitLost: The table is dropped, or its pointer or sequence is not as expected.
     """
     swapped = connection.execute(
-        sa.update(_T)
+        sa.update(_TABLES)
         .where(
-            _T.c.table_id == table.table_id,
-            _T.c.incarnation == table.incarnation,
-            _T.c.dropped_at.is_(None),
-            _T.c.pointer.is_not_distinct_from(expected.location),
-            _T.c.migrated_seq == expected.migrated_seq,
-            _T.c.last_seq >= new.migrated_seq,
+            _TABLES.c.table_id == table.table_id,
+            _TABLES.c.incarnation == table.incarnation,
+            _TABLES.c.dropped_at.is_(None),
+            _TABLES.c.pointer.is_not_distinct_from(expected.location),
+            _TABLES.c.migrated_seq == expected.migrated_seq,
+            _TABLES.c.last_seq >= new.migrated_seq,
         )
         .values(pointer=new.location, migrated_seq=new.migrated_seq)
     )
@@ -333,7 +371,7 @@ def set_pointer(
         raise CommitLost(table=table.name, reason="its pointer or its incarnation has changed")
 
 
-def schema_of(
+def find_schema_ids(
     connection: sa.Connection, database: str, schema: str, *, lock: bool = False
 ) -> tuple[int, int]:
     """Return the ids of a live database and schema; `lock` keeps them from being dropped.
@@ -342,12 +380,16 @@ def schema_of(
         DatabaseNotFound: There is no such database.
         SchemaNotFound: There is no such schema in it.
     """
-    query = sa.select(_D.c.database_id).where(_D.c.name == database, _D.c.dropped_at.is_(None))
+    query = sa.select(_DATABASES.c.database_id).where(
+        _DATABASES.c.name == database, _DATABASES.c.dropped_at.is_(None)
+    )
     database_id = connection.execute(query).scalar()
     if database_id is None:
         raise DatabaseNotFound(database=display_name(database))
-    query = sa.select(_S.c.schema_id).where(
-        _S.c.database_id == database_id, _S.c.name == schema, _S.c.dropped_at.is_(None)
+    query = sa.select(_SCHEMAS.c.schema_id).where(
+        _SCHEMAS.c.database_id == database_id,
+        _SCHEMAS.c.name == schema,
+        _SCHEMAS.c.dropped_at.is_(None),
     )
     schema_id = connection.execute(query.with_for_update() if lock else query).scalar()
     if schema_id is None:
@@ -373,29 +415,32 @@ def _check_columns(columns: Sequence[Column], cluster_by: Sequence[str]) -> None
             raise NotFound(kind="Column", name=display_name(name))
 
 
-def _live(name: TableName) -> tuple[sa.ColumnElement[bool], ...]:
+def _live_table_conditions(name: TableName) -> tuple[sa.ColumnElement[bool], ...]:
     return (
-        _D.c.dropped_at.is_(None),
-        _S.c.name == name.schema,
-        _S.c.dropped_at.is_(None),
-        _T.c.name == name.table,
-        _T.c.dropped_at.is_(None),
+        _DATABASES.c.dropped_at.is_(None),
+        _SCHEMAS.c.name == name.schema,
+        _SCHEMAS.c.dropped_at.is_(None),
+        _TABLES.c.name == name.table,
+        _TABLES.c.dropped_at.is_(None),
     )
 
 
-def _records() -> sa.Select[Any]:
-    current = sa.and_(_V.c.table_id == _T.c.table_id, _V.c.version == _T.c.schema_version)
+def _select_tables() -> sa.Select[Any]:
+    current = sa.and_(
+        _SCHEMA_VERSIONS.c.table_id == _TABLES.c.table_id,
+        _SCHEMA_VERSIONS.c.version == _TABLES.c.schema_version,
+    )
     return sa.select(
-        *_T.c,
-        _V.c.columns,
-        _S.c.name.label("schema"),
-        _D.c.name.label("database"),
-        _D.c.database_id,
-        _RETENTION.label("effective_retention_days"),
-    ).select_from(_NAMED.join(_V, current))
+        *_TABLES.c,
+        _SCHEMA_VERSIONS.c.columns,
+        _SCHEMAS.c.name.label("schema"),
+        _DATABASES.c.name.label("database"),
+        _DATABASES.c.database_id,
+        _EFFECTIVE_RETENTION_DAYS.label("effective_retention_days"),
+    ).select_from(_QUALIFIED_TABLES.join(_SCHEMA_VERSIONS, current))
 
 
-def _record(row: sa.Row[Any]) -> TableRecord:
+def _to_table_record(row: sa.Row[Any]) -> TableRecord:
     return TableRecord(
         table_id=row.table_id,
         incarnation=row.incarnation,

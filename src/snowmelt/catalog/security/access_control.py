@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import insert_for
+from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.catalog.model import future_grants
 from snowmelt.catalog.model.privileges import (
     ACCOUNTADMIN,
     BUILT_IN_ROLES,
     PRIVILEGES,
     PUBLIC,
-    Kind,
-    der_of_public_key,
+    ObjectKind,
+    public_key_to_der,
 )
 from snowmelt.errors import (
     AlreadyExists,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.model.records import TableRecord
 
 
-_OWNED = {
+_TABLES_AND_KEYS_BY_KIND = {
     "DATABASE": (model.databases, model.databases.c.database_id),
     "SCHEMA": (model.schemas, model.schemas.c.schema_id),
     "TABLE": (model.tables, model.tables.c.table_id),
@@ -57,16 +57,16 @@ _OWNED = {
         model.api_integrations.c.integration_id,
     ),
 }
-_U = model.users
-_K = model.public_keys
-_R = model.roles
-_M = model.role_members
-_G = model.grants
+_USERS = model.users
+_PUBLIC_KEYS = model.public_keys
+_ROLES = model.roles
+_ROLE_MEMBERS = model.role_members
+_GRANTS = model.grants
 
-_ROLES_OF = (
-    sa.select(_M.c.role)
-    .join(_U, _M.c.user_id == _U.c.user_id)
-    .where(_U.c.name == sa.bindparam("user"))
+_SELECT_USER_ROLES = (
+    sa.select(_ROLE_MEMBERS.c.role)
+    .join(_USERS, _ROLE_MEMBERS.c.user_id == _USERS.c.user_id)
+    .where(_USERS.c.name == sa.bindparam("user"))
 )
 
 
@@ -88,7 +88,7 @@ class GrantRecord:
 
     role: str
     privilege: str
-    kind: Kind
+    kind: ObjectKind
     object_id: int
 
 
@@ -110,14 +110,16 @@ def create_user(
         InvalidPublicKey: The key cannot be read, is not RSA or too short.
         NotFound: The default role does not exist.
     """
-    if connection.execute(sa.select(_U.c.user_id).where(_U.c.name == name)).first():
+    if connection.execute(sa.select(_USERS.c.user_id).where(_USERS.c.name == name)).first():
         raise AlreadyExists(kind="User", name=display_name(name))
     if default_role is not None:
         require_role(connection, default_role)
-    connection.execute(sa.insert(_U).values(name=name, default_role=default_role, created_at=now))
+    connection.execute(
+        sa.insert(_USERS).values(name=name, default_role=default_role, created_at=now)
+    )
     if public_key is not None:
         set_public_key(connection, name, public_key)
-    return user_by_name(connection, name)
+    return find_user(connection, name)
 
 
 def set_public_key(
@@ -129,13 +131,17 @@ def set_public_key(
         InvalidPublicKey: The key cannot be read, is not RSA or too short.
         NotFound: There is no such user.
     """
-    user_id = user_by_name(connection, user).user_id
-    connection.execute(sa.delete(_K).where(_K.c.user_id == user_id, _K.c.slot == slot))
+    user_id = find_user(connection, user).user_id
+    connection.execute(
+        sa.delete(_PUBLIC_KEYS).where(
+            _PUBLIC_KEYS.c.user_id == user_id, _PUBLIC_KEYS.c.slot == slot
+        )
+    )
     if public_key is None:
         return
-    der = der_of_public_key(public_key)
+    der = public_key_to_der(public_key)
     connection.execute(
-        sa.insert(_K).values(
+        sa.insert(_PUBLIC_KEYS).values(
             user_id=user_id,
             slot=slot,
             public_key=base64.b64encode(der).decode(),
@@ -150,27 +156,29 @@ def set_default_role(connection: sa.Connection, user: str, role: str | None) -> 
     Raises:
         NotFound: There is no such user or role.
     """
-    user_id = user_by_name(connection, user).user_id
+    user_id = find_user(connection, user).user_id
     if role is not None:
         require_role(connection, role)
-    connection.execute(sa.update(_U).where(_U.c.user_id == user_id).values(default_role=role))
+    connection.execute(
+        sa.update(_USERS).where(_USERS.c.user_id == user_id).values(default_role=role)
+    )
 
 
-def user_by_name(connection: sa.Connection, name: str) -> UserRecord:
+def find_user(connection: sa.Connection, name: str) -> UserRecord:
     """Return a user by internal name.
 
     Raises:
         NotFound: There is no such user.
     """
-    found = _users(connection, _U.c.name == name)
+    found = _select_users(connection, _USERS.c.name == name)
     if not found:
         raise NotFound(kind="User", name=display_name(name))
     return found[0]
 
 
-def users_of(connection: sa.Connection) -> list[UserRecord]:
+def list_users(connection: sa.Connection) -> list[UserRecord]:
     """Return all users, ordered by name."""
-    return _users(connection, sa.true())
+    return _select_users(connection, sa.true())
 
 
 def drop_user(connection: sa.Connection, name: str) -> None:
@@ -179,8 +187,8 @@ def drop_user(connection: sa.Connection, name: str) -> None:
     Raises:
         NotFound: There is no such user.
     """
-    user_id = user_by_name(connection, name).user_id
-    for table in (_K, model.access_keys, _M, _U):
+    user_id = find_user(connection, name).user_id
+    for table in (_PUBLIC_KEYS, model.access_keys, _ROLE_MEMBERS, _USERS):
         connection.execute(sa.delete(table).where(table.c.user_id == user_id))
 
 
@@ -193,9 +201,9 @@ def create_role(connection: sa.Connection, name: str, *, now: dt.datetime) -> No
     Raises:
         AlreadyExists: There is a role of that name.
     """
-    if name in roles(connection):
+    if name in list_roles(connection):
         raise AlreadyExists(kind="Role", name=display_name(name))
-    connection.execute(sa.insert(_R).values(name=name, created_at=now))
+    connection.execute(sa.insert(_ROLES).values(name=name, created_at=now))
 
 
 def drop_role(connection: sa.Connection, name: str) -> None:
@@ -207,19 +215,21 @@ def drop_role(connection: sa.Connection, name: str) -> None:
     if name in BUILT_IN_ROLES:
         raise NotFound(f"Role {name} is built in and cannot be dropped.", kind="Role", name=name)
     require_role(connection, name)
-    for owned, _ in _OWNED.values():
+    for owned, _ in _TABLES_AND_KEYS_BY_KIND.values():
         connection.execute(sa.update(owned).where(owned.c.owner == name).values(owner=ACCOUNTADMIN))
-    connection.execute(sa.update(_U).where(_U.c.default_role == name).values(default_role=None))
-    connection.execute(sa.delete(_G).where(_G.c.role == name))
+    connection.execute(
+        sa.update(_USERS).where(_USERS.c.default_role == name).values(default_role=None)
+    )
+    connection.execute(sa.delete(_GRANTS).where(_GRANTS.c.role == name))
     connection.execute(sa.delete(model.prefix_grants).where(model.prefix_grants.c.role == name))
     connection.execute(sa.delete(future_grants).where(future_grants.c.role == name))
-    connection.execute(sa.delete(_M).where(_M.c.role == name))
-    connection.execute(sa.delete(_R).where(_R.c.name == name))
+    connection.execute(sa.delete(_ROLE_MEMBERS).where(_ROLE_MEMBERS.c.role == name))
+    connection.execute(sa.delete(_ROLES).where(_ROLES.c.name == name))
 
 
-def roles(connection: sa.Connection) -> list[str]:
+def list_roles(connection: sa.Connection) -> list[str]:
     """Return all roles, ordered by name."""
-    return list(connection.execute(sa.select(_R.c.name).order_by(_R.c.name)).scalars())
+    return list(connection.execute(sa.select(_ROLES.c.name).order_by(_ROLES.c.name)).scalars())
 
 
 def grant_role(connection: sa.Connection, role: str, user: str) -> None:
@@ -229,10 +239,10 @@ def grant_role(connection: sa.Connection, role: str, user: str) -> None:
         NotFound: There is no such role or user.
     """
     require_role(connection, role)
-    user_id = user_by_name(connection, user).user_id
-    member = sa.and_(_M.c.role == role, _M.c.user_id == user_id)
-    if not connection.execute(sa.select(_M.c.role).where(member)).first():
-        connection.execute(sa.insert(_M).values(role=role, user_id=user_id))
+    user_id = find_user(connection, user).user_id
+    member = sa.and_(_ROLE_MEMBERS.c.role == role, _ROLE_MEMBERS.c.user_id == user_id)
+    if not connection.execute(sa.select(_ROLE_MEMBERS.c.role).where(member)).first():
+        connection.execute(sa.insert(_ROLE_MEMBERS).values(role=role, user_id=user_id))
 
 
 def revoke_role(connection: sa.Connection, role: str, user: str) -> None:
@@ -242,24 +252,30 @@ def revoke_role(connection: sa.Connection, role: str, user: str) -> None:
         NotFound: There is no such role or user.
     """
     require_role(connection, role)
-    user_id = user_by_name(connection, user).user_id
-    connection.execute(sa.delete(_M).where(_M.c.role == role, _M.c.user_id == user_id))
+    user_id = find_user(connection, user).user_id
+    connection.execute(
+        sa.delete(_ROLE_MEMBERS).where(
+            _ROLE_MEMBERS.c.role == role, _ROLE_MEMBERS.c.user_id == user_id
+        )
+    )
 
 
-def roles_of(connection: sa.Connection, user: str) -> tuple[str, ...]:
+def list_user_roles(connection: sa.Connection, user: str) -> tuple[str, ...]:
     """Return the roles of a user, ordered by name, PUBLIC among them."""
-    return tuple(sorted({PUBLIC, *connection.execute(_ROLES_OF, {"user": user}).scalars()}))
+    return tuple(
+        sorted({PUBLIC, *connection.execute(_SELECT_USER_ROLES, {"user": user}).scalars()})
+    )
 
 
-def effective_role(connection: sa.Connection, user: str, requested: str | None) -> str:
+def resolve_effective_role(connection: sa.Connection, user: str, requested: str | None) -> str:
     """Return the role a request runs as: the one asked for, else the default, else PUBLIC.
 
     Raises:
         NotFound: There is no such user.
         RoleNotGranted: The role is not granted to this user.
     """
-    role = requested or user_by_name(connection, user).default_role or PUBLIC
-    if role not in roles_of(connection, user):
+    role = requested or find_user(connection, user).default_role or PUBLIC
+    if role not in list_user_roles(connection, user):
         raise RoleNotGranted(role=display_name(role), user=display_name(user))
     return role
 
@@ -267,25 +283,27 @@ def effective_role(connection: sa.Connection, user: str, requested: str | None) 
 # --- privileges
 
 
-def grant(connection: sa.Connection, privilege: str, kind: Kind, object_id: int, role: str) -> None:
+def grant_privilege(
+    connection: sa.Connection, privilege: str, kind: ObjectKind, object_id: int, role: str
+) -> None:
     """Grant a privilege on an object; again is harmless. OWNERSHIP passes to the role.
 
     Raises:
         NotFound: There is no such role, or no such privilege for this kind of object.
     """
     require_role(connection, role)
-    _require_privilege(privilege, kind)
+    _check_privilege_exists(privilege, kind)
     if privilege == "OWNERSHIP":
-        owned, key = _OWNED[kind]
+        owned, key = _TABLES_AND_KEYS_BY_KIND[kind]
         connection.execute(sa.update(owned).where(key == object_id).values(owner=role))
         return
     row = {"role": role, "kind": kind, "object_id": object_id, "privilege": privilege}
-    if not connection.execute(sa.select(_G.c.role).filter_by(**row)).first():
-        connection.execute(sa.insert(_G).values(row))
+    if not connection.execute(sa.select(_GRANTS.c.role).filter_by(**row)).first():
+        connection.execute(sa.insert(_GRANTS).values(row))
 
 
-def revoke(
-    connection: sa.Connection, privilege: str, kind: Kind, object_id: int, role: str
+def revoke_privilege(
+    connection: sa.Connection, privilege: str, kind: ObjectKind, object_id: int, role: str
 ) -> None:
     """Take a privilege away; harmless when it was not granted. OWNERSHIP goes to ACCOUNTADMIN.
 
@@ -293,36 +311,40 @@ def revoke(
         NotFound: There is no such role, or no such privilege for this kind of object.
     """
     require_role(connection, role)
-    _require_privilege(privilege, kind)
+    _check_privilege_exists(privilege, kind)
     if privilege == "OWNERSHIP":
-        owned, key = _OWNED[kind]
+        owned, key = _TABLES_AND_KEYS_BY_KIND[kind]
         owns = sa.and_(key == object_id, owned.c.owner == role)
         connection.execute(sa.update(owned).where(owns).values(owner=ACCOUNTADMIN))
         return
     row = {"role": role, "kind": kind, "object_id": object_id, "privilege": privilege}
-    connection.execute(sa.delete(_G).filter_by(**row))
+    connection.execute(sa.delete(_GRANTS).filter_by(**row))
 
 
-def copy_grants(connection: sa.Connection, kind: Kind, source_id: int, object_id: int) -> None:
+def copy_grants(
+    connection: sa.Connection, kind: ObjectKind, source_id: int, target_id: int
+) -> None:
     """Give on an object what is granted on another; ownership stays."""
-    here = (_G.c.kind == kind, _G.c.object_id == object_id)
-    there = sa.select(_G.c.role, _G.c.privilege).where(*here)
+    here = (_GRANTS.c.kind == kind, _GRANTS.c.object_id == target_id)
+    there = sa.select(_GRANTS.c.role, _GRANTS.c.privilege).where(*here)
     known = {tuple(row) for row in connection.execute(there)}
-    given = sa.select(_G.c.role, _G.c.privilege).where(
-        _G.c.kind == kind, _G.c.object_id == source_id
+    given = sa.select(_GRANTS.c.role, _GRANTS.c.privilege).where(
+        _GRANTS.c.kind == kind, _GRANTS.c.object_id == source_id
     )
     for role, privilege in connection.execute(given).all():
         if (role, privilege) not in known:
             connection.execute(
-                sa.insert(_G).values(role=role, kind=kind, object_id=object_id, privilege=privilege)
+                sa.insert(_GRANTS).values(
+                    role=role, kind=kind, object_id=target_id, privilege=privilege
+                )
             )
 
 
-def grants_of(
+def list_grants(
     connection: sa.Connection,
     *,
     role: str | None = None,
-    kind: Kind | None = None,
+    kind: ObjectKind | None = None,
     object_id: int | None = None,
     with_dropped: bool = False,
 ) -> list[GrantRecord]:
@@ -331,7 +353,7 @@ def grants_of(
     With `with_dropped` also those on objects that are dropped.
     """
     found = []
-    for each, (owned, key) in _OWNED.items():
+    for each, (owned, key) in _TABLES_AND_KEYS_BY_KIND.items():
         if kind is not None and kind != each:
             continue
         live = sa.select(key.label("object_id"), owned.c.owner)
@@ -341,17 +363,17 @@ def grants_of(
             live = live.where(key == object_id)
         objects = live.subquery()
         owns = sa.select(objects.c.owner, sa.literal("OWNERSHIP"), sa.literal(each), objects.c[0])
-        has = sa.select(_G.c.role, _G.c.privilege, _G.c.kind, _G.c.object_id).join(
-            objects, sa.and_(_G.c.kind == each, _G.c.object_id == objects.c.object_id)
-        )
+        has = sa.select(
+            _GRANTS.c.role, _GRANTS.c.privilege, _GRANTS.c.kind, _GRANTS.c.object_id
+        ).join(objects, sa.and_(_GRANTS.c.kind == each, _GRANTS.c.object_id == objects.c.object_id))
         if role is not None:
-            owns, has = owns.where(objects.c.owner == role), has.where(_G.c.role == role)
+            owns, has = owns.where(objects.c.owner == role), has.where(_GRANTS.c.role == role)
         rows = connection.execute(sa.union_all(owns, has))
         found += [GrantRecord(*row) for row in rows]
     return sorted(found, key=lambda g: (g.kind, g.object_id, g.role, g.privilege))
 
 
-def require_table(
+def require_table_privilege(
     connection: sa.Connection, role: str, table: TableRecord, *privileges: str
 ) -> None:
     """Let pass a role that owns the table or has one of `privileges` on it, and may get there.
@@ -364,15 +386,15 @@ def require_table(
     if role == ACCOUNTADMIN:
         return
     name = table.name
-    if not has(connection, role, "DATABASE", table.database_id, "USAGE"):
+    if not has_privilege(connection, role, "DATABASE", table.database_id, "USAGE"):
         raise DatabaseNotFound(database=display_name(name.database))
-    if not has(connection, role, "SCHEMA", table.schema_id, "USAGE"):
+    if not has_privilege(connection, role, "SCHEMA", table.schema_id, "USAGE"):
         raise SchemaNotFound(schema=f"{display_name(name.database)}.{display_name(name.schema)}")
-    if not has(connection, role, "TABLE", table.table_id, *privileges):
+    if not has_privilege(connection, role, "TABLE", table.table_id, *privileges):
         raise TableNotFound(table=name)
 
 
-def require_namespace(
+def require_namespace_privilege(
     connection: sa.Connection,
     role: str,
     *privileges: str,
@@ -391,27 +413,29 @@ def require_namespace(
     if role == ACCOUNTADMIN:
         return
     if schema_id is None:
-        if not has(connection, role, "DATABASE", database_id, *privileges):
+        if not has_privilege(connection, role, "DATABASE", database_id, *privileges):
             raise DatabaseNotFound(database=name)
         return
-    if not has(connection, role, "DATABASE", database_id, "USAGE"):
+    if not has_privilege(connection, role, "DATABASE", database_id, "USAGE"):
         raise DatabaseNotFound(database=name)
-    if not has(connection, role, "SCHEMA", schema_id, *privileges):
+    if not has_privilege(connection, role, "SCHEMA", schema_id, *privileges):
         raise SchemaNotFound(schema=name)
 
 
-def has(connection: sa.Connection, role: str, kind: Kind, object_id: int, *privileges: str) -> bool:
+def has_privilege(
+    connection: sa.Connection, role: str, kind: ObjectKind, object_id: int, *privileges: str
+) -> bool:
     """Tell whether a role owns an object, or it or PUBLIC has one of `privileges` on it."""
     if role == ACCOUNTADMIN:
         return True
-    owned, key = _OWNED[kind]
+    owned, key = _TABLES_AND_KEYS_BY_KIND[kind]
     holders = (role, PUBLIC)
     owns = sa.select(sa.literal(1)).where(key == object_id, owned.c.owner.in_(holders))
     granted = sa.select(sa.literal(1)).where(
-        _G.c.role.in_(holders),
-        _G.c.kind == kind,
-        _G.c.object_id == object_id,
-        _G.c.privilege.in_(privileges),
+        _GRANTS.c.role.in_(holders),
+        _GRANTS.c.kind == kind,
+        _GRANTS.c.object_id == object_id,
+        _GRANTS.c.privilege.in_(privileges),
     )
     return connection.execute(sa.union_all(owns, granted)).first() is not None
 
@@ -422,21 +446,21 @@ def require_role(connection: sa.Connection, role: str) -> None:
     Raises:
         NotFound: There is none.
     """
-    if not connection.execute(sa.select(_R.c.name).where(_R.c.name == role)).first():
+    if not connection.execute(sa.select(_ROLES.c.name).where(_ROLES.c.name == role)).first():
         raise NotFound(kind="Role", name=display_name(role))
 
 
-def _require_privilege(privilege: str, kind: Kind) -> None:
+def _check_privilege_exists(privilege: str, kind: ObjectKind) -> None:
     if privilege not in PRIVILEGES[kind]:
         raise NotFound(kind=f"{kind.capitalize()} privilege", name=privilege)
 
 
-def _users(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[UserRecord]:
+def _select_users(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[UserRecord]:
     query = (
-        sa.select(_U, _K.c.public_key, _K.c.fingerprint)
-        .select_from(_U.outerjoin(_K, _U.c.user_id == _K.c.user_id))
-        .where(which)
-        .order_by(_U.c.name, _K.c.slot)
+        sa.select(_USERS, _PUBLIC_KEYS.c.public_key, _PUBLIC_KEYS.c.fingerprint)
+        .select_from(_USERS.outerjoin(_PUBLIC_KEYS, _USERS.c.user_id == _PUBLIC_KEYS.c.user_id))
+        .where(condition)
+        .order_by(_USERS.c.name, _PUBLIC_KEYS.c.slot)
     )
     found: dict[int, tuple[sa.Row[Any], list[str], list[str]]] = {}
     for row in connection.execute(query):
@@ -459,42 +483,48 @@ def _users(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Use
 
 # --- Privileges on the account as a whole: who may create what lies in no schema.
 
-_G_ACCOUNT = model.grants
-_R_ACCOUNT = model.roles
+_ACCOUNT_GRANTS = model.grants
+_ACCOUNT_ROLES = model.roles
 # They are grants on kind ACCOUNT, which is one object.
-_ACCOUNT = {"kind": "ACCOUNT", "object_id": 0}
+_ACCOUNT_OBJECT = {"kind": "ACCOUNT", "object_id": 0}
 
 
-def may(connection: sa.Connection, roles: Collection[str], privilege: str) -> bool:
+def has_account_privilege(
+    connection: sa.Connection, roles: Collection[str], privilege: str
+) -> bool:
     """Tell whether the holder of these roles has a privilege on the account."""
     if ACCOUNTADMIN in roles:
         return True
     query = (
-        sa.select(_G_ACCOUNT.c.role)
-        .filter_by(**_ACCOUNT, privilege=privilege)
-        .where(_G_ACCOUNT.c.role.in_(roles))
+        sa.select(_ACCOUNT_GRANTS.c.role)
+        .filter_by(**_ACCOUNT_OBJECT, privilege=privilege)
+        .where(_ACCOUNT_GRANTS.c.role.in_(roles))
     )
     return connection.execute(query).first() is not None
 
 
-def allow(connection: sa.Connection, role: str, privilege: str, *, revoke: bool = False) -> None:
+def set_account_privilege(
+    connection: sa.Connection, role: str, privilege: str, *, revoke: bool = False
+) -> None:
     """Give a role a privilege on the account, or take it.
 
     Raises:
         NotFound: There is no such role.
     """
     if not connection.execute(
-        sa.select(_R_ACCOUNT.c.name).where(_R_ACCOUNT.c.name == role)
+        sa.select(_ACCOUNT_ROLES.c.name).where(_ACCOUNT_ROLES.c.name == role)
     ).first():
         raise NotFound(kind="Role", name=display_name(role))
-    row = {**_ACCOUNT, "role": role, "privilege": privilege}
+    row = {**_ACCOUNT_OBJECT, "role": role, "privilege": privilege}
     if revoke:
-        connection.execute(sa.delete(_G_ACCOUNT).filter_by(**row))
+        connection.execute(sa.delete(_ACCOUNT_GRANTS).filter_by(**row))
     else:
-        connection.execute(insert_for(connection, _G_ACCOUNT).values(row).on_conflict_do_nothing())
+        connection.execute(
+            make_insert(connection, _ACCOUNT_GRANTS).values(row).on_conflict_do_nothing()
+        )
 
 
-def allowed(connection: sa.Connection, role: str) -> list[str]:
+def list_account_grants(connection: sa.Connection, role: str) -> list[str]:
     """Return a role's privileges on the account, ordered by name."""
-    query = sa.select(_G_ACCOUNT.c.privilege).filter_by(**_ACCOUNT, role=role)
+    query = sa.select(_ACCOUNT_GRANTS.c.privilege).filter_by(**_ACCOUNT_OBJECT, role=role)
     return sorted(connection.execute(query).scalars())

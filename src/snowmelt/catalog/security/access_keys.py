@@ -18,21 +18,21 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.security.access_control import user_by_name
+from snowmelt.catalog.security.access_control import find_user
 from snowmelt.errors import ConfigurationError, NotFound
 
 if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
 
-_A = model.access_keys
-_U = model.users
+_ACCESS_KEYS = model.access_keys
+_USERS = model.users
 
 # As long as AWS's, so that every tool takes them; the letters tell them from AWS's own.
 _ID_PREFIX = "SMAK"
 _ID_LENGTH = 20
-_ID_LETTERS = string.ascii_uppercase + "234567"
+_ID_ALPHABET = string.ascii_uppercase + "234567"
 _SECRET_LENGTH = 40
-_SECRET_LETTERS = string.ascii_letters + string.digits
+_SECRET_ALPHABET = string.ascii_letters + string.digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +64,18 @@ def create_access_key(
     Raises:
         NotFound: There is no such user.
     """
-    user_id = user_by_name(connection, user).user_id
-    letters = (secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH - len(_ID_PREFIX)))
+    user_id = find_user(connection, user).user_id
+    letters = (secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH - len(_ID_PREFIX)))
     key = AccessKey(
         _ID_PREFIX + "".join(letters),
         user,
-        "".join(secrets.choice(_SECRET_LETTERS) for _ in range(_SECRET_LENGTH)),
+        "".join(secrets.choice(_SECRET_ALPHABET) for _ in range(_SECRET_LENGTH)),
     )
     connection.execute(
-        sa.insert(_A).values(
+        sa.insert(_ACCESS_KEYS).values(
             access_key_id=key.access_key_id,
             user_id=user_id,
-            sealed_secret=keyring.seal(key.secret.encode(), _purpose(key.access_key_id)),
+            sealed_secret=keyring.seal(key.secret.encode(), _secret_purpose(key.access_key_id)),
             created_at=now,
         )
     )
@@ -91,26 +91,26 @@ def find_access_key(
         ConfigurationError: The master key is not the one of this catalog.
     """
     query = (
-        sa.select(_A.c.sealed_secret, _U.c.name)
-        .join(_U, _A.c.user_id == _U.c.user_id)
-        .where(_A.c.access_key_id == access_key_id)
+        sa.select(_ACCESS_KEYS.c.sealed_secret, _USERS.c.name)
+        .join(_USERS, _ACCESS_KEYS.c.user_id == _USERS.c.user_id)
+        .where(_ACCESS_KEYS.c.access_key_id == access_key_id)
     )
     row = connection.execute(query).first()
     if row is None:
         return None
-    secret = keyring.unseal(row.sealed_secret, _purpose(access_key_id))
+    secret = keyring.unseal(row.sealed_secret, _secret_purpose(access_key_id))
     return AccessKey(access_key_id, row.name, secret.decode())
 
 
-def access_keys_of(connection: sa.Connection, user: str | None = None) -> list[AccessKeyRecord]:
+def list_access_keys(connection: sa.Connection, user: str | None = None) -> list[AccessKeyRecord]:
     """Return the access keys of a user, or of all, ordered by user and age."""
     query = (
-        sa.select(_A.c.access_key_id, _U.c.name, _A.c.created_at)
-        .join(_U, _A.c.user_id == _U.c.user_id)
-        .order_by(_U.c.name, _A.c.created_at, _A.c.access_key_id)
+        sa.select(_ACCESS_KEYS.c.access_key_id, _USERS.c.name, _ACCESS_KEYS.c.created_at)
+        .join(_USERS, _ACCESS_KEYS.c.user_id == _USERS.c.user_id)
+        .order_by(_USERS.c.name, _ACCESS_KEYS.c.created_at, _ACCESS_KEYS.c.access_key_id)
     )
     if user is not None:
-        query = query.where(_U.c.name == user)
+        query = query.where(_USERS.c.name == user)
     return [AccessKeyRecord(*row) for row in connection.execute(query)]
 
 
@@ -120,13 +120,13 @@ def drop_access_key(connection: sa.Connection, user: str, access_key_id: str) ->
     Raises:
         NotFound: There is no such user, or the user has no such key.
     """
-    user_id = user_by_name(connection, user).user_id
-    own = sa.and_(_A.c.access_key_id == access_key_id, _A.c.user_id == user_id)
-    if connection.execute(sa.delete(_A).where(own)).rowcount == 0:
+    user_id = find_user(connection, user).user_id
+    own = sa.and_(_ACCESS_KEYS.c.access_key_id == access_key_id, _ACCESS_KEYS.c.user_id == user_id)
+    if connection.execute(sa.delete(_ACCESS_KEYS).where(own)).rowcount == 0:
         raise NotFound(kind="Access key", name=access_key_id)
 
 
-def _purpose(access_key_id: str) -> str:
+def _secret_purpose(access_key_id: str) -> str:
     return f"access key {access_key_id}"
 
 
@@ -135,12 +135,12 @@ def _purpose(access_key_id: str) -> str:
 # Nothing of them is stored: the session token carries user, prefix, end and secret, sealed with the
 # master key, so every service of the deployment can check a signature made with them.
 
-_PURPOSE = "stage credentials"
+_STAGE_TOKEN_PURPOSE = "stage credentials"
 # As long as AWS's, so that every tool takes them; the letters tell them from lasting keys.
-_ID_PREFIX_STAGE_CREDENTIALS = "SMST"
-_ID_LETTERS_STAGE_CREDENTIALS = string.ascii_uppercase + "234567"
-_SECRET_LETTERS_STAGE_CREDENTIALS = string.ascii_letters + string.digits
-_MOST_TOKEN_CHARACTERS = 4096
+_STAGE_ID_PREFIX = "SMST"
+_STAGE_ID_ALPHABET = string.ascii_uppercase + "234567"
+_STAGE_SECRET_ALPHABET = string.ascii_letters + string.digits
+_MAX_TOKEN_CHARACTERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class StageCredentials:
     token: str = field(repr=False)
 
 
-class _Sealed(msgspec.Struct, array_like=True):
+class _StageTokenPayload(msgspec.Struct, array_like=True):
     access_key_id: str
     user: str
     prefix: str
@@ -169,45 +169,44 @@ class _Sealed(msgspec.Struct, array_like=True):
     secret: str
 
 
-def issue(
+def issue_stage_credentials(
     keyring: KeyRing, user: str, prefix: str, *, any_prefix: bool, expires_at: dt.datetime
 ) -> StageCredentials:
     """Return new credentials."""
     letters = (
-        secrets.choice(_ID_LETTERS_STAGE_CREDENTIALS)
-        for _ in range(_ID_LENGTH - len(_ID_PREFIX_STAGE_CREDENTIALS))
+        secrets.choice(_STAGE_ID_ALPHABET) for _ in range(_ID_LENGTH - len(_STAGE_ID_PREFIX))
     )
-    sealed = _Sealed(
-        _ID_PREFIX_STAGE_CREDENTIALS + "".join(letters),
+    sealed = _StageTokenPayload(
+        _STAGE_ID_PREFIX + "".join(letters),
         user,
         prefix,
         any_prefix,
         expires_at.timestamp(),
-        "".join(secrets.choice(_SECRET_LETTERS_STAGE_CREDENTIALS) for _ in range(_SECRET_LENGTH)),
+        "".join(secrets.choice(_STAGE_SECRET_ALPHABET) for _ in range(_SECRET_LENGTH)),
     )
-    token = keyring.seal(msgspec.msgpack.encode(sealed), _PURPOSE)
-    return _credentials(sealed, base64.urlsafe_b64encode(token).decode())
+    token = keyring.seal(msgspec.msgpack.encode(sealed), _STAGE_TOKEN_PURPOSE)
+    return _to_stage_credentials(sealed, base64.urlsafe_b64encode(token).decode())
 
 
-def of_token(keyring: KeyRing, token: str) -> StageCredentials | None:
+def parse_stage_token(keyring: KeyRing, token: str) -> StageCredentials | None:
     """Return the credentials that a token stands for, expired or not; None when it is not ours."""
-    if len(token) > _MOST_TOKEN_CHARACTERS:
+    if len(token) > _MAX_TOKEN_CHARACTERS:
         return None
     try:
-        opened = keyring.unseal(base64.urlsafe_b64decode(token.encode()), _PURPOSE)
-        sealed = msgspec.msgpack.decode(opened, type=_Sealed)
+        opened = keyring.unseal(base64.urlsafe_b64decode(token.encode()), _STAGE_TOKEN_PURPOSE)
+        sealed = msgspec.msgpack.decode(opened, type=_StageTokenPayload)
     except (ConfigurationError, ValueError, binascii.Error, msgspec.DecodeError):
         return None
-    return _credentials(sealed, token)
+    return _to_stage_credentials(sealed, token)
 
 
-def _credentials(sealed: _Sealed, token: str) -> StageCredentials:
+def _to_stage_credentials(payload: _StageTokenPayload, token: str) -> StageCredentials:
     return StageCredentials(
-        sealed.access_key_id,
-        sealed.user,
-        sealed.prefix,
-        sealed.any_prefix,
-        dt.datetime.fromtimestamp(sealed.expires_at, dt.UTC),
-        sealed.secret,
+        payload.access_key_id,
+        payload.user,
+        payload.prefix,
+        payload.any_prefix,
+        dt.datetime.fromtimestamp(payload.expires_at, dt.UTC),
+        payload.secret,
         token,
     )

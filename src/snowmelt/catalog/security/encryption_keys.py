@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import insert_for
+from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.errors import ConfigurationError
 from snowmelt.storage.local_store import create_durable_file, make_durable_folder, open_folder
 
@@ -36,12 +36,12 @@ MASTER_KEY_FILE = "master.key"
 
 _NONCE_BYTES = 12
 # No incarnation begins so: a sealed secret and a table's key cannot stand for each other.
-_SEALED = "sealed: "
-_T = model.tables
-_W = model.table_keys
-_K = model.data_keys
+_SEALED_PREFIX = "sealed: "
+_TABLES = model.tables
+_TABLE_KEYS = model.table_keys
+_DATA_KEYS = model.data_keys
 # Below the least number of parameters that SQLite takes in one statement.
-_AT_ONCE = 10_000
+_KEYS_PER_QUERY = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +55,20 @@ class DataKey:
         return f"DataKey(key_id={self.key_id})"
 
 
-def load_master_key(place: Path, *, create: bool = True) -> bytes:
+def load_master_key(location: Path, *, create: bool = True) -> bytes:
     """Return the master key, made when it is missing, whoever else tries at once.
 
     Args:
-        place: Its folder; or its file, which may hold the bytes or their base64, and which is
+        location: Its folder; or its file, which may hold the bytes or their base64, and which is
             never made here.
         create: Whether a missing one is made.
 
     Raises:
         ConfigurationError: Others may read folder or key, it is no key, or it is missing.
     """
-    if place.is_file():
-        return _key_of(place, forbidden=0o037)
-    path = place / MASTER_KEY_FILE
+    if location.is_file():
+        return _read_key(location, forbidden_mode=0o037)
+    path = location / MASTER_KEY_FILE
     if not path.exists():
         if not create:
             raise ConfigurationError(
@@ -76,14 +76,14 @@ def load_master_key(place: Path, *, create: bool = True) -> bytes:
                 reason=f"there is no {path}, and the catalog's master key exists already; copy it from"
                 " where another service has it",
             )
-        make_durable_folder(place, mode=0o700)
-        _write_once(path, secrets.token_bytes(KEY_BYTES))
-    _refuse_readers(place, 0o077)
-    return _key_of(path, forbidden=0o077)
+        make_durable_folder(location, mode=0o700)
+        _create_key_file(path, secrets.token_bytes(KEY_BYTES))
+    _check_permissions(location, 0o077)
+    return _read_key(path, forbidden_mode=0o077)
 
 
-def _key_of(path: Path, *, forbidden: int) -> bytes:
-    _refuse_readers(path, forbidden)
+def _read_key(path: Path, *, forbidden_mode: int) -> bytes:
+    _check_permissions(path, forbidden_mode)
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
         with contextlib.suppress(ValueError):
@@ -96,14 +96,14 @@ def _key_of(path: Path, *, forbidden: int) -> bytes:
     return key
 
 
-def _refuse_readers(path: Path, forbidden: int) -> None:
-    if path.stat().st_mode & forbidden:
+def _check_permissions(path: Path, forbidden_mode: int) -> None:
+    if path.stat().st_mode & forbidden_mode:
         raise ConfigurationError(
             setting="keys_dir", reason=f"others may read {path}; take that right away (chmod)"
         )
 
 
-def check_of(master_key: bytes) -> str:
+def compute_key_check(master_key: bytes) -> str:
     """Return what tells a master key from others and is of no use for anything else."""
     info = b"snowmelt master key check"
     return HKDF(algorithm=SHA256(), length=16, salt=None, info=info).derive(master_key).hex()
@@ -113,9 +113,11 @@ class KeyRing:
     """Hands out the keys of tables to whoever has the master key."""
 
     def __init__(self, master_key: bytes) -> None:
-        self._wrapping = AESGCM(master_key)
+        self._cipher = AESGCM(master_key)
 
-    def data_key(self, connection: sa.Connection, table: TableRecord, user: str) -> DataKey:
+    def get_or_create_data_key(
+        self, connection: sa.Connection, table: TableRecord, user: str
+    ) -> DataKey:
         """Return the key with which `user` writes to `table`, made at its first use.
 
         Needs a writing transaction.
@@ -124,20 +126,24 @@ class KeyRing:
             ConfigurationError: The master key is not the one of this catalog.
         """
         scope = {"table_id": table.table_id, "user": user}
-        known = sa.select(_K.c.key_id).filter_by(**scope)
+        known = sa.select(_DATA_KEYS.c.key_id).filter_by(**scope)
         key_id = connection.execute(known).scalar()
         if key_id is None:
             table_key = self._wrap(secrets.token_bytes(KEY_BYTES), table.incarnation)
             connection.execute(
-                insert_for(connection, _W)
+                make_insert(connection, _TABLE_KEYS)
                 .values(table_id=table.table_id, wrapped_key=table_key)
                 .on_conflict_do_nothing()
             )
-            connection.execute(insert_for(connection, _K).values(scope).on_conflict_do_nothing())
+            connection.execute(
+                make_insert(connection, _DATA_KEYS).values(scope).on_conflict_do_nothing()
+            )
             key_id = connection.execute(known).scalar_one()
-        return DataKey(key_id, self.keys(connection, [key_id])[key_id])
+        return DataKey(key_id, self.find_data_keys(connection, [key_id])[key_id])
 
-    def keys(self, connection: sa.Connection, key_ids: Collection[int]) -> dict[int, bytes]:
+    def find_data_keys(
+        self, connection: sa.Connection, key_ids: Collection[int]
+    ) -> dict[int, bytes]:
         """Return the data keys of these ids; ids that do not exist are left out.
 
         Raises:
@@ -146,26 +152,32 @@ class KeyRing:
         found: dict[int, bytes] = {}
         opened: dict[str, bytes] = {}
         ordered = sorted(set(key_ids))
-        query = sa.select(_K.c.key_id, _K.c.user, _T.c.incarnation, _W.c.wrapped_key).select_from(
-            _K.join(_T, _K.c.table_id == _T.c.table_id).join(_W, _K.c.table_id == _W.c.table_id)
+        query = sa.select(
+            _DATA_KEYS.c.key_id, _DATA_KEYS.c.user, _TABLES.c.incarnation, _TABLE_KEYS.c.wrapped_key
+        ).select_from(
+            _DATA_KEYS.join(_TABLES, _DATA_KEYS.c.table_id == _TABLES.c.table_id).join(
+                _TABLE_KEYS, _DATA_KEYS.c.table_id == _TABLE_KEYS.c.table_id
+            )
         )
-        for start in range(0, len(ordered), _AT_ONCE):
-            some = query.where(_K.c.key_id.in_(ordered[start : start + _AT_ONCE]))
+        for start in range(0, len(ordered), _KEYS_PER_QUERY):
+            some = query.where(_DATA_KEYS.c.key_id.in_(ordered[start : start + _KEYS_PER_QUERY]))
             for key_id, user, incarnation, wrapped in connection.execute(some):
                 if incarnation not in opened:
                     opened[incarnation] = self._unwrap(wrapped, incarnation)
-                found[key_id] = _derive(opened[incarnation], incarnation, user)
+                found[key_id] = _derive_data_key(opened[incarnation], incarnation, user)
         return found
 
-    def scope(self, connection: sa.Connection, key_id: int) -> tuple[int, str] | None:
+    def find_key_scope(self, connection: sa.Connection, key_id: int) -> tuple[int, str] | None:
         """Return the table id and the user of a key id, None when there is none."""
-        query = sa.select(_K.c.table_id, _K.c.user).where(_K.c.key_id == key_id)
+        query = sa.select(_DATA_KEYS.c.table_id, _DATA_KEYS.c.user).where(
+            _DATA_KEYS.c.key_id == key_id
+        )
         row = connection.execute(query).first()
         return None if row is None else (row.table_id, row.user)
 
     def seal(self, secret: bytes, purpose: str) -> bytes:
         """Encrypt a secret under the master key; only the same `purpose` opens it again."""
-        return self._wrap(secret, _SEALED + purpose)
+        return self._wrap(secret, _SEALED_PREFIX + purpose)
 
     def unseal(self, sealed: bytes, purpose: str) -> bytes:
         """Return what was sealed for `purpose`.
@@ -173,28 +185,28 @@ class KeyRing:
         Raises:
             ConfigurationError: The master key is not the one it was sealed with.
         """
-        return self._unwrap(sealed, _SEALED + purpose)
+        return self._unwrap(sealed, _SEALED_PREFIX + purpose)
 
-    def _wrap(self, key: bytes, incarnation: str) -> bytes:
+    def _wrap(self, key: bytes, associated_data: str) -> bytes:
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        return nonce + self._wrapping.encrypt(nonce, key, incarnation.encode())
+        return nonce + self._cipher.encrypt(nonce, key, associated_data.encode())
 
-    def _unwrap(self, wrapped: bytes, incarnation: str) -> bytes:
+    def _unwrap(self, wrapped: bytes, associated_data: str) -> bytes:
         nonce, sealed = wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:]
         try:
-            return self._wrapping.decrypt(nonce, sealed, incarnation.encode())
+            return self._cipher.decrypt(nonce, sealed, associated_data.encode())
         except InvalidTag as error:
             raise ConfigurationError(
                 setting="keys_dir", reason="its master key does not open the keys of this catalog"
             ) from error
 
 
-def _derive(table_key: bytes, incarnation: str, user: str) -> bytes:
+def _derive_data_key(table_key: bytes, incarnation: str, user: str) -> bytes:
     info = b"\0".join((b"snowmelt data key", incarnation.encode(), user.encode()))
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(table_key)
 
 
-def _write_once(path: Path, key: bytes) -> None:
+def _create_key_file(path: Path, key: bytes) -> None:
     """Write a key unless one is there: linking a finished file is atomic and never replaces."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     # Open before it is written to, so that its fsync tells of every write that failed.
@@ -211,53 +223,53 @@ def _write_once(path: Path, key: bytes) -> None:
 
 # --- One master key for all services of a catalog: whoever comes with another one is told at once.
 
-_C = model.deployment.c.master_key_check
-_K_MASTER_KEYS = model.data_keys
+_MASTER_KEY_CHECK = model.deployment.c.master_key_check
+_DATA_KEY_TABLE = model.data_keys
 
 
-def open_keyring(database: Database, place: Path) -> KeyRing:
+def open_keyring(database: Database, location: Path) -> KeyRing:
     """Return the keys of a catalog; a new catalog's master key is made.
 
     Args:
         database: The catalog.
-        place: The folder of the master key, or its file.
+        location: The folder of the master key, or its file.
 
     Raises:
         ConfigurationError: The catalog has another master key, or it is not there, or others may
             read it.
     """
     with database.reading() as connection:
-        check = connection.execute(sa.select(_C)).scalar_one()
-        first = connection.execute(sa.select(_K_MASTER_KEYS.c.key_id).limit(1)).scalar()
-    key = load_master_key(place, create=check is None and first is None)
+        check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()
+        first = connection.execute(sa.select(_DATA_KEY_TABLE.c.key_id).limit(1)).scalar()
+    key = load_master_key(location, create=check is None and first is None)
     keyring = KeyRing(key)
     if check is None:
         with database.reading() as connection:
             # A catalog older than the check: its own keys tell.
-            keyring.keys(connection, [] if first is None else [first])
+            keyring.find_data_keys(connection, [] if first is None else [first])
         with database.writing() as connection:
             connection.execute(
                 sa.update(model.deployment)
-                .where(_C.is_(None))
-                .values(master_key_check=check_of(key))
+                .where(_MASTER_KEY_CHECK.is_(None))
+                .values(master_key_check=compute_key_check(key))
             )
             # Of two services that begin a catalog at once with a key each, one is right.
-            check = connection.execute(sa.select(_C)).scalar_one()
-    if check != check_of(key):
+            check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()
+    if check != compute_key_check(key):
         raise ConfigurationError(
             setting="keys_dir",
-            reason=f"{place} holds another master key than the one of this catalog; all services of "
+            reason=f"{location} holds another master key than the one of this catalog; all services of "
             "a catalog need the same",
         )
     return keyring
 
 
-def is_of_catalog(database: Database, place: Path) -> bool:
+def is_catalog_master_key(database: Database, location: Path) -> bool:
     """Tell whether a place holds the catalog's master key, or the catalog has none yet.
 
     Raises:
         ConfigurationError: There is no key, or others may read it.
     """
     with database.reading() as connection:
-        check = connection.execute(sa.select(_C)).scalar_one()
-    return check is None or check == check_of(load_master_key(place, create=False))
+        check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()
+    return check is None or check == compute_key_check(load_master_key(location, create=False))

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import sqlalchemy as sa
 
-from snowmelt.catalog.db.dialect import insert_for
+from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.catalog.model import future_grants
-from snowmelt.catalog.security.access_control import grant, require_role
+from snowmelt.catalog.security.access_control import grant_privilege, require_role
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.catalog.model.privileges import Kind
+    from snowmelt.catalog.model.privileges import ObjectKind
     from snowmelt.catalog.model.records import TableRecord
 
-Scope: TypeAlias = Literal["DATABASE", "SCHEMA"]
+FutureGrantScope: TypeAlias = Literal["DATABASE", "SCHEMA"]
 
-_F = future_grants
+_FUTURE_GRANTS = future_grants
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,66 +27,75 @@ class FutureGrant:
     """A privilege that a role gets on each new object of a kind in a schema or database."""
 
     role: str
-    scope_kind: Scope
+    scope_kind: FutureGrantScope
     scope_id: int
-    kind: Kind
+    kind: ObjectKind
     privilege: str
 
 
-def promise(connection: sa.Connection, given: FutureGrant, *, revoke: bool = False) -> None:
+def set_future_grant(
+    connection: sa.Connection, future_grant: FutureGrant, *, revoke: bool = False
+) -> None:
     """Promise a privilege, or take the promise back; what was created keeps what it got.
 
     Raises:
         NotFound: There is no such role.
     """
-    require_role(connection, given.role)
+    require_role(connection, future_grant.role)
     row = {
-        "role": given.role,
-        "scope_kind": given.scope_kind,
-        "scope_id": given.scope_id,
-        "kind": given.kind,
-        "privilege": given.privilege,
+        "role": future_grant.role,
+        "scope_kind": future_grant.scope_kind,
+        "scope_id": future_grant.scope_id,
+        "kind": future_grant.kind,
+        "privilege": future_grant.privilege,
     }
     if revoke:
-        connection.execute(sa.delete(_F).filter_by(**row))
+        connection.execute(sa.delete(_FUTURE_GRANTS).filter_by(**row))
     else:
-        connection.execute(insert_for(connection, _F).values(row).on_conflict_do_nothing())
+        connection.execute(
+            make_insert(connection, _FUTURE_GRANTS).values(row).on_conflict_do_nothing()
+        )
 
 
-def promised(
+def list_future_grants(
     connection: sa.Connection,
     *,
     role: str | None = None,
-    scope: tuple[Scope, int] | None = None,
+    scope: tuple[FutureGrantScope, int] | None = None,
 ) -> list[FutureGrant]:
     """Return what is promised to a role, or in a schema or database."""
-    query = sa.select(*_F.c).order_by(*_F.c)
+    query = sa.select(*_FUTURE_GRANTS.c).order_by(*_FUTURE_GRANTS.c)
     if role is not None:
-        query = query.where(_F.c.role == role)
+        query = query.where(_FUTURE_GRANTS.c.role == role)
     if scope is not None:
-        query = query.where(_F.c.scope_kind == scope[0], _F.c.scope_id == scope[1])
+        query = query.where(
+            _FUTURE_GRANTS.c.scope_kind == scope[0], _FUTURE_GRANTS.c.scope_id == scope[1]
+        )
     return [FutureGrant(*row) for row in connection.execute(query)]
 
 
-def give_table(connection: sa.Connection, table: TableRecord) -> None:
+def apply_future_table_grants(connection: sa.Connection, table: TableRecord) -> None:
     """Grant on a new table what was promised."""
-    scopes: list[tuple[Scope, int]] = [
+    scopes: list[tuple[FutureGrantScope, int]] = [
         ("SCHEMA", table.schema_id),
         ("DATABASE", table.database_id),
     ]
-    give(connection, "TABLE", table.table_id, scopes)
+    apply_future_grants(connection, "TABLE", table.table_id, scopes)
 
 
-def give(
-    connection: sa.Connection, kind: Kind, object_id: int, scopes: Sequence[tuple[Scope, int]]
+def apply_future_grants(
+    connection: sa.Connection,
+    kind: ObjectKind,
+    object_id: int,
+    scopes: Sequence[tuple[FutureGrantScope, int]],
 ) -> None:
     """Grant on a new object what was promised in the first of these places that promises any.
 
     As in Snowflake, what a schema promises stands in the place of what its database does.
     """
     for scope in scopes:
-        given = [each for each in promised(connection, scope=scope) if each.kind == kind]
+        given = [each for each in list_future_grants(connection, scope=scope) if each.kind == kind]
         for each in given:
-            grant(connection, each.privilege, each.kind, object_id, each.role)
+            grant_privilege(connection, each.privilege, each.kind, object_id, each.role)
         if given:
             return

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping
 
-_S = model.security_integrations
+_SECURITY_INTEGRATIONS = model.security_integrations
 
 
 @dataclass(frozen=True, slots=True)
-class SecurityRecord:
+class SecurityIntegrationRecord:
     """An integration by its name."""
 
     name: str
@@ -34,7 +34,9 @@ class SecurityRecord:
     created_at: dt.datetime
 
 
-def changed(integration: SecurityIntegration, changes: Mapping[str, Any]) -> SecurityIntegration:
+def apply_changes(
+    integration: SecurityIntegration, changes: Mapping[str, Any]
+) -> SecurityIntegration:
     """Return it with other fields; a key's are `public_key` and `public_key_2`, None to forget it.
 
     Keys and an address of keys exclude each other: whichever is given now counts.
@@ -52,7 +54,7 @@ def changed(integration: SecurityIntegration, changes: Mapping[str, Any]) -> Sec
     if fields.get("keys_url") is not None:
         keys = [None, None]
     new = msgspec.structs.replace(integration, public_keys=tuple(keys), **fields)
-    if new.keys_url is None and not new.keys:
+    if new.keys_url is None and not new.configured_keys:
         raise UserError(
             "Nothing would be left that signatures are checked with: SET EXTERNAL_OAUTH_JWS_KEYS_URL or "
             "EXTERNAL_OAUTH_RSA_PUBLIC_KEY instead, or SET ENABLED = FALSE."
@@ -60,18 +62,27 @@ def changed(integration: SecurityIntegration, changes: Mapping[str, Any]) -> Sec
     return new
 
 
-def integration_of_issuer(connection: sa.Connection, issuer: str) -> SecurityIntegration | None:
+def find_integration_by_issuer(
+    connection: sa.Connection, issuer: str
+) -> SecurityIntegration | None:
     """Return what is known of an issuer, None when nothing is."""
-    query = sa.select(_S.c.definition).where(_S.c.issuer == issuer)
+    query = sa.select(_SECURITY_INTEGRATIONS.c.definition).where(
+        _SECURITY_INTEGRATIONS.c.issuer == issuer
+    )
     text = connection.execute(query).scalar()
     return None if text is None else msgspec.json.decode(text, type=SecurityIntegration)
 
 
-def security_integrations_of(connection: sa.Connection) -> list[SecurityRecord]:
+def list_security_integrations(connection: sa.Connection) -> list[SecurityIntegrationRecord]:
     """Return all integrations, ordered by name."""
-    query = sa.select(_S.c.name, _S.c.definition, _S.c.owner, _S.c.created_at).order_by(_S.c.name)
+    query = sa.select(
+        _SECURITY_INTEGRATIONS.c.name,
+        _SECURITY_INTEGRATIONS.c.definition,
+        _SECURITY_INTEGRATIONS.c.owner,
+        _SECURITY_INTEGRATIONS.c.created_at,
+    ).order_by(_SECURITY_INTEGRATIONS.c.name)
     return [
-        SecurityRecord(
+        SecurityIntegrationRecord(
             row.name,
             msgspec.json.decode(row.definition, type=SecurityIntegration),
             row.owner,
@@ -81,13 +92,13 @@ def security_integrations_of(connection: sa.Connection) -> list[SecurityRecord]:
     ]
 
 
-def find_security_integration(connection: sa.Connection, name: str) -> SecurityRecord:
+def find_security_integration(connection: sa.Connection, name: str) -> SecurityIntegrationRecord:
     """Return the integration of this internal name.
 
     Raises:
         NotFound: There is none.
     """
-    for each in security_integrations_of(connection):
+    for each in list_security_integrations(connection):
         if each.name == name:
             return each
     raise NotFound(kind="Security integration", name=display_name(name))
@@ -96,7 +107,7 @@ def find_security_integration(connection: sa.Connection, name: str) -> SecurityR
 def update_security_integration(
     connection: sa.Connection, name: str, changes: Mapping[str, Any]
 ) -> None:
-    """Set fields of an integration, see `changed`.
+    """Set fields of an integration, see `apply_changes`.
 
     Raises:
         NotFound: There is none.
@@ -104,22 +115,28 @@ def update_security_integration(
         UserError: Nothing would be left that signatures are checked with.
     """
     # Changes wait for one another, so that none undoes what another has just done.
-    connection.execute(sa.select(_S.c.name).where(_S.c.name == name).with_for_update())
-    integration = changed(find_security_integration(connection, name).integration, changes)
-    taken = sa.select(_S.c.name).where(_S.c.issuer == integration.issuer, _S.c.name != name)
+    connection.execute(
+        sa.select(_SECURITY_INTEGRATIONS.c.name)
+        .where(_SECURITY_INTEGRATIONS.c.name == name)
+        .with_for_update()
+    )
+    integration = apply_changes(find_security_integration(connection, name).integration, changes)
+    taken = sa.select(_SECURITY_INTEGRATIONS.c.name).where(
+        _SECURITY_INTEGRATIONS.c.issuer == integration.issuer, _SECURITY_INTEGRATIONS.c.name != name
+    )
     there = connection.execute(taken).scalar()
     if there is not None:
         raise AlreadyExists(kind="Security integration", name=display_name(there))
     connection.execute(
-        sa.update(_S)
-        .where(_S.c.name == name)
+        sa.update(_SECURITY_INTEGRATIONS)
+        .where(_SECURITY_INTEGRATIONS.c.name == name)
         .values(issuer=integration.issuer, definition=msgspec.json.encode(integration).decode())
     )
 
 
 def create_security_integration(
     connection: sa.Connection,
-    record: SecurityRecord,
+    record: SecurityIntegrationRecord,
     *,
     replace: bool = False,
 ) -> None:
@@ -129,13 +146,18 @@ def create_security_integration(
         AlreadyExists: There is one of that name, or of that issuer.
     """
     if replace:
-        connection.execute(sa.delete(_S).where(_S.c.name == record.name))
-    taken = sa.or_(_S.c.name == record.name, _S.c.issuer == record.integration.issuer)
-    there = connection.execute(sa.select(_S.c.name).where(taken)).scalar()
+        connection.execute(
+            sa.delete(_SECURITY_INTEGRATIONS).where(_SECURITY_INTEGRATIONS.c.name == record.name)
+        )
+    taken = sa.or_(
+        _SECURITY_INTEGRATIONS.c.name == record.name,
+        _SECURITY_INTEGRATIONS.c.issuer == record.integration.issuer,
+    )
+    there = connection.execute(sa.select(_SECURITY_INTEGRATIONS.c.name).where(taken)).scalar()
     if there is not None:
         raise AlreadyExists(kind="Security integration", name=display_name(there))
     connection.execute(
-        sa.insert(_S).values(
+        sa.insert(_SECURITY_INTEGRATIONS).values(
             name=record.name,
             issuer=record.integration.issuer,
             definition=msgspec.json.encode(record.integration).decode(),
@@ -151,5 +173,10 @@ def drop_security_integration(connection: sa.Connection, name: str) -> None:
     Raises:
         NotFound: There is no such integration.
     """
-    if connection.execute(sa.delete(_S).where(_S.c.name == name)).rowcount == 0:
+    if (
+        connection.execute(
+            sa.delete(_SECURITY_INTEGRATIONS).where(_SECURITY_INTEGRATIONS.c.name == name)
+        ).rowcount
+        == 0
+    ):
         raise NotFound(kind="Security integration", name=display_name(name))

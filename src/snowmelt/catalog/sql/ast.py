@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from snowmelt.catalog.model.records import SecurityIntegration
-    from snowmelt.catalog.sql.identifiers import Existing, Level, Name
-    from snowmelt.catalog.sql.lexer import Place
+    from snowmelt.catalog.sql.identifiers import CreateMode, NameLevel, ObjectName
+    from snowmelt.catalog.sql.lexer import SourcePosition
     from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
     from snowmelt.functions.signature import SqlType
     from snowmelt.schema.types import Column
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 class Undrop:
     """UNDROP DATABASE, SCHEMA or TABLE."""
 
-    level: Level
-    name: Name
+    level: NameLevel
+    name: ObjectName
 
 
 @dataclass(frozen=True, slots=True)
 class AlterNamespace:
     """ALTER DATABASE or SCHEMA … SET or UNSET: properties and their new values."""
 
-    level: Level
-    name: Name
+    level: NameLevel
+    name: ObjectName
     properties: Mapping[str, object]
     if_exists: bool
 
@@ -42,9 +42,9 @@ class AlterNamespace:
 class RenameNamespace:
     """ALTER DATABASE or SCHEMA … RENAME TO."""
 
-    level: Level
-    name: Name
-    new_name: Name
+    level: NameLevel
+    name: ObjectName
+    new_name: ObjectName
     if_exists: bool
 
 
@@ -52,8 +52,8 @@ class RenameNamespace:
 class CommentOn:
     """COMMENT ON DATABASE, SCHEMA or TABLE … IS '…'."""
 
-    level: Level
-    name: Name
+    level: NameLevel
+    name: ObjectName
     comment: str
     if_exists: bool
 
@@ -62,7 +62,7 @@ class CommentOn:
 class TruncateTable:
     """TRUNCATE TABLE."""
 
-    name: Name
+    name: ObjectName
     if_exists: bool
 
 
@@ -70,9 +70,9 @@ class TruncateTable:
 class CreateTableLike:
     """CREATE TABLE … LIKE: the columns of another, without its rows."""
 
-    name: Name
-    source: Name
-    existing: Existing
+    name: ObjectName
+    source: ObjectName
+    create_mode: CreateMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ class GrantOnMany:
     """GRANT … ON ALL or FUTURE TABLES (or SCHEMAS) IN a schema or database, or REVOKE."""
 
     privileges: tuple[str, ...]
-    level: Level
-    scope: Level
-    name: Name
+    level: NameLevel
+    scope: NameLevel
+    name: ObjectName
     role: str
     revoke: bool
     is_future: bool
@@ -92,8 +92,8 @@ class GrantOnMany:
 class ShowFutureGrants:
     """SHOW FUTURE GRANTS IN a schema or database, or TO ROLE; exactly one is given."""
 
-    scope: Level | None
-    name: Name
+    scope: NameLevel | None
+    name: ObjectName
 
 
 # --- What ALTER TABLE says, as data: names are internal names, and each knows where it stands.
@@ -104,16 +104,16 @@ class ColumnName:
     """A column's name where a statement writes it."""
 
     name: str
-    place: Place
+    position: SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
 class AddColumns:
-    """ADD COLUMN; the columns have no ordinals yet (0). `keeping` are those IF NOT EXISTS."""
+    """ADD COLUMN; the columns have no ordinals yet (0). `if_not_exists_names` are those IF NOT EXISTS."""
 
     columns: tuple[Column, ...]
-    places: tuple[Place, ...]
-    keeping: frozenset[str]
+    positions: tuple[SourcePosition, ...]
+    if_not_exists_names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class RenameColumn:
     """RENAME COLUMN … TO …."""
 
     column: ColumnName
-    new: ColumnName
+    new_name: ColumnName
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class AlterColumns:
 class RenameTable:
     """RENAME TO, with the parts that were written: one or two leave the table where it is."""
 
-    parts: tuple[str, ...]
+    new_name_parts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class ClusterBy:
 class SetProperties:
     """SET or UNSET: fields of `object_grammar` and their new values."""
 
-    values: Mapping[str, object]
+    properties: Mapping[str, object]
 
 
 TableChange: TypeAlias = (
@@ -182,7 +182,7 @@ class CreateSecurityIntegration:
 
     name: str
     integration: SecurityIntegration
-    existing: Existing
+    create_mode: CreateMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class CreateDatabase:
     """CREATE DATABASE; `properties` are fields of `object_grammar` and their values."""
 
     name: str
-    existing: Existing
+    create_mode: CreateMode
     properties: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -229,8 +229,8 @@ class CreateDatabase:
 class CreateSchema:
     """CREATE SCHEMA; `properties` as of a database."""
 
-    name: Name
-    existing: Existing
+    name: ObjectName
+    create_mode: CreateMode
     properties: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -241,10 +241,10 @@ class CreateTable:
     With `copies_grants` the privileges on the table that it replaces go over to it.
     """
 
-    name: Name
+    name: ObjectName
     columns: tuple[Column, ...]
     cluster_by: tuple[str, ...]
-    existing: Existing
+    create_mode: CreateMode
     properties: Mapping[str, object] = field(default_factory=dict)
     copies_grants: bool = False
 
@@ -253,7 +253,7 @@ class CreateTable:
 class AlterTable:
     """ALTER TABLE, one change."""
 
-    name: Name
+    name: ObjectName
     change: TableChange
     if_exists: bool
 
@@ -263,7 +263,7 @@ class CreateUser:
     """CREATE USER; keys are base64 texts of a public key, with or without PEM lines."""
 
     name: str
-    existing: Existing
+    create_mode: CreateMode
     public_key: str | None
     second_public_key: str | None
     default_role: str | None
@@ -274,7 +274,7 @@ class CreateRole:
     """CREATE ROLE."""
 
     name: str
-    existing: Existing
+    create_mode: CreateMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ class CreateBucket:
     """CREATE BUCKET."""
 
     name: str
-    existing: Existing
+    create_mode: CreateMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,11 +320,11 @@ class DropAccessKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class DropObject:
     """DROP DATABASE, SCHEMA or TABLE; `restrict` refuses when something is still inside."""
 
-    level: Level
-    name: Name
+    level: NameLevel
+    name: ObjectName
     if_exists: bool
     restrict: bool
 
@@ -339,26 +339,26 @@ class DropPrincipal:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class DescribeObject:
     """DESCRIBE DATABASE, SCHEMA or TABLE."""
 
-    level: Level
-    name: Name
+    level: NameLevel
+    name: ObjectName
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class ShowObjects:
     """SHOW of a kind (`TABLES`, `CHANNELS` …), narrowed by pattern and scope.
 
-    `like` is an SQL pattern without regard to case, `starts_with` a prefix with it.
+    `like_pattern` is an SQL pattern without regard to case, `starts_with` a prefix with it.
     `level` is None where a bare name follows IN: its parts say what it is. `with_history` adds
     what is dropped and still kept; `terse` tells less about each.
     """
 
     kind: str
-    like: str | None = None
-    level: Level | None = None
-    scope: Name | None = None
+    like_pattern: str | None = None
+    level: NameLevel | None = None
+    scope: ObjectName | None = None
     starts_with: str | None = None
     limit: int | None = None
     with_history: bool = False
@@ -374,7 +374,7 @@ class ShowGrants:
 
     relation: str | None = None
     kind: str | None = None
-    name: Name | None = None
+    name: ObjectName | None = None
     types: tuple[SqlType, ...] = ()
 
 
@@ -392,8 +392,8 @@ class GrantPrivileges:
     """GRANT … ON … TO ROLE …, or REVOKE … ON … FROM ROLE …; ALL is spelt out already."""
 
     privileges: tuple[str, ...]
-    level: Level
-    name: Name
+    level: NameLevel
+    name: ObjectName
     role: str
     revoke: bool
 
@@ -425,18 +425,18 @@ class CreateLibrary:
     name: str
     path: str
     depends: str | None
-    existing: Existing
+    create_mode: CreateMode
 
 
 @dataclass(frozen=True, slots=True)
-class CreateFunction:
+class CreateLoadFunction:
     """CREATE FILTER, PARSER or SOURCE; `kind` is that word, lower-case."""
 
     kind: str
     name: str
     factory: str
     library: str
-    existing: Existing
+    create_mode: CreateMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,10 +461,10 @@ class DropLoadObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Overload:
+class OverloadReference:
     """A function by name and types of its arguments: what DROP and GRANT write."""
 
-    name: Name
+    name: ObjectName
     types: tuple[SqlType, ...]
 
 
@@ -472,16 +472,16 @@ class Overload:
 class CreateExternalFunction:
     """CREATE EXTERNAL FUNCTION.
 
-    The translators of `function` are not set: their names may be short. `places` tells where
+    The translators of `function` are not set: their names may be short. `positions` tells where
     clauses stand that only the catalog can check.
     """
 
-    name: Name
+    name: ObjectName
     function: ExternalFunction
-    request_translator: Name | None
-    response_translator: Name | None
-    existing: Existing
-    places: Mapping[str, Place]
+    request_translator: ObjectName | None
+    response_translator: ObjectName | None
+    create_mode: CreateMode
+    positions: Mapping[str, SourcePosition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,19 +491,19 @@ class AlterFunction:
     A translator's value is a name that may be short, or None.
     """
 
-    function: Overload
+    function: OverloadReference
     changes: Mapping[str, object]
     if_exists: bool
-    places: Mapping[str, Place]
+    positions: Mapping[str, SourcePosition]
 
 
 @dataclass(frozen=True, slots=True)
 class RenameFunction:
-    """ALTER FUNCTION … RENAME TO; `written` is the new name as it was written."""
+    """ALTER FUNCTION … RENAME TO; `new_name_text` is the new name as it was written."""
 
-    function: Overload
-    new_name: Name
-    written: str
+    function: OverloadReference
+    new_name: ObjectName
+    new_name_text: str
     if_exists: bool
 
 
@@ -511,17 +511,17 @@ class RenameFunction:
 class CreateTranslator:
     """CREATE FUNCTION from OBJECT to OBJECT; the full name is not known yet."""
 
-    name: Name
+    name: ObjectName
     translator: Translator
     comment: str | None
-    existing: Existing
+    create_mode: CreateMode
 
 
 @dataclass(frozen=True, slots=True)
 class DropFunction:
     """DROP [EXTERNAL] FUNCTION; with the word it drops no translator."""
 
-    function: Overload
+    function: OverloadReference
     external: bool
     if_exists: bool
 
@@ -530,7 +530,7 @@ class DropFunction:
 class DescribeFunction:
     """DESCRIBE FUNCTION."""
 
-    function: Overload
+    function: OverloadReference
 
 
 @dataclass(frozen=True, slots=True)
@@ -538,7 +538,7 @@ class CreateIntegration:
     """CREATE API INTEGRATION."""
 
     integration: ApiIntegration
-    existing: Existing
+    create_mode: CreateMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -579,7 +579,7 @@ class GrantOnFunction:
     """GRANT … ON FUNCTION, or REVOKE."""
 
     privileges: tuple[str, ...]
-    function: Overload
+    function: OverloadReference
     role: str
     revoke: bool
 
@@ -617,17 +617,17 @@ Statement: TypeAlias = (
     | DropPipe
     | DescribePipe
     | DropAccessKey
-    | Drop
+    | DropObject
     | DropPrincipal
-    | Describe
-    | Show
+    | DescribeObject
+    | ShowObjects
     | ShowGrants
     | GrantRole
     | GrantPrivileges
     | GrantOnBucket
     | GrantOnAccount
     | CreateLibrary
-    | CreateFunction
+    | CreateLoadFunction
     | DropLoadObject
     | SkippedFunction
     | CreateExternalFunction

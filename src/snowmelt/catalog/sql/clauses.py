@@ -13,161 +13,163 @@ from snowmelt.catalog.sql.lexer import TokenKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from snowmelt.catalog.sql.cursor import Cursor
-    from snowmelt.catalog.sql.lexer import Place, Token
+    from snowmelt.catalog.sql.cursor import TokenCursor
+    from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken
 
-Reader: TypeAlias = Callable[["Cursor"], Any]
+ValueParser: TypeAlias = Callable[["TokenCursor"], Any]
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
-_TEXTUAL = frozenset({TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING})
+_TEXT_TOKEN_KINDS = frozenset({TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING})
 
 
 MAX_RETENTION_DAYS = 90  # as Snowflake's
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class ClauseDefinition:
     """One clause: the field of a definition that it sets, how its value is read, what UNSET sets.
 
     `is_required` means that it must be given, and cannot be UNSET.
     """
 
     field: str
-    read: Reader
+    parse_value: ValueParser
     default: object = None
     is_required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ClauseValue:
     """What a clause said, and where."""
 
     word: str
     field: str
     value: Any
-    place: Place
+    position: SourcePosition
 
 
-class Settings:
+class ClauseReader:
     """The clauses of one statement as they are read."""
 
-    def __init__(self, clauses: Mapping[str, Clause], what: str) -> None:
-        """`what` is how errors call that which has the clauses."""
+    def __init__(self, clauses: Mapping[str, ClauseDefinition], label: str) -> None:
+        """`label` is how errors call that which has the clauses."""
         self._clauses = clauses
-        self._what = what
-        self.found: dict[str, Setting] = {}
+        self._label = label
+        self.values: dict[str, ClauseValue] = {}
 
-    def read_one(self, cursor: Cursor) -> bool:
+    def parse_next(self, cursor: TokenCursor) -> bool:
         """Go past the next clause if there is one, and tell.
 
         Raises:
             StatementError: It was given before, or its value is not as it must be.
         """
-        token = cursor.token
+        token = cursor.current
         if token.kind is not TokenKind.WORD or token.text not in self._clauses:
             return False
-        cursor.take()
+        cursor.advance()
         cursor.accept("=")
-        value = self._clauses[token.text].read(cursor)
-        self.keep(cursor, token, value)
+        value = self._clauses[token.text].parse_value(cursor)
+        self.add_value(cursor, token, value)
         return True
 
-    def unset_one(self, cursor: Cursor) -> bool:
+    def parse_next_unset(self, cursor: TokenCursor) -> bool:
         """Go past the name of a clause if one comes next, and tell.
 
         Raises:
             StatementError: It was given before, or must have a value.
         """
-        token = cursor.token
+        token = cursor.current
         if token.kind is not TokenKind.WORD or token.text not in self._clauses:
             return False
         clause = self._clauses[token.text]
         if clause.is_required:
-            raise cursor.error(f"{token.text} cannot be UNSET: SET it to another value")
-        cursor.take()
-        self.keep(cursor, token, clause.default)
+            raise cursor.make_error(f"{token.text} cannot be UNSET: SET it to another value")
+        cursor.advance()
+        self.add_value(cursor, token, clause.default)
         return True
 
-    def keep(self, cursor: Cursor, token: Token, value: object) -> None:
+    def add_value(self, cursor: TokenCursor, token: SqlToken, value: object) -> None:
         """Keep the value of a clause that has been read.
 
         Raises:
             StatementError: It was given before.
         """
-        if token.text in self.found:
-            raise cursor.error(f"{token.text} is given twice", token)
+        if token.text in self.values:
+            raise cursor.make_error(f"{token.text} is given twice", token)
         field = self._clauses[token.text].field
-        self.found[token.text] = Setting(token.text, field, value, token.place)
+        self.values[token.text] = ClauseValue(token.text, field, value, token.position)
 
-    def refuse(self, cursor: Cursor, others: Iterable[str] = ()) -> None:
+    def raise_unknown_clause(self, cursor: TokenCursor, other_words: Iterable[str] = ()) -> None:
         """Raise the error that says which clauses there are."""
-        there = ", ".join((*others, *self._clauses))
-        raise cursor.error(
-            f"{cursor.seen} is no clause of {self._what}; there are {there}"
+        there = ", ".join((*other_words, *self._clauses))
+        raise cursor.make_error(
+            f"{cursor.current_label} is no clause of {self._label}; there are {there}"
             if not is_at_end(cursor)
-            else f"Expected a clause of {self._what} here; there are {there}"
+            else f"Expected a clause of {self._label} here; there are {there}"
         )
 
-    def require(self, cursor: Cursor) -> None:
+    def check_required(self, cursor: TokenCursor) -> None:
         """Check that what must be given was.
 
         Raises:
             StatementError: A clause is missing.
         """
         for word, clause in self._clauses.items():
-            if clause.is_required and word not in self.found:
-                raise cursor.error(f"{word} is missing: {self._what} needs it")
+            if clause.is_required and word not in self.values:
+                raise cursor.make_error(f"{word} is missing: {self._label} needs it")
 
-    def fields(self) -> dict[str, Any]:
+    def field_values(self) -> dict[str, Any]:
         """Return the values by field of the definition."""
-        return {each.field: each.value for each in self.found.values()}
+        return {each.field: each.value for each in self.values.values()}
 
-    def places(self) -> dict[str, Place]:
+    def positions(self) -> dict[str, SourcePosition]:
         """Return where each clause stands."""
-        return {each.word: each.place for each in self.found.values()}
+        return {each.word: each.position for each in self.values.values()}
 
 
-def text(what: str) -> Reader:
+def text_parser(label: str) -> ValueParser:
     """Return a reader of a string."""
-    return lambda cursor: cursor.string(what)
+    return lambda cursor: cursor.parse_string(label)
 
 
-def choice(kind: type[_Choice], what: str) -> Callable[[Cursor], _Choice]:
+def choice_parser(enum_type: type[_Choice], label: str) -> Callable[[TokenCursor], _Choice]:
     """Return a reader of one of an enumeration's values: bare, or quoted either way."""
 
-    def read(cursor: Cursor) -> _Choice:
-        token = cursor.token
-        values = {each.value: each for each in kind}
-        if token.kind not in _TEXTUAL or token.text.upper() not in values:
-            raise cursor.error(f"{what} is {_alternatives(values)}, not {cursor.seen}")
-        cursor.take()
+    def read(cursor: TokenCursor) -> _Choice:
+        token = cursor.current
+        values = {each.value: each for each in enum_type}
+        if token.kind not in _TEXT_TOKEN_KINDS or token.text.upper() not in values:
+            raise cursor.make_error(
+                f"{label} is {_join_alternatives(values)}, not {cursor.current_label}"
+            )
+        cursor.advance()
         return values[token.text.upper()]
 
     return read
 
 
-def integer(what: str, least: int, most: int) -> Reader:
+def integer_parser(label: str, minimum: int, maximum: int) -> ValueParser:
     """Return a reader of a whole number, both bounds included."""
-    return lambda cursor: cursor.integer(what, least, most)
+    return lambda cursor: cursor.parse_integer(label, minimum, maximum)
 
 
-def number(what: str, most: float) -> Reader:
+def number_parser(label: str, maximum: float) -> ValueParser:
     """Return a reader of a number above 0, fractions allowed."""
 
-    def read(cursor: Cursor) -> float:
-        token = cursor.token
+    def read(cursor: TokenCursor) -> float:
+        token = cursor.current
         if token.kind is not TokenKind.NUMBER:
-            raise cursor.error(f"Expected {what} here, not {cursor.seen}")
+            raise cursor.make_error(f"Expected {label} here, not {cursor.current_label}")
         value = float(token.text)
-        if not 0 < value <= most or not math.isfinite(value):
-            raise cursor.error(f"{what.capitalize()} lies above 0 and not above {most:g}")
-        cursor.take()
+        if not 0 < value <= maximum or not math.isfinite(value):
+            raise cursor.make_error(f"{label.capitalize()} lies above 0 and not above {maximum:g}")
+        cursor.advance()
         return value
 
     return read
 
 
-def boolean(cursor: Cursor) -> bool:
+def parse_boolean(cursor: TokenCursor) -> bool:
     """Go past TRUE or FALSE.
 
     Raises:
@@ -176,42 +178,44 @@ def boolean(cursor: Cursor) -> bool:
     return cursor.expect_one_of("TRUE", "FALSE") == "TRUE"
 
 
-def identifier(what: str) -> Reader:
+def identifier_parser(label: str) -> ValueParser:
     """Return a reader of a name of one part, by its internal form."""
-    return lambda cursor: cursor.name(what, 1).parts[0]
+    return lambda cursor: cursor.parse_name(label, 1).parts[0]
 
 
-def strings(what: str) -> Callable[[Cursor], tuple[str, ...]]:
+def string_list_parser(label: str) -> Callable[[TokenCursor], tuple[str, ...]]:
     """Return a reader of strings in parentheses."""
-    return lambda cursor: listed(cursor, lambda inner: inner.string(what))
+    return lambda cursor: parse_list(cursor, lambda inner: inner.parse_string(label))
 
 
-def listed(cursor: Cursor, read: Callable[[Cursor], Any], *, least: int = 1) -> tuple[Any, ...]:
-    """Go past what `read` reads, in parentheses and with commas between.
+def parse_list(
+    cursor: TokenCursor, parse_item: Callable[[TokenCursor], Any], *, min_items: int = 1
+) -> tuple[Any, ...]:
+    """Go past what `parse_item` reads, in parentheses and with commas between.
 
     Raises:
-        StatementError: There are fewer than `least`, or something else comes next.
+        StatementError: There are fewer than `min_items`, or something else comes next.
     """
     cursor.expect("(")
-    if least == 0 and cursor.accept(")"):
+    if min_items == 0 and cursor.accept(")"):
         return ()
-    found = [read(cursor)]
+    found = [parse_item(cursor)]
     while cursor.accept(","):
-        found.append(read(cursor))
+        found.append(parse_item(cursor))
     cursor.expect(")")
     return tuple(found)
 
 
-def is_string(cursor: Cursor) -> bool:
+def is_next_string(cursor: TokenCursor) -> bool:
     """Tell whether a string comes next."""
-    return cursor.token.kind is TokenKind.STRING
+    return cursor.current.kind is TokenKind.STRING
 
 
-def is_at_end(cursor: Cursor) -> bool:
+def is_at_end(cursor: TokenCursor) -> bool:
     """Tell whether the statement ends here, with a semicolon or without."""
-    return cursor.token.kind is TokenKind.END or cursor.ahead(";")
+    return cursor.current.kind is TokenKind.END or cursor.is_next(";")
 
 
-def _alternatives(words: Iterable[str]) -> str:
+def _join_alternatives(words: Iterable[str]) -> str:
     *first, last = words
     return f"{', '.join(first)} or {last}"

@@ -10,8 +10,8 @@ from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, LogicalType
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.sql.cursor import Cursor
-    from snowmelt.catalog.sql.lexer import Token
+    from snowmelt.catalog.sql.cursor import TokenCursor
+    from snowmelt.catalog.sql.lexer import SqlToken
 
 MAX_PRECISION = 38
 MAX_SCALE = 37
@@ -30,94 +30,98 @@ class ColumnType:
     byte_length: int | None = None
 
 
-_Reader: TypeAlias = Callable[["Cursor"], ColumnType]
+_TypeParser: TypeAlias = Callable[["TokenCursor"], ColumnType]
 
 
-def read_type(cursor: Cursor) -> ColumnType:
+def parse_column_type(cursor: TokenCursor) -> ColumnType:
     """Go past a type and return it.
 
     Raises:
         StatementError: If it is no type, one that is not supported, or has wrong parameters.
     """
-    token = cursor.token
+    token = cursor.current
     if token.kind is not TokenKind.WORD:
-        raise cursor.error("Expected a type here, such as NUMBER(10,2), VARCHAR or TIMESTAMP_NTZ")
-    if token.text in _REFUSED:
-        raise cursor.error(f"{token.text} is not supported: {_REFUSED[token.text]}")
-    reader = _READERS.get(token.text)
+        raise cursor.make_error(
+            "Expected a type here, such as NUMBER(10,2), VARCHAR or TIMESTAMP_NTZ"
+        )
+    if token.text in _UNSUPPORTED_TYPES:
+        raise cursor.make_error(f"{token.text} is not supported: {_UNSUPPORTED_TYPES[token.text]}")
+    reader = _TYPE_PARSERS.get(token.text)
     if reader is None:
-        raise cursor.error(f"{token.written} is not a type; {_TYPES_THERE_ARE}")
-    cursor.take()
+        raise cursor.make_error(f"{token.source_text} is not a type; {_SUPPORTED_TYPES_TEXT}")
+    cursor.advance()
     column_type = reader(cursor)
-    _no_parameters(cursor, token)
+    _reject_parameters(cursor, token)
     return column_type
 
 
-def _no_parameters(cursor: Cursor, of: Token) -> None:
-    if not cursor.ahead("("):
+def _reject_parameters(cursor: TokenCursor, type_token: SqlToken) -> None:
+    if not cursor.is_next("("):
         return
-    if of.text in {"ARRAY", "OBJECT"}:
-        raise cursor.error(
-            f"Typed {of.text} is not supported: write {of.text} alone, it holds any JSON"
+    if type_token.text in {"ARRAY", "OBJECT"}:
+        raise cursor.make_error(
+            f"Typed {type_token.text} is not supported: write {type_token.text} alone, it holds any JSON"
         )
-    raise cursor.error(f"{of.text} takes no (more) parameters: leave the parentheses out")
+    raise cursor.make_error(
+        f"{type_token.text} takes no (more) parameters: leave the parentheses out"
+    )
 
 
-def _fixed(cursor: Cursor) -> ColumnType:
+def _parse_fixed(cursor: TokenCursor) -> ColumnType:
     precision, scale = MAX_PRECISION, 0
     if cursor.accept("("):
-        precision = cursor.integer("the precision", 1, MAX_PRECISION)
+        precision = cursor.parse_integer("the precision", 1, MAX_PRECISION)
         if cursor.accept(","):
-            scale = cursor.integer("the scale", 0, min(precision, MAX_SCALE))
+            scale = cursor.parse_integer("the scale", 0, min(precision, MAX_SCALE))
         cursor.expect(")")
     return ColumnType(LogicalType.FIXED, precision=precision, scale=scale)
 
 
-def _integer(_cursor: Cursor) -> ColumnType:
+def _parse_integer(_cursor: TokenCursor) -> ColumnType:
     return ColumnType(LogicalType.FIXED, precision=MAX_PRECISION, scale=0)
 
 
-def _text(default: int) -> _Reader:
-    def read(cursor: Cursor) -> ColumnType:
+def _text_parser(default_length: int) -> _TypeParser:
+    def read(cursor: TokenCursor) -> ColumnType:
         cursor.accept("VARYING")
-        varying = cursor.ahead("(") or default == MAX_TEXT_BYTES
-        length = _one_parameter(cursor, "the length", 1, MAX_TEXT_BYTES)
+        varying = cursor.is_next("(") or default_length == MAX_TEXT_BYTES
+        length = _parse_optional_parameter(cursor, "the length", 1, MAX_TEXT_BYTES)
         if length is None:
-            length = MAX_TEXT_BYTES if varying else default
+            length = MAX_TEXT_BYTES if varying else default_length
         byte_length = min(length * _BYTES_PER_CHARACTER, MAX_TEXT_BYTES)
         return ColumnType(LogicalType.TEXT, length=length, byte_length=byte_length)
 
     return read
 
 
-def _character(cursor: Cursor) -> ColumnType:
+def _parse_character(cursor: TokenCursor) -> ColumnType:
     """CHAR is one character, CHAR VARYING as long as VARCHAR."""
-    return _text(MAX_TEXT_BYTES if cursor.ahead("VARYING") else 1)(cursor)
+    return _text_parser(MAX_TEXT_BYTES if cursor.is_next("VARYING") else 1)(cursor)
 
 
-def _binary(cursor: Cursor) -> ColumnType:
-    length = _one_parameter(cursor, "the length", 1, MAX_BINARY_BYTES)
+def _parse_binary(cursor: TokenCursor) -> ColumnType:
+    length = _parse_optional_parameter(cursor, "the length", 1, MAX_BINARY_BYTES)
     return ColumnType(
         LogicalType.BINARY, byte_length=MAX_BINARY_BYTES if length is None else length
     )
 
 
-def _double(cursor: Cursor) -> ColumnType:
+def _parse_double(cursor: TokenCursor) -> ColumnType:
     cursor.accept("PRECISION")
     return ColumnType(LogicalType.REAL)
 
 
-def _with_fraction(kind: LogicalType) -> _Reader:
-    def read(cursor: Cursor) -> ColumnType:
-        scale = _one_parameter(cursor, "the scale", 0, MAX_FRACTION_DIGITS)
+def _fractional_time_parser(kind: LogicalType) -> _TypeParser:
+    def read(cursor: TokenCursor) -> ColumnType:
+        scale = _parse_optional_parameter(cursor, "the scale", 0, MAX_FRACTION_DIGITS)
         return ColumnType(kind, scale=MAX_FRACTION_DIGITS if scale is None else scale)
 
     return read
 
 
-def _timestamp(cursor: Cursor) -> ColumnType:
+def _parse_timestamp(cursor: TokenCursor) -> ColumnType:
     """TIMESTAMP alone is without time zone, as Snowflake's default."""
-    bare = _with_fraction(LogicalType.TIMESTAMP_NTZ)(cursor)
+    bare = _fractional_time_parser(LogicalType.TIMESTAMP_NTZ)(cursor)
     kind = LogicalType.TIMESTAMP_NTZ
     if cursor.accept("WITH", "LOCAL", "TIME", "ZONE"):
         kind = LogicalType.TIMESTAMP_LTZ
@@ -125,48 +129,57 @@ def _timestamp(cursor: Cursor) -> ColumnType:
         kind = LogicalType.TIMESTAMP_TZ
     else:
         cursor.accept("WITHOUT", "TIME", "ZONE")
-    scale = _one_parameter(cursor, "the scale", 0, MAX_FRACTION_DIGITS)
+    scale = _parse_optional_parameter(cursor, "the scale", 0, MAX_FRACTION_DIGITS)
     return ColumnType(kind, scale=bare.scale if scale is None else scale)
 
 
-def _plain(kind: LogicalType) -> _Reader:
+def _plain_type_parser(kind: LogicalType) -> _TypeParser:
     return lambda _cursor: ColumnType(kind)
 
 
-def _one_parameter(cursor: Cursor, what: str, least: int, most: int) -> int | None:
+def _parse_optional_parameter(
+    cursor: TokenCursor, label: str, minimum: int, maximum: int
+) -> int | None:
     if not cursor.accept("("):
         return None
-    value = cursor.integer(what, least, most)
+    value = cursor.parse_integer(label, minimum, maximum)
     cursor.expect(")")
     return value
 
 
-_READERS: dict[str, _Reader] = {
-    **dict.fromkeys(("NUMBER", "DECIMAL", "DEC", "NUMERIC"), _fixed),
-    **dict.fromkeys(("INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "BYTEINT"), _integer),
-    **dict.fromkeys(("FLOAT", "FLOAT4", "FLOAT8", "REAL"), _plain(LogicalType.REAL)),
-    "DOUBLE": _double,
-    **dict.fromkeys(("BOOLEAN", "BOOL"), _plain(LogicalType.BOOLEAN)),
-    **dict.fromkeys(("VARCHAR", "STRING", "TEXT", "NVARCHAR", "NVARCHAR2"), _text(MAX_TEXT_BYTES)),
-    **dict.fromkeys(("CHAR", "CHARACTER", "NCHAR"), _character),
-    **dict.fromkeys(("BINARY", "VARBINARY"), _binary),
-    "DATE": _plain(LogicalType.DATE),
-    "TIME": _with_fraction(LogicalType.TIME),
-    "TIMESTAMP": _timestamp,
+_TYPE_PARSERS: dict[str, _TypeParser] = {
+    **dict.fromkeys(("NUMBER", "DECIMAL", "DEC", "NUMERIC"), _parse_fixed),
+    **dict.fromkeys(("INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "BYTEINT"), _parse_integer),
+    **dict.fromkeys(("FLOAT", "FLOAT4", "FLOAT8", "REAL"), _plain_type_parser(LogicalType.REAL)),
+    "DOUBLE": _parse_double,
+    **dict.fromkeys(("BOOLEAN", "BOOL"), _plain_type_parser(LogicalType.BOOLEAN)),
     **dict.fromkeys(
-        ("TIMESTAMP_NTZ", "TIMESTAMPNTZ", "DATETIME"), _with_fraction(LogicalType.TIMESTAMP_NTZ)
+        ("VARCHAR", "STRING", "TEXT", "NVARCHAR", "NVARCHAR2"), _text_parser(MAX_TEXT_BYTES)
     ),
-    **dict.fromkeys(("TIMESTAMP_LTZ", "TIMESTAMPLTZ"), _with_fraction(LogicalType.TIMESTAMP_LTZ)),
-    **dict.fromkeys(("TIMESTAMP_TZ", "TIMESTAMPTZ"), _with_fraction(LogicalType.TIMESTAMP_TZ)),
-    "VARIANT": _plain(LogicalType.VARIANT),
-    "ARRAY": _plain(LogicalType.ARRAY),
-    "OBJECT": _plain(LogicalType.OBJECT),
+    **dict.fromkeys(("CHAR", "CHARACTER", "NCHAR"), _parse_character),
+    **dict.fromkeys(("BINARY", "VARBINARY"), _parse_binary),
+    "DATE": _plain_type_parser(LogicalType.DATE),
+    "TIME": _fractional_time_parser(LogicalType.TIME),
+    "TIMESTAMP": _parse_timestamp,
+    **dict.fromkeys(
+        ("TIMESTAMP_NTZ", "TIMESTAMPNTZ", "DATETIME"),
+        _fractional_time_parser(LogicalType.TIMESTAMP_NTZ),
+    ),
+    **dict.fromkeys(
+        ("TIMESTAMP_LTZ", "TIMESTAMPLTZ"), _fractional_time_parser(LogicalType.TIMESTAMP_LTZ)
+    ),
+    **dict.fromkeys(
+        ("TIMESTAMP_TZ", "TIMESTAMPTZ"), _fractional_time_parser(LogicalType.TIMESTAMP_TZ)
+    ),
+    "VARIANT": _plain_type_parser(LogicalType.VARIANT),
+    "ARRAY": _plain_type_parser(LogicalType.ARRAY),
+    "OBJECT": _plain_type_parser(LogicalType.OBJECT),
 }
-_TYPES_THERE_ARE = (
+_SUPPORTED_TYPES_TEXT = (
     "there are NUMBER, FLOAT, BOOLEAN, VARCHAR, BINARY, DATE, TIME, TIMESTAMP_NTZ, TIMESTAMP_LTZ, "
     "TIMESTAMP_TZ, VARIANT, ARRAY and OBJECT"
 )
-_REFUSED = {
+_UNSUPPORTED_TYPES = {
     "GEOGRAPHY": "rows of this type cannot be streamed; keep WKT or GeoJSON in VARCHAR or OBJECT",
     "GEOMETRY": "rows of this type cannot be streamed; keep WKT or GeoJSON in VARCHAR or OBJECT",
     "VECTOR": "rows of this type cannot be streamed; keep the numbers in ARRAY",

@@ -5,68 +5,70 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.sql.identifiers import Name
-from snowmelt.catalog.sql.lexer import TokenKind, tokens_of
+from snowmelt.catalog.sql.identifiers import ObjectName
+from snowmelt.catalog.sql.lexer import TokenKind, tokenize
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import RESERVED_WORDS, display_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snowmelt.catalog.sql.lexer import Token
+    from snowmelt.catalog.sql.lexer import SqlToken
 
 MAX_NAME_LENGTH = 255  # as Snowflake's
 
 
-class Cursor:
+class TokenCursor:
     """A position in the tokens of one statement."""
 
-    def __init__(self, text: str, cut: Callable[[str], tuple[Token, ...]] = tokens_of) -> None:
-        """`cut` is how the text becomes tokens."""
+    def __init__(
+        self, text: str, tokenizer: Callable[[str], tuple[SqlToken, ...]] = tokenize
+    ) -> None:
+        """`tokenizer` is how the text becomes tokens."""
         self._text = text
-        self._tokens = cut(text)
-        self._at = 0
+        self._tokens = tokenizer(text)
+        self._index = 0
 
     @property
-    def token(self) -> Token:
+    def current(self) -> SqlToken:
         """The next token; the one of kind END comes again and again."""
-        return self._tokens[self._at]
+        return self._tokens[self._index]
 
     @property
-    def taken(self) -> Token:
+    def previous(self) -> SqlToken:
         """The token that was gone past last; the first one before any was."""
-        return self._tokens[max(self._at - 1, 0)]
+        return self._tokens[max(self._index - 1, 0)]
 
-    def ahead(self, *words: str) -> bool:
+    def is_next(self, *words: str) -> bool:
         """Tell whether exactly these words come next."""
-        upcoming = self._tokens[self._at : self._at + len(words)]
-        return tuple(_plain(token) for token in upcoming) == words
+        upcoming = self._tokens[self._index : self._index + len(words)]
+        return tuple(_unquoted_text(token) for token in upcoming) == words
 
-    def after(self, count: int = 1) -> Token:
+    def peek(self, count: int = 1) -> SqlToken:
         """Return the token that many after the next one, or the last."""
-        return self._tokens[min(self._at + count, len(self._tokens) - 1)]
+        return self._tokens[min(self._index + count, len(self._tokens) - 1)]
 
-    def fork(self) -> Cursor:
+    def fork(self) -> TokenCursor:
         """Return another cursor at the same place."""
         return copy.copy(self)
 
-    def take(self) -> Token:
+    def advance(self) -> SqlToken:
         """Return the next token and go past it; END stays."""
-        token = self.token
+        token = self.current
         if token.kind is not TokenKind.END:
-            self._at += 1
+            self._index += 1
         return token
 
     def accept(self, *words: str) -> bool:
         """Go past these words if they come next."""
-        found = self.ahead(*words)
+        found = self.is_next(*words)
         if found:
-            self._at += len(words)
+            self._index += len(words)
         return found
 
-    def accept_one_of(self, *words: str) -> Token | None:
+    def accept_one_of(self, *words: str) -> SqlToken | None:
         """Go past the next word if it is one of these, and return it."""
-        return self.take() if _plain(self.token) in words else None
+        return self.advance() if _unquoted_text(self.current) in words else None
 
     def expect(self, *words: str) -> None:
         """Go past these words.
@@ -75,7 +77,7 @@ class Cursor:
             StatementError: If something else comes next.
         """
         if not self.accept(*words):
-            raise self.error(f"Expected {' '.join(words)} here, not {self.seen}")
+            raise self.make_error(f"Expected {' '.join(words)} here, not {self.current_label}")
 
     def expect_one_of(self, *words: str) -> str:
         """Go past one of these words and return it.
@@ -85,18 +87,20 @@ class Cursor:
         """
         token = self.accept_one_of(*words)
         if token is None:
-            raise self.error(f"Expected {_alternatives(words)} here, not {self.seen}")
+            raise self.make_error(
+                f"Expected {_join_alternatives(words)} here, not {self.current_label}"
+            )
         return token.text
 
-    def identifier(self, what: str) -> str:
-        """Go past a name and return its internal form; `what` says what it names.
+    def parse_identifier(self, label: str) -> str:
+        """Go past a name and return its internal form; `label` says what it names.
 
         Raises:
             StatementError: If no name comes next, or one that needs quotes or is too long.
         """
-        token = self.token
+        token = self.current
         if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
-            raise self.error(f"Expected the name of {what} here, not {self.seen}")
+            raise self.make_error(f"Expected the name of {label} here, not {self.current_label}")
         name = token.text
         if token.kind is TokenKind.WORD and (name in RESERVED_WORDS or display_name(name) != name):
             why = (
@@ -104,90 +108,94 @@ class Cursor:
                 if name in RESERVED_WORDS
                 else "has signs a plain name cannot have"
             )
-            raise self.error(
-                f'{token.written} {why}; as a name it is written in quotes: "{token.written}"'
+            raise self.make_error(
+                f'{token.source_text} {why}; as a name it is written in quotes: "{token.source_text}"'
             )
-        if token.written.startswith("`"):
-            raise self.error(f'Names are quoted with double quotes here: "{name}"')
+        if token.source_text.startswith("`"):
+            raise self.make_error(f'Names are quoted with double quotes here: "{name}"')
         if not name or "\0" in name or len(name) > MAX_NAME_LENGTH:
-            raise self.error(
-                f"The name of {what} has 1 to {MAX_NAME_LENGTH} signs, none of them NUL"
+            raise self.make_error(
+                f"The name of {label} has 1 to {MAX_NAME_LENGTH} signs, none of them NUL"
             )
-        self.take()
+        self.advance()
         return name
 
-    def name(self, what: str, most: int) -> Name:
-        """Go past a name of one to `most` parts with dots between them.
+    def parse_name(self, label: str, max_parts: int) -> ObjectName:
+        """Go past a name of one to `max_parts` parts with dots between them.
 
         Raises:
             StatementError: If no name comes next, or it has too many parts.
         """
-        place = self.token.place
-        parts = [self.identifier(what)]
-        while self.token.text == "." and self.token.kind is TokenKind.SYMBOL:
-            if len(parts) == most:
-                raise self.error(
-                    f"The name of {what} has at most {most} part{'s' if most > 1 else ''}"
+        place = self.current.position
+        parts = [self.parse_identifier(label)]
+        while self.current.text == "." and self.current.kind is TokenKind.SYMBOL:
+            if len(parts) == max_parts:
+                raise self.make_error(
+                    f"The name of {label} has at most {max_parts} part{'s' if max_parts > 1 else ''}"
                 )
-            self.take()
-            parts.append(self.identifier(what))
-        return Name(tuple(parts), place)
+            self.advance()
+            parts.append(self.parse_identifier(label))
+        return ObjectName(tuple(parts), place)
 
-    def string(self, what: str) -> str:
+    def parse_string(self, label: str) -> str:
         """Go past a string in single quotes and return its contents.
 
         Raises:
             StatementError: If something else comes next.
         """
-        if self.token.kind is not TokenKind.STRING:
-            raise self.error(f"Expected {what} in single quotes here, not {self.seen}")
-        return self.take().text
+        if self.current.kind is not TokenKind.STRING:
+            raise self.make_error(
+                f"Expected {label} in single quotes here, not {self.current_label}"
+            )
+        return self.advance().text
 
-    def integer(self, what: str, least: int, most: int) -> int:
+    def parse_integer(self, label: str, minimum: int, maximum: int) -> int:
         """Go past a whole number within the bounds (both included) and return it.
 
         Raises:
             StatementError: If something else comes next, or the number is out of bounds.
         """
-        token = self.token
+        token = self.current
         if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
-            raise self.error(f"Expected {what} ({least} to {most}) here, not {self.seen}")
-        if not least <= int(token.text) <= most:
-            raise self.error(
-                f"{what.capitalize()} lies between {least} and {most}, not at {token.text}"
+            raise self.make_error(
+                f"Expected {label} ({minimum} to {maximum}) here, not {self.current_label}"
             )
-        self.take()
+        if not minimum <= int(token.text) <= maximum:
+            raise self.make_error(
+                f"{label.capitalize()} lies between {minimum} and {maximum}, not at {token.text}"
+            )
+        self.advance()
         return int(token.text)
 
-    def end(self, after: str) -> None:
+    def expect_end(self, after: str) -> None:
         """Check that the statement ends here; a semicolon may follow.
 
         Raises:
             StatementError: If anything else follows.
         """
         self.accept(";")
-        if self.token.kind is not TokenKind.END:
-            raise self.error(f"Nothing may follow {after}, but {self.seen} does")
+        if self.current.kind is not TokenKind.END:
+            raise self.make_error(f"Nothing may follow {after}, but {self.current_label} does")
 
-    def error(self, reason: str, at: Token | None = None) -> StatementError:
+    def make_error(self, reason: str, token: SqlToken | None = None) -> StatementError:
         """Return the error that points at this token, or at the next one; the caller raises it."""
-        place = (at or self.token).place
+        place = (token or self.current).position
         return StatementError(reason=reason, line=place.line, column=place.column)
 
-    def between(self, first: Token, last: Token) -> str:
+    def source_between(self, first: SqlToken, last: SqlToken) -> str:
         """Return the text from one token to another, both with it."""
-        return self._text[first.start : last.start + len(last.written)]
+        return self._text[first.start_offset : last.start_offset + len(last.source_text)]
 
     @property
-    def seen(self) -> str:
+    def current_label(self) -> str:
         """How an error message calls the next token."""
-        token = self.token
-        return token.kind.value if token.kind is TokenKind.END else token.written.split("\n")[0]
+        token = self.current
+        return token.kind.value if token.kind is TokenKind.END else token.source_text.split("\n")[0]
 
 
-def _plain(token: Token) -> str | None:
+def _unquoted_text(token: SqlToken) -> str | None:
     return token.text if token.kind in {TokenKind.WORD, TokenKind.SYMBOL} else None
 
 
-def _alternatives(words: tuple[str, ...]) -> str:
+def _join_alternatives(words: tuple[str, ...]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from snowmelt.schema.types import display_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.model.privileges import Kind
-    from snowmelt.catalog.sql.lexer import Place
+    from snowmelt.catalog.model.privileges import ObjectKind
+    from snowmelt.catalog.sql.lexer import SourcePosition
 
 
-class Level(StrEnum):
+class NameLevel(StrEnum):
     """What a name leads to, outermost first."""
 
     ACCOUNT = "ACCOUNT"
@@ -22,40 +22,40 @@ class Level(StrEnum):
     TABLE = "TABLE"
 
     @property
-    def parts(self) -> int:
+    def part_count(self) -> int:
         """How many parts its full name has."""
-        return list(Level).index(self)
+        return list(NameLevel).index(self)
 
     @property
-    def kind(self) -> Kind:
+    def object_kind(self) -> ObjectKind:
         """The kind of object that privileges are granted on; the account is none."""
-        return _KINDS[self]
+        return _OBJECT_KINDS[self]
 
 
-_KINDS: dict[Level, Kind] = {
-    Level.DATABASE: "DATABASE",
-    Level.SCHEMA: "SCHEMA",
-    Level.TABLE: "TABLE",
+_OBJECT_KINDS: dict[NameLevel, ObjectKind] = {
+    NameLevel.DATABASE: "DATABASE",
+    NameLevel.SCHEMA: "SCHEMA",
+    NameLevel.TABLE: "TABLE",
 }
 
 
-class Existing(StrEnum):
+class CreateMode(StrEnum):
     """What CREATE does with something of that name that is there already."""
 
-    REFUSE = "refuse"
-    KEEP = "if not exists"
-    REPLACE = "or replace"
-    ALTER = "or alter"
+    FAIL_IF_EXISTS = "refuse"
+    IF_NOT_EXISTS = "if not exists"
+    OR_REPLACE = "or replace"
+    OR_ALTER = "or alter"
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class ObjectName:
     """A name as far as it was written: one to three parts, the innermost last."""
 
     parts: tuple[str, ...]
-    place: Place
+    position: SourcePosition
 
 
-def schema_shown(database: str, schema: str) -> str:
+def display_schema(database: str, schema: str) -> str:
     """Return a schema's name as SQL writes it."""
     return f"{display_name(database)}.{display_name(schema)}"

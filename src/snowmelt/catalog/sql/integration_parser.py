@@ -7,7 +7,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN, der_of_public_key
+from snowmelt.catalog.model.privileges import ACCOUNTADMIN, public_key_to_der
 from snowmelt.catalog.model.records import SecurityIntegration
 from snowmelt.catalog.sql import clauses
 from snowmelt.catalog.sql.ast import (
@@ -22,8 +22,8 @@ from snowmelt.catalog.sql.ast import (
     DropIntegration,
     DropSecurityIntegration,
 )
-from snowmelt.catalog.sql.clauses import Clause, Settings
-from snowmelt.catalog.sql.function_parser import read_changes
+from snowmelt.catalog.sql.clauses import ClauseDefinition, ClauseReader
+from snowmelt.catalog.sql.function_parser import parse_clause_changes
 from snowmelt.errors import InvalidPublicKey, StatementError
 from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import UrlRefused
@@ -33,14 +33,14 @@ from snowmelt.schema.types import internal_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snowmelt.catalog.sql.cursor import Cursor
-    from snowmelt.catalog.sql.identifiers import Existing
+    from snowmelt.catalog.sql.cursor import TokenCursor
+    from snowmelt.catalog.sql.identifiers import CreateMode
 
-_WHAT = "an API integration"
-_REFERENCE = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+)\Z")
+_API_INTEGRATION_LABEL = "an API integration"
+_SECRET_REFERENCE = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+)\Z")
 
 
-class Provider(StrEnum):
+class ApiProvider(StrEnum):
     """What answers: the gateways of Snowflake's DDL, or any HTTP service."""
 
     AWS_API_GATEWAY = "AWS_API_GATEWAY"
@@ -52,118 +52,122 @@ class Provider(StrEnum):
     HTTP = "HTTP"
 
 
-def _provider(cursor: Cursor) -> str:
-    return clauses.choice(Provider, "API_PROVIDER")(cursor).value.lower()
+def _parse_provider(cursor: TokenCursor) -> str:
+    return clauses.choice_parser(ApiProvider, "API_PROVIDER")(cursor).value.lower()
 
 
-def _prefixes(word: str) -> Callable[[Cursor], tuple[str, ...]]:
-    def one(cursor: Cursor) -> str:
-        at = cursor.token
-        prefix = cursor.string("a URL")
+def _url_prefix_list_parser(clause_word: str) -> Callable[[TokenCursor], tuple[str, ...]]:
+    def one(cursor: TokenCursor) -> str:
+        at = cursor.current
+        prefix = cursor.parse_string("a URL")
         try:
             parse_prefix(prefix)
         except UrlRefused as error:
-            raise cursor.error(f"{word}: {str(error).rstrip('.')}", at) from None
+            raise cursor.make_error(f"{clause_word}: {str(error).rstrip('.')}", at) from None
         return prefix
 
-    return lambda cursor: clauses.listed(cursor, one)
+    return lambda cursor: clauses.parse_list(cursor, one)
 
 
-def _secret(word: str) -> Callable[[Cursor], str]:
-    def read(cursor: Cursor) -> str:
-        at = cursor.token
+def _secret_reference_parser(clause_word: str) -> Callable[[TokenCursor], str]:
+    def read(cursor: TokenCursor) -> str:
+        at = cursor.current
         # The literal is never repeated: errors are logged and shown.
-        if not clauses.is_string(cursor) or not _REFERENCE.match(at.text):
-            raise cursor.error(
-                f"{word} is a reference to where the secret is kept, 'env:NAME' or 'file:PATH', "
+        if not clauses.is_next_string(cursor) or not _SECRET_REFERENCE.match(at.text):
+            raise cursor.make_error(
+                f"{clause_word} is a reference to where the secret is kept, 'env:NAME' or 'file:PATH', "
                 "never the secret itself",
                 at,
             )
-        return cursor.string("a reference")
+        return cursor.parse_string("a reference")
 
     return read
 
 
-_CLAUSES = {
-    "API_PROVIDER": Clause("provider", _provider, is_required=True),
-    "API_ALLOWED_PREFIXES": Clause(
-        "allowed_prefixes", _prefixes("API_ALLOWED_PREFIXES"), is_required=True
+_API_INTEGRATION_CLAUSES = {
+    "API_PROVIDER": ClauseDefinition("provider", _parse_provider, is_required=True),
+    "API_ALLOWED_PREFIXES": ClauseDefinition(
+        "allowed_prefixes", _url_prefix_list_parser("API_ALLOWED_PREFIXES"), is_required=True
     ),
-    "API_BLOCKED_PREFIXES": Clause("blocked_prefixes", _prefixes("API_BLOCKED_PREFIXES"), ()),
-    "ENABLED": Clause("enabled", clauses.boolean, default=True),
-    "COMMENT": Clause("comment", clauses.text("a comment")),
-    "API_KEY": Clause("api_key", _secret("API_KEY")),
-    "AUTHENTICATION": Clause(
+    "API_BLOCKED_PREFIXES": ClauseDefinition(
+        "blocked_prefixes", _url_prefix_list_parser("API_BLOCKED_PREFIXES"), ()
+    ),
+    "ENABLED": ClauseDefinition("enabled", clauses.parse_boolean, default=True),
+    "COMMENT": ClauseDefinition("comment", clauses.text_parser("a comment")),
+    "API_KEY": ClauseDefinition("api_key", _secret_reference_parser("API_KEY")),
+    "AUTHENTICATION": ClauseDefinition(
         "authentication",
-        clauses.choice(AuthenticationMethod, "AUTHENTICATION"),
+        clauses.choice_parser(AuthenticationMethod, "AUTHENTICATION"),
         AuthenticationMethod.NONE,
     ),
-    "USER": Clause("user", clauses.text("a user")),
-    "SECRET": Clause("secret", _secret("SECRET")),
-    "REGION": Clause("region", clauses.text("a region")),
-    "CA_FILE": Clause("ca_file", clauses.text("a path")),
-    "API_AWS_ROLE_ARN": Clause("aws_role_arn", clauses.text("a role")),
-    "AZURE_TENANT_ID": Clause("azure_tenant_id", clauses.text("a tenant")),
-    "AZURE_AD_APPLICATION_ID": Clause("azure_ad_application_id", clauses.text("an application")),
-    "GOOGLE_AUDIENCE": Clause("google_audience", clauses.text("an audience")),
+    "USER": ClauseDefinition("user", clauses.text_parser("a user")),
+    "SECRET": ClauseDefinition("secret", _secret_reference_parser("SECRET")),
+    "REGION": ClauseDefinition("region", clauses.text_parser("a region")),
+    "CA_FILE": ClauseDefinition("ca_file", clauses.text_parser("a path")),
+    "API_AWS_ROLE_ARN": ClauseDefinition("aws_role_arn", clauses.text_parser("a role")),
+    "AZURE_TENANT_ID": ClauseDefinition("azure_tenant_id", clauses.text_parser("a tenant")),
+    "AZURE_AD_APPLICATION_ID": ClauseDefinition(
+        "azure_ad_application_id", clauses.text_parser("an application")
+    ),
+    "GOOGLE_AUDIENCE": ClauseDefinition("google_audience", clauses.text_parser("an audience")),
 }
 
 
-def read_create_integration(cursor: Cursor, existing: Existing) -> CreateIntegration:
+def parse_create_integration(cursor: TokenCursor, create_mode: CreateMode) -> CreateIntegration:
     """Go past what follows CREATE [OR REPLACE] API INTEGRATION [IF NOT EXISTS].
 
     Raises:
         StatementError: It is not as it must be.
     """
-    name = cursor.identifier("an API integration")
-    settings = Settings(_CLAUSES, _WHAT)
-    while settings.read_one(cursor):
+    name = cursor.parse_identifier("an API integration")
+    settings = ClauseReader(_API_INTEGRATION_CLAUSES, _API_INTEGRATION_LABEL)
+    while settings.parse_next(cursor):
         cursor.accept(",")
     if not clauses.is_at_end(cursor):
-        settings.refuse(cursor)
-    settings.require(cursor)
-    cursor.end("the clauses")
-    return CreateIntegration(ApiIntegration(name=name, **settings.fields()), existing)
+        settings.raise_unknown_clause(cursor)
+    settings.check_required(cursor)
+    cursor.expect_end("the clauses")
+    return CreateIntegration(ApiIntegration(name=name, **settings.field_values()), create_mode)
 
 
-def read_alter_integration(cursor: Cursor) -> AlterIntegration:
+def parse_alter_integration(cursor: TokenCursor) -> AlterIntegration:
     """Go past what follows ALTER API INTEGRATION.
 
     Raises:
         StatementError: It is anything but SET or UNSET.
     """
     if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.identifier("an API integration")
+    name = cursor.parse_identifier("an API integration")
     word = cursor.expect_one_of("SET", "UNSET")
-    settings = Settings(_CLAUSES, "ALTER INTEGRATION")
-    read_changes(cursor, settings, unset=word == "UNSET")
-    return AlterIntegration(name, settings.fields(), if_exists)
+    settings = ClauseReader(_API_INTEGRATION_CLAUSES, "ALTER INTEGRATION")
+    parse_clause_changes(cursor, settings, unset=word == "UNSET")
+    return AlterIntegration(name, settings.field_values(), if_exists)
 
 
-def read_drop_integration(cursor: Cursor) -> DropIntegration:
+def parse_drop_integration(cursor: TokenCursor) -> DropIntegration:
     """Go past what follows DROP API INTEGRATION.
 
     Raises:
         StatementError: It is more than a name.
     """
     if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.identifier("an API integration")
-    cursor.end("DROP INTEGRATION")
+    name = cursor.parse_identifier("an API integration")
+    cursor.expect_end("DROP INTEGRATION")
     return DropIntegration(name, if_exists)
 
 
-def read_describe_integration(cursor: Cursor) -> DescribeIntegration:
+def parse_describe_integration(cursor: TokenCursor) -> DescribeIntegration:
     """Go past what follows DESCRIBE API INTEGRATION.
 
     Raises:
         StatementError: It is more than a name.
     """
-    name = cursor.identifier("an API integration")
-    cursor.end("DESCRIBE INTEGRATION")
+    name = cursor.parse_identifier("an API integration")
+    cursor.expect_end("DESCRIBE INTEGRATION")
     return DescribeIntegration(name)
 
 
-def read_alter_any(cursor: Cursor) -> ChangeIntegration:
+def parse_alter_any_integration(cursor: TokenCursor) -> ChangeIntegration:
     """Go past what follows ALTER INTEGRATION, which does not say of which kind it is.
 
     Raises:
@@ -172,199 +176,221 @@ def read_alter_any(cursor: Cursor) -> ChangeIntegration:
     other = cursor.fork()
     api, security, failed = None, None, list[StatementError]()
     try:
-        api = read_alter_integration(cursor)
+        api = parse_alter_integration(cursor)
     except StatementError as error:
         failed.append(error)
     try:
-        security = read_alter_security_integration(other)
+        security = parse_alter_security_integration(other)
     except StatementError as error:
         failed.append(error)
     known = api or security
     if known is None:
-        raise failed[other.token.start > cursor.token.start]
+        raise failed[other.current.start_offset > cursor.current.start_offset]
     return ChangeIntegration(known.name, api, security)
 
 
-def read_drop_any(cursor: Cursor) -> ChangeIntegration:
+def parse_drop_any_integration(cursor: TokenCursor) -> ChangeIntegration:
     """Go past what follows DROP INTEGRATION, which does not say of which kind it is.
 
     Raises:
         StatementError: It is more than a name.
     """
     other = cursor.fork()
-    api = read_drop_integration(cursor)
-    return ChangeIntegration(api.name, api, read_drop_security_integration(other))
+    api = parse_drop_integration(cursor)
+    return ChangeIntegration(api.name, api, parse_drop_security_integration(other))
 
 
-def read_describe_any(cursor: Cursor) -> DescribeAnyIntegration:
+def parse_describe_any_integration(cursor: TokenCursor) -> DescribeAnyIntegration:
     """Go past what follows DESCRIBE INTEGRATION, which does not say of which kind it is.
 
     Raises:
         StatementError: It is more than a name.
     """
-    return DescribeAnyIntegration(read_describe_integration(cursor).name)
+    return DescribeAnyIntegration(parse_describe_integration(cursor).name)
 
 
 # --- Statements about security integrations; the grammar is Snowflake's.
 
-_WHAT_SECURITY_GRAMMAR = "a security integration"
+_SECURITY_INTEGRATION_LABEL = "a security integration"
 
 
-class _Type(StrEnum):
+class _SecurityIntegrationType(StrEnum):
     EXTERNAL_OAUTH = "EXTERNAL_OAUTH"
 
 
-class _Server(StrEnum):
+class _AuthorizationServer(StrEnum):
     OKTA = "OKTA"
     AZURE = "AZURE"
     PING_FEDERATE = "PING_FEDERATE"
     CUSTOM = "CUSTOM"
 
 
-class _Attribute(StrEnum):
+class _UserMappingAttribute(StrEnum):
     LOGIN_NAME = "LOGIN_NAME"
 
 
-class _AnyRole(StrEnum):
+class _AnyRoleMode(StrEnum):
     DISABLE = "DISABLE"
     ENABLE = "ENABLE"
 
 
-def _one_or_more(what: str) -> Callable[[Cursor], tuple[str, ...]]:
-    def read(cursor: Cursor) -> tuple[str, ...]:
-        if clauses.is_string(cursor):
-            return (cursor.string(what),)
-        return clauses.strings(what)(cursor)
+def _string_or_list_parser(label: str) -> Callable[[TokenCursor], tuple[str, ...]]:
+    def read(cursor: TokenCursor) -> tuple[str, ...]:
+        if clauses.is_next_string(cursor):
+            return (cursor.parse_string(label),)
+        return clauses.string_list_parser(label)(cursor)
 
     return read
 
 
-def _public_key(cursor: Cursor) -> str:
-    at = cursor.token
+def _parse_public_key(cursor: TokenCursor) -> str:
+    at = cursor.current
     try:
-        der = der_of_public_key(cursor.string("a public key"))
+        der = public_key_to_der(cursor.parse_string("a public key"))
     except InvalidPublicKey as error:
-        raise cursor.error(str(error).rstrip("."), at) from None
+        raise cursor.make_error(str(error).rstrip("."), at) from None
     return base64.b64encode(der).decode()
 
 
-def _url(cursor: Cursor) -> str:
-    at = cursor.token
-    url = cursor.string("a URL")
+def _parse_keys_url(cursor: TokenCursor) -> str:
+    at = cursor.current
+    url = cursor.parse_string("a URL")
     if not url.startswith(("https://", "http://127.0.0.1:", "http://localhost:")):
-        raise cursor.error("Keys are fetched over https:// (http:// on loopback alone)", at)
+        raise cursor.make_error("Keys are fetched over https:// (http:// on loopback alone)", at)
     return url
 
 
-_PRE = "EXTERNAL_OAUTH_"
-_KEYS = ("public_key", "public_key_2")
-_CLAUSES_SECURITY_GRAMMAR = {
-    "TYPE": Clause("type", clauses.choice(_Type, "TYPE"), is_required=True),
-    "ENABLED": Clause("enabled", clauses.boolean, is_required=True),
-    "COMMENT": Clause("comment", clauses.text("a comment")),
-    _PRE + "TYPE": Clause("server", clauses.choice(_Server, _PRE + "TYPE"), is_required=True),
-    _PRE + "ISSUER": Clause("issuer", clauses.text("an issuer"), is_required=True),
-    _PRE + "TOKEN_USER_MAPPING_CLAIM": Clause(
-        "user_claims", _one_or_more("a claim"), is_required=True
+_OAUTH_PREFIX = "EXTERNAL_OAUTH_"
+_PUBLIC_KEY_FIELDS = ("public_key", "public_key_2")
+_SECURITY_INTEGRATION_CLAUSES = {
+    "TYPE": ClauseDefinition(
+        "type", clauses.choice_parser(_SecurityIntegrationType, "TYPE"), is_required=True
     ),
-    _PRE + "SNOWFLAKE_USER_MAPPING_ATTRIBUTE": Clause(
-        "attribute",
-        clauses.choice(_Attribute, _PRE + "SNOWFLAKE_USER_MAPPING_ATTRIBUTE"),
+    "ENABLED": ClauseDefinition("enabled", clauses.parse_boolean, is_required=True),
+    "COMMENT": ClauseDefinition("comment", clauses.text_parser("a comment")),
+    _OAUTH_PREFIX + "TYPE": ClauseDefinition(
+        "server",
+        clauses.choice_parser(_AuthorizationServer, _OAUTH_PREFIX + "TYPE"),
         is_required=True,
     ),
-    _PRE + "JWS_KEYS_URL": Clause("keys_url", _url),
-    _PRE + "RSA_PUBLIC_KEY": Clause("public_key", _public_key),
-    _PRE + "RSA_PUBLIC_KEY_2": Clause("public_key_2", _public_key),
-    _PRE + "AUDIENCE_LIST": Clause("audiences", _one_or_more("an audience"), is_required=True),
-    _PRE + "BLOCKED_ROLES_LIST": Clause("blocked_roles", _one_or_more("a role"), ()),
-    _PRE + "ANY_ROLE_MODE": Clause(
-        "any_role", clauses.choice(_AnyRole, _PRE + "ANY_ROLE_MODE"), _AnyRole.DISABLE
+    _OAUTH_PREFIX + "ISSUER": ClauseDefinition(
+        "issuer", clauses.text_parser("an issuer"), is_required=True
     ),
-    _PRE + "SCOPE_MAPPING_ATTRIBUTE": Clause("scope_claim", clauses.text("a claim"), "scp"),
+    _OAUTH_PREFIX + "TOKEN_USER_MAPPING_CLAIM": ClauseDefinition(
+        "user_claims", _string_or_list_parser("a claim"), is_required=True
+    ),
+    _OAUTH_PREFIX + "SNOWFLAKE_USER_MAPPING_ATTRIBUTE": ClauseDefinition(
+        "attribute",
+        clauses.choice_parser(
+            _UserMappingAttribute, _OAUTH_PREFIX + "SNOWFLAKE_USER_MAPPING_ATTRIBUTE"
+        ),
+        is_required=True,
+    ),
+    _OAUTH_PREFIX + "JWS_KEYS_URL": ClauseDefinition("keys_url", _parse_keys_url),
+    _OAUTH_PREFIX + "RSA_PUBLIC_KEY": ClauseDefinition("public_key", _parse_public_key),
+    _OAUTH_PREFIX + "RSA_PUBLIC_KEY_2": ClauseDefinition("public_key_2", _parse_public_key),
+    _OAUTH_PREFIX + "AUDIENCE_LIST": ClauseDefinition(
+        "audiences", _string_or_list_parser("an audience"), is_required=True
+    ),
+    _OAUTH_PREFIX + "BLOCKED_ROLES_LIST": ClauseDefinition(
+        "blocked_roles", _string_or_list_parser("a role"), ()
+    ),
+    _OAUTH_PREFIX + "ANY_ROLE_MODE": ClauseDefinition(
+        "any_role",
+        clauses.choice_parser(_AnyRoleMode, _OAUTH_PREFIX + "ANY_ROLE_MODE"),
+        _AnyRoleMode.DISABLE,
+    ),
+    _OAUTH_PREFIX + "SCOPE_MAPPING_ATTRIBUTE": ClauseDefinition(
+        "scope_claim", clauses.text_parser("a claim"), "scp"
+    ),
 }
 
 
-def read_create_security_integration(
-    cursor: Cursor, existing: Existing
+def parse_create_security_integration(
+    cursor: TokenCursor, create_mode: CreateMode
 ) -> CreateSecurityIntegration:
     """Go past what follows CREATE [OR REPLACE] SECURITY INTEGRATION [IF NOT EXISTS].
 
     Raises:
         StatementError: It is not as it must be.
     """
-    name = cursor.identifier(_WHAT_SECURITY_GRAMMAR)
-    settings = Settings(_CLAUSES_SECURITY_GRAMMAR, _WHAT_SECURITY_GRAMMAR)
-    while settings.read_one(cursor):
+    name = cursor.parse_identifier(_SECURITY_INTEGRATION_LABEL)
+    settings = ClauseReader(_SECURITY_INTEGRATION_CLAUSES, _SECURITY_INTEGRATION_LABEL)
+    while settings.parse_next(cursor):
         cursor.accept(",")
     if not clauses.is_at_end(cursor):
-        settings.refuse(cursor)
-    settings.require(cursor)
-    fields = _fields(settings)
-    keys = tuple(fields.pop(each, None) for each in _KEYS)
+        settings.raise_unknown_clause(cursor)
+    settings.check_required(cursor)
+    fields = _to_definition_fields(settings)
+    keys = tuple(fields.pop(each, None) for each in _PUBLIC_KEY_FIELDS)
     if any(keys) == ("keys_url" in fields):
-        raise cursor.error(
-            f"{_PRE}JWS_KEYS_URL or {_PRE}RSA_PUBLIC_KEY says what signatures are checked with; give"
+        raise cursor.make_error(
+            f"{_OAUTH_PREFIX}JWS_KEYS_URL or {_OAUTH_PREFIX}RSA_PUBLIC_KEY says what signatures are checked with; give"
             " one of them"
         )
     fields.setdefault("blocked_roles", (ACCOUNTADMIN,))
-    cursor.end("the clauses")
+    cursor.expect_end("the clauses")
     return CreateSecurityIntegration(
-        name, SecurityIntegration(public_keys=keys, **fields), existing
+        name, SecurityIntegration(public_keys=keys, **fields), create_mode
     )
 
 
-def read_alter_security_integration(cursor: Cursor) -> AlterSecurityIntegration:
+def parse_alter_security_integration(cursor: TokenCursor) -> AlterSecurityIntegration:
     """Go past what follows ALTER [SECURITY] INTEGRATION.
 
     Raises:
         StatementError: It is anything but SET or UNSET.
     """
     if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.identifier(_WHAT_SECURITY_GRAMMAR)
+    name = cursor.parse_identifier(_SECURITY_INTEGRATION_LABEL)
     word = cursor.expect_one_of("SET", "UNSET")
-    settings = Settings(_CLAUSES_SECURITY_GRAMMAR, _WHAT_SECURITY_GRAMMAR)
-    read_changes(cursor, settings, unset=word == "UNSET")
-    fields = _fields(settings)
-    if word == "SET" and "keys_url" in fields and any(each in fields for each in _KEYS):
-        raise cursor.error(
-            f"{_PRE}JWS_KEYS_URL and {_PRE}RSA_PUBLIC_KEY exclude each other; SET one of them, and"
+    settings = ClauseReader(_SECURITY_INTEGRATION_CLAUSES, _SECURITY_INTEGRATION_LABEL)
+    parse_clause_changes(cursor, settings, unset=word == "UNSET")
+    fields = _to_definition_fields(settings)
+    if (
+        word == "SET"
+        and "keys_url" in fields
+        and any(each in fields for each in _PUBLIC_KEY_FIELDS)
+    ):
+        raise cursor.make_error(
+            f"{_OAUTH_PREFIX}JWS_KEYS_URL and {_OAUTH_PREFIX}RSA_PUBLIC_KEY exclude each other; SET one of them, and"
             " the other is forgotten"
         )
     return AlterSecurityIntegration(name, fields, if_exists)
 
 
-def read_describe_security_integration(cursor: Cursor) -> DescribeSecurityIntegration:
+def parse_describe_security_integration(cursor: TokenCursor) -> DescribeSecurityIntegration:
     """Go past what follows DESCRIBE [SECURITY] INTEGRATION.
 
     Raises:
         StatementError: It is more than a name.
     """
-    name = cursor.identifier(_WHAT_SECURITY_GRAMMAR)
-    cursor.end("DESCRIBE INTEGRATION")
+    name = cursor.parse_identifier(_SECURITY_INTEGRATION_LABEL)
+    cursor.expect_end("DESCRIBE INTEGRATION")
     return DescribeSecurityIntegration(name)
 
 
-def read_drop_security_integration(cursor: Cursor) -> DropSecurityIntegration:
+def parse_drop_security_integration(cursor: TokenCursor) -> DropSecurityIntegration:
     """Go past what follows DROP SECURITY INTEGRATION.
 
     Raises:
         StatementError: It is more than a name.
     """
     if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.identifier(_WHAT_SECURITY_GRAMMAR)
-    cursor.end("DROP SECURITY INTEGRATION")
+    name = cursor.parse_identifier(_SECURITY_INTEGRATION_LABEL)
+    cursor.expect_end("DROP SECURITY INTEGRATION")
     return DropSecurityIntegration(name, if_exists)
 
 
-def _fields(settings: Settings) -> dict[str, Any]:
-    """Return the values as the definition has them; public keys by the fields of `_KEYS`."""
-    fields = settings.fields()
+def _to_definition_fields(clause_reader: ClauseReader) -> dict[str, Any]:
+    """Return the values as the definition has them; public keys by the fields of `_PUBLIC_KEY_FIELDS`."""
+    fields = clause_reader.field_values()
     for each in ("type", "attribute"):
         fields.pop(each, None)
     if "server" in fields:
         fields["server"] = fields["server"].value
     if "any_role" in fields:
-        fields["any_role"] = fields["any_role"] is _AnyRole.ENABLE
+        fields["any_role"] = fields["any_role"] is _AnyRoleMode.ENABLE
     if "blocked_roles" in fields:
         # As with Snowflake, no token ever speaks for the administrator.
         blocked = map(internal_name, fields["blocked_roles"])

@@ -9,104 +9,104 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.sql import lexer
 from snowmelt.catalog.sql.access_parser import (
-    read_alter_user,
-    read_create_user,
-    read_grant,
-    read_show_future_grants,
-    read_show_grants,
+    parse_alter_user,
+    parse_create_user,
+    parse_grant,
+    parse_show_future_grants,
+    parse_show_grants,
 )
 from snowmelt.catalog.sql.ast import (
     CreateDatabase,
     CreateRole,
     CreateSchema,
-    Describe,
-    Drop,
+    DescribeObject,
+    DropObject,
     DropPrincipal,
-    Show,
     ShowGrants,
+    ShowObjects,
     Statement,
 )
-from snowmelt.catalog.sql.cursor import Cursor
+from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.catalog.sql.function_parser import (
-    read_alter_function,
-    read_create_function,
-    read_create_translator,
-    read_describe_function,
-    read_drop_function,
-    read_function_name,
+    parse_alter_function,
+    parse_create_function,
+    parse_create_translator,
+    parse_describe_function,
+    parse_drop_function,
+    parse_function_name,
 )
-from snowmelt.catalog.sql.identifiers import Existing, Level
+from snowmelt.catalog.sql.identifiers import CreateMode, NameLevel
 from snowmelt.catalog.sql.integration_parser import (
-    read_alter_any,
-    read_alter_integration,
-    read_alter_security_integration,
-    read_create_integration,
-    read_create_security_integration,
-    read_describe_any,
-    read_describe_integration,
-    read_describe_security_integration,
-    read_drop_any,
-    read_drop_integration,
-    read_drop_security_integration,
+    parse_alter_any_integration,
+    parse_alter_integration,
+    parse_alter_security_integration,
+    parse_create_integration,
+    parse_create_security_integration,
+    parse_describe_any_integration,
+    parse_describe_integration,
+    parse_describe_security_integration,
+    parse_drop_any_integration,
+    parse_drop_integration,
+    parse_drop_security_integration,
 )
-from snowmelt.catalog.sql.lexer import TokenKind, tokens_of
+from snowmelt.catalog.sql.lexer import TokenKind, tokenize
 from snowmelt.catalog.sql.object_parser import (
-    LOAD_OBJECTS,
-    read_alter_bucket,
-    read_alter_namespace,
-    read_comment_on,
-    read_create_bucket,
-    read_create_load_object,
-    read_drop_bucket,
-    read_drop_load_object,
-    read_properties,
-    read_skipped_function,
-    read_truncate,
-    read_undrop,
+    LOAD_OBJECT_KINDS,
+    parse_alter_bucket,
+    parse_alter_namespace,
+    parse_comment_on,
+    parse_create_bucket,
+    parse_create_load_object,
+    parse_drop_bucket,
+    parse_drop_load_object,
+    parse_properties,
+    parse_skipped_function,
+    parse_truncate,
+    parse_undrop,
 )
-from snowmelt.catalog.sql.pipe_parser import read_create_pipe, read_describe_pipe, read_drop_pipe
-from snowmelt.catalog.sql.table_parser import read_alter_table, read_table
+from snowmelt.catalog.sql.pipe_parser import parse_create_pipe, parse_describe_pipe, parse_drop_pipe
+from snowmelt.catalog.sql.table_parser import parse_alter_table, parse_create_table
 from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snowmelt.catalog.sql.ast import DropBucket, ShowFutureGrants
-    from snowmelt.catalog.sql.identifiers import Name
+    from snowmelt.catalog.sql.identifiers import ObjectName
     from snowmelt.catalog.sql.pipe_ast import DropPipe
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
-_OBJECTS = ("DATABASE", "SCHEMA", "TABLE")
-_CREATABLE = (*_OBJECTS, "USER", "ROLE", "BUCKET", "PIPE", *LOAD_OBJECTS)
-_DROPS: dict[str, Callable[[Cursor], DropBucket | DropPipe]] = {
-    "BUCKET": read_drop_bucket,
-    "PIPE": read_drop_pipe,
+_OBJECT_WORDS = ("DATABASE", "SCHEMA", "TABLE")
+_CREATABLE_KINDS = (*_OBJECT_WORDS, "USER", "ROLE", "BUCKET", "PIPE", *LOAD_OBJECT_KINDS)
+_DROP_PARSERS: dict[str, Callable[[TokenCursor], DropBucket | DropPipe]] = {
+    "BUCKET": parse_drop_bucket,
+    "PIPE": parse_drop_pipe,
 }
-_CALLABLE = ("EXTERNAL FUNCTION", "FUNCTION")
+_FUNCTION_KINDS = ("EXTERNAL FUNCTION", "FUNCTION")
 # The deepest level that each SHOW can be narrowed to.
-_SHOWN = {
-    "DATABASES": Level.ACCOUNT,
-    "SCHEMAS": Level.DATABASE,
-    "TABLES": Level.SCHEMA,
-    "CHANNELS": Level.TABLE,
-    "USERS": Level.ACCOUNT,
-    "ROLES": Level.ACCOUNT,
-    "BUCKETS": Level.ACCOUNT,
-    "ACCESS KEYS": Level.ACCOUNT,
-    "LIBRARIES": Level.ACCOUNT,
-    "FILTERS": Level.ACCOUNT,
-    "PARSERS": Level.ACCOUNT,
-    "SOURCES": Level.ACCOUNT,
-    "EXTERNAL FUNCTIONS": Level.SCHEMA,
-    "FUNCTIONS": Level.SCHEMA,
-    "API INTEGRATIONS": Level.ACCOUNT,
-    "SECURITY INTEGRATIONS": Level.ACCOUNT,
-    "INTEGRATIONS": Level.ACCOUNT,
-    "PIPES": Level.SCHEMA,
+_SHOW_LEVELS = {
+    "DATABASES": NameLevel.ACCOUNT,
+    "SCHEMAS": NameLevel.DATABASE,
+    "TABLES": NameLevel.SCHEMA,
+    "CHANNELS": NameLevel.TABLE,
+    "USERS": NameLevel.ACCOUNT,
+    "ROLES": NameLevel.ACCOUNT,
+    "BUCKETS": NameLevel.ACCOUNT,
+    "ACCESS KEYS": NameLevel.ACCOUNT,
+    "LIBRARIES": NameLevel.ACCOUNT,
+    "FILTERS": NameLevel.ACCOUNT,
+    "PARSERS": NameLevel.ACCOUNT,
+    "SOURCES": NameLevel.ACCOUNT,
+    "EXTERNAL FUNCTIONS": NameLevel.SCHEMA,
+    "FUNCTIONS": NameLevel.SCHEMA,
+    "API INTEGRATIONS": NameLevel.ACCOUNT,
+    "SECURITY INTEGRATIONS": NameLevel.ACCOUNT,
+    "INTEGRATIONS": NameLevel.ACCOUNT,
+    "PIPES": NameLevel.SCHEMA,
 }
 # What is kept for a while once it is dropped.
-_WITH_HISTORY = frozenset({"DATABASES", "SCHEMAS", "TABLES"})
-_KINDS_OF_TABLE = frozenset(
+_KINDS_WITH_HISTORY = frozenset({"DATABASES", "SCHEMAS", "TABLES"})
+_UNSUPPORTED_TABLE_KINDS = frozenset(
     {
         "TRANSIENT",
         "TEMPORARY",
@@ -121,17 +121,19 @@ _KINDS_OF_TABLE = frozenset(
         "EVENT",
     }
 )
-_ROWS_COME = "rows come in through channels (snowmelt.Client), and are never changed in place"
-_REFUSED = {
+_ROW_INGESTION_HINT = (
+    "rows come in through channels (snowmelt.Client), and are never changed in place"
+)
+_UNSUPPORTED_STATEMENTS = {
     "USE": "USE is not supported, a statement stands alone: write names with three parts, and give "
     "the role with the connection",
-    "INSERT": f"INSERT is not supported: {_ROWS_COME}",
-    "UPDATE": f"UPDATE is not supported: {_ROWS_COME}",
-    "DELETE": f"DELETE is not supported: {_ROWS_COME}",
-    "MERGE": f"MERGE is not supported: {_ROWS_COME}",
+    "INSERT": f"INSERT is not supported: {_ROW_INGESTION_HINT}",
+    "UPDATE": f"UPDATE is not supported: {_ROW_INGESTION_HINT}",
+    "DELETE": f"DELETE is not supported: {_ROW_INGESTION_HINT}",
+    "MERGE": f"MERGE is not supported: {_ROW_INGESTION_HINT}",
     "COPY": "COPY is not run here: `lake.sql`, `snowmelt sql` and `snowmelt copy` run it",
 }
-_NO_ALTER = (
+_UNSUPPORTED_ALTER_MESSAGE = (
     "ALTER {} is not supported: there are ALTER DATABASE, SCHEMA, TABLE, USER, BUCKET, FUNCTION and "
     "INTEGRATION alone"
 )
@@ -146,243 +148,259 @@ def is_query(text: str) -> bool:
     # COPY's strings are not those of the other statements, so that it may be no whole text to them.
     if lexer.is_copy(text):
         return False
-    first = tokens_of(text)[0]
+    first = tokenize(text)[0]
     return first.kind in {TokenKind.WORD, TokenKind.SYMBOL} and first.text in _QUERY_WORDS
 
 
-def parse(text: str) -> Statement:
+def parse_statement(text: str) -> Statement:
     """Return what one statement says; a semicolon at its end is allowed.
 
     Raises:
         StatementError: If it cannot be understood or is not supported; says where and what
             would be right.
     """
-    cursor = Cursor(text)
-    word = cursor.token.text
-    if cursor.token.kind is TokenKind.WORD and word in _REFUSED:
-        raise cursor.error(_REFUSED[word])
-    if cursor.token.kind is TokenKind.WORD and word in _STATEMENTS:
-        cursor.take()
-        return _STATEMENTS[word](cursor)
-    if cursor.token.kind is TokenKind.END:
-        raise cursor.error("There is no statement here")
-    raise cursor.error(
-        f"{cursor.token.written} begins no statement; there are {', '.join(_STATEMENTS)}, and "
+    cursor = TokenCursor(text)
+    word = cursor.current.text
+    if cursor.current.kind is TokenKind.WORD and word in _UNSUPPORTED_STATEMENTS:
+        raise cursor.make_error(_UNSUPPORTED_STATEMENTS[word])
+    if cursor.current.kind is TokenKind.WORD and word in _STATEMENT_PARSERS:
+        cursor.advance()
+        return _STATEMENT_PARSERS[word](cursor)
+    if cursor.current.kind is TokenKind.END:
+        raise cursor.make_error("There is no statement here")
+    raise cursor.make_error(
+        f"{cursor.current.source_text} begins no statement; there are {', '.join(_STATEMENT_PARSERS)}, and "
         "queries beginning with SELECT, WITH, VALUES, FROM or EXPLAIN"
     )
 
 
-def _create(cursor: Cursor) -> Statement:
+def _parse_create(cursor: TokenCursor) -> Statement:
     replace = cursor.accept("OR", "REPLACE")
-    if (statement := _created_to_call(cursor, replace=replace)) is not None:
+    if (statement := _parse_create_function_or_integration(cursor, replace=replace)) is not None:
         return statement
-    if cursor.token.text in _KINDS_OF_TABLE and cursor.token.kind is TokenKind.WORD:
-        raise cursor.error(
-            f"{cursor.token.text} is not supported: rows can be streamed into permanent objects "
+    if cursor.current.text in _UNSUPPORTED_TABLE_KINDS and cursor.current.kind is TokenKind.WORD:
+        raise cursor.make_error(
+            f"{cursor.current.text} is not supported: rows can be streamed into permanent objects "
             "alone; leave the word out"
         )
-    at = cursor.token
-    kind = cursor.expect_one_of(*_CREATABLE, *_CALLABLE, "API INTEGRATION")
+    at = cursor.current
+    kind = cursor.expect_one_of(*_CREATABLE_KINDS, *_FUNCTION_KINDS, "API INTEGRATION")
     if replace and kind in {"USER", "ROLE", "BUCKET"}:
-        raise cursor.error(f"OR REPLACE is not supported for a {kind.lower()}: DROP it first", at)
-    return _created(cursor, kind, _existing(cursor, replace=replace))
+        raise cursor.make_error(
+            f"OR REPLACE is not supported for a {kind.lower()}: DROP it first", at
+        )
+    return _parse_create_object(cursor, kind, _parse_create_mode(cursor, replace=replace))
 
 
-def _existing(cursor: Cursor, *, replace: bool) -> Existing:
-    if not cursor.ahead("IF"):
-        return Existing.REPLACE if replace else Existing.REFUSE
+def _parse_create_mode(cursor: TokenCursor, *, replace: bool) -> CreateMode:
+    if not cursor.is_next("IF"):
+        return CreateMode.OR_REPLACE if replace else CreateMode.FAIL_IF_EXISTS
     if replace:
-        raise cursor.error("OR REPLACE and IF NOT EXISTS exclude each other; write one of them")
+        raise cursor.make_error(
+            "OR REPLACE and IF NOT EXISTS exclude each other; write one of them"
+        )
     cursor.expect("IF", "NOT", "EXISTS")
-    return Existing.KEEP
+    return CreateMode.IF_NOT_EXISTS
 
 
-def _created_to_call(cursor: Cursor, *, replace: bool) -> Statement | None:
+def _parse_create_function_or_integration(
+    cursor: TokenCursor, *, replace: bool
+) -> Statement | None:
     """Go past CREATE of what calls of services need, if it is that."""
-    at = cursor.token
+    at = cursor.current
     alter = not replace and cursor.accept("OR", "ALTER")
     secure = cursor.accept("SECURE")
     if cursor.accept("EXTERNAL", "FUNCTION"):
-        existing = Existing.ALTER if alter else _existing(cursor, replace=replace)
-        return read_create_function(cursor, existing, secure=secure)
+        existing = CreateMode.OR_ALTER if alter else _parse_create_mode(cursor, replace=replace)
+        return parse_create_function(cursor, existing, secure=secure)
     if alter or secure:
         words = "OR ALTER" if alter else "SECURE"
-        raise cursor.error(f"{words} is supported for an EXTERNAL FUNCTION alone", at)
+        raise cursor.make_error(f"{words} is supported for an EXTERNAL FUNCTION alone", at)
     for each in ("TRANSFORM", "ANALYTIC", "AGGREGATE"):
         if cursor.accept(each, "FUNCTION"):
-            _existing(cursor, replace=replace)
-            name = read_function_name(cursor)[1]
-            return read_skipped_function(cursor, f"{each.capitalize()} function", name)
+            _parse_create_mode(cursor, replace=replace)
+            name = parse_function_name(cursor)[1]
+            return parse_skipped_function(cursor, f"{each.capitalize()} function", name)
     if cursor.accept("FUNCTION"):
-        return read_create_translator(cursor, _existing(cursor, replace=replace))
+        return parse_create_translator(cursor, _parse_create_mode(cursor, replace=replace))
     if cursor.accept("SECURITY", "INTEGRATION"):
-        return read_create_security_integration(cursor, _existing(cursor, replace=replace))
+        return parse_create_security_integration(
+            cursor, _parse_create_mode(cursor, replace=replace)
+        )
     if cursor.accept("API", "INTEGRATION"):
-        return read_create_integration(cursor, _existing(cursor, replace=replace))
+        return parse_create_integration(cursor, _parse_create_mode(cursor, replace=replace))
     return None
 
 
-def _created(cursor: Cursor, kind: str, existing: Existing) -> Statement:
+def _parse_create_object(cursor: TokenCursor, kind: str, create_mode: CreateMode) -> Statement:
     if kind == "TABLE":
-        return read_table(cursor, cursor.name("a table", 3), existing)
+        return parse_create_table(cursor, cursor.parse_name("a table", 3), create_mode)
     if kind == "SCHEMA":
-        name = cursor.name("a schema", 2)
-        properties = read_properties(cursor, Level.SCHEMA)
-        cursor.end("the properties of a schema")
-        return CreateSchema(name, existing, properties)
+        name = cursor.parse_name("a schema", 2)
+        properties = parse_properties(cursor, NameLevel.SCHEMA)
+        cursor.expect_end("the properties of a schema")
+        return CreateSchema(name, create_mode, properties)
     if kind == "BUCKET":
-        return read_create_bucket(cursor, existing)
+        return parse_create_bucket(cursor, create_mode)
     if kind == "PIPE":
-        return read_create_pipe(cursor, existing)
-    if kind in LOAD_OBJECTS:
-        return read_create_load_object(cursor, kind, existing)
-    return _created_with_name(cursor, kind, existing)
+        return parse_create_pipe(cursor, create_mode)
+    if kind in LOAD_OBJECT_KINDS:
+        return parse_create_load_object(cursor, kind, create_mode)
+    return _parse_create_unqualified(cursor, kind, create_mode)
 
 
-def _created_with_name(cursor: Cursor, kind: str, existing: Existing) -> Statement:
+def _parse_create_unqualified(cursor: TokenCursor, kind: str, create_mode: CreateMode) -> Statement:
     """Go past CREATE of what has a name of one part."""
-    word = cursor.identifier(f"a {kind.lower()}")
+    word = cursor.parse_identifier(f"a {kind.lower()}")
     if kind == "USER":
-        return read_create_user(cursor, word, existing)
+        return parse_create_user(cursor, word, create_mode)
     if kind == "DATABASE":
-        properties = read_properties(cursor, Level.DATABASE)
-        cursor.end("the properties of a database")
-        return CreateDatabase(word, existing, properties)
-    cursor.end("the name of a role")
-    return CreateRole(word, existing)
+        properties = parse_properties(cursor, NameLevel.DATABASE)
+        cursor.expect_end("the properties of a database")
+        return CreateDatabase(word, create_mode, properties)
+    cursor.expect_end("the name of a role")
+    return CreateRole(word, create_mode)
 
 
-def _drop(cursor: Cursor) -> Statement:
+def _parse_drop(cursor: TokenCursor) -> Statement:
     external = cursor.accept("EXTERNAL", "FUNCTION")
     if external or cursor.accept("FUNCTION"):
-        return read_drop_function(cursor, external=external)
-    if (statement := _integration(cursor, "DROP")) is not None:
+        return parse_drop_function(cursor, external=external)
+    if (statement := _parse_integration_statement(cursor, "DROP")) is not None:
         return statement
-    kind = cursor.expect_one_of(*_CREATABLE, *_CALLABLE, "INTEGRATION")
-    if kind in _DROPS:
-        return _DROPS[kind](cursor)
-    if kind in LOAD_OBJECTS:
-        return read_drop_load_object(cursor, kind)
+    kind = cursor.expect_one_of(*_CREATABLE_KINDS, *_FUNCTION_KINDS, "INTEGRATION")
+    if kind in _DROP_PARSERS:
+        return _DROP_PARSERS[kind](cursor)
+    if kind in LOAD_OBJECT_KINDS:
+        return parse_drop_load_object(cursor, kind)
     if_exists = cursor.accept("IF", "EXISTS")
     if kind in {"USER", "ROLE"}:
-        word = cursor.identifier(f"a {kind.lower()}")
-        cursor.end(f"the name of a {kind.lower()}")
+        word = cursor.parse_identifier(f"a {kind.lower()}")
+        cursor.expect_end(f"the name of a {kind.lower()}")
         return DropPrincipal(kind, word, if_exists)
-    level = Level(kind)
-    name = cursor.name(f"a {kind.lower()}", level.parts)
+    level = NameLevel(kind)
+    name = cursor.parse_name(f"a {kind.lower()}", level.part_count)
     behaviour = cursor.accept_one_of("CASCADE", "RESTRICT")
-    cursor.end("DROP")
+    cursor.expect_end("DROP")
     restrict = behaviour is not None and behaviour.text == "RESTRICT"
-    return Drop(level, name, if_exists, restrict)
+    return DropObject(level, name, if_exists, restrict)
 
 
 # What is done to an integration of each kind, and to one whose kind is not said.
-_INTEGRATIONS: dict[str, dict[str, Callable[[Cursor], Statement]]] = {
+_INTEGRATION_PARSERS: dict[str, dict[str, Callable[[TokenCursor], Statement]]] = {
     "ALTER": {
-        "API": read_alter_integration,
-        "SECURITY": read_alter_security_integration,
-        "": read_alter_any,
+        "API": parse_alter_integration,
+        "SECURITY": parse_alter_security_integration,
+        "": parse_alter_any_integration,
     },
     "DESCRIBE": {
-        "API": read_describe_integration,
-        "SECURITY": read_describe_security_integration,
-        "": read_describe_any,
+        "API": parse_describe_integration,
+        "SECURITY": parse_describe_security_integration,
+        "": parse_describe_any_integration,
     },
     "DROP": {
-        "API": read_drop_integration,
-        "SECURITY": read_drop_security_integration,
-        "": read_drop_any,
+        "API": parse_drop_integration,
+        "SECURITY": parse_drop_security_integration,
+        "": parse_drop_any_integration,
     },
 }
 
 
-def _integration(cursor: Cursor, done: str) -> Statement | None:
+def _parse_integration_statement(cursor: TokenCursor, verb: str) -> Statement | None:
     """Go past the rest of ALTER, DESCRIBE or DROP if it is about an integration."""
-    for kind, read in _INTEGRATIONS[done].items():
+    for kind, read in _INTEGRATION_PARSERS[verb].items():
         if cursor.accept(*kind.split(), "INTEGRATION"):
             return read(cursor)
     return None
 
 
-def _describe(cursor: Cursor) -> Statement:
+def _parse_describe(cursor: TokenCursor) -> Statement:
     if cursor.accept("PIPE"):
-        return read_describe_pipe(cursor)
+        return parse_describe_pipe(cursor)
     if cursor.accept("EXTERNAL", "FUNCTION") or cursor.accept("FUNCTION"):
-        return read_describe_function(cursor)
-    if (statement := _integration(cursor, "DESCRIBE")) is not None:
+        return parse_describe_function(cursor)
+    if (statement := _parse_integration_statement(cursor, "DESCRIBE")) is not None:
         return statement
-    word = cursor.accept_one_of(*_OBJECTS)
-    level = Level(word.text) if word is not None else Level.TABLE
-    name = cursor.name(f"a {level.lower()}", level.parts)
-    cursor.end("DESCRIBE")
-    return Describe(level, name)
+    word = cursor.accept_one_of(*_OBJECT_WORDS)
+    level = NameLevel(word.text) if word is not None else NameLevel.TABLE
+    name = cursor.parse_name(f"a {level.lower()}", level.part_count)
+    cursor.expect_end("DESCRIBE")
+    return DescribeObject(level, name)
 
 
-def _show(cursor: Cursor) -> Show | ShowGrants | ShowFutureGrants:
+def _parse_show(cursor: TokenCursor) -> ShowObjects | ShowGrants | ShowFutureGrants:
     if cursor.accept("FUTURE", "GRANTS"):
-        return read_show_future_grants(cursor)
+        return parse_show_future_grants(cursor)
     terse = cursor.accept("TERSE")
-    kind = _shown_kind(cursor, terse=terse)
+    kind = _parse_show_kind(cursor, terse=terse)
     if kind == "GRANTS":
-        return read_show_grants(cursor)
-    with_history = kind in _WITH_HISTORY and cursor.accept("HISTORY")
-    like = cursor.string("a pattern") if cursor.accept("LIKE") else None
-    level, scope = _scope(cursor, _SHOWN[kind]) if cursor.accept("IN") else (Level.ACCOUNT, None)
-    prefix = cursor.string("a prefix") if cursor.accept("STARTS", "WITH") else None
-    limit = cursor.integer("the limit", 1, 10_000) if cursor.accept("LIMIT") else None
-    cursor.end(f"SHOW {kind}")
-    return Show(kind, like, level, scope, prefix, limit, with_history, terse)
+        return parse_show_grants(cursor)
+    with_history = kind in _KINDS_WITH_HISTORY and cursor.accept("HISTORY")
+    like = cursor.parse_string("a pattern") if cursor.accept("LIKE") else None
+    level, scope = (
+        _parse_scope(cursor, _SHOW_LEVELS[kind])
+        if cursor.accept("IN")
+        else (NameLevel.ACCOUNT, None)
+    )
+    prefix = cursor.parse_string("a prefix") if cursor.accept("STARTS", "WITH") else None
+    limit = cursor.parse_integer("the limit", 1, 10_000) if cursor.accept("LIMIT") else None
+    cursor.expect_end(f"SHOW {kind}")
+    return ShowObjects(kind, like, level, scope, prefix, limit, with_history, terse)
 
 
-def _shown_kind(cursor: Cursor, *, terse: bool) -> str:
-    for words in _SHOWN:
+def _parse_show_kind(cursor: TokenCursor, *, terse: bool) -> str:
+    for words in _SHOW_LEVELS:
         if " " in words and cursor.accept(*words.split()):
             return words
     others = () if terse else ("GRANTS",)
-    return cursor.expect_one_of(*(each for each in _SHOWN if " " not in each), *others)
+    return cursor.expect_one_of(*(each for each in _SHOW_LEVELS if " " not in each), *others)
 
 
-def _scope(cursor: Cursor, deepest: Level) -> tuple[Level | None, Name | None]:
-    levels = [level for level in Level if level.parts <= deepest.parts]
+def _parse_scope(
+    cursor: TokenCursor, max_level: NameLevel
+) -> tuple[NameLevel | None, ObjectName | None]:
+    levels = [level for level in NameLevel if level.part_count <= max_level.part_count]
     word = cursor.accept_one_of(*levels)
     if word is None:
-        if deepest is Level.ACCOUNT:
+        if max_level is NameLevel.ACCOUNT:
             cursor.expect("ACCOUNT")
-        return None, cursor.name("a place to look in", deepest.parts)
-    level = Level(word.text)
-    if level is Level.ACCOUNT:
+        return None, cursor.parse_name("a place to look in", max_level.part_count)
+    level = NameLevel(word.text)
+    if level is NameLevel.ACCOUNT:
         return level, None
-    return level, cursor.name(f"a {level.lower()}", level.parts)
+    return level, cursor.parse_name(f"a {level.lower()}", level.part_count)
 
 
-def _alter(cursor: Cursor) -> Statement:
+def _parse_alter(cursor: TokenCursor) -> Statement:
     if cursor.accept("TABLE"):
-        return read_alter_table(cursor)
+        return parse_alter_table(cursor)
     if (word := cursor.accept_one_of("DATABASE", "SCHEMA")) is not None:
-        return read_alter_namespace(cursor, Level(word.text))
+        return parse_alter_namespace(cursor, NameLevel(word.text))
     if cursor.accept("EXTERNAL", "FUNCTION") or cursor.accept("FUNCTION"):
-        return read_alter_function(cursor)
-    if (statement := _integration(cursor, "ALTER")) is not None:
+        return parse_alter_function(cursor)
+    if (statement := _parse_integration_statement(cursor, "ALTER")) is not None:
         return statement
     if cursor.accept("BUCKET"):
-        return read_alter_bucket(cursor)
+        return parse_alter_bucket(cursor)
     if not cursor.accept("USER"):
-        raise cursor.error(_NO_ALTER.format(cursor.token.written or "alone"))
-    return read_alter_user(cursor)
+        raise cursor.make_error(
+            _UNSUPPORTED_ALTER_MESSAGE.format(cursor.current.source_text or "alone")
+        )
+    return parse_alter_user(cursor)
 
 
-_STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
-    "CREATE": _create,
-    "DROP": _drop,
-    "DESCRIBE": _describe,
-    "DESC": _describe,
-    "SHOW": _show,
-    "ALTER": _alter,
-    "TRUNCATE": read_truncate,
-    "UNDROP": read_undrop,
-    "COMMENT": read_comment_on,
-    "GRANT": lambda cursor: read_grant(cursor, revoke=False),
-    "REVOKE": lambda cursor: read_grant(cursor, revoke=True),
+_STATEMENT_PARSERS: dict[str, Callable[[TokenCursor], Statement]] = {
+    "CREATE": _parse_create,
+    "DROP": _parse_drop,
+    "DESCRIBE": _parse_describe,
+    "DESC": _parse_describe,
+    "SHOW": _parse_show,
+    "ALTER": _parse_alter,
+    "TRUNCATE": parse_truncate,
+    "UNDROP": parse_undrop,
+    "COMMENT": parse_comment_on,
+    "GRANT": lambda cursor: parse_grant(cursor, revoke=False),
+    "REVOKE": lambda cursor: parse_grant(cursor, revoke=True),
 }
 
 
@@ -392,9 +410,11 @@ def parse_table_name(text: str) -> TableName:
     Raises:
         StatementError: If it is no such name.
     """
-    cursor = Cursor(text)
-    name = cursor.name("a table", 3)
+    cursor = TokenCursor(text)
+    name = cursor.parse_name("a table", 3)
     if len(name.parts) < 3:
-        raise cursor.error("Write the table with database and schema, such as demo.public.flights")
-    cursor.end("the name of a table")
+        raise cursor.make_error(
+            "Write the table with database and schema, such as demo.public.flights"
+        )
+    cursor.expect_end("the name of a table")
     return TableName(*name.parts)

@@ -9,50 +9,50 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from snowmelt.catalog.sql.column_types import ColumnType
-    from snowmelt.catalog.sql.identifiers import Existing, Name
-    from snowmelt.catalog.sql.lexer import Place
+    from snowmelt.catalog.sql.identifiers import CreateMode, ObjectName
+    from snowmelt.catalog.sql.lexer import SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class PipeLiteral:
     """A constant."""
 
     value: str | int | Decimal | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class PipeField:
     """A part of the row: `$1:a.b[0]`; without steps the whole row. Names count as written."""
 
     steps: tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class PipeCast:
     """`operand::TYPE`."""
 
-    operand: Expression
+    operand: PipeExpression
     type: ColumnType
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PipeCall:
     """A function of the listed ones; operators are `+ - * / ||`."""
 
     name: str
-    arguments: tuple[Expression, ...]
+    arguments: tuple[PipeExpression, ...]
 
 
-Expression: TypeAlias = Literal | Path | Cast | Call
+PipeExpression: TypeAlias = PipeLiteral | PipeField | PipeCast | PipeCall
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PipeItem:
     """One expression of the SELECT, with the column that it goes to where that is named."""
 
-    expression: Expression
+    expression: PipeExpression
     alias: str | None
-    place: Place
+    position: SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class PipeCopy:
     name columns letter by letter.
     """
 
-    table: Name
+    table: ObjectName
     columns: tuple[str, ...] | None
-    items: tuple[Item, ...] | None
+    items: tuple[PipeItem, ...] | None
     by_name: bool
     case_sensitive: bool = False
 
@@ -75,8 +75,8 @@ class PipeCopy:
 class CreatePipe:
     """CREATE PIPE; `definition` is the text after AS."""
 
-    name: Name
-    existing: Existing
+    name: ObjectName
+    create_mode: CreateMode
     definition: str
     copy: PipeCopy
     comment: str | None
@@ -86,7 +86,7 @@ class CreatePipe:
 class DropPipe:
     """DROP PIPE."""
 
-    name: Name
+    name: ObjectName
     if_exists: bool
 
 
@@ -94,4 +94,4 @@ class DropPipe:
 class DescribePipe:
     """DESCRIBE PIPE."""
 
-    name: Name
+    name: ObjectName

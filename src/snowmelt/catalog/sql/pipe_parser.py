@@ -5,49 +5,51 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.sql.column_types import read_type
-from snowmelt.catalog.sql.cursor import Cursor
+from snowmelt.catalog.sql.column_types import parse_column_type
+from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.sql.pipe_ast import (
-    Call,
-    Cast,
     CreatePipe,
     DescribePipe,
     DropPipe,
-    Item,
-    Literal,
-    Path,
+    PipeCall,
+    PipeCast,
     PipeCopy,
+    PipeField,
+    PipeItem,
+    PipeLiteral,
 )
 from snowmelt.schema.types import display_name, internal_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.sql.identifiers import Existing
-    from snowmelt.catalog.sql.lexer import Token
-    from snowmelt.catalog.sql.pipe_ast import Expression
+    from snowmelt.catalog.sql.identifiers import CreateMode
+    from snowmelt.catalog.sql.lexer import SqlToken
+    from snowmelt.catalog.sql.pipe_ast import PipeExpression
 
-_STREAMING = "TABLE(DATA_SOURCE(TYPE => 'STREAMING'))"
+_STREAMING_SOURCE = "TABLE(DATA_SOURCE(TYPE => 'STREAMING'))"
 
 
-def read_create_pipe(cursor: Cursor, existing: Existing) -> CreatePipe:
+def parse_create_pipe(cursor: TokenCursor, create_mode: CreateMode) -> CreatePipe:
     """Go past what follows CREATE PIPE.
 
     Raises:
         StatementError: It is not COPY INTO a table from streamed rows; says where.
     """
-    name = cursor.name("a pipe", 3)
+    name = cursor.parse_name("a pipe", 3)
     comment = None
     if cursor.accept("COMMENT"):
         cursor.expect("=")
-        comment = cursor.string("a comment")
-    if cursor.ahead("AUTO_INGEST"):
-        raise cursor.error("AUTO_INGEST is not supported: rows come through channels of this pipe")
+        comment = cursor.parse_string("a comment")
+    if cursor.is_next("AUTO_INGEST"):
+        raise cursor.make_error(
+            "AUTO_INGEST is not supported: rows come through channels of this pipe"
+        )
     cursor.expect("AS")
-    first = cursor.token
-    copy = read_pipe_copy(cursor)
-    text = cursor.between(first, cursor.taken)
-    cursor.end("CREATE PIPE")
-    return CreatePipe(name, existing, text, copy, comment)
+    first = cursor.current
+    copy = parse_copy_at_cursor(cursor)
+    text = cursor.source_between(first, cursor.previous)
+    cursor.expect_end("CREATE PIPE")
+    return CreatePipe(name, create_mode, text, copy, comment)
 
 
 def parse_pipe_copy(text: str) -> PipeCopy:
@@ -56,116 +58,118 @@ def parse_pipe_copy(text: str) -> PipeCopy:
     Raises:
         StatementError: It cannot be understood.
     """
-    cursor = Cursor(text)
-    copy = read_pipe_copy(cursor)
-    cursor.end("the pipe's COPY")
+    cursor = TokenCursor(text)
+    copy = parse_copy_at_cursor(cursor)
+    cursor.expect_end("the pipe's COPY")
     return copy
 
 
-def read_drop_pipe(cursor: Cursor) -> DropPipe:
+def parse_drop_pipe(cursor: TokenCursor) -> DropPipe:
     """Go past what follows DROP PIPE.
 
     Raises:
         StatementError: If it is more than a name.
     """
     if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.name("a pipe", 3)
-    cursor.end("DROP")
+    name = cursor.parse_name("a pipe", 3)
+    cursor.expect_end("DROP")
     return DropPipe(name, if_exists)
 
 
-def read_describe_pipe(cursor: Cursor) -> DescribePipe:
+def parse_describe_pipe(cursor: TokenCursor) -> DescribePipe:
     """Go past what follows DESCRIBE PIPE.
 
     Raises:
         StatementError: If it is more than a name.
     """
-    name = cursor.name("a pipe", 3)
-    cursor.end("DESCRIBE")
+    name = cursor.parse_name("a pipe", 3)
+    cursor.expect_end("DESCRIBE")
     return DescribePipe(name)
 
 
-def read_pipe_copy(cursor: Cursor) -> PipeCopy:
+def parse_copy_at_cursor(cursor: TokenCursor) -> PipeCopy:
     """Go past COPY INTO … FROM streamed rows, with its options.
 
     Raises:
         StatementError: It is something else; says where.
     """
     cursor.expect("COPY", "INTO")
-    table = cursor.name("a table", 3)
-    columns = _columns(cursor) if cursor.accept("(") else None
+    table = cursor.parse_name("a table", 3)
+    columns = _parse_column_list(cursor) if cursor.accept("(") else None
     cursor.expect("FROM")
-    at = cursor.token
-    items: tuple[Item, ...] | None = None
+    at = cursor.current
+    items: tuple[PipeItem, ...] | None = None
     if cursor.accept("("):
-        items = _selected(cursor)
+        items = _parse_select_list(cursor)
         cursor.expect("FROM")
-        _streaming(cursor)
-        if cursor.ahead("WHERE"):
-            raise cursor.error("WHERE is not supported: a pipe takes every row")
+        _expect_streaming_source(cursor)
+        if cursor.is_next("WHERE"):
+            raise cursor.make_error("WHERE is not supported: a pipe takes every row")
         cursor.expect(")")
     else:
-        _streaming(cursor)
-    matching = _options(cursor)
+        _expect_streaming_source(cursor)
+    matching = _parse_copy_options(cursor)
     by_name = matching != "NONE"
     if items is None and not by_name:
-        raise cursor.error("Whole rows need MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE", at)
+        raise cursor.make_error("Whole rows need MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE", at)
     if by_name and columns is not None:
-        raise cursor.error("A list of columns and MATCH_BY_COLUMN_NAME exclude each other", at)
+        raise cursor.make_error("A list of columns and MATCH_BY_COLUMN_NAME exclude each other", at)
     if by_name and items is not None:
-        items = tuple(_with_alias(cursor, item) for item in items)
+        items = tuple(_infer_alias(cursor, item) for item in items)
     return PipeCopy(table, columns, items, by_name, matching == "CASE_SENSITIVE")
 
 
-def _columns(cursor: Cursor) -> tuple[str, ...]:
+def _parse_column_list(cursor: TokenCursor) -> tuple[str, ...]:
     names: list[str] = []
     while True:
-        at = cursor.token
-        name = cursor.identifier("a column")
+        at = cursor.current
+        name = cursor.parse_identifier("a column")
         if name in names:
-            raise cursor.error(f"Column {display_name(name)} is given twice", at)
+            raise cursor.make_error(f"Column {display_name(name)} is given twice", at)
         names.append(name)
         if cursor.accept(")"):
             return tuple(names)
         cursor.expect(",")
 
 
-def _selected(cursor: Cursor) -> tuple[Item, ...] | None:
+def _parse_select_list(cursor: TokenCursor) -> tuple[PipeItem, ...] | None:
     cursor.expect("SELECT")
     if cursor.accept("*"):
         return None
-    items: list[Item] = []
+    items: list[PipeItem] = []
     while True:
-        place = cursor.token.place
-        expression = read_expression(cursor)
+        place = cursor.current.position
+        expression = parse_pipe_expression(cursor)
         alias = None
-        is_named = cursor.token.kind is TokenKind.QUOTED or (
-            cursor.token.kind is TokenKind.WORD and cursor.token.text != "FROM"
+        is_named = cursor.current.kind is TokenKind.QUOTED or (
+            cursor.current.kind is TokenKind.WORD and cursor.current.text != "FROM"
         )
         if cursor.accept("AS") or is_named:
-            alias = cursor.identifier("a column")
-        items.append(Item(expression, alias, place))
+            alias = cursor.parse_identifier("a column")
+        items.append(PipeItem(expression, alias, place))
         if not cursor.accept(","):
             return tuple(items)
 
 
-def _streaming(cursor: Cursor) -> None:
-    at = cursor.token
+def _expect_streaming_source(cursor: TokenCursor) -> None:
+    at = cursor.current
     words = ("TABLE", "(", "DATA_SOURCE", "(", "TYPE", "=>")
-    if not cursor.accept(*words) or cursor.token.text.upper() != "STREAMING":
-        raise cursor.error(f"Expected {_STREAMING} here: other sources there are none", at)
-    cursor.take()
+    if not cursor.accept(*words) or cursor.current.text.upper() != "STREAMING":
+        raise cursor.make_error(
+            f"Expected {_STREAMING_SOURCE} here: other sources there are none", at
+        )
+    cursor.advance()
     cursor.expect(")", ")")
 
 
-def _options(cursor: Cursor) -> str:
+def _parse_copy_options(cursor: TokenCursor) -> str:
     matching = "NONE"
-    while cursor.token.kind is TokenKind.WORD:
+    while cursor.current.kind is TokenKind.WORD:
         option = cursor.expect_one_of("MATCH_BY_COLUMN_NAME", "ON_ERROR")
         cursor.expect("=")
         if option == "ON_ERROR":
             if not cursor.accept("CONTINUE"):
-                raise cursor.error(
+                raise cursor.make_error(
                     "ON_ERROR is CONTINUE for streamed rows: those refused are counted"
                 )
         else:
@@ -173,26 +177,28 @@ def _options(cursor: Cursor) -> str:
     return matching
 
 
-def _with_alias(cursor: Cursor, item: Item) -> Item:
+def _infer_alias(cursor: TokenCursor, item: PipeItem) -> PipeItem:
     if item.alias is not None:
         return item
     path = item.expression
-    while not isinstance(path, Path):
+    while not isinstance(path, PipeField):
         operand = getattr(path, "operand", None)
         if operand is None:
             break
         path = operand
-    if isinstance(path, Path) and path.steps and isinstance(path.steps[-1], str):
-        return Item(item.expression, internal_name(path.steps[-1]), item.place)
-    error = cursor.error("With MATCH_BY_COLUMN_NAME each expression needs AS and a column's name")
-    error.fields.update(line=item.place.line, column=item.place.column)
+    if isinstance(path, PipeField) and path.steps and isinstance(path.steps[-1], str):
+        return PipeItem(item.expression, internal_name(path.steps[-1]), item.position)
+    error = cursor.make_error(
+        "With MATCH_BY_COLUMN_NAME each expression needs AS and a column's name"
+    )
+    error.fields.update(line=item.position.line, column=item.position.column)
     raise error
 
 
 # --- Expressions of a pipe: parts of the row, constants, casts, and a list of functions.
 
 # Least and most arguments; None is any number.
-FUNCTIONS: dict[str, tuple[int, int | None]] = {
+PIPE_FUNCTION_ARITIES: dict[str, tuple[int, int | None]] = {
     "ABS": (1, 1),
     "CEIL": (1, 1),
     "COALESCE": (2, None),
@@ -213,163 +219,165 @@ FUNCTIONS: dict[str, tuple[int, int | None]] = {
     "TRIM": (1, 1),
     "UPPER": (1, 1),
 }
-_CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
-_WITHOUT_PARENTHESES = {"CURRENT_TIMESTAMP"}
-_MOST_DEPTH = 50
+_KEYWORD_CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
+_FUNCTIONS_WITHOUT_PARENTHESES = {"CURRENT_TIMESTAMP"}
+_MAX_NESTING_DEPTH = 50
 # Of operations within each other, those of a chain too: rows are computed by functions that call each other.
-_MOST_LEVELS = 100
+_MAX_EXPRESSION_LEVELS = 100
 
 
-def read_expression(cursor: Cursor) -> Expression:
+def parse_pipe_expression(cursor: TokenCursor) -> PipeExpression:
     """Go past an expression.
 
     Raises:
         StatementError: It is none, or not one of those that a pipe computes; says where.
     """
-    at = cursor.token
-    found = _sum(cursor, 0)
-    if _levels(found) > _MOST_LEVELS:
-        raise cursor.error(
-            f"This expression has more than {_MOST_LEVELS} operations within each other", at
+    at = cursor.current
+    found = _parse_sum(cursor, 0)
+    if _count_levels(found) > _MAX_EXPRESSION_LEVELS:
+        raise cursor.make_error(
+            f"This expression has more than {_MAX_EXPRESSION_LEVELS} operations within each other",
+            at,
         )
     return found
 
 
-def _levels(expression: Expression) -> int:
+def _count_levels(expression: PipeExpression) -> int:
     levels = 0
-    within: list[Expression] = [expression]
+    within: list[PipeExpression] = [expression]
     while within:
         levels += 1
-        within = [part for each in within for part in _parts(each)]
+        within = [part for each in within for part in _child_expressions(each)]
     return levels
 
 
-def _parts(expression: Expression) -> tuple[Expression, ...]:
+def _child_expressions(expression: PipeExpression) -> tuple[PipeExpression, ...]:
     match expression:
-        case Cast():
+        case PipeCast():
             return (expression.operand,)
-        case Call():
+        case PipeCall():
             return expression.arguments
         case _:
             return ()
 
 
-def _sum(cursor: Cursor, depth: int) -> Expression:
-    found = _product(cursor, depth)
-    while _sign(cursor) in {"+", "-", "||"}:
-        operator = cursor.take().text
-        found = Call(operator, (found, _product(cursor, depth)))
+def _parse_sum(cursor: TokenCursor, depth: int) -> PipeExpression:
+    found = _parse_product(cursor, depth)
+    while _next_symbol(cursor) in {"+", "-", "||"}:
+        operator = cursor.advance().text
+        found = PipeCall(operator, (found, _parse_product(cursor, depth)))
     return found
 
 
-def _product(cursor: Cursor, depth: int) -> Expression:
-    found = _cast(cursor, depth)
-    while _sign(cursor) in {"*", "/"}:
-        operator = cursor.take().text
-        found = Call(operator, (found, _cast(cursor, depth)))
+def _parse_product(cursor: TokenCursor, depth: int) -> PipeExpression:
+    found = _parse_cast(cursor, depth)
+    while _next_symbol(cursor) in {"*", "/"}:
+        operator = cursor.advance().text
+        found = PipeCall(operator, (found, _parse_cast(cursor, depth)))
     return found
 
 
-def _cast(cursor: Cursor, depth: int) -> Expression:
-    found = _operand(cursor, depth)
-    while _sign(cursor) == "::":
-        cursor.take()
-        found = Cast(found, read_type(cursor))
+def _parse_cast(cursor: TokenCursor, depth: int) -> PipeExpression:
+    found = _parse_operand(cursor, depth)
+    while _next_symbol(cursor) == "::":
+        cursor.advance()
+        found = PipeCast(found, parse_column_type(cursor))
     return found
 
 
-def _operand(cursor: Cursor, depth: int) -> Expression:
-    if depth > _MOST_DEPTH:
-        raise cursor.error("This expression is nested too deeply")
-    token = cursor.token
-    sign = _sign(cursor)
+def _parse_operand(cursor: TokenCursor, depth: int) -> PipeExpression:
+    if depth > _MAX_NESTING_DEPTH:
+        raise cursor.make_error("This expression is nested too deeply")
+    token = cursor.current
+    sign = _next_symbol(cursor)
     if sign == "$":
-        return _path(cursor)
+        return _parse_field(cursor)
     if sign == "(":
-        cursor.take()
-        found = _sum(cursor, depth + 1)
+        cursor.advance()
+        found = _parse_sum(cursor, depth + 1)
         cursor.expect(")")
         return found
     if sign == "-":
-        cursor.take()
-        return Call("-", (Literal(0), _cast(cursor, depth + 1)))
-    if (constant := _constant(token)) is not None:
-        cursor.take()
+        cursor.advance()
+        return PipeCall("-", (PipeLiteral(0), _parse_cast(cursor, depth + 1)))
+    if (constant := _to_literal(token)) is not None:
+        cursor.advance()
         return constant
-    if token.kind is TokenKind.WORD and cursor.after().text == "(":
-        return _called(cursor, depth)
-    if token.kind is TokenKind.WORD and token.text in _WITHOUT_PARENTHESES:
-        return Call(cursor.take().text, ())
-    raise cursor.error(
+    if token.kind is TokenKind.WORD and cursor.peek().text == "(":
+        return _parse_call(cursor, depth)
+    if token.kind is TokenKind.WORD and token.text in _FUNCTIONS_WITHOUT_PARENTHESES:
+        return PipeCall(cursor.advance().text, ())
+    raise cursor.make_error(
         f"Expected a part of the row such as $1:name, a constant, CAST or a function here, not"
-        f" {cursor.seen}"
+        f" {cursor.current_label}"
     )
 
 
-def _constant(token: Token) -> Literal | None:
+def _to_literal(token: SqlToken) -> PipeLiteral | None:
     if token.kind is TokenKind.STRING:
-        return Literal(token.text)
+        return PipeLiteral(token.text)
     if token.kind is TokenKind.NUMBER:
-        return Literal(int(token.text) if token.text.isdecimal() else Decimal(token.text))
-    if token.kind is TokenKind.WORD and token.text in _CONSTANTS:
-        return Literal(_CONSTANTS[token.text])
+        return PipeLiteral(int(token.text) if token.text.isdecimal() else Decimal(token.text))
+    if token.kind is TokenKind.WORD and token.text in _KEYWORD_CONSTANTS:
+        return PipeLiteral(_KEYWORD_CONSTANTS[token.text])
     return None
 
 
-def _called(cursor: Cursor, depth: int) -> Expression:
-    at = cursor.take()
-    cursor.take()
+def _parse_call(cursor: TokenCursor, depth: int) -> PipeExpression:
+    at = cursor.advance()
+    cursor.advance()
     if at.text == "CAST":
-        operand = _sum(cursor, depth + 1)
+        operand = _parse_sum(cursor, depth + 1)
         cursor.expect("AS")
-        kind = read_type(cursor)
+        kind = parse_column_type(cursor)
         cursor.expect(")")
-        return Cast(operand, kind)
-    if at.text not in FUNCTIONS:
-        raise cursor.error(
-            f"{at.written} is not computed by a pipe; there are CAST, {', '.join(FUNCTIONS)}", at
+        return PipeCast(operand, kind)
+    if at.text not in PIPE_FUNCTION_ARITIES:
+        raise cursor.make_error(
+            f"{at.source_text} is not computed by a pipe; there are CAST, {', '.join(PIPE_FUNCTION_ARITIES)}",
+            at,
         )
-    arguments: list[Expression] = []
+    arguments: list[PipeExpression] = []
     while not cursor.accept(")"):
         if arguments:
             cursor.expect(",")
-        arguments.append(_sum(cursor, depth + 1))
-    least, most = FUNCTIONS[at.text]
+        arguments.append(_parse_sum(cursor, depth + 1))
+    least, most = PIPE_FUNCTION_ARITIES[at.text]
     if len(arguments) < least or (most is not None and len(arguments) > most):
         wanted = (
             str(least) if least == most else f"{least} to {'any number' if most is None else most}"
         )
-        raise cursor.error(f"{at.text} takes {wanted} arguments, not {len(arguments)}", at)
-    return Call(at.text, tuple(arguments))
+        raise cursor.make_error(f"{at.text} takes {wanted} arguments, not {len(arguments)}", at)
+    return PipeCall(at.text, tuple(arguments))
 
 
-def _path(cursor: Cursor) -> Path:
-    cursor.take()
-    if cursor.token.text != "1":
-        raise cursor.error("A streamed row is one value: $1")
-    cursor.take()
+def _parse_field(cursor: TokenCursor) -> PipeField:
+    cursor.advance()
+    if cursor.current.text != "1":
+        raise cursor.make_error("A streamed row is one value: $1")
+    cursor.advance()
     steps: list[str | int] = []
     separator = ":"
-    while _sign(cursor) in {separator, "["}:
-        if cursor.take().text == "[":
-            token = cursor.take()
+    while _next_symbol(cursor) in {separator, "["}:
+        if cursor.advance().text == "[":
+            token = cursor.advance()
             if token.kind is TokenKind.NUMBER and token.text.isdecimal():
                 steps.append(int(token.text))
             elif token.kind is TokenKind.STRING:
                 steps.append(token.text)
             else:
-                raise cursor.error("Expected a name in single quotes or a number here", token)
+                raise cursor.make_error("Expected a name in single quotes or a number here", token)
             cursor.expect("]")
         else:
-            token = cursor.token
+            token = cursor.current
             if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
-                raise cursor.error(f"Expected a field's name here, not {cursor.seen}")
-            cursor.take()
+                raise cursor.make_error(f"Expected a field's name here, not {cursor.current_label}")
+            cursor.advance()
             # Names in documents count as they are written.
-            steps.append(token.written if token.kind is TokenKind.WORD else token.text)
+            steps.append(token.source_text if token.kind is TokenKind.WORD else token.text)
         separator = "."
-    return Path(tuple(steps))
+    return PipeField(tuple(steps))
 
 
-def _sign(cursor: Cursor) -> str | None:
-    return cursor.token.text if cursor.token.kind is TokenKind.SYMBOL else None
+def _next_symbol(cursor: TokenCursor) -> str | None:
+    return cursor.current.text if cursor.current.kind is TokenKind.SYMBOL else None

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.objects.channel_tombstones import (
-    bury_channel,
     expire_channels,
-    last_sequencer,
+    find_last_sequencer,
+    tombstone_channel,
 )
 from snowmelt.catalog.objects.tables import lock_tables
 from snowmelt.errors import ChannelFenced, ChannelNotFound, TableNotFound, TooManyChannels
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 # The limit that Snowpipe Streaming documents for one table.
 MAX_CHANNELS_PER_TABLE = 10_000
 
-_C = model.channels
-_H = model.channel_history
-_T = model.tables
-_AT_ONCE = 1_000
+_CHANNELS = model.channels
+_CHANNEL_HISTORY = model.channel_history
+_TABLES = model.tables
+_MAX_EXPIRED_PER_CALL = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +59,16 @@ class ChannelRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedChannel:
     """The answer to an open.
 
     `previous_owner` is the client prefix of who had the channel before (None when nobody had);
-    `replayed` says that this request was answered before and nothing was changed now.
+    `is_replayed` says that this request was answered before and nothing was changed now.
     """
 
     record: ChannelRecord
     previous_owner: str | None
-    replayed: bool
+    is_replayed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ChannelEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _OpenRequest:
     user: str
     client_prefix: str | None
     request_id: str | None
@@ -108,7 +108,7 @@ def open_channel(  # noqa: PLR0913 - what an open request carries
     request_id: str | None,
     offset_token: str | None = None,
     now: dt.datetime,
-) -> Opened:
+) -> OpenedChannel:
     """Open a channel for a new owner, created when it is missing, and fence the one before.
 
     The same request of the same client again gets the same sequencer, and fences nobody: an
@@ -130,11 +130,11 @@ def open_channel(  # noqa: PLR0913 - what an open request carries
     """
     if not lock_tables(connection, [table.table_id]):
         raise TableNotFound(table=table.name)
-    request = _Request(user, client_prefix, request_id)
-    earlier = _answered(connection, table, channel, request)
+    request = _OpenRequest(user, client_prefix, request_id)
+    earlier = _find_replayed_open(connection, table, channel, request)
     if earlier is not None:
         return earlier
-    previous = _row(connection, table.table_id, channel)
+    previous = _find_channel_row(connection, table.table_id, channel)
     changed: dict[str, Any] = {
         "owner_user": user,
         "client_prefix": client_prefix,
@@ -143,16 +143,18 @@ def open_channel(  # noqa: PLR0913 - what an open request carries
     if offset_token is not None:
         changed["offset_token"] = offset_token
     if previous is None:
-        changed |= _new_channel(connection, table, channel)
-        write: sa.Insert | sa.Update = sa.insert(_C)
+        changed |= _new_channel_values(connection, table, channel)
+        write: sa.Insert | sa.Update = sa.insert(_CHANNELS)
     else:
         # Others may have counted further under the name that its table has now.
-        last = last_sequencer(connection, table.name, channel) or 0
+        last = find_last_sequencer(connection, table.name, channel) or 0
         changed["client_sequencer"] = max(previous.client_sequencer, last) + 1
-        write = sa.update(_C).where(_C.c.channel_id == previous.channel_id)
-    record = _record(connection.execute(write.values(changed).returning(*_C.c)).one())
+        write = sa.update(_CHANNELS).where(_CHANNELS.c.channel_id == previous.channel_id)
+    record = _to_channel_record(
+        connection.execute(write.values(changed).returning(*_CHANNELS.c)).one()
+    )
     connection.execute(
-        sa.insert(_H).values(
+        sa.insert(_CHANNEL_HISTORY).values(
             table_id=table.table_id,
             channel=channel,
             event="opened",
@@ -167,15 +169,15 @@ def open_channel(  # noqa: PLR0913 - what an open request carries
             previous_owner=previous.client_prefix if previous else None,
         )
     )
-    return Opened(record, previous.client_prefix if previous else None, replayed=False)
+    return OpenedChannel(record, previous.client_prefix if previous else None, is_replayed=False)
 
 
 def find_channel(
     connection: sa.Connection, table: TableRecord, channel: str
 ) -> ChannelRecord | None:
     """Return a channel of a table, None when there is none of that name."""
-    row = _row(connection, table.table_id, channel)
-    return None if row is None else _record(row)
+    row = _find_channel_row(connection, table.table_id, channel)
+    return None if row is None else _to_channel_record(row)
 
 
 def find_channels(
@@ -185,22 +187,26 @@ def find_channels(
     found = {}
     for table_id in sorted({table_id for table_id, _ in names}):
         wanted = [name for each, name in names if each == table_id]
-        query = sa.select(_C).where(_C.c.table_id == table_id, _C.c.name.in_(wanted))
-        found.update({(row.table_id, row.name): _record(row) for row in connection.execute(query)})
+        query = sa.select(_CHANNELS).where(
+            _CHANNELS.c.table_id == table_id, _CHANNELS.c.name.in_(wanted)
+        )
+        found.update(
+            {(row.table_id, row.name): _to_channel_record(row) for row in connection.execute(query)}
+        )
     return found
 
 
-def channels_of(
+def list_channels(
     connection: sa.Connection, table_ids: Collection[int] | None = None
 ) -> list[ChannelRecord]:
     """Return the channels of these tables, or of all live ones, ordered by table id and name."""
-    query = sa.select(_C).order_by(_C.c.table_id, _C.c.name)
+    query = sa.select(_CHANNELS).order_by(_CHANNELS.c.table_id, _CHANNELS.c.name)
     if table_ids is not None:
-        query = query.where(_C.c.table_id.in_(table_ids))
+        query = query.where(_CHANNELS.c.table_id.in_(table_ids))
     else:
-        live = sa.select(_T.c.table_id).where(_T.c.dropped_at.is_(None))
-        query = query.where(_C.c.table_id.in_(live))
-    return [_record(row) for row in connection.execute(query)]
+        live = sa.select(_TABLES.c.table_id).where(_TABLES.c.dropped_at.is_(None))
+        query = query.where(_CHANNELS.c.table_id.in_(live))
+    return [_to_channel_record(row) for row in connection.execute(query)]
 
 
 def drop_channel(
@@ -227,34 +233,43 @@ def drop_channel(
         ChannelNotFound: There is no such channel.
     """
     lock_tables(connection, [table.table_id])
-    row = _row(connection, table.table_id, channel)
+    row = _find_channel_row(connection, table.table_id, channel)
     if row is None:
         raise ChannelNotFound(channel=display_name(channel), table=table.name)
     if client_sequencer is not None and client_sequencer != row.client_sequencer:
         raise ChannelFenced(channel=display_name(channel))
-    bury_channel(connection, row.channel_id, now, user=user)
-    return _record(row)
+    tombstone_channel(connection, row.channel_id, now, user=user)
+    return _to_channel_record(row)
 
 
-def expire_idle(connection: sa.Connection, before: dt.datetime, now: dt.datetime) -> int:
+def expire_idle_channels(
+    connection: sa.Connection, idle_since: dt.datetime, now: dt.datetime
+) -> int:
     """Remove channels, with their tokens, that nobody has written to since; return how many.
 
     At most a thousand at once. A channel that is opened counts as written to. Whoever still holds
     one of them is told that it does not exist, and may open it again, as a new one.
     """
     idle = sa.and_(
-        _C.c.opened_at < before, sa.or_(_C.c.last_commit_at.is_(None), _C.c.last_commit_at < before)
+        _CHANNELS.c.opened_at < idle_since,
+        sa.or_(_CHANNELS.c.last_commit_at.is_(None), _CHANNELS.c.last_commit_at < idle_since),
     )
-    live = sa.select(_T.c.table_id).where(_T.c.dropped_at.is_(None))
-    query = sa.select(_C.c.channel_id, _C.c.table_id).where(idle, _C.c.table_id.in_(live))
-    found = connection.execute(query.order_by(_C.c.channel_id).limit(_AT_ONCE)).all()
+    live = sa.select(_TABLES.c.table_id).where(_TABLES.c.dropped_at.is_(None))
+    query = sa.select(_CHANNELS.c.channel_id, _CHANNELS.c.table_id).where(
+        idle, _CHANNELS.c.table_id.in_(live)
+    )
+    found = connection.execute(
+        query.order_by(_CHANNELS.c.channel_id).limit(_MAX_EXPIRED_PER_CALL)
+    ).all()
     if not found:
         return 0
     # Registrations lock tables, too: what moved on before this did is seen now.
     lock_tables(connection, {row.table_id for row in found})
     ids = [row.channel_id for row in found]
     still = connection.execute(
-        sa.select(_C.c.channel_id).where(_C.c.channel_id.in_(ids), idle, _C.c.table_id.in_(live))
+        sa.select(_CHANNELS.c.channel_id).where(
+            _CHANNELS.c.channel_id.in_(ids), idle, _CHANNELS.c.table_id.in_(live)
+        )
     )
     expired = list(still.scalars())
     if expired:
@@ -262,56 +277,63 @@ def expire_idle(connection: sa.Connection, before: dt.datetime, now: dt.datetime
     return len(expired)
 
 
-def trim_history(connection: sa.Connection, before: dt.datetime, *, limit: int = 1_000) -> int:
+def prune_history(connection: sa.Connection, before: dt.datetime, *, limit: int = 1_000) -> int:
     """Remove the oldest lines of the history that were written before an instant; return how many.
 
     With the line of an `open` its stored answer goes: repeated after that, it opens anew.
     """
-    oldest = sa.select(_H.c.history_id, _H.c.at).order_by(_H.c.history_id).limit(limit).subquery()
+    oldest = (
+        sa.select(_CHANNEL_HISTORY.c.history_id, _CHANNEL_HISTORY.c.at)
+        .order_by(_CHANNEL_HISTORY.c.history_id)
+        .limit(limit)
+        .subquery()
+    )
     removed = connection.execute(
-        sa.delete(_H).where(
-            _H.c.history_id.in_(sa.select(oldest.c.history_id).where(oldest.c.at < before))
+        sa.delete(_CHANNEL_HISTORY).where(
+            _CHANNEL_HISTORY.c.history_id.in_(
+                sa.select(oldest.c.history_id).where(oldest.c.at < before)
+            )
         )
     )
     return removed.rowcount
 
 
-def channel_history(
+def list_channel_history(
     connection: sa.Connection, table_id: int, channel: str | None = None, *, limit: int = 10_000
 ) -> list[ChannelEvent]:
     """Return the history of a table's channels, or of one, the newest line first."""
-    query = sa.select(_H).where(_H.c.table_id == table_id)
+    query = sa.select(_CHANNEL_HISTORY).where(_CHANNEL_HISTORY.c.table_id == table_id)
     if channel is not None:
-        query = query.where(_H.c.channel == channel)
+        query = query.where(_CHANNEL_HISTORY.c.channel == channel)
     fields = ChannelEvent.__dataclass_fields__
     return [
         ChannelEvent(**{name: row[name] for name in fields})
         for row in connection.execute(
-            query.order_by(_H.c.history_id.desc()).limit(limit)
+            query.order_by(_CHANNEL_HISTORY.c.history_id.desc()).limit(limit)
         ).mappings()
     ]
 
 
-def _answered(
-    connection: sa.Connection, table: TableRecord, channel: str, request: _Request
-) -> Opened | None:
+def _find_replayed_open(
+    connection: sa.Connection, table: TableRecord, channel: str, open_request: _OpenRequest
+) -> OpenedChannel | None:
     """Return the stored answer to this open request, with the sequencer it was given then."""
-    if request.client_prefix is None or request.request_id is None:
+    if open_request.client_prefix is None or open_request.request_id is None:
         return None
     line = connection.execute(
-        sa.select(_H).where(
-            _H.c.client_prefix == request.client_prefix,
-            _H.c.request_id == request.request_id,
-            _H.c.table_id == table.table_id,
-            _H.c.channel == channel,
-            _H.c.user == request.user,
+        sa.select(_CHANNEL_HISTORY).where(
+            _CHANNEL_HISTORY.c.client_prefix == open_request.client_prefix,
+            _CHANNEL_HISTORY.c.request_id == open_request.request_id,
+            _CHANNEL_HISTORY.c.table_id == table.table_id,
+            _CHANNEL_HISTORY.c.channel == channel,
+            _CHANNEL_HISTORY.c.user == open_request.user,
         )
     ).first()
     if line is None:
         return None
-    row = _row(connection, table.table_id, channel)
+    row = _find_channel_row(connection, table.table_id, channel)
     if row is not None and row.client_sequencer == line.client_sequencer:
-        return Opened(_record(row), line.previous_owner, replayed=True)
+        return OpenedChannel(_to_channel_record(row), line.previous_owner, is_replayed=True)
     # Opened by somebody else or dropped since: the old answer, whose holder is fenced already.
     stale = ChannelRecord(
         table_id=table.table_id,
@@ -319,8 +341,8 @@ def _answered(
         client_sequencer=line.client_sequencer,
         row_sequencer=line.row_sequencer,
         offset_token=line.offset_token,
-        owner_user=request.user,
-        client_prefix=request.client_prefix,
+        owner_user=open_request.user,
+        client_prefix=open_request.client_prefix,
         last_path=None,
         last_chunk_offset=None,
         last_chunk_md5=None,
@@ -329,14 +351,16 @@ def _answered(
         rows=None,
         bytes=None,
     )
-    return Opened(stale, line.previous_owner, replayed=True)
+    return OpenedChannel(stale, line.previous_owner, is_replayed=True)
 
 
-def _new_channel(connection: sa.Connection, table: TableRecord, channel: str) -> dict[str, Any]:
-    count = sa.select(sa.func.count()).where(_C.c.table_id == table.table_id)
+def _new_channel_values(
+    connection: sa.Connection, table: TableRecord, channel: str
+) -> dict[str, Any]:
+    count = sa.select(sa.func.count()).where(_CHANNELS.c.table_id == table.table_id)
     if connection.execute(count).scalar_one() >= MAX_CHANNELS_PER_TABLE:
         raise TooManyChannels(table=table.name, limit=f"{MAX_CHANNELS_PER_TABLE:,}")
-    last = last_sequencer(connection, table.name, channel)
+    last = find_last_sequencer(connection, table.name, channel)
     return {
         "table_id": table.table_id,
         "name": channel,
@@ -347,12 +371,14 @@ def _new_channel(connection: sa.Connection, table: TableRecord, channel: str) ->
     }
 
 
-def _row(connection: sa.Connection, table_id: int, channel: str) -> sa.Row[Any] | None:
-    query = sa.select(_C).where(_C.c.table_id == table_id, _C.c.name == channel)
+def _find_channel_row(connection: sa.Connection, table_id: int, channel: str) -> sa.Row[Any] | None:
+    query = sa.select(_CHANNELS).where(
+        _CHANNELS.c.table_id == table_id, _CHANNELS.c.name == channel
+    )
     return connection.execute(query).first()
 
 
-def _record(row: sa.Row[Any]) -> ChannelRecord:
+def _to_channel_record(row: sa.Row[Any]) -> ChannelRecord:
     return ChannelRecord(
         table_id=row.table_id,
         name=row.name,

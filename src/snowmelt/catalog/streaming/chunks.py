@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.streaming.stages import StagedBlob, bury
+from snowmelt.catalog.streaming.stages import StagedBlob, write_tombstones
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-_C = model.chunks
-_T = model.tables
-_MANY = 100_000
+_CHUNKS = model.chunks
+_TABLES = model.tables
+_RETIRE_BATCH_SIZE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ChunkRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkChannel:
+class ChunkChannelRecord:
     """Whose rows a chunk holds, in the order in which they lie in it."""
 
     name: str
@@ -61,13 +61,13 @@ class ChunkChannel:
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
-    """What of a table is not yet in native files; `oldest` is a registration time or None."""
+class MigrationBacklog:
+    """What of a table is not yet in native files; `oldest_registered_at` is a registration time or None."""
 
     chunks: int
     rows: int
     bytes: int
-    oldest: dt.datetime | None
+    oldest_registered_at: dt.datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,154 +83,176 @@ class QuarantinedChunk:
     reason: str
 
 
-_RECORD = [_C.c[field.name] for field in fields(ChunkRecord)]
+_RECORD_COLUMNS = [_CHUNKS.c[field.name] for field in fields(ChunkRecord)]
 
 
-def chunks_between(
+def list_chunks(
     connection: Connection,
     table_id: int,
-    after: int,
-    up_to: int,
+    after_seq: int,
+    up_to_seq: int,
     *,
     limit: int | None = None,
-    kept_only: bool = False,
+    retained_only: bool = False,
 ) -> list[ChunkRecord]:
     """Return the chunks of a table in (after, up_to], ordered by sequence.
 
-    With `kept_only` those are left out whose blobs may be deleted by now.
+    With `retained_only` those are left out whose blobs may be deleted by now.
     """
-    kept = _C.c.retired_at.is_(None) if kept_only else sa.true()
+    kept = _CHUNKS.c.retired_at.is_(None) if retained_only else sa.true()
     query = (
-        sa.select(*_RECORD)
-        .where(_C.c.table_id == table_id, _C.c.seq > after, _C.c.seq <= up_to, kept)
-        .order_by(_C.c.seq)
+        sa.select(*_RECORD_COLUMNS)
+        .where(
+            _CHUNKS.c.table_id == table_id,
+            _CHUNKS.c.seq > after_seq,
+            _CHUNKS.c.seq <= up_to_seq,
+            kept,
+        )
+        .order_by(_CHUNKS.c.seq)
         .limit(limit)
     )
     return [ChunkRecord(*row) for row in connection.execute(query)]
 
 
-def channels_in(connection: Connection, table_id: int, seq: int) -> tuple[ChunkChannel, ...]:
+def list_chunk_channels(
+    connection: Connection, table_id: int, seq: int
+) -> tuple[ChunkChannelRecord, ...]:
     """Return whose rows a chunk holds; nothing when it is not there."""
-    query = sa.select(_C.c.channels).where(_C.c.table_id == table_id, _C.c.seq == seq)
+    query = sa.select(_CHUNKS.c.channels).where(
+        _CHUNKS.c.table_id == table_id, _CHUNKS.c.seq == seq
+    )
     text = connection.execute(query).scalar()
-    return tuple(ChunkChannel(*parts) for parts in msgspec.json.decode(text)) if text else ()
+    return tuple(ChunkChannelRecord(*parts) for parts in msgspec.json.decode(text)) if text else ()
 
 
-def backlog(connection: Connection, table_id: int) -> Backlog:
+def measure_backlog(connection: Connection, table_id: int) -> MigrationBacklog:
     """Return how much of a table waits for migration."""
     query = (
         sa.select(
-            sa.func.count(_C.c.seq),
-            sa.func.coalesce(sa.func.sum(_C.c.rows), 0),
-            sa.func.coalesce(sa.func.sum(_C.c.length), 0),
-            sa.func.min(_C.c.registered_at, type_=model.Instant),
+            sa.func.count(_CHUNKS.c.seq),
+            sa.func.coalesce(sa.func.sum(_CHUNKS.c.rows), 0),
+            sa.func.coalesce(sa.func.sum(_CHUNKS.c.length), 0),
+            sa.func.min(_CHUNKS.c.registered_at, type_=model.UtcTimestamp),
         )
-        .select_from(_T.outerjoin(_C, _is_waiting()))
-        .where(_T.c.table_id == table_id)
+        .select_from(_TABLES.outerjoin(_CHUNKS, _unmigrated_condition()))
+        .where(_TABLES.c.table_id == table_id)
     )
     count, rows, size, oldest = connection.execute(query).one()
-    return Backlog(count, int(rows), int(size), oldest)
+    return MigrationBacklog(count, int(rows), int(size), oldest)
 
 
-def tables_with_backlog(connection: Connection) -> list[int]:
+def list_backlogged_tables(connection: Connection) -> list[int]:
     """Return the ids of the live tables that have chunks above their migrated sequence."""
-    query = sa.select(_T.c.table_id).where(
-        _T.c.dropped_at.is_(None), _T.c.last_seq > _T.c.migrated_seq
+    query = sa.select(_TABLES.c.table_id).where(
+        _TABLES.c.dropped_at.is_(None), _TABLES.c.last_seq > _TABLES.c.migrated_seq
     )
-    return list(connection.execute(query.order_by(_T.c.table_id)).scalars())
+    return list(connection.execute(query.order_by(_TABLES.c.table_id)).scalars())
 
 
-def quarantine(connection: Connection, table_id: int, seq: int, reason: str) -> None:
+def quarantine_chunk(connection: Connection, table_id: int, seq: int, reason: str) -> None:
     """Set a chunk aside that cannot be decoded: no native file has its rows, its blob is kept.
 
-    Readers go on reading it, and fail, until the blob is restored or `give_up` is called.
+    Readers go on reading it, and fail, until the blob is restored or `discard_quarantined` is called.
     """
     connection.execute(
-        sa.update(_C)
-        .where(_C.c.table_id == table_id, _C.c.seq == seq)
+        sa.update(_CHUNKS)
+        .where(_CHUNKS.c.table_id == table_id, _CHUNKS.c.seq == seq)
         .values(quarantine_reason=reason)
     )
 
 
-def quarantined(connection: Connection, table_id: int | None = None) -> list[QuarantinedChunk]:
+def list_quarantined_chunks(
+    connection: Connection, table_id: int | None = None
+) -> list[QuarantinedChunk]:
     """Return the chunks set aside, of one table or of all."""
     query = sa.select(
-        _C.c.table_id,
-        _C.c.seq,
-        _C.c.prefix,
-        _C.c.path,
-        _C.c.offset,
-        _C.c.rows,
-        _C.c.quarantine_reason,
-    ).where(_is_quarantined())
+        _CHUNKS.c.table_id,
+        _CHUNKS.c.seq,
+        _CHUNKS.c.prefix,
+        _CHUNKS.c.path,
+        _CHUNKS.c.offset,
+        _CHUNKS.c.rows,
+        _CHUNKS.c.quarantine_reason,
+    ).where(_quarantined_condition())
     if table_id is not None:
-        query = query.where(_C.c.table_id == table_id)
-    rows = connection.execute(query.order_by(_C.c.table_id, _C.c.seq))
+        query = query.where(_CHUNKS.c.table_id == table_id)
+    rows = connection.execute(query.order_by(_CHUNKS.c.table_id, _CHUNKS.c.seq))
     return [QuarantinedChunk(*row) for row in rows]
 
 
-def quarantined_records(connection: Connection, table_id: int) -> list[ChunkRecord]:
+def list_quarantined_records(connection: Connection, table_id: int) -> list[ChunkRecord]:
     """Return the chunks of a table that are set aside, as a reader needs them, by sequence."""
-    query = sa.select(*_RECORD).where(_C.c.table_id == table_id, _is_quarantined())
-    return [ChunkRecord(*row) for row in connection.execute(query.order_by(_C.c.seq))]
+    query = sa.select(*_RECORD_COLUMNS).where(
+        _CHUNKS.c.table_id == table_id, _quarantined_condition()
+    )
+    return [ChunkRecord(*row) for row in connection.execute(query.order_by(_CHUNKS.c.seq))]
 
 
-def give_up(
+def discard_quarantined(
     connection: Connection, table_id: int, now: dt.datetime, *, seq: int | None = None
 ) -> int:
     """Give up one chunk in quarantine, or all of a table, with their rows; return how many.
 
     Clean-up deletes their blobs.
     """
-    chosen = sa.true() if seq is None else _C.c.seq == seq
+    chosen = sa.true() if seq is None else _CHUNKS.c.seq == seq
     given = connection.execute(
-        sa.update(_C)
-        .where(_C.c.table_id == table_id, _is_quarantined(), chosen)
+        sa.update(_CHUNKS)
+        .where(_CHUNKS.c.table_id == table_id, _quarantined_condition(), chosen)
         .values(retired_at=now)
     )
     return given.rowcount
 
 
-def retire(
-    connection: Connection, table_id: int, up_to: int, now: dt.datetime, *, limit: int = _MANY
+def retire_chunks(
+    connection: Connection,
+    table_id: int,
+    up_to_seq: int,
+    now: dt.datetime,
+    *,
+    limit: int = _RETIRE_BATCH_SIZE,
 ) -> int:
     """Mark the chunks of a table up to a sequence as needed by nobody; return how many.
 
     The caller knows that no query still reads them. Chunks in quarantine are left alone.
     """
     query = (
-        sa.select(_C.c.seq)
+        sa.select(_CHUNKS.c.seq)
         .where(
-            _C.c.table_id == table_id,
-            _C.c.seq <= up_to,
-            _C.c.retired_at.is_(None),
-            _C.c.quarantine_reason.is_(None),
+            _CHUNKS.c.table_id == table_id,
+            _CHUNKS.c.seq <= up_to_seq,
+            _CHUNKS.c.retired_at.is_(None),
+            _CHUNKS.c.quarantine_reason.is_(None),
         )
-        .order_by(_C.c.seq)
+        .order_by(_CHUNKS.c.seq)
         .limit(limit)
     )
     marked = connection.execute(
-        sa.update(_C)
-        .where(_C.c.table_id == table_id, _C.c.seq.in_(query.scalar_subquery()))
+        sa.update(_CHUNKS)
+        .where(_CHUNKS.c.table_id == table_id, _CHUNKS.c.seq.in_(query.scalar_subquery()))
         .values(retired_at=now)
     )
     return marked.rowcount
 
 
-def deletable_blobs(connection: Connection, *, limit: int = 1_000) -> list[StagedBlob]:
+def list_deletable_blobs(connection: Connection, *, limit: int = 1_000) -> list[StagedBlob]:
     """Return blobs of which every chunk, of whatever table, is retired."""
-    other = _C.alias()
-    needed = sa.select(sa.literal(1)).where(other.c.path == _C.c.path, other.c.retired_at.is_(None))
+    other = _CHUNKS.alias()
+    needed = sa.select(sa.literal(1)).where(
+        other.c.path == _CHUNKS.c.path, other.c.retired_at.is_(None)
+    )
     query = (
-        sa.select(_C.c.prefix, _C.c.path)
+        sa.select(_CHUNKS.c.prefix, _CHUNKS.c.path)
         .distinct()
-        .where(_C.c.retired_at.is_not(None), ~needed.exists())
+        .where(_CHUNKS.c.retired_at.is_not(None), ~needed.exists())
         .limit(limit)
     )
     return [StagedBlob(*row) for row in connection.execute(query)]
 
 
-def forget_blobs(connection: Connection, blobs: Collection[StagedBlob], now: dt.datetime) -> None:
+def replace_with_tombstones(
+    connection: Connection, blobs: Collection[StagedBlob], now: dt.datetime
+) -> None:
     """Remove the rows of blobs whose objects are gone; chunks that are not retired stay.
 
     A tombstone takes their place: a chunk of such a blob may still be on its way here, checked
@@ -238,18 +260,22 @@ def forget_blobs(connection: Connection, blobs: Collection[StagedBlob], now: dt.
     """
     if not blobs:
         return
-    bury(connection, blobs, now)
+    write_tombstones(connection, blobs, now)
     connection.execute(
-        sa.delete(_C).where(_C.c.path == sa.bindparam("the_path"), _C.c.retired_at.is_not(None)),
+        sa.delete(_CHUNKS).where(
+            _CHUNKS.c.path == sa.bindparam("the_path"), _CHUNKS.c.retired_at.is_not(None)
+        ),
         [{"the_path": blob.path} for blob in blobs],
     )
 
 
-def _is_quarantined() -> sa.ColumnElement[bool]:
-    return sa.and_(_C.c.quarantine_reason.is_not(None), _C.c.retired_at.is_(None))
+def _quarantined_condition() -> sa.ColumnElement[bool]:
+    return sa.and_(_CHUNKS.c.quarantine_reason.is_not(None), _CHUNKS.c.retired_at.is_(None))
 
 
-def _is_waiting() -> sa.ColumnElement[bool]:
+def _unmigrated_condition() -> sa.ColumnElement[bool]:
     return sa.and_(
-        _C.c.table_id == _T.c.table_id, _C.c.seq > _T.c.migrated_seq, _C.c.seq <= _T.c.last_seq
+        _CHUNKS.c.table_id == _TABLES.c.table_id,
+        _CHUNKS.c.seq > _TABLES.c.migrated_seq,
+        _CHUNKS.c.seq <= _TABLES.c.last_seq,
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REGISTRATION_WINDOW = dt.timedelta(hours=1)
 
 
-class Code(IntEnum):
+class CommitCode(IntEnum):
     """The codes of streaming v1 (specification §2.7) that a registration may be answered with."""
 
     ACCEPTED = 0
@@ -34,25 +34,25 @@ class Code(IntEnum):
     STALE_CLIENT_SEQUENCER = 20
     ROW_SEQUENCER_NOT_NEXT = 21
     SIBLING_REFUSED = 22
-    CHANNEL_TWICE = 23
+    DUPLICATE_CHANNEL = 23
     CHANNEL_MISSING = 25
-    BLOB_NAME_WRONG = 34
-    REOPEN = 36
+    INVALID_BLOB_NAME = 34
+    REOPEN_REQUIRED = 36
     ROLE_MISSING = 37
     BLOB_TOO_OLD = 38
     COLUMN_MISSING = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CommitDecision:
     """The answer for one channel of one chunk; 0 is committed, by this call or an earlier one.
 
-    `is_repeated` where it was an earlier one.
+    `is_replay` where it was an earlier one.
     """
 
     code: int
     message: str | None = None
-    is_repeated: bool = field(default=False, compare=False)
+    is_replay: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ChannelAdvance:
     rows: int | None = None
 
     @property
-    def epoch(self) -> tuple[str, int, int]:
+    def sequence_key(self) -> tuple[str, int, int]:
         """What makes this advance unique."""
         return self.name, self.client_sequencer, self.row_sequencer
 
@@ -76,9 +76,9 @@ class ChannelAdvance:
 class ChunkOffer:
     """One chunk as a client registers it, checked against the stage already.
 
-    `role` None means the user's default. With a `refusal` (code and message) the checks failed,
+    `role` None means the user's default. With a `rejection` (code and message) the checks failed,
     and the offer can only be a repetition of what was accepted before. Of a commit in several
-    `parts` this is one; they follow each other.
+    `commit_chunk_count` this is one; they follow each other.
     """
 
     path: str
@@ -97,23 +97,30 @@ class ChunkOffer:
     first_insert_ms: int | None
     last_insert_ms: int | None
     channels: tuple[ChannelAdvance, ...]
-    refusal: tuple[int, str] | None = None
-    parts: int = 1
+    rejection: tuple[int, str] | None = None
+    commit_chunk_count: int = 1
 
     @property
-    def place(self) -> tuple[str, int]:
+    def location(self) -> tuple[str, int]:
         """Where the chunk lies: no two accepted chunks share it."""
         return self.path, self.offset
 
     @property
     def identity(self) -> ChunkIdentity:
         """What an equal chunk must have equal."""
-        return ChunkIdentity(self.md5, self.key_id, tuple(each.epoch for each in self.channels))
+        return ChunkIdentity(
+            self.md5, self.key_id, tuple(each.sequence_key for each in self.channels)
+        )
 
     @property
-    def commit(self) -> object:
+    def commit_key(self) -> object:
         """What the parts of one commit have equal."""
-        return self.parts, self.user, self.table, tuple(each.epoch for each in self.channels)
+        return (
+            self.commit_chunk_count,
+            self.user,
+            self.table,
+            tuple(each.sequence_key for each in self.channels),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +129,21 @@ class ChunkIdentity:
 
     md5: str
     key_id: int
-    epochs: tuple[tuple[str, int, int], ...]
+    sequence_keys: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(slots=True)
-class TableState:
+class TableCommitState:
     """A live, locked table; `last_seq` grows as chunks are accepted.
 
-    `obstacles` tells for older versions of its columns why their rows are not taken any more.
+    `schema_conflicts` tells for older versions of its columns why their rows are not taken any more.
     """
 
     table_id: int
     name: TableName
     last_seq: int
     schema_version: int
-    obstacles: Mapping[int, SchemaConflict] = field(default_factory=dict)
+    schema_conflicts: Mapping[int, SchemaConflict] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +153,11 @@ class StoredChunk:
     table_id: int
     identity: ChunkIdentity
     registered_at: dt.datetime
-    retired: bool
+    is_retired: bool
 
 
 @dataclass(frozen=True, slots=True)
-class LastCommit:
+class LastCommittedChunk:
     """The last committed chunk of a channel: remembers it when the chunk's row is gone."""
 
     client_sequencer: int | None
@@ -161,7 +168,7 @@ class LastCommit:
 
 
 @dataclass(slots=True)
-class ChannelState:
+class ChannelCommitState:
     """A channel as it is now; moves on as chunks are accepted."""
 
     channel_id: int
@@ -169,99 +176,111 @@ class ChannelState:
     row_sequencer: int
     offset_token: str | None
     owner_user: str
-    last: LastCommit
+    last_chunk: LastCommittedChunk
     rows: int | None
     bytes: int | None
-    moved: bool = False
+    has_advanced: bool = False
 
 
 @dataclass(slots=True)
-class Ledger:
+class CommitState:
     """Everything the verdicts of one group of offers rest on.
 
-    `missing` tells for names that are no live table why, `renamed` by id what tables are called
-    whose chunks came under another name; `roles` maps (user, asked role) to the
-    effective role or None; `refused_access` maps (role, table id) to a verdict for roles that
-    may not insert; `keys` maps key ids to (table id, user).
+    `missing_tables` tells for names that are no live table why, `renamed_tables` by id what tables are called
+    whose chunks came under another name; `effective_roles` maps (user, asked role) to the
+    effective role or None; `access_rejections` maps (role, table id) to a verdict for roles that
+    may not insert; `key_scopes` maps key ids to (table id, user).
     """
 
     now: dt.datetime
-    tables: dict[TableName, TableState] = field(default_factory=dict)
-    missing: dict[TableName, Verdict] = field(default_factory=dict)
-    renamed: dict[int, TableName] = field(default_factory=dict)
-    prefixes: dict[str, str] = field(default_factory=dict)
-    roles: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
-    refused_access: dict[tuple[str, int], Verdict] = field(default_factory=dict)
-    keys: dict[int, tuple[int, str]] = field(default_factory=dict)
-    channels: dict[tuple[int, str], ChannelState] = field(default_factory=dict)
+    tables: dict[TableName, TableCommitState] = field(default_factory=dict)
+    missing_tables: dict[TableName, CommitDecision] = field(default_factory=dict)
+    renamed_tables: dict[int, TableName] = field(default_factory=dict)
+    prefix_owners: dict[str, str] = field(default_factory=dict)
+    effective_roles: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
+    access_rejections: dict[tuple[str, int], CommitDecision] = field(default_factory=dict)
+    key_scopes: dict[int, tuple[int, str]] = field(default_factory=dict)
+    channels: dict[tuple[int, str], ChannelCommitState] = field(default_factory=dict)
     chunks: dict[tuple[str, int], StoredChunk] = field(default_factory=dict)
-    first_seen: dict[str, dt.datetime] = field(default_factory=dict)
-    buried: set[str] = field(default_factory=set)
+    first_seen_at: dict[str, dt.datetime] = field(default_factory=dict)
+    tombstoned_paths: set[str] = field(default_factory=set)
 
 
-ACCEPTED = Verdict(Code.ACCEPTED)
-REPEATED = replace(ACCEPTED, is_repeated=True)
+ACCEPTED = CommitDecision(CommitCode.ACCEPTED)
+REPLAYED = replace(ACCEPTED, is_replay=True)
 
 
-def judge(offer: ChunkOffer, ledger: Ledger) -> tuple[tuple[Verdict, ...], TableState | None]:
+def decide_commit(
+    offer: ChunkOffer, commit_state: CommitState
+) -> tuple[tuple[CommitDecision, ...], TableCommitState | None]:
     """Return a verdict per channel, and the table when the chunk is to be added to it now.
 
     A repetition of an accepted chunk gets its acceptance again, and no table.
     """
-    table = ledger.tables.get(offer.table)
-    if ledger.prefixes.get(offer.prefix) != offer.user:
+    table = commit_state.tables.get(offer.table)
+    if commit_state.prefix_owners.get(offer.prefix) != offer.user:
         message = f"Blob {offer.path} is of a foreign prefix."
-        verdicts = _all(offer, Verdict(Code.BLOB_NAME_WRONG, message))
+        verdicts = _decide_all_channels(
+            offer, CommitDecision(CommitCode.INVALID_BLOB_NAME, message)
+        )
     elif table is None:
-        verdicts = _all(offer, _renamed(offer, ledger) or ledger.missing[offer.table])
-    elif is_repetition(offer, table, ledger):
-        return _all(offer, REPEATED), None
-    elif (refusal := _chunk_refusal(offer, table, ledger)) is not None:
-        verdicts = _all(offer, refusal)
+        verdicts = _decide_all_channels(
+            offer,
+            _find_rename_error(offer, commit_state) or commit_state.missing_tables[offer.table],
+        )
+    elif is_replay(offer, table, commit_state):
+        return _decide_all_channels(offer, REPLAYED), None
+    elif (refusal := _find_chunk_error(offer, table, commit_state)) is not None:
+        verdicts = _decide_all_channels(offer, refusal)
     else:
-        verdicts = _channel_verdicts(offer, table, ledger)
+        verdicts = _decide_channels(offer, table, commit_state)
     return verdicts, None if any(verdict.code for verdict in verdicts) else table
 
 
-def judge_parts(
-    offers: Sequence[ChunkOffer], ledger: Ledger
-) -> list[tuple[tuple[Verdict, ...], TableState | None]]:
-    """Return what `judge` returns for each part of one commit: all are to be added, or none is."""
-    judged = [judge(offer, ledger) for offer in offers]
-    if offers[0].parts == 1:
+def decide_all_or_none(
+    offers: Sequence[ChunkOffer], commit_state: CommitState
+) -> list[tuple[tuple[CommitDecision, ...], TableCommitState | None]]:
+    """Return what `decide_commit` returns for each part of one commit: all are to be added, or none is."""
+    judged = [decide_commit(offer, commit_state) for offer in offers]
+    if offers[0].commit_chunk_count == 1:
         return judged
-    if any(verdicts[0].is_repeated for verdicts, _ in judged):
+    if any(verdicts[0].is_replay for verdicts, _ in judged):
         # They were taken together, and perhaps only the last one is still remembered.
-        return [(_all(offer, REPEATED), None) for offer in offers]
-    refusal: Verdict | None = None
-    if len({offer.place for offer in offers}) != offers[0].parts:
-        refusal = Verdict(
-            Code.CHUNKS_MISSING, f"Of {offers[0].parts} chunks of one commit {len(offers)} came."
+        return [(_decide_all_channels(offer, REPLAYED), None) for offer in offers]
+    refusal: CommitDecision | None = None
+    if len({offer.location for offer in offers}) != offers[0].commit_chunk_count:
+        refusal = CommitDecision(
+            CommitCode.CHUNKS_MISSING,
+            f"Of {offers[0].commit_chunk_count} chunks of one commit {len(offers)} came.",
         )
     elif any(table is None for _, table in judged):
-        refusal = Verdict(Code.SIBLING_REFUSED, "Another chunk of the same commit was refused.")
+        refusal = CommitDecision(
+            CommitCode.SIBLING_REFUSED, "Another chunk of the same commit was refused."
+        )
     if refusal is None:
         return judged
     return [
-        (_all(offer, refusal) if table is not None else verdicts, None)
+        (_decide_all_channels(offer, refusal) if table is not None else verdicts, None)
         for offer, (verdicts, table) in zip(offers, judged, strict=True)
     ]
 
 
-def accept(offer: ChunkOffer, table: TableState, ledger: Ledger) -> int:
+def apply_accepted_chunk(
+    offer: ChunkOffer, table: TableCommitState, commit_state: CommitState
+) -> int:
     """Move table and channels on by an accepted chunk and return its sequence number.
 
     One without rows has none: its channels alone move, and remember it.
     """
     table.last_seq += 1 if offer.rows else 0
-    last = LastCommit(None, offer.path, offer.offset, offer.md5, offer.key_id)
-    shares = _shares(offer)
+    last = LastCommittedChunk(None, offer.path, offer.offset, offer.md5, offer.key_id)
+    shares = _split_by_channel(offer)
     for advance, share in zip(offer.channels, shares, strict=True):
-        channel = ledger.channels[table.table_id, advance.name]
+        channel = commit_state.channels[table.table_id, advance.name]
         channel.row_sequencer = advance.row_sequencer
         if advance.end_offset_token is not None:
             channel.offset_token = advance.end_offset_token
-        channel.last = LastCommit(
+        channel.last_chunk = LastCommittedChunk(
             advance.client_sequencer, last.path, last.offset, last.md5, last.key_id
         )
         if share is None or channel.rows is None or channel.bytes is None:
@@ -269,145 +288,168 @@ def accept(offer: ChunkOffer, table: TableState, ledger: Ledger) -> int:
         else:
             channel.rows += share[0]
             channel.bytes += share[1]
-        channel.moved = True
+        channel.has_advanced = True
     if offer.rows:
-        ledger.chunks[offer.place] = StoredChunk(
-            table.table_id, offer.identity, ledger.now, retired=False
+        commit_state.chunks[offer.location] = StoredChunk(
+            table.table_id, offer.identity, commit_state.now, is_retired=False
         )
     return table.last_seq
 
 
-def is_repetition(offer: ChunkOffer, table: TableState, ledger: Ledger) -> bool:
+def is_replay(offer: ChunkOffer, table: TableCommitState, commit_state: CommitState) -> bool:
     """Tell whether exactly this chunk was accepted before: never by its place alone."""
-    stored = ledger.chunks.get(offer.place)
+    stored = commit_state.chunks.get(offer.location)
     if stored is not None:
         return stored.table_id == table.table_id and stored.identity == offer.identity
     # The chunk's row may have been cleaned up. It was taken whole: one channel that remembers it
     # as its last commit speaks for the others, which must then be at least as far.
-    states = [ledger.channels.get((table.table_id, each.name)) for each in offer.channels]
+    states = [commit_state.channels.get((table.table_id, each.name)) for each in offer.channels]
     remembered = False
     for advance, state in zip(offer.channels, states, strict=True):
         if state is None or state.row_sequencer < advance.row_sequencer:
             return False
-        remembered |= state.row_sequencer == advance.row_sequencer and state.last == LastCommit(
-            advance.client_sequencer, offer.path, offer.offset, offer.md5, offer.key_id
+        remembered |= (
+            state.row_sequencer == advance.row_sequencer
+            and state.last_chunk
+            == LastCommittedChunk(
+                advance.client_sequencer, offer.path, offer.offset, offer.md5, offer.key_id
+            )
         )
     return remembered
 
 
-def _chunk_refusal(offer: ChunkOffer, table: TableState, ledger: Ledger) -> Verdict | None:
-    if offer.refusal is not None:
+def _find_chunk_error(
+    offer: ChunkOffer, table: TableCommitState, commit_state: CommitState
+) -> CommitDecision | None:
+    if offer.rejection is not None:
         # The key first: with the key of a table that was created again the checks can only say
         # that the chunk does not decrypt, and not that opening again helps.
-        return _key_refusal(offer, table, ledger) or Verdict(*offer.refusal)
-    role = ledger.roles.get((offer.user, offer.role))
+        return _find_key_error(offer, table, commit_state) or CommitDecision(*offer.rejection)
+    role = commit_state.effective_roles.get((offer.user, offer.role))
     if role is None:
-        return Verdict(Code.ROLE_MISSING, f"Role {offer.role} is not granted to {offer.user}.")
+        return CommitDecision(
+            CommitCode.ROLE_MISSING, f"Role {offer.role} is not granted to {offer.user}."
+        )
     # The key first: what the role may do with another table that has the name now does not matter.
     return (
-        _key_refusal(offer, table, ledger)
-        or ledger.refused_access.get((role, table.table_id))
-        or _age_refusal(offer, ledger)
-        or _schema_refusal(offer, table)
+        _find_key_error(offer, table, commit_state)
+        or commit_state.access_rejections.get((role, table.table_id))
+        or _find_age_error(offer, commit_state)
+        or _find_schema_error(offer, table)
     )
 
 
-def _age_refusal(offer: ChunkOffer, ledger: Ledger) -> Verdict | None:
-    if offer.path in ledger.buried:
-        return Verdict(Code.BLOB_TOO_OLD, f"Blob {offer.path} is being deleted.")
-    seen = ledger.first_seen.get(offer.path)
-    if seen is not None and ledger.now - seen > REGISTRATION_WINDOW:
-        return Verdict(
-            Code.BLOB_TOO_OLD,
+def _find_age_error(offer: ChunkOffer, commit_state: CommitState) -> CommitDecision | None:
+    if offer.path in commit_state.tombstoned_paths:
+        return CommitDecision(CommitCode.BLOB_TOO_OLD, f"Blob {offer.path} is being deleted.")
+    seen = commit_state.first_seen_at.get(offer.path)
+    if seen is not None and commit_state.now - seen > REGISTRATION_WINDOW:
+        return CommitDecision(
+            CommitCode.BLOB_TOO_OLD,
             f"Blob {offer.path} was first seen over an hour ago; send its rows in a new one.",
         )
     return None
 
 
-def _key_refusal(offer: ChunkOffer, table: TableState, ledger: Ledger) -> Verdict | None:
-    if ledger.keys.get(offer.key_id) == (table.table_id, offer.user):
+def _find_key_error(
+    offer: ChunkOffer, table: TableCommitState, commit_state: CommitState
+) -> CommitDecision | None:
+    if commit_state.key_scopes.get(offer.key_id) == (table.table_id, offer.user):
         return None
-    return Verdict(
-        Code.REOPEN,
+    return CommitDecision(
+        CommitCode.REOPEN_REQUIRED,
         f"Encryption key {offer.key_id} is not the one of {offer.user} for the table {table.name}"
         " as it is now (was it created again?). Open the channel again.",
     )
 
 
-def _schema_refusal(offer: ChunkOffer, table: TableState) -> Verdict | None:
+def _find_schema_error(offer: ChunkOffer, table: TableCommitState) -> CommitDecision | None:
     version = offer.schema_version
     if not 0 < version <= table.schema_version:
-        return Verdict(Code.REOPEN, f"Table {table.name} has no version {version} of its columns.")
-    obstacle = table.obstacles.get(version)
+        return CommitDecision(
+            CommitCode.REOPEN_REQUIRED,
+            f"Table {table.name} has no version {version} of its columns.",
+        )
+    obstacle = table.schema_conflicts.get(version)
     if obstacle is None:
         return None
-    return Verdict(
-        Code.COLUMN_MISSING if obstacle.is_missing else Code.REOPEN,
+    return CommitDecision(
+        CommitCode.COLUMN_MISSING if obstacle.is_missing else CommitCode.REOPEN_REQUIRED,
         f"Table {table.name} was altered since the channel was opened: {obstacle.reason}. Open the"
         " channel again and send the rows since its committed offset token.",
     )
 
 
-def _renamed(offer: ChunkOffer, ledger: Ledger) -> Verdict | None:
+def _find_rename_error(offer: ChunkOffer, commit_state: CommitState) -> CommitDecision | None:
     """Return where a table went whose name is free now, to those who hold a key of it."""
-    table_id, user = ledger.keys.get(offer.key_id, (0, ""))
-    name = ledger.renamed.get(table_id)
+    table_id, user = commit_state.key_scopes.get(offer.key_id, (0, ""))
+    name = commit_state.renamed_tables.get(table_id)
     if name is None or user != offer.user:
         return None
-    return Verdict(
-        Code.REOPEN,
+    return CommitDecision(
+        CommitCode.REOPEN_REQUIRED,
         f"Table {offer.table} is called {name} now. Open the channel again under that name and"
         " send the rows since its committed offset token.",
     )
 
 
-def _channel_verdicts(offer: ChunkOffer, table: TableState, ledger: Ledger) -> tuple[Verdict, ...]:
+def _decide_channels(
+    offer: ChunkOffer, table: TableCommitState, commit_state: CommitState
+) -> tuple[CommitDecision, ...]:
     names = [advance.name for advance in offer.channels]
     found = [
-        Verdict(Code.CHANNEL_TWICE, f"Channel {display_name(advance.name)} is twice in the chunk.")
+        CommitDecision(
+            CommitCode.DUPLICATE_CHANNEL,
+            f"Channel {display_name(advance.name)} is twice in the chunk.",
+        )
         if names.count(advance.name) > 1
-        else _advance_verdict(offer, advance, ledger.channels.get((table.table_id, advance.name)))
+        else _decide_channel_advance(
+            offer, advance, commit_state.channels.get((table.table_id, advance.name))
+        )
         for advance in offer.channels
     ]
     refused = [name for name, verdict in zip(names, found, strict=True) if verdict.code]
-    if not refused and offer.place in ledger.chunks:
+    if not refused and offer.location in commit_state.chunks:
         message = f"Another chunk was registered at {offer.offset} of blob {offer.path}."
-        return _all(offer, Verdict(Code.BLOB_NAME_WRONG, message))
+        return _decide_all_channels(offer, CommitDecision(CommitCode.INVALID_BLOB_NAME, message))
     if not refused:
         return tuple(found)
-    sibling = Verdict(
-        Code.SIBLING_REFUSED,
+    sibling = CommitDecision(
+        CommitCode.SIBLING_REFUSED,
         f"Channel {display_name(refused[0])}, which shares the chunk, was refused.",
     )
     return tuple(verdict if verdict.code else sibling for verdict in found)
 
 
-def _advance_verdict(
-    offer: ChunkOffer, advance: ChannelAdvance, state: ChannelState | None
-) -> Verdict:
-    if state is None:
-        return Verdict(
-            Code.CHANNEL_MISSING,
+def _decide_channel_advance(
+    offer: ChunkOffer, advance: ChannelAdvance, channel_state: ChannelCommitState | None
+) -> CommitDecision:
+    if channel_state is None:
+        return CommitDecision(
+            CommitCode.CHANNEL_MISSING,
             f"Channel {display_name(advance.name)} does not exist on {offer.table}: it was dropped, or nobody "
             "wrote to it for long and it has expired. Open it again.",
         )
-    if advance.client_sequencer != state.client_sequencer or offer.user != state.owner_user:
-        return Verdict(
-            Code.STALE_CLIENT_SEQUENCER,
+    if (
+        advance.client_sequencer != channel_state.client_sequencer
+        or offer.user != channel_state.owner_user
+    ):
+        return CommitDecision(
+            CommitCode.STALE_CLIENT_SEQUENCER,
             f"Channel {display_name(advance.name)} was opened by another client since, or came back"
-            f" with its table (UNDROP): client sequencer {advance.client_sequencer} came, {state.client_sequencer} is"
+            f" with its table (UNDROP): client sequencer {advance.client_sequencer} came, {channel_state.client_sequencer} is"
             " current. Whoever is to write opens it and goes on after its committed offset token.",
         )
-    if advance.row_sequencer != state.row_sequencer + 1:
-        return Verdict(
-            Code.ROW_SEQUENCER_NOT_NEXT,
+    if advance.row_sequencer != channel_state.row_sequencer + 1:
+        return CommitDecision(
+            CommitCode.ROW_SEQUENCER_NOT_NEXT,
             f"Channel {display_name(advance.name)}: row sequencer {advance.row_sequencer} came,"
-            f" {state.row_sequencer + 1} is next.",
+            f" {channel_state.row_sequencer + 1} is next.",
         )
     return ACCEPTED
 
 
-def _shares(offer: ChunkOffer) -> Sequence[tuple[int, int] | None]:
+def _split_by_channel(offer: ChunkOffer) -> Sequence[tuple[int, int] | None]:
     """Return (rows, bytes) of each channel in a chunk, None where it is not known."""
     if len(offer.channels) == 1:
         return [(offer.rows, offer.length)]
@@ -417,5 +459,5 @@ def _shares(offer: ChunkOffer) -> Sequence[tuple[int, int] | None]:
     ]
 
 
-def _all(offer: ChunkOffer, verdict: Verdict) -> tuple[Verdict, ...]:
-    return (verdict,) * len(offer.channels)
+def _decide_all_channels(offer: ChunkOffer, decision: CommitDecision) -> tuple[CommitDecision, ...]:
+    return (decision,) * len(offer.channels)

@@ -19,23 +19,23 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PUBLIC
-from snowmelt.catalog.objects.channel_tombstones import last_sequencer
-from snowmelt.catalog.objects.error_tables import may_feed
-from snowmelt.catalog.objects.tables import schema_of, schema_versions, table_by_id
+from snowmelt.catalog.objects.channel_tombstones import find_last_sequencer
+from snowmelt.catalog.objects.error_tables import can_write_error_rows
+from snowmelt.catalog.objects.tables import find_schema_ids, find_table_by_id, list_table_schemas
 from snowmelt.catalog.streaming import stages
 from snowmelt.catalog.streaming.commit_rules import (
     ChannelAdvance,
-    ChannelState,
+    ChannelCommitState,
     ChunkIdentity,
     ChunkOffer,
-    Code,
-    LastCommit,
-    Ledger,
+    CommitCode,
+    CommitDecision,
+    CommitState,
+    LastCommittedChunk,
     StoredChunk,
-    TableState,
-    Verdict,
-    accept,
-    judge_parts,
+    TableCommitState,
+    apply_accepted_chunk,
+    decide_all_or_none,
 )
 from snowmelt.errors import DatabaseNotFound, SchemaNotFound, TableNotFound
 from snowmelt.schema.evolution import find_schema_conflict
@@ -49,356 +49,389 @@ if TYPE_CHECKING:
 __all__ = [
     "ChannelAdvance",
     "ChunkOffer",
-    "Remembered",
-    "Verdict",
-    "register",
+    "CommitCache",
+    "CommitDecision",
+    "register_chunks",
 ]
 
 # --- Reading what verdicts on chunks rest on, set by set, under the lock of the tables concerned.
 
-_T = model.tables
-_S = model.schemas
-_D = model.databases
-_C = model.channels
-_K = model.data_keys
-_P = model.client_prefixes
-_U = model.users
-_M = model.role_members
-_G = model.grants
-_X = model.chunks
-_Z = model.sightings
+_TABLES = model.tables
+_SCHEMAS = model.schemas
+_DATABASES = model.databases
+_CHANNELS = model.channels
+_DATA_KEYS = model.data_keys
+_CLIENT_PREFIXES = model.client_prefixes
+_USERS = model.users
+_ROLE_MEMBERS = model.role_members
+_GRANTS = model.grants
+_REGISTERED_CHUNKS = model.chunks
+_BLOB_SIGHTINGS = model.sightings
 
-_MAX_REMEMBERED = 100_000
+_MAX_CACHED_ENTRIES = 100_000
 _channels_decoder = msgspec.json.Decoder(list[tuple[str, int, int, str | None, str | None]])
 
 
-def _texts(name: str) -> sa.BindParameter[str]:
+def _text_parameter(name: str) -> sa.BindParameter[str]:
     return sa.bindparam(name, type_=sa.Text)
 
 
 # Statements are built once: to build and render them anew cost more than to run them.
 # All names in one statement, so that rows are locked in id order across the whole group.
-_LOCKED_TABLES: sa.Select[Any] = (
+_SELECT_TABLES_FOR_UPDATE: sa.Select[Any] = (
     sa.select(
-        _T.c.table_id,
-        _T.c.name,
-        _T.c.last_seq,
-        _T.c.schema_version,
-        _T.c.owner,
-        _S.c.schema_id,
-        _S.c.name.label("schema"),
-        _S.c.owner.label("schema_owner"),
-        _D.c.database_id,
-        _D.c.name.label("database"),
-        _D.c.owner.label("database_owner"),
+        _TABLES.c.table_id,
+        _TABLES.c.name,
+        _TABLES.c.last_seq,
+        _TABLES.c.schema_version,
+        _TABLES.c.owner,
+        _SCHEMAS.c.schema_id,
+        _SCHEMAS.c.name.label("schema"),
+        _SCHEMAS.c.owner.label("schema_owner"),
+        _DATABASES.c.database_id,
+        _DATABASES.c.name.label("database"),
+        _DATABASES.c.owner.label("database_owner"),
     )
-    .join(_S, _T.c.schema_id == _S.c.schema_id)
-    .join(_D, _S.c.database_id == _D.c.database_id)
+    .join(_SCHEMAS, _TABLES.c.schema_id == _SCHEMAS.c.schema_id)
+    .join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
     .where(
-        _T.c.dropped_at.is_(None),
-        _S.c.dropped_at.is_(None),
-        _D.c.dropped_at.is_(None),
-        sa.tuple_(_D.c.name, _S.c.name, _T.c.name).in_(sa.bindparam("names", expanding=True)),
+        _TABLES.c.dropped_at.is_(None),
+        _SCHEMAS.c.dropped_at.is_(None),
+        _DATABASES.c.dropped_at.is_(None),
+        sa.tuple_(_DATABASES.c.name, _SCHEMAS.c.name, _TABLES.c.name).in_(
+            sa.bindparam("names", expanding=True)
+        ),
     )
-    .order_by(_T.c.table_id)
-    .with_for_update(of=_T)
+    .order_by(_TABLES.c.table_id)
+    .with_for_update(of=_TABLES)
 )
-_PREFIXES = sa.select(_P.c.prefix, _P.c.user).where(sets.is_among(_P.c.prefix, _texts("prefixes")))
-_ROLES = (
-    sa.select(_U.c.name, _U.c.default_role, _M.c.role)
-    .select_from(_U.outerjoin(_M, _U.c.user_id == _M.c.user_id))
-    .where(sets.is_among(_U.c.name, _texts("users")))
+_SELECT_PREFIX_OWNERS = sa.select(_CLIENT_PREFIXES.c.prefix, _CLIENT_PREFIXES.c.user).where(
+    sets.in_array(_CLIENT_PREFIXES.c.prefix, _text_parameter("prefixes"))
 )
-_KEYS = sa.select(_K.c.key_id, _K.c.table_id, _K.c.user).where(
-    _K.c.key_id.in_(sa.bindparam("key_ids", expanding=True))
+_SELECT_USER_ROLES = (
+    sa.select(_USERS.c.name, _USERS.c.default_role, _ROLE_MEMBERS.c.role)
+    .select_from(_USERS.outerjoin(_ROLE_MEMBERS, _USERS.c.user_id == _ROLE_MEMBERS.c.user_id))
+    .where(sets.in_array(_USERS.c.name, _text_parameter("users")))
 )
-_CHUNKS = (
+_SELECT_KEY_SCOPES = sa.select(_DATA_KEYS.c.key_id, _DATA_KEYS.c.table_id, _DATA_KEYS.c.user).where(
+    _DATA_KEYS.c.key_id.in_(sa.bindparam("key_ids", expanding=True))
+)
+_SELECT_CHUNKS = (
     sa.select(
-        _X.c.path,
-        _X.c.offset,
-        _X.c.table_id,
-        _X.c.md5,
-        _X.c.key_id,
-        _X.c.channels,
-        _X.c.registered_at,
-        _X.c.retired_at,
+        _REGISTERED_CHUNKS.c.path,
+        _REGISTERED_CHUNKS.c.offset,
+        _REGISTERED_CHUNKS.c.table_id,
+        _REGISTERED_CHUNKS.c.md5,
+        _REGISTERED_CHUNKS.c.key_id,
+        _REGISTERED_CHUNKS.c.channels,
+        _REGISTERED_CHUNKS.c.registered_at,
+        _REGISTERED_CHUNKS.c.retired_at,
     )
-    .where(sets.is_among(_X.c.path, _texts("paths")))
-    .order_by(_X.c.path, _X.c.offset)
+    .where(sets.in_array(_REGISTERED_CHUNKS.c.path, _text_parameter("paths")))
+    .order_by(_REGISTERED_CHUNKS.c.path, _REGISTERED_CHUNKS.c.offset)
     .with_for_update()
 )
-_SIGHTINGS = (
-    sa.select(_Z.c.path, _Z.c.first_seen, _Z.c.tombstoned_at)
-    .where(sets.is_among(_Z.c.path, _texts("paths")))
-    .order_by(_Z.c.path)
+_SELECT_SIGHTINGS = (
+    sa.select(_BLOB_SIGHTINGS.c.path, _BLOB_SIGHTINGS.c.first_seen, _BLOB_SIGHTINGS.c.tombstoned_at)
+    .where(sets.in_array(_BLOB_SIGHTINGS.c.path, _text_parameter("paths")))
+    .order_by(_BLOB_SIGHTINGS.c.path)
     .with_for_update()
 )
-_CHANNEL_KEY = ("table_id", "name")
+_CHANNEL_KEY_COLUMNS = ("table_id", "name")
 
 
 @cache
-def _channels_query(dialect: str) -> sa.Select[Any]:
-    given = sets.rows_of(dialect, sa.column("table_id", sa.BigInteger), sa.column("name", sa.Text))
+def _select_channels(dialect: str) -> sa.Select[Any]:
+    given = sets.make_rows_source(
+        dialect, sa.column("table_id", sa.BigInteger), sa.column("name", sa.Text)
+    )
     return sa.select(
-        _C.c.table_id,
-        _C.c.name,
-        _C.c.channel_id,
-        _C.c.client_sequencer,
-        _C.c.row_sequencer,
-        _C.c.offset_token,
-        _C.c.owner_user,
-        _C.c.last_client_sequencer,
-        _C.c.last_path,
-        _C.c.last_chunk_offset,
-        _C.c.last_chunk_md5,
-        _C.c.last_key_id,
-        _C.c.rows,
-        _C.c.bytes,
+        _CHANNELS.c.table_id,
+        _CHANNELS.c.name,
+        _CHANNELS.c.channel_id,
+        _CHANNELS.c.client_sequencer,
+        _CHANNELS.c.row_sequencer,
+        _CHANNELS.c.offset_token,
+        _CHANNELS.c.owner_user,
+        _CHANNELS.c.last_client_sequencer,
+        _CHANNELS.c.last_path,
+        _CHANNELS.c.last_chunk_offset,
+        _CHANNELS.c.last_chunk_md5,
+        _CHANNELS.c.last_key_id,
+        _CHANNELS.c.rows,
+        _CHANNELS.c.bytes,
     ).select_from(
-        given.join(_C, sa.and_(_C.c.table_id == given.c.table_id, _C.c.name == given.c.name))
+        given.join(
+            _CHANNELS,
+            sa.and_(_CHANNELS.c.table_id == given.c.table_id, _CHANNELS.c.name == given.c.name),
+        )
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class CommitCache:
     """What never changes once it is committed, so that each group need not ask again.
 
     To whom a prefix was issued, and for which table and user a key is: neither is ever given to
     another. Everything that can change is read in the registering transaction.
     """
 
-    prefixes: dict[str, str] = field(default_factory=dict)
-    keys: dict[int, tuple[int, str]] = field(default_factory=dict)
+    prefix_owners: dict[str, str] = field(default_factory=dict)
+    key_scopes: dict[int, tuple[int, str]] = field(default_factory=dict)
 
 
-def read_ledger(
+def load_commit_state(
     connection: sa.Connection,
     offers: Sequence[ChunkOffer],
     now: dt.datetime,
-    remembered: Remembered,
-) -> Ledger:
+    commit_cache: CommitCache,
+) -> CommitState:
     """Lock the tables of these offers and return all that verdicts on them rest on.
 
     Needs a writing transaction. The number of statements does not depend on that of offers.
     """
-    ledger = Ledger(now, prefixes=remembered.prefixes, keys=remembered.keys)
-    owners = _lock_tables(connection, offers, ledger)
-    _read_prefixes(connection, offers, remembered)
-    _read_roles(connection, offers, ledger, owners)
-    _read_keys(connection, offers, remembered)
-    _read_renamed(connection, offers, ledger)
-    paths = sets.packed(sorted({offer.path for offer in offers}))
-    _read_chunks(connection, paths, ledger)
-    _read_sightings(connection, paths, ledger)
-    _read_channels(connection, offers, ledger)
+    ledger = CommitState(
+        now, prefix_owners=commit_cache.prefix_owners, key_scopes=commit_cache.key_scopes
+    )
+    owners = _lock_offered_tables(connection, offers, ledger)
+    _load_prefix_owners(connection, offers, commit_cache)
+    _load_effective_roles(connection, offers, ledger, owners)
+    _load_key_scopes(connection, offers, commit_cache)
+    _load_renamed_tables(connection, offers, ledger)
+    paths = sets.encode_array(sorted({offer.path for offer in offers}))
+    _load_chunks(connection, paths, ledger)
+    _load_sightings(connection, paths, ledger)
+    _load_channels(connection, offers, ledger)
     return ledger
 
 
-def _lock_tables(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], ledger: Ledger
+def _lock_offered_tables(
+    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitState
 ) -> dict[int, sa.Row[Any]]:
     """Lock the tables that the offers name; return by id who owns them and what they are in."""
     owners: dict[int, sa.Row[Any]] = {}
     names = {offer.table for offer in offers}
     by_name = {(name.database, name.schema, name.table): name for name in names}
-    for row in connection.execute(_LOCKED_TABLES, {"names": sorted(by_name)}):
+    for row in connection.execute(_SELECT_TABLES_FOR_UPDATE, {"names": sorted(by_name)}):
         name = by_name[row.database, row.schema, row.name]
         owners[row.table_id] = row
-        ledger.tables[name] = TableState(row.table_id, name, row.last_seq, row.schema_version)
-    for name in names - ledger.tables.keys():
-        ledger.missing[name] = _why_missing(connection, name)
-    _read_older_versions(connection, offers, ledger)
+        commit_state.tables[name] = TableCommitState(
+            row.table_id, name, row.last_seq, row.schema_version
+        )
+    for name in names - commit_state.tables.keys():
+        commit_state.missing_tables[name] = _decide_missing_table(connection, name)
+    _load_schema_conflicts(connection, offers, commit_state)
     return owners
 
 
-def _why_missing(connection: sa.Connection, name: TableName) -> Verdict:
+def _decide_missing_table(connection: sa.Connection, name: TableName) -> CommitDecision:
     try:
-        schema_of(connection, name.database, name.schema)
+        find_schema_ids(connection, name.database, name.schema)
     except (DatabaseNotFound, SchemaNotFound) as error:
-        return Verdict(error.response_code, str(error))
-    return Verdict(Code.TABLE_MISSING, str(TableNotFound(table=name)))
+        return CommitDecision(error.response_code, str(error))
+    return CommitDecision(CommitCode.TABLE_MISSING, str(TableNotFound(table=name)))
 
 
-def _read_older_versions(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], ledger: Ledger
+def _load_schema_conflicts(
+    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitState
 ) -> None:
     """Find out which older versions of a table's columns may still be written."""
     for name in {offer.table for offer in offers}:
-        table = ledger.tables.get(name)
+        table = commit_state.tables.get(name)
         older = table is not None and any(
             offer.table == name and 0 < offer.schema_version < table.schema_version
             for offer in offers
         )
         if table is not None and older:
-            versions = schema_versions(connection, table.table_id)
+            versions = list_table_schemas(connection, table.table_id)
             current = versions[table.schema_version]
             found = {
                 number: find_schema_conflict(schema, current) for number, schema in versions.items()
             }
-            table.obstacles = {number: why for number, why in found.items() if why is not None}
+            table.schema_conflicts = {
+                number: why for number, why in found.items() if why is not None
+            }
 
 
-def _read_prefixes(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], remembered: Remembered
+def _load_prefix_owners(
+    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_cache: CommitCache
 ) -> None:
-    unknown = {offer.prefix for offer in offers} - remembered.prefixes.keys()
+    unknown = {offer.prefix for offer in offers} - commit_cache.prefix_owners.keys()
     if unknown:
-        _keep_small(remembered.prefixes)
-        found = connection.execute(_PREFIXES, {"prefixes": sets.packed(sorted(unknown))})
-        remembered.prefixes.update((prefix, user) for prefix, user in found)
+        _clear_if_full(commit_cache.prefix_owners)
+        found = connection.execute(
+            _SELECT_PREFIX_OWNERS, {"prefixes": sets.encode_array(sorted(unknown))}
+        )
+        commit_cache.prefix_owners.update((prefix, user) for prefix, user in found)
 
 
-def _read_roles(
+def _load_effective_roles(
     connection: sa.Connection,
     offers: Sequence[ChunkOffer],
-    ledger: Ledger,
-    owners: dict[int, sa.Row[Any]],
+    commit_state: CommitState,
+    locked_tables: dict[int, sa.Row[Any]],
 ) -> None:
     """Settle each sender's effective role, and which of these may not insert where."""
     granted: dict[str, set[str]] = defaultdict(set)
     default: dict[str, str] = {}
     asking = {(offer.user, offer.role, offer.table) for offer in offers}
-    users = sets.packed(sorted({user for user, _, _ in asking}))
-    for user, default_role, role in connection.execute(_ROLES, {"users": users}):
+    users = sets.encode_array(sorted({user for user, _, _ in asking}))
+    for user, default_role, role in connection.execute(_SELECT_USER_ROLES, {"users": users}):
         granted[user] |= {PUBLIC, role}
         default[user] = default_role or PUBLIC
     for user, asked, _ in asking:
         role = asked or default.get(user)
-        ledger.roles[user, asked] = role if role in granted[user] else None
+        commit_state.effective_roles[user, asked] = role if role in granted[user] else None
     pairs = {
-        (role, ledger.tables[table].table_id)
+        (role, commit_state.tables[table].table_id)
         for user, asked, table in asking
-        if table in ledger.tables
-        and (role := ledger.roles[user, asked]) not in {None, ACCOUNTADMIN}
+        if table in commit_state.tables
+        and (role := commit_state.effective_roles[user, asked]) not in {None, ACCOUNTADMIN}
     }
     if pairs:
-        privileges = _privileges(connection, {role for role, _ in pairs if role}, owners)
+        privileges = _load_granted_privileges(
+            connection, {role for role, _ in pairs if role}, locked_tables
+        )
         for role, table_id in pairs:
-            refusal = _access_refusal(role or "", owners[table_id], privileges)
-            if refusal is not None and not may_feed(connection, role or "", table_id):
-                ledger.refused_access[role or "", table_id] = refusal
+            refusal = _find_access_error(role or "", locked_tables[table_id], privileges)
+            if refusal is not None and not can_write_error_rows(connection, role or "", table_id):
+                commit_state.access_rejections[role or "", table_id] = refusal
 
 
-def _privileges(
-    connection: sa.Connection, roles: set[str], owners: dict[int, sa.Row[Any]]
+def _load_granted_privileges(
+    connection: sa.Connection, roles: set[str], locked_tables: dict[int, sa.Row[Any]]
 ) -> set[tuple[str, str, int]]:
     """Return (role, kind, object id) of what is granted, of the one privilege each kind needs."""
     objects = {
-        ("TABLE", "INSERT"): set(owners),
-        ("SCHEMA", "USAGE"): {row.schema_id for row in owners.values()},
-        ("DATABASE", "USAGE"): {row.database_id for row in owners.values()},
+        ("TABLE", "INSERT"): set(locked_tables),
+        ("SCHEMA", "USAGE"): {row.schema_id for row in locked_tables.values()},
+        ("DATABASE", "USAGE"): {row.database_id for row in locked_tables.values()},
     }
     some_of = [
-        sa.and_(_G.c.kind == kind, _G.c.privilege == privilege, _G.c.object_id.in_(sorted(ids)))
+        sa.and_(
+            _GRANTS.c.kind == kind,
+            _GRANTS.c.privilege == privilege,
+            _GRANTS.c.object_id.in_(sorted(ids)),
+        )
         for (kind, privilege), ids in objects.items()
     ]
-    query = sa.select(_G.c.role, _G.c.kind, _G.c.object_id).where(
-        _G.c.role.in_(sorted({*roles, PUBLIC})), sa.or_(*some_of)
+    query = sa.select(_GRANTS.c.role, _GRANTS.c.kind, _GRANTS.c.object_id).where(
+        _GRANTS.c.role.in_(sorted({*roles, PUBLIC})), sa.or_(*some_of)
     )
     return {(row.role, row.kind, row.object_id) for row in connection.execute(query)}
 
 
-def _access_refusal(
+def _find_access_error(
     role: str, table: sa.Row[Any], privileges: set[tuple[str, str, int]]
-) -> Verdict | None:
+) -> CommitDecision | None:
     chain = (
         (
             "DATABASE",
             table.database_id,
             table.database_owner,
             table.database,
-            Code.DATABASE_MISSING,
+            CommitCode.DATABASE_MISSING,
         ),
-        ("SCHEMA", table.schema_id, table.schema_owner, table.schema, Code.SCHEMA_MISSING),
-        ("TABLE", table.table_id, table.owner, table.name, Code.TABLE_MISSING),
+        ("SCHEMA", table.schema_id, table.schema_owner, table.schema, CommitCode.SCHEMA_MISSING),
+        ("TABLE", table.table_id, table.owner, table.name, CommitCode.TABLE_MISSING),
     )
     holders = (role, PUBLIC)
     for kind, object_id, owner, name, code in chain:
         granted = any((holder, kind, object_id) in privileges for holder in holders)
         if owner not in holders and not granted:
             message = f"{kind.capitalize()} {name} does not exist, or this role may not use it."
-            return Verdict(code, message)
+            return CommitDecision(code, message)
     return None
 
 
-def _read_keys(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], remembered: Remembered
+def _load_key_scopes(
+    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_cache: CommitCache
 ) -> None:
-    unknown = {offer.key_id for offer in offers} - remembered.keys.keys()
+    unknown = {offer.key_id for offer in offers} - commit_cache.key_scopes.keys()
     if unknown:
-        _keep_small(remembered.keys)
-        for key_id, table_id, user in connection.execute(_KEYS, {"key_ids": sorted(unknown)}):
-            remembered.keys[key_id] = (table_id, user)
+        _clear_if_full(commit_cache.key_scopes)
+        for key_id, table_id, user in connection.execute(
+            _SELECT_KEY_SCOPES, {"key_ids": sorted(unknown)}
+        ):
+            commit_cache.key_scopes[key_id] = (table_id, user)
 
 
-def _read_renamed(connection: sa.Connection, offers: Sequence[ChunkOffer], ledger: Ledger) -> None:
+def _load_renamed_tables(
+    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitState
+) -> None:
     """Find out what the tables are called whose chunks come under names that they had before."""
     # One of each table and key speaks for all: every channel has left its sequencer.
     asking = {(offer.table, offer.key_id): offer for offer in offers}
     for offer in asking.values():
-        key = ledger.keys.get(offer.key_id)
-        if offer.table in ledger.tables or key is None:
+        key = commit_state.key_scopes.get(offer.key_id)
+        if offer.table in commit_state.tables or key is None:
             continue
         # A renaming leaves the channels' sequencers behind under the old name.
-        if last_sequencer(connection, offer.table, offer.channels[0].name) is not None:
+        if find_last_sequencer(connection, offer.table, offer.channels[0].name) is not None:
             with suppress(TableNotFound):
-                table = table_by_id(connection, key[0])
+                table = find_table_by_id(connection, key[0])
                 if table.dropped_at is None:
-                    ledger.renamed[table.table_id] = table.name
+                    commit_state.renamed_tables[table.table_id] = table.name
 
 
-def _keep_small(memory: dict[Any, Any]) -> None:
-    if len(memory) > _MAX_REMEMBERED:
-        memory.clear()
+def _clear_if_full(entries: dict[Any, Any]) -> None:
+    if len(entries) > _MAX_CACHED_ENTRIES:
+        entries.clear()
 
 
-def _read_chunks(connection: sa.Connection, paths: str, ledger: Ledger) -> None:
+def _load_chunks(connection: sa.Connection, encoded_paths: str, commit_state: CommitState) -> None:
     """Read what is registered of the same blobs; the lock keeps it from being retired now."""
-    for row in connection.execute(_CHUNKS, {"paths": paths}):
+    for row in connection.execute(_SELECT_CHUNKS, {"paths": encoded_paths}):
         channels = _channels_decoder.decode(row.channels)
         identity = ChunkIdentity(
             row.md5, row.key_id, tuple((name, client, at) for name, client, at, *_ in channels)
         )
         retired = row.retired_at is not None
-        ledger.chunks[row.path, row.offset] = StoredChunk(
+        commit_state.chunks[row.path, row.offset] = StoredChunk(
             row.table_id, identity, row.registered_at, retired
         )
-        _see(ledger, row.path, row.registered_at)
+        _record_first_seen(commit_state, row.path, row.registered_at)
         if retired:
-            ledger.buried.add(row.path)
+            commit_state.tombstoned_paths.add(row.path)
 
 
-def _read_sightings(connection: sa.Connection, paths: str, ledger: Ledger) -> None:
+def _load_sightings(
+    connection: sa.Connection, encoded_paths: str, commit_state: CommitState
+) -> None:
     """Read what is known of unregistered blobs; the lock keeps tombstones from coming now."""
-    for path, first_seen, tombstoned_at in connection.execute(_SIGHTINGS, {"paths": paths}):
-        _see(ledger, path, first_seen)
+    for path, first_seen, tombstoned_at in connection.execute(
+        _SELECT_SIGHTINGS, {"paths": encoded_paths}
+    ):
+        _record_first_seen(commit_state, path, first_seen)
         if tombstoned_at is not None:
-            ledger.buried.add(path)
+            commit_state.tombstoned_paths.add(path)
 
 
-def _see(ledger: Ledger, path: str, at: dt.datetime) -> None:
-    ledger.first_seen[path] = min(at, ledger.first_seen.get(path, at))
+def _record_first_seen(commit_state: CommitState, path: str, seen_at: dt.datetime) -> None:
+    commit_state.first_seen_at[path] = min(seen_at, commit_state.first_seen_at.get(path, seen_at))
 
 
-def _read_channels(connection: sa.Connection, offers: Sequence[ChunkOffer], ledger: Ledger) -> None:
+def _load_channels(
+    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitState
+) -> None:
     names = {
-        (ledger.tables[offer.table].table_id, advance.name)
+        (commit_state.tables[offer.table].table_id, advance.name)
         for offer in offers
-        if offer.table in ledger.tables
+        if offer.table in commit_state.tables
         for advance in offer.channels
     }
     if not names:
         return
-    query = _channels_query(connection.dialect.name)
-    for row in connection.execute(query, sets.packed_rows(_CHANNEL_KEY, names)):
+    query = _select_channels(connection.dialect.name)
+    for row in connection.execute(query, sets.encode_rows(_CHANNEL_KEY_COLUMNS, names)):
         (table_id, name, channel_id, client_sequencer, row_sequencer, offset_token, owner) = row[:7]
-        ledger.channels[table_id, name] = ChannelState(
+        commit_state.channels[table_id, name] = ChannelCommitState(
             channel_id,
             client_sequencer,
             row_sequencer,
             offset_token,
             owner,
-            LastCommit(*row[7:12]),
+            LastCommittedChunk(*row[7:12]),
             row[12],
             row[13],
         )
@@ -435,16 +468,16 @@ _CHANNEL_COLUMNS = (
     "bytes",
 )
 
-_encoder = msgspec.json.Encoder()
+_json_encoder = msgspec.json.Encoder()
 
 
-def register(
+def register_chunks(
     connection: sa.Connection,
     offers: Sequence[ChunkOffer],
     *,
     now: dt.datetime,
-    remembered: Remembered | None = None,
-) -> list[tuple[Verdict, ...]]:
+    commit_cache: CommitCache | None = None,
+) -> list[tuple[CommitDecision, ...]]:
     """Register chunks and return a verdict for each channel of each offer.
 
     Offers are judged in the order given, each on top of those before it; the parts of one commit
@@ -455,53 +488,59 @@ def register(
         connection: A writing transaction; nothing counts before its commit.
         offers: Verified chunks, or refused ones that may turn out to be repetitions.
         now: The service's time, for the age of blobs; order never depends on it.
-        remembered: Kept by the caller from group to group, so that what cannot change is read
+        commit_cache: Kept by the caller from group to group, so that what cannot change is read
             only once.
     """
     if not offers:
         return []
-    ledger = read_ledger(connection, offers, now, remembered or Remembered())
+    ledger = load_commit_state(connection, offers, now, commit_cache or CommitCache())
     answers = []
-    instant = model.microseconds(now)
+    instant = model.to_microseconds(now)
     added: list[tuple[Any, ...]] = []
     unregistered: list[stages.StagedBlob] = []
     judged = (
         (offer, *verdict)
-        for together in _commits(offers)
-        for offer, verdict in zip(together, judge_parts(together, ledger), strict=True)
+        for together in _group_by_commit(offers)
+        for offer, verdict in zip(together, decide_all_or_none(together, ledger), strict=True)
     )
     for offer, verdicts, table in judged:
         if table is not None and offer.channels:
-            seq = accept(offer, table, ledger)
+            seq = apply_accepted_chunk(offer, table, ledger)
             if offer.rows:
-                added.append(_chunk_row(offer, table.table_id, seq, instant))
-        elif _is_on_stage(offer, ledger) and any(verdict.code for verdict in verdicts):
+                added.append(_to_chunk_row(offer, table.table_id, seq, instant))
+        elif _is_verified_on_stage(offer, ledger) and any(verdict.code for verdict in verdicts):
             unregistered.append(stages.StagedBlob(offer.prefix, offer.path))
         answers.append(verdicts)
-    _write(connection, ledger, added, instant)
-    stages.sight(connection, unregistered, now)
+    _write_commit(connection, ledger, added, instant)
+    stages.record_sightings(connection, unregistered, now)
     return answers
 
 
-def _commits(offers: Sequence[ChunkOffer]) -> Iterator[Sequence[ChunkOffer]]:
+def _group_by_commit(offers: Sequence[ChunkOffer]) -> Iterator[Sequence[ChunkOffer]]:
     """Yield offers one by one, and those together that are parts of one commit."""
     start = 0
     while start < len(offers):
         first, end = offers[start], start + 1
-        while end < min(start + first.parts, len(offers)) and offers[end].commit == first.commit:
+        while (
+            end < min(start + first.commit_chunk_count, len(offers))
+            and offers[end].commit_key == first.commit_key
+        ):
             end += 1
         yield offers[start:end]
         start = end
 
 
-def _is_on_stage(offer: ChunkOffer, ledger: Ledger) -> bool:
+def _is_verified_on_stage(offer: ChunkOffer, commit_state: CommitState) -> bool:
     # Verified and of the user's own prefix: nobody fills the table of sightings with inventions.
-    return offer.refusal is None and ledger.prefixes.get(offer.prefix) == offer.user
+    return offer.rejection is None and commit_state.prefix_owners.get(offer.prefix) == offer.user
 
 
-def _chunk_row(offer: ChunkOffer, table_id: int, seq: int, instant: int) -> tuple[Any, ...]:
+def _to_chunk_row(
+    offer: ChunkOffer, table_id: int, seq: int, registered_at_us: int
+) -> tuple[Any, ...]:
     channels = [
-        (*each.epoch, each.start_offset_token, each.end_offset_token) for each in offer.channels
+        (*each.sequence_key, each.start_offset_token, each.end_offset_token)
+        for each in offer.channels
     ]
     return (
         table_id,
@@ -516,43 +555,46 @@ def _chunk_row(offer: ChunkOffer, table_id: int, seq: int, instant: int) -> tupl
         offer.schema_version,
         offer.first_insert_ms,
         offer.last_insert_ms,
-        instant,
-        _encoder.encode(channels).decode(),
+        registered_at_us,
+        _json_encoder.encode(channels).decode(),
         offer.statistics,
     )
 
 
-def _write(
-    connection: sa.Connection, ledger: Ledger, added: list[tuple[Any, ...]], instant: int
+def _write_commit(
+    connection: sa.Connection,
+    commit_state: CommitState,
+    chunk_rows: list[tuple[Any, ...]],
+    committed_at_us: int,
 ) -> None:
     moved = [
         (
             state.channel_id,
             state.row_sequencer,
             state.offset_token,
-            state.last.client_sequencer,
-            state.last.path,
-            state.last.offset,
-            state.last.md5,
-            state.last.key_id,
-            instant,
+            state.last_chunk.client_sequencer,
+            state.last_chunk.path,
+            state.last_chunk.offset,
+            state.last_chunk.md5,
+            state.last_chunk.key_id,
+            committed_at_us,
             state.rows,
             state.bytes,
         )
-        for state in ledger.channels.values()
-        if state.moved
+        for state in commit_state.channels.values()
+        if state.has_advanced
     ]
     if not moved:
         return
-    if added:
-        sets.insert_rows(connection, model.chunks, _CHUNK_COLUMNS, added)
+    if chunk_rows:
+        sets.insert_rows(connection, model.chunks, _CHUNK_COLUMNS, chunk_rows)
     sets.update_rows(connection, model.channels, _CHANNEL_COLUMNS, moved)
-    if not added:
+    if not chunk_rows:
         return
-    touched = {row[0] for row in added}
+    touched = {row[0] for row in chunk_rows}
     counted = [
         (table.table_id, table.last_seq)
-        for table in ledger.tables.values()
+        for table in commit_state.tables.values()
         if table.table_id in touched
     ]
     sets.update_rows(connection, model.tables, ("table_id", "last_seq"), counted)

@@ -9,76 +9,84 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
-from snowmelt.catalog.db.dialect import insert_for, storable
+from snowmelt.catalog.db.dialect import make_insert, replace_nul
 from snowmelt.catalog.model import row_channels, row_clients, row_requests
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection, Sequence
 
-_C = model.channels
-_R = row_channels
-_Q = row_requests
-_AT_ONCE = 500
+_CHANNELS = model.channels
+_ROW_CHANNELS = row_channels
+_ROW_REQUESTS = row_requests
+_VALUES_PER_QUERY = 500
 
 # Built once: it is asked for every request.
-_FIND = (
+_SELECT_ROW_CHANNELS = (
     sa.select(
-        _C.c.channel_id,
-        _C.c.name,
-        _C.c.client_sequencer,
-        _C.c.row_sequencer,
-        _C.c.offset_token,
-        _C.c.owner_user,
-        _C.c.opened_at,
-        _R.c.request_id,
+        _CHANNELS.c.channel_id,
+        _CHANNELS.c.name,
+        _CHANNELS.c.client_sequencer,
+        _CHANNELS.c.row_sequencer,
+        _CHANNELS.c.offset_token,
+        _CHANNELS.c.owner_user,
+        _CHANNELS.c.opened_at,
+        _ROW_CHANNELS.c.request_id,
         *(
             sa.func.coalesce(column, 0)
-            for column in (_R.c.rows_parsed, _R.c.rows_inserted, _R.c.rows_error)
+            for column in (
+                _ROW_CHANNELS.c.rows_parsed,
+                _ROW_CHANNELS.c.rows_inserted,
+                _ROW_CHANNELS.c.rows_error,
+            )
         ),
-        _R.c.last_error,
-        _R.c.last_error_at,
-        _R.c.last_error_offset,
+        _ROW_CHANNELS.c.last_error,
+        _ROW_CHANNELS.c.last_error_at,
+        _ROW_CHANNELS.c.last_error_offset,
     )
-    .select_from(_C.outerjoin(_R, _C.c.channel_id == _R.c.channel_id))
+    .select_from(
+        _CHANNELS.outerjoin(_ROW_CHANNELS, _CHANNELS.c.channel_id == _ROW_CHANNELS.c.channel_id)
+    )
     .where(
-        _C.c.table_id == sa.bindparam("table_id"),
-        sets.is_among(_C.c.name, sa.bindparam("names", type_=sa.Text)),
+        _CHANNELS.c.table_id == sa.bindparam("table_id"),
+        sets.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
     )
 )
 
 
 # Likewise, for many channels at a time and without what only a status tells.
-_STAND = (
+_SELECT_POSITIONS = (
     sa.select(
-        _C.c.name,
-        _C.c.client_sequencer,
-        _C.c.row_sequencer,
-        _C.c.owner_user,
-        _R.c.request_id,
+        _CHANNELS.c.name,
+        _CHANNELS.c.client_sequencer,
+        _CHANNELS.c.row_sequencer,
+        _CHANNELS.c.owner_user,
+        _ROW_CHANNELS.c.request_id,
     )
-    .select_from(_C.outerjoin(_R, _C.c.channel_id == _R.c.channel_id))
+    .select_from(
+        _CHANNELS.outerjoin(_ROW_CHANNELS, _CHANNELS.c.channel_id == _ROW_CHANNELS.c.channel_id)
+    )
     .where(
-        _C.c.table_id == sa.bindparam("table_id"),
-        sets.is_among(_C.c.name, sa.bindparam("names", type_=sa.Text)),
+        _CHANNELS.c.table_id == sa.bindparam("table_id"),
+        sets.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
     )
 )
-_NUMBERS = sa.select(_C.c.name, _C.c.channel_id).where(
-    _C.c.table_id == sa.bindparam("table_id"),
-    sets.is_among(_C.c.name, sa.bindparam("names", type_=sa.Text)),
+_SELECT_CHANNEL_IDS = sa.select(_CHANNELS.c.name, _CHANNELS.c.channel_id).where(
+    _CHANNELS.c.table_id == sa.bindparam("table_id"),
+    sets.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
 )
 
-_KNOWN = sa.select(_Q.c.request_id).where(
-    _Q.c.table_id == sa.bindparam("table_id"),
-    sets.is_among(_Q.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
+_SELECT_REQUEST_IDS = sa.select(_ROW_REQUESTS.c.request_id).where(
+    _ROW_REQUESTS.c.table_id == sa.bindparam("table_id"),
+    sets.in_array(_ROW_REQUESTS.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
 )
-_FORGET = sa.delete(_Q).where(
-    _Q.c.table_id == sa.bindparam("of_table"),
-    sets.is_among(_Q.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
+_DELETE_REQUEST_IDS = sa.delete(_ROW_REQUESTS).where(
+    _ROW_REQUESTS.c.table_id == sa.bindparam("of_table"),
+    sets.in_array(_ROW_REQUESTS.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
 )
 
 
-class Standing(NamedTuple):
+class ChannelPosition(NamedTuple):
     """Where a channel stands: its owner's sequencer, and its last request."""
 
     name: str
@@ -112,7 +120,7 @@ class RowChannel:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class AppendTotals:
     """What one request did to its channel: rows parsed and refused, and the last refusal."""
 
     table_id: int
@@ -121,24 +129,24 @@ class Settled:
     rows_parsed: int
     rows_error: int
     last_error: str | None
-    offset: str | None
+    end_offset_token: str | None
 
-    def followed_by(self, later: Settled) -> Settled:
+    def combine_with(self, later: AppendTotals) -> AppendTotals:
         """Return both as one."""
         failed = later if later.last_error is not None else self
-        return Settled(
+        return AppendTotals(
             self.table_id,
             self.channel,
             later.request_id,
             self.rows_parsed + later.rows_parsed,
             self.rows_error + later.rows_error,
             failed.last_error,
-            failed.offset,
+            failed.end_offset_token,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Advance:
+class EmptyAppend:
     """A request without a row to store: it moves its channel all the same."""
 
     table_id: int
@@ -155,26 +163,31 @@ def find_row_channels(
     """Return those of a table's channels that exist, by name."""
     found: dict[str, RowChannel] = {}
     ordered = sorted(set(names))
-    for start in range(0, len(ordered), _AT_ONCE):
-        some = {"table_id": table_id, "names": sets.packed(ordered[start : start + _AT_ONCE])}
-        for row in connection.execute(_FIND, some):
+    for start in range(0, len(ordered), _VALUES_PER_QUERY):
+        some = {
+            "table_id": table_id,
+            "names": sets.encode_array(ordered[start : start + _VALUES_PER_QUERY]),
+        }
+        for row in connection.execute(_SELECT_ROW_CHANNELS, some):
             found[row.name] = RowChannel(*row)
     return found
 
 
-def find_standing(
+def find_channel_positions(
     connection: sa.Connection, table_id: int, names: Collection[str]
-) -> dict[str, Standing]:
+) -> dict[str, ChannelPosition]:
     """Return where those of a table's channels stand that exist, by name."""
     if not names:
         return {}
-    some = {"table_id": table_id, "names": sets.packed(sorted(names))}
-    return {row[0]: Standing(*row) for row in connection.execute(_STAND, some)}
+    some = {"table_id": table_id, "names": sets.encode_array(sorted(names))}
+    return {row[0]: ChannelPosition(*row) for row in connection.execute(_SELECT_POSITIONS, some)}
 
 
-def settle(connection: sa.Connection, settled: Sequence[Settled], now: dt.datetime) -> None:
+def apply_appends(
+    connection: sa.Connection, appends: Sequence[AppendTotals], now: dt.datetime
+) -> None:
     """Write down requests whose channels this transaction has moved on."""
-    numbers = _numbers(connection, settled)
+    numbers = _find_channel_ids(connection, appends)
     rows = [
         {
             "channel_id": numbers[each.table_id, each.channel],
@@ -182,16 +195,16 @@ def settle(connection: sa.Connection, settled: Sequence[Settled], now: dt.dateti
             "rows_parsed": each.rows_parsed,
             "rows_inserted": each.rows_parsed - each.rows_error,
             "rows_error": each.rows_error,
-            "last_error": storable(each.last_error),
+            "last_error": replace_nul(each.last_error),
             "last_error_at": now if each.last_error is not None else None,
-            "last_error_offset": each.offset if each.last_error is not None else None,
+            "last_error_offset": each.end_offset_token if each.last_error is not None else None,
         }
-        for each in settled
+        for each in appends
         if (each.table_id, each.channel) in numbers
     ]
     if not rows:
         return
-    insert = insert_for(connection, _R)
+    insert = make_insert(connection, _ROW_CHANNELS)
     new = insert.excluded
     failed = new.last_error.is_not(None)
     counts = ("rows_parsed", "rows_inserted", "rows_error")
@@ -200,77 +213,83 @@ def settle(connection: sa.Connection, settled: Sequence[Settled], now: dt.dateti
         index_elements=["channel_id"],
         set_={
             "request_id": new.request_id,
-            **{name: _R.c[name] + new[name] for name in counts},
-            **{name: sa.case((failed, new[name]), else_=_R.c[name]) for name in errors},
+            **{name: _ROW_CHANNELS.c[name] + new[name] for name in counts},
+            **{name: sa.case((failed, new[name]), else_=_ROW_CHANNELS.c[name]) for name in errors},
         },
     )
     connection.execute(statement, rows)
 
 
-def advance(connection: sa.Connection, moved: Advance, now: dt.datetime) -> bool:
+def apply_empty_append(
+    connection: sa.Connection, empty_append: EmptyAppend, now: dt.datetime
+) -> bool:
     """Move a channel on without a chunk; False when it is not where the request begins."""
-    changed: dict[str, Any] = {"row_sequencer": moved.row_sequencer, "last_commit_at": now}
-    if moved.end_offset_token is not None:
-        changed["offset_token"] = moved.end_offset_token
+    changed: dict[str, Any] = {"row_sequencer": empty_append.row_sequencer, "last_commit_at": now}
+    if empty_append.end_offset_token is not None:
+        changed["offset_token"] = empty_append.end_offset_token
     done = connection.execute(
-        sa.update(_C)
+        sa.update(_CHANNELS)
         .where(
-            _C.c.table_id == moved.table_id,
-            _C.c.name == moved.channel,
-            _C.c.owner_user == moved.user,
-            _C.c.client_sequencer == moved.client_sequencer,
-            _C.c.row_sequencer == moved.row_sequencer - 1,
+            _CHANNELS.c.table_id == empty_append.table_id,
+            _CHANNELS.c.name == empty_append.channel,
+            _CHANNELS.c.owner_user == empty_append.user,
+            _CHANNELS.c.client_sequencer == empty_append.client_sequencer,
+            _CHANNELS.c.row_sequencer == empty_append.row_sequencer - 1,
         )
         .values(changed)
     )
     return done.rowcount == 1
 
 
-def known_requests(
+def find_saved_request_ids(
     connection: sa.Connection, table_id: int, request_ids: Sequence[str]
 ) -> set[str]:
     """Return those of these requests, which name no channel, that were noted before."""
     found: set[str] = set()
-    for start in range(0, len(request_ids), _AT_ONCE):
-        some = request_ids[start : start + _AT_ONCE]
-        asked = {"table_id": table_id, "request_ids": sets.packed(some)}
-        found.update(connection.execute(_KNOWN, asked).scalars())
+    for start in range(0, len(request_ids), _VALUES_PER_QUERY):
+        some = request_ids[start : start + _VALUES_PER_QUERY]
+        asked = {"table_id": table_id, "request_ids": sets.encode_array(some)}
+        found.update(connection.execute(_SELECT_REQUEST_IDS, asked).scalars())
     return found
 
 
-def note_requests(
+def save_request_ids(
     connection: sa.Connection, table_id: int, request_ids: Sequence[str], now: dt.datetime
 ) -> None:
     """Note requests that are committed and were not noted before."""
     rows = [{"table_id": table_id, "request_id": each, "at": now} for each in request_ids]
-    connection.execute(sa.insert(_Q), rows)
+    connection.execute(sa.insert(_ROW_REQUESTS), rows)
 
 
-def forget_requests(connection: sa.Connection, before: dt.datetime, *, limit: int = 10_000) -> int:
+def delete_request_ids(
+    connection: sa.Connection, before: dt.datetime, *, limit: int = 10_000
+) -> int:
     """Remove requests that were noted before an instant; return how many."""
     old = (
-        sa.select(_Q.c.table_id, _Q.c.request_id)
-        .where(_Q.c.at < before)
-        .order_by(_Q.c.at)
+        sa.select(_ROW_REQUESTS.c.table_id, _ROW_REQUESTS.c.request_id)
+        .where(_ROW_REQUESTS.c.at < before)
+        .order_by(_ROW_REQUESTS.c.at)
         .limit(limit)
     )
     ids: dict[int, list[str]] = {}
     for table_id, request_id in connection.execute(old):
         ids.setdefault(table_id, []).append(request_id)
     for table_id, theirs in ids.items():
-        asked = {"of_table": table_id, "request_ids": sets.packed(theirs)}
-        connection.execute(_FORGET, asked)
+        asked = {"of_table": table_id, "request_ids": sets.encode_array(theirs)}
+        connection.execute(_DELETE_REQUEST_IDS, asked)
     return sum(map(len, ids.values()))
 
 
-def _numbers(connection: sa.Connection, settled: Sequence[Settled]) -> dict[tuple[int, str], int]:
+def _find_channel_ids(
+    connection: sa.Connection, appends: Sequence[AppendTotals]
+) -> dict[tuple[int, str], int]:
     numbers: dict[tuple[int, str], int] = {}
     names: dict[int, set[str]] = {}
-    for each in settled:
+    for each in appends:
         names.setdefault(each.table_id, set()).add(each.channel)
     for table_id, wanted in names.items():
-        some = {"table_id": table_id, "names": sets.packed(sorted(wanted))}
-        for name, channel_id in connection.execute(_NUMBERS, some):
+        some = {"table_id": table_id, "names": sets.encode_array(sorted(wanted))}
+        for name, channel_id in connection.execute(_SELECT_CHANNEL_IDS, some):
             numbers[table_id, name] = channel_id
     return numbers
 
@@ -279,15 +298,17 @@ def _numbers(connection: sa.Connection, settled: Sequence[Settled]) -> dict[tupl
 #
 # Only paths matter that somebody was told base64 by: elsewhere nobody writes it.
 
-_C_ROW_CLIENTS = row_clients
-_ANYBODY = ""
+_ROW_CLIENTS = row_clients
+_ANY_CLIENT_TOKEN = ""
 
 
-def tell_base64(connection: sa.Connection, path: str, now: dt.datetime) -> None:
+def record_base64_client(connection: sa.Connection, path: str, now: dt.datetime) -> None:
     """Note that a client which asks about this path is told to write base64."""
-    insert = insert_for(connection, _C_ROW_CLIENTS).values(path=path, token=_ANYBODY, at=now)
+    insert = make_insert(connection, _ROW_CLIENTS).values(
+        path=path, token=_ANY_CLIENT_TOKEN, at=now
+    )
     # Services' clocks differ a little.
-    later = insert.excluded.at > _C_ROW_CLIENTS.c.at
+    later = insert.excluded.at > _ROW_CLIENTS.c.at
     connection.execute(
         insert.on_conflict_do_update(
             index_elements=["path", "token"], set_={"at": insert.excluded.at}, where=later
@@ -295,13 +316,18 @@ def tell_base64(connection: sa.Connection, path: str, now: dt.datetime) -> None:
     )
 
 
-def told_base64(connection: sa.Connection, path: str) -> dt.datetime | None:
+def base64_client_since(connection: sa.Connection, path: str) -> dt.datetime | None:
     """Return when a client was last told so, None when none ever was."""
-    return _at(connection, path, _ANYBODY)
+    return _find_client_timestamp(connection, path, _ANY_CLIENT_TOKEN)
 
 
-def tell_digits(
-    connection: sa.Connection, path: str, token: str, since: dt.datetime, *, before: dt.datetime
+def record_hex_client(
+    connection: sa.Connection,
+    path: str,
+    token: str,
+    since: dt.datetime,
+    *,
+    expired_before: dt.datetime,
 ) -> None:
     """Note that the client with this token writes digits since then; the first note stays.
 
@@ -310,26 +336,26 @@ def tell_digits(
         path: What it asked about.
         token: The token's id.
         since: When it surely knows.
-        before: What is older is of tokens that have expired, and forgotten.
+        expired_before: What is older is of tokens that have expired, and forgotten.
     """
     old = (
-        (_C_ROW_CLIENTS.c.path == path)
-        & (_C_ROW_CLIENTS.c.token != _ANYBODY)
-        & (_C_ROW_CLIENTS.c.at < before)
+        (_ROW_CLIENTS.c.path == path)
+        & (_ROW_CLIENTS.c.token != _ANY_CLIENT_TOKEN)
+        & (_ROW_CLIENTS.c.at < expired_before)
     )
-    connection.execute(sa.delete(_C_ROW_CLIENTS).where(old))
+    connection.execute(sa.delete(_ROW_CLIENTS).where(old))
     row = {"path": path, "token": token, "at": since}
-    connection.execute(insert_for(connection, _C_ROW_CLIENTS).values(row).on_conflict_do_nothing())
+    connection.execute(make_insert(connection, _ROW_CLIENTS).values(row).on_conflict_do_nothing())
 
 
-def knows_digits(connection: sa.Connection, path: str, token: str) -> dt.datetime | None:
+def hex_client_since(connection: sa.Connection, path: str, token: str) -> dt.datetime | None:
     """Return since when the client with this token writes digits, None when that is not known."""
-    return _at(connection, path, token)
+    return _find_client_timestamp(connection, path, token)
 
 
-def _at(connection: sa.Connection, path: str, token: str) -> dt.datetime | None:
-    found = sa.select(_C_ROW_CLIENTS.c.at).where(
-        _C_ROW_CLIENTS.c.path == path, _C_ROW_CLIENTS.c.token == token
+def _find_client_timestamp(connection: sa.Connection, path: str, token: str) -> dt.datetime | None:
+    found = sa.select(_ROW_CLIENTS.c.at).where(
+        _ROW_CLIENTS.c.path == path, _ROW_CLIENTS.c.token == token
     )
     at: dt.datetime | None = connection.execute(found).scalar()
     return at

@@ -47,11 +47,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from snowmelt.catalog.commands.executor import execute
+    from snowmelt.catalog.commands.executor import execute_statement
 
     scope = f" IN TABLE {options.table}" if options.table is not None else ""
     with opened_catalog(settings_of(options)) as database:
-        shown = execute(database, f"SHOW CHANNELS{scope}")
+        shown = execute_statement(database, f"SHOW CHANNELS{scope}")
     print_rows(shown.columns, shown.rows, options.format)
 
 

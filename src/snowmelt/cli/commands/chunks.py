@@ -55,12 +55,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from snowmelt.catalog.objects.tables import table_by_id
-    from snowmelt.catalog.streaming.chunks import quarantined
+    from snowmelt.catalog.objects.tables import find_table_by_id
+    from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
 
     with opened_catalog(settings_of(options)) as database, database.reading() as connection:
         found = [
-            (table_by_id(connection, chunk.table_id), chunk) for chunk in quarantined(connection)
+            (find_table_by_id(connection, chunk.table_id), chunk)
+            for chunk in list_quarantined_chunks(connection)
         ]
     rows = [
         (str(table.name), chunk.seq, chunk.rows, f"{chunk.prefix}/{chunk.path}", chunk.reason)
@@ -79,11 +80,13 @@ def _give_up(options: argparse.Namespace) -> None:
     name = parse_table_name(options.table)
     with opened_catalog(settings_of(options)) as database, database.writing() as connection:
         table = find_table(connection, name)
-        set_aside = {chunk.seq: chunk for chunk in chunks.quarantined(connection, table.table_id)}
+        set_aside = {
+            chunk.seq: chunk for chunk in chunks.list_quarantined_chunks(connection, table.table_id)
+        }
         lost = set_aside.get(options.chunk)
         if lost is None:
             raise ChunkNotSetAside(chunk=options.chunk, table=name)
-        chunks.give_up(connection, table.table_id, SystemClock().now(), seq=lost.seq)
+        chunks.discard_quarantined(connection, table.table_id, SystemClock().now(), seq=lost.seq)
     print(
         f"Chunk {lost.seq} of {name} is given up: its {lost.rows:,} rows are lost, the rest of the"
         " table can be queried."

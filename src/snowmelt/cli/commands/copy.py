@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the statement."""
-    from snowmelt.catalog.db.catalog_clock import following
+    from snowmelt.catalog.db.catalog_clock import open_catalog_clock
     from snowmelt.load.udx.worker_progress import UserCodeLimits
     from snowmelt.loaders.copy_job import CopyContext, copy_into
 
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             database,
             settings.warehouse_url,
             "ACCOUNTADMIN" if options.role is None else internal_name(options.role),
-            following(database),
+            open_catalog_clock(database),
             None if options.database is None else internal_name(options.database),
             None if options.schema is None else internal_name(options.schema),
             settings.lease_s,

@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
-    from snowmelt.catalog.db.catalog_clock import following
+    from snowmelt.catalog.db.catalog_clock import open_catalog_clock
     from snowmelt.cli.commands.copy import show
     from snowmelt.load.udx.worker_progress import UserCodeLimits
     from snowmelt.loaders.copy_job import CopyContext
@@ -154,7 +154,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
             database,
             settings.warehouse_url,
             "ACCOUNTADMIN" if options.role is None else internal_name(options.role),
-            following(database),
+            open_catalog_clock(database),
             lease_s=settings.lease_s,
             limits=UserCodeLimits.of(settings),
             reserved=settings.deployment_paths(),

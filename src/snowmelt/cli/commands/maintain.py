@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.jobs.maintenance import Maintained
+    from snowmelt.catalog.jobs.maintenance import MaintenanceTotals
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
     from snowmelt.schema.types import TableName
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Maintain once, to the end."""
-    from snowmelt.catalog.db.catalog_clock import following
+    from snowmelt.catalog.db.catalog_clock import open_catalog_clock
     from snowmelt.catalog.sql.parser import parse_table_name
 
     names = [parse_table_name(text) for text in options.table]
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     with opened_catalog(settings) as database:
         chosen = _chosen(settings, full=options.full)
         tables = _tables(database, names)
-        clock = following(database)
+        clock = open_catalog_clock(database)
         if options.dry_run:
             rows = [_planned(database, name, chosen, clock) for name in tables]
             print_rows(_COLUMNS, [row for row in rows if any(row[1:])], options.format)
@@ -122,10 +122,10 @@ def _chosen(settings: Settings, *, full: bool = False, run_bytes: int = 0) -> Ma
 
 
 def _tables(database: Database, names: Sequence[TableName]) -> list[TableName]:
-    from snowmelt.catalog.objects.tables import find_table, tables_of
+    from snowmelt.catalog.objects.tables import find_table, list_tables
 
     with database.reading() as connection:
-        found = [find_table(connection, name) for name in names] or tables_of(connection)
+        found = [find_table(connection, name) for name in names] or list_tables(connection)
     return [table.name for table in found if table.pointer is not None]
 
 
@@ -153,7 +153,7 @@ def _steps(
     *,
     once: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Iterator[Maintained]:
+) -> Iterator[MaintenanceTotals]:
     """Yield what each run on a table did, until nothing is left to do or another is at it."""
     from snowmelt.table.compaction import compact
     from snowmelt.table.maintenance import expire
@@ -181,7 +181,7 @@ def _maintained(
     return True
 
 
-def _tell(name: TableName, done: Maintained) -> None:
+def _tell(name: TableName, done: MaintenanceTotals) -> None:
     parts = []
     if done.files_before:
         parts.append(

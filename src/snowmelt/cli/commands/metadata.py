@@ -38,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the address of one table's metadata, or a list."""
-    from snowmelt.catalog.objects.tables import find_table, tables_of
+    from snowmelt.catalog.objects.tables import find_table, list_tables
     from snowmelt.catalog.sql.parser import parse_table_name
 
     with opened_catalog(settings_of(options)) as database, database.reading() as connection:
         if options.table is not None:
             found = [find_table(connection, parse_table_name(options.table))]
         else:
-            found = tables_of(connection)
+            found = list_tables(connection)
     if options.table is None:
         rows = [(str(each.name), each.last_seq - each.migrated_seq, each.pointer) for each in found]
         print_rows(_COLUMNS, rows, options.format)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.catalog.streaming.chunks import Backlog
+    from snowmelt.catalog.streaming.chunks import MigrationBacklog
     from snowmelt.config import Settings
     from snowmelt.schema.types import TableName
     from snowmelt.table.migration import Migrated, MigrationSettings
@@ -121,7 +121,7 @@ class _Run:
 
     def _look(self, names: Sequence[TableName], maintainer: Maintainer) -> None:
         with self._database.reading() as connection:
-            self._clock.follow(connection)
+            self._clock.synchronize(connection)
         for name in self._due(names):
             try:
                 self._migrate(name)
@@ -215,30 +215,30 @@ class _Run:
 
     def _positions(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
         """Return the last and the migrated sequence of these tables, or of all."""
-        from snowmelt.catalog.objects.tables import find_table, tables_of
+        from snowmelt.catalog.objects.tables import find_table, list_tables
 
         with self._database.reading() as connection:
-            found = [find_table(connection, name) for name in names] or tables_of(connection)
+            found = [find_table(connection, name) for name in names] or list_tables(connection)
             return {table.name: (table.last_seq, table.migrated_seq) for table in found}
 
     def _due(self, names: Sequence[TableName]) -> list[TableName]:
-        from snowmelt.catalog.objects.tables import table_by_id
-        from snowmelt.catalog.streaming.chunks import backlog, tables_with_backlog
+        from snowmelt.catalog.objects.tables import find_table_by_id
+        from snowmelt.catalog.streaming.chunks import list_backlogged_tables, measure_backlog
 
         due: list[TableName] = []
         with self._database.reading() as connection:
-            for table_id in tables_with_backlog(connection):
-                name = table_by_id(connection, table_id).name
+            for table_id in list_backlogged_tables(connection):
+                name = find_table_by_id(connection, table_id).name
                 wanted = not names or name in names
-                if wanted and self._is_due(backlog(connection, table_id)):
+                if wanted and self._is_due(measure_backlog(connection, table_id)):
                     due.append(name)
         return due
 
-    def _is_due(self, waiting: Backlog) -> bool:
+    def _is_due(self, waiting: MigrationBacklog) -> bool:
         settings = self._settings
         age_s = 0.0
-        if waiting.oldest is not None:
-            age_s = (self._clock.now() - waiting.oldest).total_seconds()
+        if waiting.oldest_registered_at is not None:
+            age_s = (self._clock.now() - waiting.oldest_registered_at).total_seconds()
         return (
             waiting.bytes >= settings.migrate_min_bytes
             or waiting.chunks >= settings.migrate_max_chunks

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import argparse
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.sql.lexer import Piece
+    from snowmelt.catalog.sql.lexer import ScriptStatement
     from snowmelt.config import Settings
     from snowmelt.spark.lake import Snowmelt
 
@@ -83,8 +83,8 @@ class _Runner:
         self._database: Database | None = None
         self._lake: Snowmelt | None = None
 
-    def run(self, piece: Piece) -> None:
-        from snowmelt.catalog.commands.executor import execute, is_query
+    def run(self, piece: ScriptStatement) -> None:
+        from snowmelt.catalog.commands.executor import execute_statement, is_query
         from snowmelt.load.copy_ast import is_copy
 
         if is_query(piece.text):
@@ -93,7 +93,7 @@ class _Runner:
         if is_copy(piece.text):
             self._copy(piece.text)
             return
-        result = execute(
+        result = execute_statement(
             self._catalog(piece.text),
             piece.text,
             role=self._role,
@@ -161,13 +161,13 @@ def _text(options: argparse.Namespace) -> str:
     return sys.stdin.read()
 
 
-def _placed(error: StatementError, piece: Piece) -> StatementError:
+def _placed(error: StatementError, piece: ScriptStatement) -> StatementError:
     """Point into the whole script instead of the one statement."""
     line, column = error.fields.get("line"), error.fields.get("column")
     if not (isinstance(line, int) and isinstance(column, int)):
         return error
     return StatementError(
         reason=error.fields["reason"],
-        line=piece.place.line + line - 1,
-        column=column + (piece.place.column - 1 if line == 1 else 0),
+        line=piece.position.line + line - 1,
+        column=column + (piece.position.column - 1 if line == 1 else 0),
     )

@@ -10,7 +10,7 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_database
 from snowmelt.cli.flights_demo import dataset
 from snowmelt.clock import SystemClock
@@ -103,7 +103,7 @@ class DemoService:
                 "GRANT USAGE ON SCHEMA demo.public TO ROLE loading",
                 f"GRANT INSERT ON TABLE {dataset.TABLE} TO ROLE loading",
             ):
-                execute(database, statement, user=None, clock=SystemClock())
+                execute_statement(database, statement, user=None, clock=SystemClock())
         finally:
             database.close()
 

@@ -351,7 +351,7 @@ def _committed(database: Database) -> Mapping[str, int]:
     """Return rows committed per channel, as the catalog tells."""
     with database.reading() as connection:
         table = tables.find_table(connection, _NAME)
-        records = channels.channels_of(connection, [table.table_id])
+        records = channels.list_channels(connection, [table.table_id])
     return {record.name: int(record.offset_token or 0) for record in records}
 
 

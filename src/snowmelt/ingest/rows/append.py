@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from snowmelt.catalog.streaming.commit_rules import ChannelAdvance
-from snowmelt.catalog.streaming.row_channels import Advance, Settled
+from snowmelt.catalog.streaming.row_channels import AppendTotals, EmptyAppend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,9 +116,9 @@ class Append:
             self.rows,
         )
 
-    def advance(self, at: Continuation) -> Advance:
+    def advance(self, at: Continuation) -> EmptyAppend:
         """Return how it moves the channel on without a chunk."""
-        return Advance(
+        return EmptyAppend(
             self.target.table.table_id,
             self.channel,
             self.target.sender.user,
@@ -127,10 +127,10 @@ class Append:
             self.end_offset_token,
         )
 
-    def settled(self) -> Settled:
+    def settled(self) -> AppendTotals:
         """Return what is counted for the channel."""
         refused = self.converted.refused
-        return Settled(
+        return AppendTotals(
             self.target.table.table_id,
             self.channel,
             self.request_id,

@@ -55,12 +55,12 @@ class ByteForms:
         now = self._clock.now()
         is_new = now - _instant(client) <= _NEW
         with self._database.writing() as connection:
-            row_channels.tell_digits(
+            row_channels.record_hex_client(
                 connection,
                 str(target.path.name),
                 client.token,
                 now if is_new else now + _ON_ITS_WAY,
-                before=now - dt.timedelta(seconds=2 * self._lifetime_s),
+                expired_before=now - dt.timedelta(seconds=2 * self._lifetime_s),
             )
         # By its next token it is known only once it has asked with it.
         renewed = _instant(client) + dt.timedelta(seconds=self._lifetime_s - _RENEWS_BEFORE_S)
@@ -80,7 +80,7 @@ class ByteForms:
         """
         if client is None:
             return False
-        told = row_channels.told_base64(connection, str(path.name))
+        told = row_channels.base64_client_since(connection, str(path.name))
         return self._may_write(connection, path, told, client)
 
     def without_channel(self, target: Target, client: SdkClient | None) -> bool:
@@ -109,7 +109,7 @@ class ByteForms:
         if client.born_ms <= to_epoch_ms(told):
             return True
         now, name = self._clock.now(), str(path.name)
-        since = row_channels.knows_digits(connection, name, client.token)
+        since = row_channels.hex_client_since(connection, name, client.token)
         if since is not None and since <= now:
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()

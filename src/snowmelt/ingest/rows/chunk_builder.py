@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from snowmelt.blob.bdec import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
-from snowmelt.catalog.objects.error_tables import error_table_of
-from snowmelt.catalog.objects.tables import table_by_id
+from snowmelt.catalog.objects.error_tables import find_error_table
+from snowmelt.catalog.objects.tables import find_table_by_id
 from snowmelt.catalog.streaming.commit_rules import ChunkOffer
 from snowmelt.errors import TableNotFound
 from snowmelt.ingest.rows.append import Append
@@ -265,7 +265,7 @@ class Keeper:
         # As it is now: what was found for the request may be seconds old.
         with self._database.reading() as connection:
             try:
-                return error_table_of(connection, table_by_id(connection, table_id))
+                return find_error_table(connection, find_table_by_id(connection, table_id))
             except TableNotFound:
                 return None
 
@@ -273,7 +273,7 @@ class Keeper:
         known = self._keys.get((table.incarnation, sender.user))
         if known is None:
             with self._database.writing() as connection:
-                known = self._keyring.data_key(connection, table, sender.user)
+                known = self._keyring.get_or_create_data_key(connection, table, sender.user)
             if len(self._keys) >= _MOST_KEYS:
                 self._keys.clear()
             self._keys[table.incarnation, sender.user] = known

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from snowmelt import failpoints
 from snowmelt.catalog.objects.tables import lock_tables
 from snowmelt.catalog.streaming import channels, registration, row_channels
-from snowmelt.catalog.streaming.commit_rules import Code
+from snowmelt.catalog.streaming.commit_rules import CommitCode
 from snowmelt.errors import (
     CatalogBusy,
     CatalogUnavailable,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.streaming.registration import ChannelAdvance, Verdict
-    from snowmelt.catalog.streaming.row_channels import RowChannel, Standing
+    from snowmelt.catalog.streaming.registration import ChannelAdvance, CommitDecision
+    from snowmelt.catalog.streaming.row_channels import ChannelPosition, RowChannel
     from snowmelt.clock import Clock
     from snowmelt.ingest.durability import Durability
     from snowmelt.ingest.rows.chunk_builder import Aside, Keeper, Staged, Stager
@@ -45,10 +45,14 @@ _GROUP_LIMIT = 512
 _PAUSE_S = 0.001
 _OUTAGES = (CatalogBusy, CatalogUnavailable)
 # What another member of the chunk is to blame for.
-_ALONE = {Code.SIBLING_REFUSED, Code.CHANNEL_TWICE}
-_MOVED = {Code.STALE_CLIENT_SEQUENCER, Code.ROW_SEQUENCER_NOT_NEXT, Code.CHANNEL_MISSING}
+_ALONE = {CommitCode.SIBLING_REFUSED, CommitCode.DUPLICATE_CHANNEL}
+_MOVED = {
+    CommitCode.STALE_CLIENT_SEQUENCER,
+    CommitCode.ROW_SEQUENCER_NOT_NEXT,
+    CommitCode.CHANNEL_MISSING,
+}
 # What looking at a table anew may mend.
-_ALTERED = {Code.TABLE_MISSING, Code.REOPEN, Code.COLUMN_MISSING}
+_ALTERED = {CommitCode.TABLE_MISSING, CommitCode.REOPEN_REQUIRED, CommitCode.COLUMN_MISSING}
 _MOST_LOOKS = 3
 _FIRST = Continuation(-1, -1)
 _RACE = RowsBusy(reason="another request came in between")
@@ -71,7 +75,7 @@ class RowWriter:
         self._stager = stager
         self._clock = clock
         self._keeper = keeper
-        self._remembered = registration.Remembered()
+        self._remembered = registration.CommitCache()
         self.tally = RowTally()
         self._writing: Consumers[Append] = Consumers(
             self._write, limit=_GROUP_LIMIT, names=["rows"]
@@ -179,12 +183,12 @@ class RowWriter:
         )
 
     def _explained(
-        self, group: Sequence[Append], outcomes: Sequence[Outcome | Verdict | None]
+        self, group: Sequence[Append], outcomes: Sequence[Outcome | CommitDecision | None]
     ) -> list[Outcome | None]:
         """Turn verdicts into what their requests are told."""
         found: list[Outcome | None] = []
         for append, outcome in zip(group, outcomes, strict=True):
-            if not isinstance(outcome, registration.Verdict):
+            if not isinstance(outcome, registration.CommitDecision):
                 found.append(outcome)
             elif outcome.code in _ALONE and not append.is_alone:
                 found.append(None)
@@ -207,7 +211,7 @@ class RowWriter:
         return standing(known, at, append.request_id, append.target.sender.user) or _RACE
 
     @property
-    def remembered(self) -> registration.Remembered:
+    def remembered(self) -> registration.CommitCache:
         """What never changes once it is committed."""
         return self._remembered
 
@@ -218,7 +222,7 @@ class RowWriter:
 
 
 def standing(
-    channel: RowChannel | Standing, at: Continuation, request_id: str, user: str
+    channel: RowChannel | ChannelPosition, at: Continuation, request_id: str, user: str
 ) -> Outcome | None:
     """Return what a request is told whose channel stands like this, None when it comes next."""
     if at.client_sequencer != channel.client_sequencer or channel.owner_user != user:
@@ -247,14 +251,14 @@ class _Transaction:
         self._now = writer.clock.now()
         self._elastic: dict[tuple[int, str], Continuation] = {}
 
-    def outcomes(self, group: Sequence[Append]) -> list[Outcome | Verdict | None]:
+    def outcomes(self, group: Sequence[Append]) -> list[Outcome | CommitDecision | None]:
         """Register, move channels, count; return an outcome or a verdict for each request."""
         targets = [each.target for each in group]
         targets += [each.staged.plan.target for each in self._aside]
         touched = {target.table.table_id for target in targets}
         live = set(lock_tables(self._connection, touched))
         repeated = self._repeated(group)
-        found: dict[int, Outcome | Verdict | None] = {
+        found: dict[int, Outcome | CommitDecision | None] = {
             id(each): Committed(is_repeated=True) if self._is_among(each, repeated) else None
             for each in group
         }
@@ -268,14 +272,14 @@ class _Transaction:
             staged.offered(self._channels(staged, live))
             for staged in (*clean, *(each.staged for each in self._aside))
         ]
-        verdicts = registration.register(
-            self._connection, offers, now=self._now, remembered=self._remembered
+        verdicts = registration.register_chunks(
+            self._connection, offers, now=self._now, commit_cache=self._remembered
         )
         for staged, verdict in zip(clean, verdicts[: len(clean)], strict=True):
             members = staged.plan.members
             shares = verdict * len(members) if staged.plan.is_elastic else verdict
             for member, share in zip(members, shares, strict=True):
-                found[id(member)] = share if share.code else Committed(share.is_repeated)
+                found[id(member)] = share if share.code else Committed(share.is_replay)
         for each in group:
             if each.rows == 0 and found[id(each)] is None:
                 found[id(each)] = self._advanced(each, live)
@@ -285,8 +289,8 @@ class _Transaction:
 
     def _check_aside(
         self,
-        found: dict[int, Outcome | Verdict | None],
-        verdicts: Sequence[Sequence[Verdict]],
+        found: dict[int, Outcome | CommitDecision | None],
+        verdicts: Sequence[Sequence[CommitDecision]],
     ) -> None:
         for aside, (verdict,) in zip(self._aside, verdicts, strict=True):
             if verdict.code in _ALTERED:
@@ -330,14 +334,16 @@ class _Transaction:
         self._elastic[key] = self._elastic[key].following
         return self._elastic[key]
 
-    def _advanced(self, append: Append, live: set[int]) -> Outcome | Verdict:
+    def _advanced(self, append: Append, live: set[int]) -> Outcome | CommitDecision:
         if append.target.table.table_id not in live:
             return Outdated(str(TableNotFound(table=append.target.table.name)))
         if append.continuation is None:
             return Committed()
-        if row_channels.advance(self._connection, append.advance(append.continuation), self._now):
+        if row_channels.apply_empty_append(
+            self._connection, append.advance(append.continuation), self._now
+        ):
             return Committed()
-        return registration.Verdict(Code.ROW_SEQUENCER_NOT_NEXT)
+        return registration.CommitDecision(CommitCode.ROW_SEQUENCER_NOT_NEXT)
 
     def _repeated(self, group: Sequence[Append]) -> set[tuple[int, str]]:
         """Return which requests without a channel have been taken before."""
@@ -348,7 +354,7 @@ class _Transaction:
         return {
             (table_id, request_id)
             for table_id, ids in asked.items()
-            for request_id in row_channels.known_requests(self._connection, table_id, ids)
+            for request_id in row_channels.find_saved_request_ids(self._connection, table_id, ids)
         }
 
     def _is_among(self, append: Append, repeated: set[tuple[int, str]]) -> bool:
@@ -361,27 +367,27 @@ class _Transaction:
             if each.continuation is None:
                 elastic.setdefault(each.target.table.table_id, []).append(each.request_id)
         for table_id, ids in elastic.items():
-            row_channels.note_requests(self._connection, table_id, ids, self._now)
-        row_channels.settle(self._connection, _merged(committed), self._now)
+            row_channels.save_request_ids(self._connection, table_id, ids, self._now)
+        row_channels.apply_appends(self._connection, _merged(committed), self._now)
 
 
-def _merged(committed: Iterable[Append]) -> list[row_channels.Settled]:
+def _merged(committed: Iterable[Append]) -> list[row_channels.AppendTotals]:
     """Return counts with one line for each channel: one statement writes no row twice."""
-    merged: dict[tuple[int, str], row_channels.Settled] = {}
+    merged: dict[tuple[int, str], row_channels.AppendTotals] = {}
     for append in committed:
         new = append.settled()
         key = (new.table_id, new.channel)
         old = merged.get(key)
-        merged[key] = new if old is None else old.followed_by(new)
+        merged[key] = new if old is None else old.combine_with(new)
     return list(merged.values())
 
 
-def _is_new(outcome: Outcome | Verdict | None) -> bool:
+def _is_new(outcome: Outcome | CommitDecision | None) -> bool:
     return isinstance(outcome, Committed) and not outcome.is_repeated
 
 
-def _refusal(verdict: Verdict) -> Outcome:
+def _refusal(verdict: CommitDecision) -> Outcome:
     message = verdict.message or "the rows were refused"
-    if verdict.code == Code.BLOB_TOO_OLD:
+    if verdict.code == CommitCode.BLOB_TOO_OLD:
         return RowsBusy(reason=message)
     return Outdated(message)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from snowmelt.catalog.sql.pipe_ast import Call, Cast, Literal, Path
+from snowmelt.catalog.sql.pipe_ast import PipeCall, PipeCast, PipeField, PipeLiteral
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, display_name
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from snowmelt.catalog.sql.column_types import ColumnType
-    from snowmelt.catalog.sql.pipe_ast import Expression, PipeCopy
+    from snowmelt.catalog.sql.pipe_ast import PipeCopy, PipeExpression
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableSchema
 
@@ -87,20 +87,20 @@ class _Compiler:
         self._zone = zone
         self._clock = clock
 
-    def compiled(self, expression: Expression) -> Evaluate:
+    def compiled(self, expression: PipeExpression) -> Evaluate:
         match expression:
-            case Literal():
+            case PipeLiteral():
                 value = expression.value
                 return lambda _: value
-            case Path():
+            case PipeField():
                 steps = expression.steps
                 return lambda row: _reached(row, steps)
-            case Cast():
+            case PipeCast():
                 return self._cast(self.compiled(expression.operand), expression.type)
-            case Call():
+            case PipeCall():
                 return self._call(expression)
 
-    def _call(self, call: Call) -> Evaluate:
+    def _call(self, call: PipeCall) -> Evaluate:
         arguments = [self.compiled(each) for each in call.arguments]
         if call.name == "CURRENT_TIMESTAMP":
             return lambda _: self._clock.now()

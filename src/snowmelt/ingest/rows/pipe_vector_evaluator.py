@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.catalog.sql.pipe_ast import Call, Cast, Literal, Path
+from snowmelt.catalog.sql.pipe_ast import PipeCall, PipeCast, PipeField, PipeLiteral
 from snowmelt.ingest.rows.columnar_reader import read_texts
 from snowmelt.ingest.rows.pipe_evaluator import value_column
 from snowmelt.schema.chunk_types import decimal_from_int64, decimal_to_int64, null_mask
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.catalog.sql.pipe_ast import Expression, PipeCopy
+    from snowmelt.catalog.sql.pipe_ast import PipeCopy, PipeExpression
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableSchema
 
@@ -220,7 +220,7 @@ def _int64(decimals: pa.Array) -> NDArray[np.int64]:
 # --- Functions of texts, by columns, where Arrow gives what Python gives.
 
 
-def of_texts(work: Doubting, call: Call, given: Sequence[Vector]) -> pa.Array:
+def of_texts(work: Doubting, call: PipeCall, given: Sequence[Vector]) -> pa.Array:
     """Return what a function of texts gives.
 
     Raises:
@@ -235,31 +235,31 @@ def of_texts(work: Doubting, call: Call, given: Sequence[Vector]) -> pa.Array:
     return _CALLS[call.name](text, call.arguments[1:])
 
 
-def count_of(expression: Expression) -> int:
+def count_of(expression: PipeExpression) -> int:
     """Return a constant whole number.
 
     Raises:
         Undone: It is none.
     """
-    if isinstance(expression, Literal) and type(expression.value) is int:
+    if isinstance(expression, PipeLiteral) and type(expression.value) is int:
         return expression.value
     raise Undone
 
 
-def _text_of(expression: Expression) -> str:
-    if isinstance(expression, Literal) and isinstance(expression.value, str):
+def _text_of(expression: PipeExpression) -> str:
+    if isinstance(expression, PipeLiteral) and isinstance(expression.value, str):
         return expression.value
     raise Undone
 
 
-def _replaced(text: pa.Array, constants: Sequence[Expression]) -> pa.Array:
+def _replaced(text: pa.Array, constants: Sequence[PipeExpression]) -> pa.Array:
     old, new = map(_text_of, constants)
     if not old:
         raise Undone
     return pc.replace_substring(text, old, new)
 
 
-def _part(text: pa.Array, constants: Sequence[Expression]) -> pa.Array:
+def _part(text: pa.Array, constants: Sequence[PipeExpression]) -> pa.Array:
     first, *length = map(count_of, constants)
     if first < 0:
         raise Undone
@@ -268,7 +268,7 @@ def _part(text: pa.Array, constants: Sequence[Expression]) -> pa.Array:
     return pc.utf8_slice_codeunits(text, begin, end)
 
 
-_CALLS: dict[str, Callable[[pa.Array, Sequence[Expression]], pa.Array]] = {
+_CALLS: dict[str, Callable[[pa.Array, Sequence[PipeExpression]], pa.Array]] = {
     "LENGTH": lambda text, _: pc.utf8_length(text).cast(pa.int64()),
     "LOWER": lambda text, _: pc.ascii_lower(text),
     "LTRIM": lambda text, _: pc.utf8_ltrim(text, " "),
@@ -335,7 +335,7 @@ class ColumnwisePipe:
         """Return the time, the same for all rows."""
         return pa.scalar(self._clock.now(), pa.timestamp("us", "UTC"))
 
-    def converter(self, cast: Cast) -> ColumnConverter:
+    def converter(self, cast: PipeCast) -> ColumnConverter:
         """Return what converts to the type of a cast."""
         found = self._converters.get(id(cast))
         if found is None:
@@ -353,7 +353,7 @@ class _Work:
         self._count = rows.num_rows
         self.doubtful: Mask = np.zeros(rows.num_rows, np.bool_)
 
-    def stored(self, expression: Expression, target: Column) -> pa.Array:
+    def stored(self, expression: PipeExpression, target: Column) -> pa.Array:
         """Return what a column gets."""
         found = self._value(expression)
         if _types.is_decimal(found.type) and target.kind is not LogicalType.FIXED:
@@ -361,15 +361,15 @@ class _Work:
             raise Undone
         return _read(found.values, target)
 
-    def _value(self, expression: Expression) -> Vector:
+    def _value(self, expression: PipeExpression) -> Vector:
         match expression:
-            case Literal():
+            case PipeLiteral():
                 return self._constant(expression.value)
-            case Path():
+            case PipeField():
                 return self._reached(expression.steps)
-            case Cast():
+            case PipeCast():
                 return self._cast(self._value(expression.operand), self._pipe.converter(expression))
-            case Call():
+            case PipeCall():
                 return self._call(expression)
 
     def _constant(self, value: object) -> Vector:
@@ -422,7 +422,7 @@ class _Work:
             return Vector(days.cast(pa.string()))
         return Vector(_one(stored)) if kind in {LogicalType.BOOLEAN, LogicalType.REAL} else operand
 
-    def _call(self, call: Call) -> Vector:
+    def _call(self, call: PipeCall) -> Vector:
         if call.name == "CURRENT_TIMESTAMP":
             return Vector(pa.repeat(self._pipe.now(), self._count))
         given = [self._value(each) for each in call.arguments]
@@ -436,7 +436,7 @@ class _Work:
             return Vector(pa.nulls(self._count))
         return self._computed(call, given)
 
-    def _computed(self, call: Call, given: list[Vector]) -> Vector:
+    def _computed(self, call: PipeCall, given: list[Vector]) -> Vector:
         if call.name in SIGNS:
             return calculated(self, call.name, *given)
         if call.name == "ABS":

@@ -22,7 +22,7 @@ from snowmelt.ingest.work_queue import Consumers
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from snowmelt.catalog.streaming.row_channels import Standing
+    from snowmelt.catalog.streaming.row_channels import ChannelPosition
     from snowmelt.clock import Clock
     from snowmelt.ingest.rows.append import Append, Continuation, Outcome
     from snowmelt.ingest.rows.row_converter import Converted
@@ -184,7 +184,7 @@ class Intake:
                 others.append(each)
         names = {name for _, name, at in plain if at is not None}
         with self._desk.database.reading() as connection:
-            known = row_channels.find_standing(connection, table_id, names)
+            known = row_channels.find_channel_positions(connection, table_id, names)
         coming: list[Arrival] = []
         for each, name, at in plain:
             is_next = at is None or _is_next(known.get(name), at, each.request)
@@ -196,7 +196,7 @@ class Intake:
         return coming, others
 
 
-def _is_next(channel: Standing | None, at: Continuation, request: RowsRequest) -> bool:
+def _is_next(channel: ChannelPosition | None, at: Continuation, request: RowsRequest) -> bool:
     if channel is None:
         return False
     return standing(channel, at, request.request_id, request.sender.user) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.objects.channel_tombstones import left_at
+from snowmelt.catalog.objects.channel_tombstones import find_removal_times
 from snowmelt.catalog.streaming import channels, row_channels
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import (
@@ -173,7 +173,7 @@ class RowDesk:
             known = row_channels.find_row_channels(
                 connection, table.table_id, list(wanted.values())
             )
-            left = left_at(connection, table.name, known)
+            left = find_removal_times(connection, table.name, known)
         found = {
             name: status_of(path, name, known[internal])
             for name, internal in wanted.items()
@@ -283,7 +283,7 @@ class RowDesk:
             return self.prepare(request, again=True)[2]
         name = _name_of(request)
         with self.database.reading() as connection:
-            known = row_channels.known_requests(connection, target.table.table_id, [name])
+            known = row_channels.find_saved_request_ids(connection, target.table.table_id, [name])
         return Committed(is_repeated=True) if known else None
 
     def doubts(self, request: RowsRequest, target: Target) -> bool:

@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.objects.table_changes import evolve_table, new_column
-from snowmelt.catalog.security.access_control import effective_role
+from snowmelt.catalog.objects.table_changes import evolve_table, make_column
+from snowmelt.catalog.security.access_control import resolve_effective_role
 from snowmelt.errors import PrivilegeMissing, UserError
 from snowmelt.schema.inference import find_unfilled_columns, infer_new_columns
 from snowmelt.schema.types import internal_name
@@ -66,14 +66,14 @@ class Evolution:
             return reason
         role = internal_name(target.sender.role) if target.sender.role else None
         try:
-            columns = [new_column(name, kind) for name, kind in wanted.columns.items()]
+            columns = [make_column(name, kind) for name, kind in wanted.columns.items()]
             with self._database.writing() as connection:
                 done = evolve_table(
                     connection,
                     target.table.name,
                     new_columns=columns,
                     no_longer_required=wanted.free,
-                    role=effective_role(connection, target.sender.user, role),
+                    role=resolve_effective_role(connection, target.sender.user, role),
                     now=self._clock.now(),
                 )
         except UserError as error:
@@ -82,9 +82,13 @@ class Evolution:
                     self._forbidden.clear()
                 self._forbidden[key] = (now + _REMEMBERED_S, str(error))
             return str(error)
-        if done.added or done.lifted:
+        if done.added_columns or done.relaxed_columns:
             _log.info(
                 "table %s follows its rows: columns %s added, NOT NULL taken off %s",
-                *(target.table.name, ", ".join(done.added), ", ".join(done.lifted)),
+                *(
+                    target.table.name,
+                    ", ".join(done.added_columns),
+                    ", ".join(done.relaxed_columns),
+                ),
             )
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects import pipes, tables
-from snowmelt.catalog.objects.pipes import pipe_table
+from snowmelt.catalog.objects.pipes import resolve_pipe_table
 from snowmelt.catalog.security import access_control as access
 from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.catalog.streaming import row_channels as row_clients
@@ -92,7 +92,7 @@ class SdkClient:
 class Target:
     """The table behind a pipe, as one user writes to it; `copy` is what the pipe computes.
 
-    `told_base64` is when a client of this pipe was last told to write bytes so, by an older service.
+    `base64_client_since` is when a client of this pipe was last told to write bytes so, by an older service.
     """
 
     path: PipePath
@@ -173,12 +173,12 @@ class Targets:
             return known[1]
         with self._database.reading() as connection:
             table, copy = writable(connection, path, sender)
-            told = row_clients.told_base64(connection, str(path.name))
+            told = row_clients.base64_client_since(connection, str(path.name))
         if known is not None and table.incarnation == known[1].table.incarnation:
             data_key = known[1].data_key
         else:
             with self._database.writing() as connection:
-                data_key = self._keyring.data_key(connection, table, sender.user)
+                data_key = self._keyring.get_or_create_data_key(connection, table, sender.user)
         target = Target(path, table, sender, data_key, copy, told)
         with self._lock:
             if len(self._known) >= _MOST_REMEMBERED:
@@ -192,7 +192,7 @@ class Targets:
             prefix = self._prefixes.get(user)
             if prefix is None:
                 with self._database.writing() as connection:
-                    prefix = stages.issue_prefix(connection, user, self._clock.now())
+                    prefix = stages.issue_client_prefix(connection, user, self._clock.now())
                 self._prefixes[user] = prefix
         return prefix
 
@@ -201,9 +201,9 @@ def name_of(connection: sa.Connection, table_id: int, sender: Sender) -> TableNa
     """Return what a table is called now; None where the sender may not insert into it any more."""
     role = internal_name(sender.role) if sender.role else None
     try:
-        table = tables.table_by_id(connection, table_id)
-        effective = access.effective_role(connection, sender.user, role)
-        access.require_table(connection, effective, table, _WRITES)
+        table = tables.find_table_by_id(connection, table_id)
+        effective = access.resolve_effective_role(connection, sender.user, role)
+        access.require_table_privilege(connection, effective, table, _WRITES)
     except UserError:
         return None
     return table.name if table.dropped_at is None else None
@@ -219,14 +219,14 @@ def writable(
     """
     pipe = pipes.find_pipe(connection, path.name)
     copy = None if pipe is None else parse_pipe_copy(pipe.definition)
-    name = path.default_table if copy is None else pipe_table(copy, path.name)
+    name = path.default_table if copy is None else resolve_pipe_table(copy, path.name)
     if name is None:
         raise PipeNotFound(pipe=path)
     role = internal_name(sender.role) if sender.role else None
     try:
-        effective = access.effective_role(connection, sender.user, role)
+        effective = access.resolve_effective_role(connection, sender.user, role)
         table = tables.find_table(connection, name)
-        access.require_table(connection, effective, table, _WRITES)
+        access.require_table_privilege(connection, effective, table, _WRITES)
     except UserError as error:
         raise PipeNotFound(f"{PipeNotFound(pipe=path)} {error}") from None
     return table, copy

@@ -141,7 +141,7 @@ def build_rows(shared: Shared) -> RowParts:
     settings, database, clock = shared.settings, shared.database, shared.clock
     keyring, stage = shared.keyring, shared.stage
     with database.reading() as connection:
-        deployment_id = deployment.deployment_id(connection)
+        deployment_id = deployment.read_deployment_id(connection)
     targets = Targets(database, keyring, clock)
     stager = Stager(stage, targets, deployment_id, clock)
     writer = RowWriter(

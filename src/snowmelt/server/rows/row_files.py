@@ -99,7 +99,7 @@ class RowFiles:
         """
         where = self._stage_path(fragment)
         with self.database.reading() as connection:
-            owner = stages.prefix_owner(connection, where.partition("/")[0])
+            owner = stages.find_prefix_owner(connection, where.partition("/")[0])
         if owner != sender.user:
             raise RequestMalformed(
                 reason=f"{fragment.file_path[:200]} is no place that you were given"
@@ -134,7 +134,7 @@ class RowFiles:
     def _place(self, user: str, host: str, at_most_s: float | None) -> RowStageLocation:
         now = self.clock.now()
         with self.database.writing() as connection:
-            prefix = stages.issue_prefix(connection, user, now)
+            prefix = stages.issue_client_prefix(connection, user, now)
         # Each place has a prefix of its own: the SDK counts its files from nought.
         given = self.handing.hand_out(Asker(user, host, renews_by_prefix=True), prefix)
         seconds = given.expires_in_s or _A_DAY_S

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.security import access_keys as stage_credentials
-from snowmelt.catalog.security.access_control import user_by_name
+from snowmelt.catalog.security.access_control import find_user
 from snowmelt.catalog.security.access_keys import find_access_key
 from snowmelt.errors import NotFound
 from snowmelt.server.auth import RECHECK_S
@@ -101,7 +101,7 @@ class Door:
         """Let in what is signed with credentials of the stage."""
         if token is None:
             raise S3Error("AccessDenied", "Addresses cannot be presigned with these credentials.")
-        known = stage_credentials.of_token(self._keyring, token)
+        known = stage_credentials.parse_stage_token(self._keyring, token)
         if known is None or known.access_key_id != credentials.access_key_id:
             raise S3Error("InvalidToken")
         signing.check_region(credentials, self._region)
@@ -119,7 +119,7 @@ class Door:
             return
         try:
             with self._database.reading() as connection:
-                user_by_name(connection, user)
+                find_user(connection, user)
         except NotFound:
             self._users.pop(user, None)
             raise S3Error("InvalidToken", "The user of this token is gone.") from None

@@ -8,7 +8,7 @@ from email.utils import format_datetime, parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from snowmelt.buckets.errors import S3Error
-from snowmelt.catalog.objects.s3_objects import ANY, Condition
+from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +81,7 @@ def check_conditions(
         raise _unchanged(unchanged, facts)
 
 
-def write_condition(headers: Mapping[str, str]) -> Condition:
+def write_condition(headers: Mapping[str, str]) -> WritePrecondition:
     """Return what a write asks of the object that is there.
 
     Raises:
@@ -95,25 +95,25 @@ def write_condition(headers: Mapping[str, str]) -> Condition:
     if none_match is not None:
         if none_match.strip() != "*":
             raise _unknown_value("If-None-Match")
-        return Condition(absent=True)
+        return WritePrecondition(must_not_exist=True)
     if match is None:
-        return ANY
+        return NO_PRECONDITION
     if match.strip() == "*":
         raise _unknown_value("If-Match")
-    return Condition(etag=_etag_of(match))
+    return WritePrecondition(etag=_etag_of(match))
 
 
 def delete_condition(
     etag: str | None, size: str | None = None, modified: str | None = None
-) -> Condition:
+) -> WritePrecondition:
     """Return what a deletion asks of the object that is there; each is text as it was sent.
 
     Raises:
         S3Refusal: The size is no number, or the time no time.
     """
     exists = etag is not None and etag.strip() == "*"
-    return Condition(
-        exists=exists,
+    return WritePrecondition(
+        must_exist=exists,
         etag=None if etag is None or exists else _etag_of(etag),
         size=None if size is None else _size_of(size),
         modified_at=None if modified is None else time_of("last modified time", modified),

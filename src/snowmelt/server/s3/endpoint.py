@@ -13,8 +13,8 @@ from snowmelt.blob.bdec import parse_blob_path
 from snowmelt.buckets.bucket import check_key
 from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.jobs import services as deployment
-from snowmelt.catalog.objects.s3_buckets import Reach
-from snowmelt.catalog.objects.s3_objects import ANY, Condition
+from snowmelt.catalog.objects.s3_buckets import BucketPrivileges
+from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 from snowmelt.catalog.streaming import stages
 from snowmelt.errors import BlobInvalid
 from snowmelt.ingest.rows.targets import is_row_file
@@ -333,7 +333,7 @@ class WriteOnceBucket:
         """Begin to write an object."""
         return WriteOnceIncoming(self._bucket, key, self._bucket.start_upload(key, headers))
 
-    def delete(self, key: str, condition: Condition = ANY) -> None:
+    def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
         """Refuse."""
         del key, condition
         raise S3Error("AccessDenied")
@@ -360,11 +360,11 @@ class WriteOnceIncoming:
         Raises:
             S3Refusal: A blob of this name with other bytes is there.
         """
-        condition = dataclasses.replace(completion.condition, absent=True)
+        condition = dataclasses.replace(completion.condition, must_not_exist=True)
         try:
             return self._incoming.finish(dataclasses.replace(completion, condition=condition))
         except S3Error as refusal:
-            if completion.condition.absent:
+            if completion.condition.must_not_exist:
                 raise
             if refusal.s3_code == "NotImplemented":
                 # Another server's store takes large objects without a condition alone.
@@ -397,14 +397,14 @@ class WriteOnceIncoming:
 
 
 def _visit(directory: BucketRegistry, credentials: StageCredentials, key: str) -> BucketAccess:
-    reach = Reach(owns=False, prefixes={"WRITE": (key.encode(),)})
+    reach = BucketPrivileges(is_owner=False, prefixes_by_privilege={"WRITE": (key.encode(),)})
     return directory.access_with_privileges(credentials.user, STAGE_BUCKET, reach)
 
 
 def _issued(database: Database, named: str, credentials: StageCredentials) -> str | None:
     """Return the prefix that a blob's name carries, None when it is none of the user's."""
     with database.reading() as connection:
-        suffix = f"_{deployment.deployment_id(connection)}"
+        suffix = f"_{deployment.read_deployment_id(connection)}"
         prefix = named.removesuffix(suffix)
         if prefix == named:
             return None
@@ -412,5 +412,5 @@ def _issued(database: Database, named: str, credentials: StageCredentials) -> st
             return prefix
         if not credentials.any_prefix:
             return None
-        owner = stages.prefix_owner(connection, prefix)
+        owner = stages.find_prefix_owner(connection, prefix)
     return prefix if owner == credentials.user else None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive
 
     from snowmelt.buckets.bucket import ObjectMetadata
-    from snowmelt.catalog.objects.s3_objects import PartRow, UploadRow
+    from snowmelt.catalog.objects.s3_objects import PartRecord, UploadRecord
     from snowmelt.server.s3.request_context import AuthorisedRequest
 
 _MOST_LIST_BYTES = 4 * 1024 * 1024
@@ -205,7 +205,7 @@ def _parts(call: AuthorisedRequest) -> ASGIApp:
     return xml_answer("ListPartsResult", answer)
 
 
-def _part(part: PartRow) -> list[markup.Element]:
+def _part(part: PartRecord) -> list[markup.Element]:
     shown: list[markup.Element] = [
         ("PartNumber", part.number),
         ("LastModified", markup.instant(part.modified_at)),
@@ -226,7 +226,7 @@ def _uploads(call: AuthorisedRequest) -> ASGIApp:
     key_marker = query.get("key-marker", "")
     # S3 passes over an upload marker without a key marker.
     id_marker = query.get("upload-id-marker") if key_marker else None
-    found: list[UploadRow] = []
+    found: list[UploadRecord] = []
     groups: dict[str, None] = {}
     after: tuple[str, str | None] = (key_marker, id_marker)
     truncated = False
@@ -255,7 +255,7 @@ def _uploads(call: AuthorisedRequest) -> ASGIApp:
 
 def _uploads_answer(
     call: AuthorisedRequest,
-    entries: tuple[list[UploadRow], list[str]],
+    entries: tuple[list[UploadRecord], list[str]],
     most: int,
     following: tuple[str, str | None] | None,
 ) -> ASGIApp:

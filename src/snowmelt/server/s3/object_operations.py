@@ -15,7 +15,7 @@ from snowmelt.buckets.bucket import DEFAULT_CONTENT_TYPE, UploadCompletion, chec
 from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.multipart import MAX_PARTS
-from snowmelt.catalog.objects.s3_objects import ANY
+from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION
 from snowmelt.errors import SnowmeltError
 from snowmelt.server.s3 import xml as markup
 from snowmelt.server.s3.body import Payload, algorithm_of, checked_body, receive_into, receive_whole
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive
 
     from snowmelt.buckets.bucket import ObjectMetadata, ObjectUpload
-    from snowmelt.catalog.objects.s3_objects import Condition
+    from snowmelt.catalog.objects.s3_objects import WritePrecondition
     from snowmelt.server.s3.request_context import AuthorisedRequest
     from snowmelt.storage.store import OpenObject
 
@@ -224,7 +224,9 @@ def _delete_many(call: AuthorisedRequest, body: bytes) -> ASGIApp:
     return xml_answer("DeleteResult", list(content))
 
 
-def _delete_one(call: AuthorisedRequest, key: str, version: str, condition: Condition) -> None:
+def _delete_one(
+    call: AuthorisedRequest, key: str, version: str, condition: WritePrecondition
+) -> None:
     check_key(key)
     call.visit.require_privilege("WRITE", key)
     if version not in {"", "null"}:
@@ -274,7 +276,7 @@ async def upload_part(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
             f"actual checksum Type: {sent.lower() if sent else 'null'}",
         )
     incoming = await call.run(uploads.start_part, upload, number)
-    return await _take_in(call, receive, incoming, ANY, algorithm)
+    return await _take_in(call, receive, incoming, NO_PRECONDITION, algorithm)
 
 
 async def copy_object(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
@@ -293,7 +295,7 @@ async def _take_in(
     call: AuthorisedRequest,
     receive: Receive,
     incoming: ObjectUpload,
-    condition: Condition,
+    condition: WritePrecondition,
     algorithm: str | None = None,
 ) -> ASGIApp:
     try:
@@ -309,7 +311,9 @@ async def _take_in(
     return Answer(headers=headers)
 
 
-def _publish(payload: Payload, incoming: ObjectUpload, condition: Condition) -> ObjectMetadata:
+def _publish(
+    payload: Payload, incoming: ObjectUpload, condition: WritePrecondition
+) -> ObjectMetadata:
     arrived = payload.finish()
     return incoming.finish(
         UploadCompletion(etag=arrived.md5, checksum=arrived.checksum, condition=condition)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.catalog.jobs import maintenance
 from snowmelt.catalog.jobs import migrations as history
 from snowmelt.catalog.jobs.migrations import MigrationState
-from snowmelt.catalog.objects.tables import find_table, schema_versions
-from snowmelt.catalog.streaming.chunks import chunks_between, quarantined_records
+from snowmelt.catalog.objects.tables import find_table, list_table_schemas
+from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
 from snowmelt.errors import LoadRefused, TableNotFound
 from snowmelt.spark.tables.time_travel import kept_snapshots
 from snowmelt.table.iceberg import NativeTable, load_native, native_files
@@ -142,7 +142,7 @@ class GrowingTable:
 
     def __init__(self, connection: sa.Connection, name: TableName) -> None:
         self.table: TableRecord = find_table(connection, name)
-        self.schemas: dict[int, TableSchema] = schema_versions(connection, self.table.table_id)
+        self.schemas: dict[int, TableSchema] = list_table_schemas(connection, self.table.table_id)
         self.native: NativeTable | None = native_of(self.table)
 
     @property
@@ -203,12 +203,12 @@ def chunks_grown(connection: sa.Connection, grown: GrowingTable, after: int, up_
         LoadRefused: Some are only to be found together with others.
     """
     table = grown.table
-    found = chunks_between(connection, table.table_id, after, up_to, kept_only=True)
+    found = list_chunks(connection, table.table_id, after, up_to, retained_only=True)
     if len(found) == up_to - after:
         return Grown((), tuple(found))
     kept = {chunk.seq: chunk for chunk in found}
     missing = set(range(after + 1, up_to + 1)) - set(kept)
-    held = {chunk.seq for chunk in quarantined_records(connection, table.table_id)}
+    held = {chunk.seq for chunk in list_quarantined_records(connection, table.table_id)}
     runs = [run for run in _runs(connection, table) if _takes(run, missing)]
     for run in runs:
         if run.from_seq < after or run.to_seq > up_to:
@@ -246,7 +246,9 @@ def loads_grown(
         return Grown((), ())
     table_id = grown.table.table_id
     others = {run.run_id for run in _runs(connection, grown.table)}
-    others |= {run.run_id for run in maintenance.runs_of(connection, table_id, limit=_MANY)}
+    others |= {
+        run.run_id for run in maintenance.list_maintenance_runs(connection, table_id, limit=_MANY)
+    }
     files = [
         file
         for file in _known_files(grown)
@@ -282,7 +284,7 @@ _MANY = 1_000_000
 
 
 def _runs(connection: sa.Connection, table: TableRecord) -> list[MigrationRecord]:
-    found = history.migrations_of(connection, table.table_id, limit=_MANY)
+    found = history.list_migrations(connection, table.table_id, limit=_MANY)
     return [run for run in found if run.state is MigrationState.COMMITTED]
 
 

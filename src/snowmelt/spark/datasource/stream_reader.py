@@ -21,8 +21,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from snowmelt.catalog.jobs import read_positions
-from snowmelt.catalog.security.access_control import require_table
-from snowmelt.catalog.streaming.chunks import chunks_between, quarantined_records
+from snowmelt.catalog.security.access_control import require_table_privilege
+from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused
 from snowmelt.spark.datasource.options import (
@@ -184,21 +184,21 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _mark(self, offset: Offset) -> None:
         now = self._clock.now()
         with self._connection.database.writing() as connection:
-            read_positions.set_mark(
+            read_positions.save_position(
                 connection, offset.incarnation, offset.stream, offset.at.seq, now
             )
         self._marked_at = now
 
     def _table(self, connection: sa.Connection) -> GrowingTable:
         grown = GrowingTable(connection, self._name)
-        require_table(connection, self._connection.role, grown.table, "SELECT")
+        require_table_privilege(connection, self._connection.role, grown.table, "SELECT")
         return grown
 
     def _begin(self, connection: sa.Connection, grown: GrowingTable, starting: str) -> Offset:
         end = grown.end
         if starting == EARLIEST:
             begin = grown.start
-            held = quarantined_records(connection, grown.table.table_id)
+            held = list_quarantined_records(connection, grown.table.table_id)
             if any(chunk.seq <= begin.seq for chunk in held):
                 raise LoadRefused(
                     what=f"The stream of {self._name}",
@@ -259,8 +259,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if budget.rows == float("inf") and budget.pieces == float("inf"):
             return up_to
         limit = None if budget.pieces == float("inf") else int(max(budget.pieces, 1)) + 1
-        found = chunks_between(
-            connection, grown.table.table_id, after, up_to, limit=limit, kept_only=True
+        found = list_chunks(
+            connection, grown.table.table_id, after, up_to, limit=limit, retained_only=True
         )
         if not found or found[0].seq != after + 1:
             # Chunks that are gone lie in native files, of one migration each.

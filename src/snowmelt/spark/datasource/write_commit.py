@@ -12,10 +12,10 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.db.catalog_clock import following
-from snowmelt.catalog.jobs.loads import LoadTotals, OffsetAdvance, offsets_of
+from snowmelt.catalog.db.catalog_clock import open_catalog_clock
+from snowmelt.catalog.jobs.loads import LoadTotals, OffsetAdvance, read_stream_offsets
 from snowmelt.catalog.objects.tables import find_table
-from snowmelt.catalog.security.access_control import require_table
+from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.errors import LoadOvertaken, LoadRefused, UnknownOutcome
 from snowmelt.spark.datasource.write_task import WritePlan, Written, matched
 from snowmelt.table.load_commit import (
@@ -88,7 +88,7 @@ def target_of(
     """
     with connection.database.reading() as reading:
         found = find_table(reading, table)
-        require_table(reading, connection.role, found, "INSERT")
+        require_table_privilege(reading, connection.role, found, "INSERT")
     load_id = str(uuid.uuid4())
     present = {column.name for column in found.schema.columns}
     plan = WritePlan(
@@ -107,7 +107,7 @@ def target_of(
         found.incarnation,
         plan,
         statement,
-        following(connection.database).now(),
+        open_catalog_clock(connection.database).now(),
     )
 
 
@@ -132,7 +132,7 @@ def commit_written(
     database = target.connection.database
     if once is not None and _next_batch(database, target, once) > once.batch:
         return False
-    clock = following(database)
+    clock = open_catalog_clock(database)
     if clock.now() - target.began_at > _LONGEST:
         raise LoadRefused(
             what=f"The write to {target.table}",
@@ -187,7 +187,7 @@ def _result(
     if once is not None:
         stream = _stream(target, once)
         with database.reading() as connection:
-            saved = offsets_of(connection, stream).get((_TOPIC, 0))
+            saved = read_stream_offsets(connection, stream).get((_TOPIC, 0))
         advances = (OffsetAdvance(stream, _TOPIC, 0, saved, once.batch + 1),)
     totals = LoadTotals(
         files=0,
@@ -200,7 +200,7 @@ def _result(
 
 def _next_batch(database: Database, target: Target, once: Once) -> int:
     with database.reading() as connection:
-        return offsets_of(connection, _stream(target, once)).get((_TOPIC, 0), 0)
+        return read_stream_offsets(connection, _stream(target, once)).get((_TOPIC, 0), 0)
 
 
 def _stream(target: Target, once: Once) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
-from snowmelt.catalog.objects.external_functions import functions_of, may_use
+from snowmelt.catalog.objects.external_functions import can_use_function, list_external_functions
 from snowmelt.spark.functions.call_log import records
 
 if TYPE_CHECKING:
@@ -56,7 +56,11 @@ def calls_frame(
     found = [astuple(record) for record in records(store, since)]
     if role != ACCOUNTADMIN:
         with database.reading() as connection:
-            there = [each for each in functions_of(connection) if may_use(connection, role, each)]
+            there = [
+                each
+                for each in list_external_functions(connection)
+                if can_use_function(connection, role, each)
+            ]
         names = {str(each.name) for each in there}
         found = [record for record in found if record[0] in names]
     started = _COLUMNS.get_field_index("START_TIME")

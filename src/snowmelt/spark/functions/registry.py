@@ -26,14 +26,14 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
 from snowmelt import tracing
-from snowmelt.catalog.objects.callable_functions import callable_functions
+from snowmelt.catalog.objects.callable_functions import list_callable_functions
 from snowmelt.catalog.objects.external_functions import (
     FunctionName,
-    find_function,
-    functions_of,
-    may_use,
+    can_use_function,
+    list_external_functions,
+    list_usable_functions,
 )
-from snowmelt.catalog.objects.tables import schema_of
+from snowmelt.catalog.objects.tables import find_schema_ids
 from snowmelt.errors import NotFound
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import Volatility
@@ -213,7 +213,7 @@ class Functions:
         attached = []
         for name in self._usable(database, schema):
             with self._database.reading() as connection:
-                found = callable_functions(connection, self._role, name)
+                found = list_callable_functions(connection, self._role, name)
             for called in found:
                 arity = len(called.function.signature.arguments)
                 short = name.function if len(found) == 1 else f"{name.function}_{arity}"
@@ -230,7 +230,7 @@ class Functions:
             NotFound: The function does not exist, or the role may not use it.
         """
         with self._database.reading() as connection:
-            found = callable_functions(connection, self._role, name)
+            found = list_callable_functions(connection, self._role, name)
         asker = self._asker((name.database, name.schema))
 
         def called_with(*columns: object, **named: object) -> Column:
@@ -298,15 +298,17 @@ class Functions:
     ) -> tuple[list[CallableFunction], bool] | None:
         for name, trying in names:
             parts = (name.database, name.schema, name.function)
-            if find_function(connection, self._role, *parts):
-                return callable_functions(connection, self._role, name), trying
+            if list_usable_functions(connection, self._role, *parts):
+                return list_callable_functions(connection, self._role, name), trying
         return None
 
     def _usable(self, database: str, schema: str) -> list[FunctionName]:
         with self._database.reading() as connection:
-            schema_of(connection, database, schema)
-            there = functions_of(connection, database, schema)
-            return sorted({each.name for each in there if may_use(connection, self._role, each)})
+            find_schema_ids(connection, database, schema)
+            there = list_external_functions(connection, database, schema)
+            return sorted(
+                {each.name for each in there if can_use_function(connection, self._role, each)}
+            )
 
     def _asker(self, within: tuple[str, ...], statement: str = "") -> Asker:
         return Asker(self._role, self._current_user(), self._session, within, statement)

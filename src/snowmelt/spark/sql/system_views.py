@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from snowmelt.catalog.jobs.loads import file_history, loads_of
-from snowmelt.catalog.jobs.maintenance import runs_of
-from snowmelt.catalog.jobs.migrations import migrations_of
-from snowmelt.catalog.objects.error_tables import error_table_of
-from snowmelt.catalog.objects.namespaces import databases_of, schemas_of
-from snowmelt.catalog.objects.tables import dropped_tables, table_by_id, tables_of
-from snowmelt.catalog.security.access_control import require_table
-from snowmelt.catalog.security.visibility import Sight
-from snowmelt.catalog.streaming.channels import channel_history
-from snowmelt.catalog.streaming.chunks import backlog
+from snowmelt.catalog.jobs.loads import list_file_history, list_loads
+from snowmelt.catalog.jobs.maintenance import list_maintenance_runs
+from snowmelt.catalog.jobs.migrations import list_migrations
+from snowmelt.catalog.objects.error_tables import find_error_table
+from snowmelt.catalog.objects.namespaces import list_databases, list_schemas
+from snowmelt.catalog.objects.tables import find_table_by_id, list_dropped_tables, list_tables
+from snowmelt.catalog.security.access_control import require_table_privilege
+from snowmelt.catalog.security.visibility import VisibleObjects
+from snowmelt.catalog.streaming.channels import list_channel_history
+from snowmelt.catalog.streaming.chunks import measure_backlog
 from snowmelt.errors import DatabaseNotFound, SnowmeltError, UserError
 from snowmelt.schema.types import LogicalType
 from snowmelt.table.snapshot import native_of
@@ -154,7 +154,7 @@ def history_frame(spark: SparkSession, database: Database, role: str, view: str)
 
 
 def _migrations(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
-    runs = migrations_of(connection)
+    runs = list_migrations(connection)
     tables = _readable(connection, {run.table_id for run in runs}, role)
     return [
         (
@@ -178,7 +178,7 @@ def _migrations(connection: Connection, role: str) -> Iterable[tuple[object, ...
 
 
 def _loads(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
-    found = loads_of(connection)
+    found = list_loads(connection)
     tables = _readable(connection, {load.table_id for load in found}, role)
     return [
         (
@@ -205,7 +205,7 @@ def _loads(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
 
 
 def _files(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
-    found = file_history(connection)
+    found = list_file_history(connection)
     tables = _readable(connection, {each.load.table_id for each in found}, role)
     return [
         (
@@ -228,7 +228,7 @@ def _files(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
 
 
 def _maintenance(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
-    runs = runs_of(connection)
+    runs = list_maintenance_runs(connection)
     tables = _readable(connection, {run.table_id for run in runs}, role)
     return [
         (
@@ -254,7 +254,9 @@ def _maintenance(connection: Connection, role: str) -> Iterable[tuple[object, ..
 
 
 def _channels(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
-    tables = [table.table_id for table in [*tables_of(connection), *dropped_tables(connection)]]
+    tables = [
+        table.table_id for table in [*list_tables(connection), *list_dropped_tables(connection)]
+    ]
     return [
         (
             event.at,
@@ -268,7 +270,7 @@ def _channels(connection: Connection, role: str) -> Iterable[tuple[object, ...]]
             event.user,
         )
         for table_id, table in _readable(connection, set(tables), role).items()
-        for event in channel_history(connection, table_id)
+        for event in list_channel_history(connection, table_id)
     ]
 
 
@@ -289,8 +291,8 @@ def _readable(connection: Connection, table_ids: set[int], role: str) -> dict[in
     readable = {}
     for table_id in table_ids:
         try:
-            table = table_by_id(connection, table_id)
-            require_table(connection, role, table, "SELECT")
+            table = find_table_by_id(connection, table_id)
+            require_table_privilege(connection, role, table, "SELECT")
         except UserError:
             continue
         readable[table_id] = table
@@ -369,31 +371,37 @@ def information_frame(
     """
     schema, rows_of = _VIEWS_INFORMATION_SCHEMA[parts[2]]
     with database.reading() as connection:
-        sight = Sight(connection, role)
-        seen = [each for each in databases_of(connection) if sight.sees_database(each)]
+        sight = VisibleObjects(connection, role)
+        seen = [each for each in list_databases(connection) if sight.includes_database(each)]
         if parts[0] not in {each.name for each in seen}:
             raise DatabaseNotFound(database=parts[0])
         rows = list(rows_of(connection, sight, parts[0]))
     return spark.createDataFrame(rows, schema)
 
 
-def _databases(connection: Connection, sight: Sight, _: str) -> Iterable[tuple[object, ...]]:
+def _databases(
+    connection: Connection, sight: VisibleObjects, _: str
+) -> Iterable[tuple[object, ...]]:
     return [
         (each.name, each.owner, each.created_at, each.retention_days, each.comment)
-        for each in databases_of(connection)
-        if sight.sees_database(each)
+        for each in list_databases(connection)
+        if sight.includes_database(each)
     ]
 
 
-def _schemata(connection: Connection, sight: Sight, name: str) -> Iterable[tuple[object, ...]]:
+def _schemata(
+    connection: Connection, sight: VisibleObjects, name: str
+) -> Iterable[tuple[object, ...]]:
     return [
         (each.database, each.name, each.owner, each.created_at, each.retention_days, each.comment)
-        for each in schemas_of(connection, name)
-        if sight.sees_schema(each)
+        for each in list_schemas(connection, name)
+        if sight.includes_schema(each)
     ]
 
 
-def _tables(connection: Connection, sight: Sight, name: str) -> Iterable[tuple[object, ...]]:
+def _tables(
+    connection: Connection, sight: VisibleObjects, name: str
+) -> Iterable[tuple[object, ...]]:
     return [
         (
             *_named_information_schema(table),
@@ -407,16 +415,18 @@ def _tables(connection: Connection, sight: Sight, name: str) -> Iterable[tuple[o
             _error_table(connection, table),
             table.comment,
         )
-        for table in tables_of(connection, name)
-        if sight.sees_table(table)
+        for table in list_tables(connection, name)
+        if sight.includes_table(table)
     ]
 
 
-def _columns(connection: Connection, sight: Sight, name: str) -> Iterable[tuple[object, ...]]:
+def _columns(
+    connection: Connection, sight: VisibleObjects, name: str
+) -> Iterable[tuple[object, ...]]:
     return [
         _column(table, column, position)
-        for table in tables_of(connection, name)
-        if sight.sees_table(table)
+        for table in list_tables(connection, name)
+        if sight.includes_table(table)
         for position, column in enumerate(table.schema.columns, start=1)
     ]
 
@@ -446,13 +456,13 @@ def _named_information_schema(table: TableRecord) -> tuple[str, str, str]:
 
 
 def _error_table(connection: Connection, table: TableRecord) -> str | None:
-    found = error_table_of(connection, table)
+    found = find_error_table(connection, table)
     return None if found is None else str(found.name)
 
 
 def _size(connection: Connection, table: TableRecord) -> tuple[int | None, int | None]:
     """Return rows and bytes, native files and chunks; nothing where the files cannot be asked."""
-    waiting = backlog(connection, table.table_id)
+    waiting = measure_backlog(connection, table.table_id)
     try:
         native = native_of(table)
     except (SnowmeltError, OSError):
@@ -465,7 +475,8 @@ def _size(connection: Connection, table: TableRecord) -> tuple[int | None, int |
 
 
 _VIEWS_INFORMATION_SCHEMA: dict[
-    str, tuple[StructType, Callable[[Connection, Sight, str], Iterable[tuple[object, ...]]]]
+    str,
+    tuple[StructType, Callable[[Connection, VisibleObjects, str], Iterable[tuple[object, ...]]]],
 ] = {
     "DATABASES": (_DATABASES, _databases),
     "SCHEMATA": (_SCHEMATA, _schemata),

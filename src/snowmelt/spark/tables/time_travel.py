@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.streaming.chunks import chunks_between, quarantined_records
+from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import LoadRefused
 from snowmelt.table.iceberg import Facts, NativeTable, facts_of
@@ -55,8 +55,8 @@ def at_time(database: Database, now: TableSnapshot, moment: dt.datetime) -> Tabl
     native = _newest(now.native, lambda made, _: made.timestamp_ms <= before_ms)
     watermark = 0 if native is None else native.facts.watermark
     with database.reading() as connection:
-        chunks = chunks_between(
-            connection, now.table.table_id, watermark, now.up_to, kept_only=True
+        chunks = list_chunks(
+            connection, now.table.table_id, watermark, now.up_to, retained_only=True
         )
     late = [chunk.seq for chunk in chunks if chunk.registered_at > moment]
     return _as_of(database, now, native, min(late) - 1 if late else now.up_to, what)
@@ -89,8 +89,8 @@ def _as_of(
         raise _gone(now, what)
     table_id = now.table.table_id
     with database.reading() as connection:
-        chunks = chunks_between(connection, table_id, watermark, up_to, kept_only=True)
-        held = quarantined_records(connection, table_id)
+        chunks = list_chunks(connection, table_id, watermark, up_to, retained_only=True)
+        held = list_quarantined_records(connection, table_id)
     found: dict[int, ChunkRecord] = {chunk.seq: chunk for chunk in chunks}
     if len(found) != max(0, up_to - watermark):
         raise _gone(now, what)

@@ -6,13 +6,13 @@ import threading
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.catalog.db.fair_lock import WriterTurns
+from snowmelt.catalog.db.fair_lock import FairWriterLock
 
 # Longer than any test takes: threads wait for the event, not for the time.
 LONG_S = 60.0
 
 
-def queue_up(turns: WriterTurns, order: list[tuple[int, bool]], number: int, *, urgent: bool):
+def queue_up(turns: FairWriterLock, order: list[tuple[int, bool]], number: int, *, urgent: bool):
     """Start a thread that waits for its turn, and return once it is queued."""
 
     def work() -> None:
@@ -20,7 +20,7 @@ def queue_up(turns: WriterTurns, order: list[tuple[int, bool]], number: int, *, 
         order.append((number, urgent))
         turns.release()
 
-    queue = turns._urgent if urgent else turns._ordinary
+    queue = turns._urgent_waiters if urgent else turns._ordinary_waiters
     before = len(queue)
     thread = threading.Thread(target=work)
     thread.start()
@@ -32,7 +32,7 @@ def queue_up(turns: WriterTurns, order: list[tuple[int, bool]], number: int, *, 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_turns_are_in_order_of_arrival_and_neither_queue_starves(arrivals):
-    turns, order = WriterTurns(), []
+    turns, order = FairWriterLock(), []
     assert turns.acquire(LONG_S, urgent=False)
     threads = [
         queue_up(turns, order, number, urgent=urgent) for number, urgent in enumerate(arrivals)
@@ -55,7 +55,7 @@ def test_turns_are_in_order_of_arrival_and_neither_queue_starves(arrivals):
 
 
 def test_a_wait_that_expires_leaves_the_queue():
-    turns = WriterTurns()
+    turns = FairWriterLock()
     assert turns.acquire(LONG_S, urgent=False)
     assert not turns.acquire(0.01, urgent=True)
     assert not turns.acquire(0.01, urgent=False)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.dialects import sqlite
 
-from snowmelt.catalog.model import Instant
+from snowmelt.catalog.model import UtcTimestamp
 
-_instant = Instant()
+_instant = UtcTimestamp()
 _dialect = sqlite.dialect()
 
 

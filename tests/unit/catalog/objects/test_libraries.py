@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute
-from snowmelt.catalog.objects.libraries import functions_of, library_files
+from snowmelt.catalog.commands.executor import execute_statement
+from snowmelt.catalog.objects.libraries import list_load_functions, read_library_files
 from snowmelt.errors import AlreadyExists, NotFound, PrivilegeMissing, StatementError, UserError
 
 
 @pytest.fixture
 def run(lakehouse):
-    return lambda text, **options: execute(lakehouse.database, text, **options)
+    return lambda text, **options: execute_statement(lakehouse.database, text, **options)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_library_is_its_file_and_what_it_needs(tmp_path, run, lakehouse):
     text = f"CREATE LIBRARY own AS '{tmp_path}/own.py' DEPENDS '{tmp_path}/site/*'"
     assert run(text).message == "Library OWN created, 2 files."
     with lakehouse.database.reading() as connection:
-        files = library_files(connection, ["OWN"])
+        files = read_library_files(connection, ["OWN"])
     assert list(files["OWN"].items()) == [("own.py", b"own"), ("deep/more.py", b"more")]
 
 
@@ -40,8 +40,8 @@ def test_a_replaced_library_keeps_what_is_made_of_it(library, run, lakehouse):
         run(f"CREATE LIBRARY own AS '{library}'")
     assert run(f"CREATE OR REPLACE LIBRARY own AS '{library}'").message.startswith("Library OWN re")
     with lakehouse.database.reading() as connection:
-        assert library_files(connection, ["OWN"]) == {"OWN": {"own.py": b"Factory = 2"}}
-        [function] = functions_of(connection)
+        assert read_library_files(connection, ["OWN"]) == {"OWN": {"own.py": b"Factory = 2"}}
+        [function] = list_load_functions(connection)
     assert (function.kind, function.name, function.factory) == ("filter", "F", "Factory")
     [shown] = run("SHOW FILTERS").rows
     assert shown[1:4] == ("F", "Factory", "OWN")

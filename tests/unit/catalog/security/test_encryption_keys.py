@@ -10,7 +10,7 @@ import pytest
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.security.encryption_keys import (
     MASTER_KEY_FILE,
-    is_of_catalog,
+    is_catalog_master_key,
     load_master_key,
     open_keyring,
 )
@@ -77,5 +77,5 @@ def test_a_catalog_has_one_master_key(tmp_path):
         load_master_key(tmp_path / "other")
         with pytest.raises(ConfigurationError, match="another master key"):
             open_keyring(database, tmp_path / "other")
-        assert not is_of_catalog(database, tmp_path / "other")
-        assert is_of_catalog(database, tmp_path / "keys")
+        assert not is_catalog_master_key(database, tmp_path / "other")
+        assert is_catalog_master_key(database, tmp_path / "keys")

@@ -19,8 +19,8 @@ from snowmelt.catalog.sql.ast import (
     ShowGrants,
 )
 from snowmelt.catalog.sql.function_parser import CONTEXT_FUNCTIONS
-from snowmelt.catalog.sql.identifiers import Existing
-from snowmelt.catalog.sql.parser import parse
+from snowmelt.catalog.sql.identifiers import CreateMode
+from snowmelt.catalog.sql.parser import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.functions.ddl import format_create_function, quote_literal
 from snowmelt.functions.definition import (
@@ -40,26 +40,26 @@ TAIL = " API_INTEGRATION = i AS 'https://h/x'"
 
 
 def created(text: str) -> ExternalFunction:
-    statement = parse(text)
+    statement = parse_statement(text)
     assert isinstance(statement, CreateExternalFunction)
     return statement.function
 
 
 def refusal(text: str) -> tuple[str, int]:
     with pytest.raises(StatementError) as caught:
-        parse(text)
+        parse_statement(text)
     return str(caught.value.fields["reason"]), int(str(caught.value.fields["column"]))
 
 
 def test_the_published_example_is_read():
-    statement = parse(
+    statement = parse_statement(
         """create or replace external function local_echo(string_col varchar)
            returns variant
            api_integration = demonstration_external_api_integration_01
            as 'https://xyz.execute-api.us-west-2.amazonaws.com/prod/remote_echo';"""
     )
     assert isinstance(statement, CreateExternalFunction)
-    assert statement.existing is Existing.REPLACE
+    assert statement.create_mode is CreateMode.OR_REPLACE
     assert statement.name.parts == ("LOCAL_ECHO",)
     function = statement.function
     assert function.signature.name == "local_echo"
@@ -99,7 +99,7 @@ def test_every_clause_is_read_in_any_order():
     for seed in range(20):
         words = list(clauses)
         random.Random(seed).shuffle(words)
-        statement = parse(HEAD + " ".join(words) + " AS 'https://h/x'")
+        statement = parse_statement(HEAD + " ".join(words) + " AS 'https://h/x'")
         assert isinstance(statement, CreateExternalFunction)
         assert statement.request_translator is not None
         assert statement.request_translator.parts == ("A", "B", "C")
@@ -213,29 +213,33 @@ def test_no_error_shows_a_url_with_its_key():
 
 def test_other_statements_name_functions_with_types():
     types = (parse_type("NUMBER"), parse_type("DOUBLE PRECISION"))
-    drop = parse("DROP FUNCTION IF EXISTS a.b.c(NUMBER, DOUBLE PRECISION)")
+    drop = parse_statement("DROP FUNCTION IF EXISTS a.b.c(NUMBER, DOUBLE PRECISION)")
     assert isinstance(drop, DropFunction)
     assert (drop.function.name.parts, drop.function.types) == (("A", "B", "C"), types)
     assert (drop.if_exists, drop.external) == (True, False)
-    described = parse("DESC FUNCTION c()")
+    described = parse_statement("DESC FUNCTION c()")
     assert isinstance(described, DescribeFunction)
     assert described.function.types == ()
-    grant = parse("GRANT USAGE ON FUNCTION c(INT) TO ROLE r;")
+    grant = parse_statement("GRANT USAGE ON FUNCTION c(INT) TO ROLE r;")
     assert isinstance(grant, GrantOnFunction)
     assert (grant.privileges, grant.role, grant.revoke) == (("USAGE",), "R", False)
-    shown = parse("SHOW GRANTS ON FUNCTION c(INT)")
+    shown = parse_statement("SHOW GRANTS ON FUNCTION c(INT)")
     assert isinstance(shown, ShowGrants)
     assert (shown.kind, shown.types) == ("FUNCTION", (parse_type("INT"),))
-    renamed = parse("ALTER EXTERNAL FUNCTION c(INT) RENAME TO d")
+    renamed = parse_statement("ALTER EXTERNAL FUNCTION c(INT) RENAME TO d")
     assert isinstance(renamed, RenameFunction)
-    assert (renamed.written, renamed.new_name.parts) == ("d", ("D",))
+    assert (renamed.new_name_text, renamed.new_name.parts) == ("d", ("D",))
 
 
 def test_alter_sets_and_unsets_with_commas_or_without():
-    statement = parse("ALTER FUNCTION c(INT) SET SECURE, COMMENT = 'x' MAX_BATCH_ROWS = 9")
+    statement = parse_statement(
+        "ALTER FUNCTION c(INT) SET SECURE, COMMENT = 'x' MAX_BATCH_ROWS = 9"
+    )
     assert isinstance(statement, AlterFunction)
     assert statement.changes == {"secure": True, "comment": "x", "max_batch_rows": 9}
-    statement = parse("ALTER FUNCTION c(INT) UNSET SECURE, COMMENT, CACHE, REQUEST_TRANSLATOR;")
+    statement = parse_statement(
+        "ALTER FUNCTION c(INT) UNSET SECURE, COMMENT, CACHE, REQUEST_TRANSLATOR;"
+    )
     assert isinstance(statement, AlterFunction)
     assert statement.changes == {
         "secure": False,
@@ -333,4 +337,4 @@ def test_a_statement_that_is_written_reads_back_in_any_order_of_its_clauses(func
 )
 def test_any_words_are_read_or_refused_and_nothing_else(text):
     with contextlib.suppress(StatementError):
-        parse("CREATE EXTERNAL FUNCTION " + " ".join(text))
+        parse_statement("CREATE EXTERNAL FUNCTION " + " ".join(text))

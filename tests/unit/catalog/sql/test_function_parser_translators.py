@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.catalog.sql.ast import CreateTranslator
-from snowmelt.catalog.sql.identifiers import Existing
+from snowmelt.catalog.sql.identifiers import CreateMode
 from snowmelt.catalog.sql.lexer import split_script
-from snowmelt.catalog.sql.parser import parse
+from snowmelt.catalog.sql.parser import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.functions.definition import TranslatorLanguage
 
@@ -16,7 +16,7 @@ SOURCE = " return {body: event.body, a: \"\\n\", b: 'x''y', c: /\\d;+/}; // it's
 
 
 def translator(text: str) -> CreateTranslator:
-    statement = parse(text)
+    statement = parse_statement(text)
     assert isinstance(statement, CreateTranslator)
     return statement
 
@@ -48,7 +48,7 @@ def test_python_names_the_function_of_its_source():
         "LANGUAGE PYTHON RUNTIME_VERSION = '3.11' COMMENT = 'c' HANDLER = 'main' "
         "AS 'def main(event): return event'"
     )
-    assert made.existing is Existing.REPLACE
+    assert made.create_mode is CreateMode.OR_REPLACE
     assert (made.name.parts, made.comment) == (("A", "B", "T"), "c")
     assert (made.translator.handler, made.translator.argument) == ("main", "Event")
 
@@ -73,5 +73,5 @@ def test_python_names_the_function_of_its_source():
 )
 def test_other_functions_there_are_none(text, reason):
     with pytest.raises(StatementError) as caught:
-        parse(text)
+        parse_statement(text)
     assert str(caught.value.fields["reason"]).startswith(reason)

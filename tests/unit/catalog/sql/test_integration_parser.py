@@ -11,10 +11,10 @@ from snowmelt.catalog.sql.ast import (
     DropIntegration,
     GrantOnAccount,
     GrantOnIntegration,
-    Show,
+    ShowObjects,
 )
-from snowmelt.catalog.sql.identifiers import Existing
-from snowmelt.catalog.sql.parser import parse
+from snowmelt.catalog.sql.identifiers import CreateMode
+from snowmelt.catalog.sql.parser import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.functions.definition import AuthenticationMethod
 
@@ -23,12 +23,12 @@ HEAD = "CREATE API INTEGRATION i API_PROVIDER = http API_ALLOWED_PREFIXES = ('ht
 
 def refusal(text: str) -> tuple[str, int]:
     with pytest.raises(StatementError) as caught:
-        parse(text)
+        parse_statement(text)
     return str(caught.value.fields["reason"]), int(str(caught.value.fields["column"]))
 
 
 def test_the_published_example_is_read():
-    statement = parse(
+    statement = parse_statement(
         """create or replace api integration demonstration_external_api_integration_01
              api_provider=aws_api_gateway
              api_aws_role_arn='arn:aws:iam::123456789012:role/my_cloud_account_role'
@@ -36,7 +36,7 @@ def test_the_published_example_is_read():
              enabled=true;"""
     )
     assert isinstance(statement, CreateIntegration)
-    assert statement.existing is Existing.REPLACE
+    assert statement.create_mode is CreateMode.OR_REPLACE
     made = statement.integration
     assert made.name == "DEMONSTRATION_EXTERNAL_API_INTEGRATION_01"
     assert made.provider == "aws_api_gateway"
@@ -46,7 +46,7 @@ def test_the_published_example_is_read():
 
 
 def test_every_clause_is_kept():
-    statement = parse(
+    statement = parse_statement(
         "CREATE API INTEGRATION IF NOT EXISTS i ENABLED = FALSE, AUTHENTICATION = BASIC "
         "USER = 'u' SECRET = 'file:/run/secrets/p' API_KEY 'env:KEY' REGION = 'r' CA_FILE = '/c' "
         "API_BLOCKED_PREFIXES = ('https://h/a', 'https://h/b') API_PROVIDER = \"HTTP\" "
@@ -104,25 +104,29 @@ def test_what_cannot_be_said_is_refused_with_a_sentence(text, reason):
 
 
 def test_what_is_said_of_an_api_integration_is_read():
-    assert parse("DROP API INTEGRATION IF EXISTS i") == DropIntegration("I", if_exists=True)
-    assert parse("DESC API INTEGRATION i;") == DescribeIntegration("I")
-    assert parse("ALTER API INTEGRATION i SET ENABLED = FALSE, COMMENT = 'x'") == (
+    assert parse_statement("DROP API INTEGRATION IF EXISTS i") == DropIntegration(
+        "I", if_exists=True
+    )
+    assert parse_statement("DESC API INTEGRATION i;") == DescribeIntegration("I")
+    assert parse_statement("ALTER API INTEGRATION i SET ENABLED = FALSE, COMMENT = 'x'") == (
         AlterIntegration("I", {"enabled": False, "comment": "x"}, if_exists=False)
     )
-    assert parse("ALTER API INTEGRATION i UNSET API_KEY, API_BLOCKED_PREFIXES") == (
+    assert parse_statement("ALTER API INTEGRATION i UNSET API_KEY, API_BLOCKED_PREFIXES") == (
         AlterIntegration("I", {"api_key": None, "blocked_prefixes": ()}, if_exists=False)
     )
 
 
 @pytest.mark.parametrize("api", ["", "API "])
 def test_grants_and_lists_do_without_the_word_api(api):
-    assert parse(f"GRANT USAGE ON {api}INTEGRATION i TO ROLE r") == GrantOnIntegration(
+    assert parse_statement(f"GRANT USAGE ON {api}INTEGRATION i TO ROLE r") == GrantOnIntegration(
         ("USAGE",), "I", "R", revoke=False
     )
-    assert parse(f"SHOW {api}INTEGRATIONS LIKE 'a%'") == Show(f"{api}INTEGRATIONS", "a%", "ACCOUNT")
+    assert parse_statement(f"SHOW {api}INTEGRATIONS LIKE 'a%'") == ShowObjects(
+        f"{api}INTEGRATIONS", "a%", "ACCOUNT"
+    )
 
 
 def test_roles_may_be_let_to_create_integrations():
-    assert parse("REVOKE CREATE INTEGRATION ON ACCOUNT FROM ROLE r") == GrantOnAccount(
+    assert parse_statement("REVOKE CREATE INTEGRATION ON ACCOUNT FROM ROLE r") == GrantOnAccount(
         "CREATE INTEGRATION", "R", revoke=True
     )

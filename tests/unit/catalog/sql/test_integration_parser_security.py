@@ -13,12 +13,12 @@ from snowmelt.catalog.sql.ast import (
     DropIntegration,
     DropSecurityIntegration,
 )
-from snowmelt.catalog.sql.parser import parse
+from snowmelt.catalog.sql.parser import parse_statement
 from snowmelt.errors import StatementError
 
 
 def test_fields_are_set_and_unset():
-    assert parse(
+    assert parse_statement(
         "ALTER SECURITY INTEGRATION IF EXISTS okta SET ENABLED = FALSE, EXTERNAL_OAUTH_TYPE = AZURE "
         "EXTERNAL_OAUTH_BLOCKED_ROLES_LIST = ('loading') EXTERNAL_OAUTH_ANY_ROLE_MODE = ENABLE;"
     ) == AlterSecurityIntegration(
@@ -31,7 +31,7 @@ def test_fields_are_set_and_unset():
         },
         if_exists=True,
     )
-    assert parse(
+    assert parse_statement(
         "ALTER SECURITY INTEGRATION okta UNSET COMMENT, EXTERNAL_OAUTH_BLOCKED_ROLES_LIST, "
         "EXTERNAL_OAUTH_ANY_ROLE_MODE, EXTERNAL_OAUTH_RSA_PUBLIC_KEY_2"
     ) == AlterSecurityIntegration(
@@ -44,23 +44,23 @@ def test_fields_are_set_and_unset():
         },
         if_exists=False,
     )
-    assert parse("DESC SECURITY INTEGRATION okta") == DescribeSecurityIntegration("OKTA")
+    assert parse_statement("DESC SECURITY INTEGRATION okta") == DescribeSecurityIntegration("OKTA")
 
 
 def test_without_the_kind_a_statement_says_what_it_can_of_either():
-    assert parse("ALTER INTEGRATION i SET ENABLED = TRUE") == ChangeIntegration(
+    assert parse_statement("ALTER INTEGRATION i SET ENABLED = TRUE") == ChangeIntegration(
         "I",
         AlterIntegration("I", {"enabled": True}, if_exists=False),
         AlterSecurityIntegration("I", {"enabled": True}, if_exists=False),
     )
-    changed = parse("ALTER INTEGRATION i SET EXTERNAL_OAUTH_AUDIENCE_LIST = 'https://a'")
+    changed = parse_statement("ALTER INTEGRATION i SET EXTERNAL_OAUTH_AUDIENCE_LIST = 'https://a'")
     assert changed == ChangeIntegration(
         "I", None, AlterSecurityIntegration("I", {"audiences": ("https://a",)}, if_exists=False)
     )
-    assert parse("DROP INTEGRATION IF EXISTS i") == ChangeIntegration(
+    assert parse_statement("DROP INTEGRATION IF EXISTS i") == ChangeIntegration(
         "I", DropIntegration("I", if_exists=True), DropSecurityIntegration("I", if_exists=True)
     )
-    assert parse("DESCRIBE INTEGRATION i") == DescribeAnyIntegration("I")
+    assert parse_statement("DESCRIBE INTEGRATION i") == DescribeAnyIntegration("I")
 
 
 @pytest.mark.parametrize(
@@ -82,5 +82,5 @@ def test_without_the_kind_a_statement_says_what_it_can_of_either():
 )
 def test_what_cannot_be_said_is_refused_with_a_sentence(text, reason):
     with pytest.raises(StatementError) as caught:
-        parse(text)
+        parse_statement(text)
     assert str(caught.value.fields["reason"]).startswith(reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.sql.lexer import TokenKind, copy_tokens_of, end_of_copy, is_copy
+from snowmelt.catalog.sql.lexer import TokenKind, find_copy_end, is_copy, tokenize_copy
 from snowmelt.errors import StatementError
 
 
@@ -24,21 +24,21 @@ from snowmelt.errors import StatementError
     ],
 )
 def test_strings_are_those_of_vertica(written: str, text: str) -> None:
-    token, end = copy_tokens_of(written)
-    assert (token.kind, token.text, token.written) == (TokenKind.STRING, text, written)
+    token, end = tokenize_copy(written)
+    assert (token.kind, token.text, token.source_text) == (TokenKind.STRING, text, written)
     assert end.kind is TokenKind.END
 
 
 def test_comments_and_blanks_are_left_out() -> None:
-    tokens = copy_tokens_of('COPY -- a\n "a""b" /* c */ 1.5e3;')
+    tokens = tokenize_copy('COPY -- a\n "a""b" /* c */ 1.5e3;')
     assert [token.text for token in tokens] == ["COPY", 'a"b', "1.5e3", ";", ""]
-    assert (tokens[1].place.line, tokens[1].place.column) == (2, 2)
+    assert (tokens[1].position.line, tokens[1].position.column) == (2, 2)
 
 
 @pytest.mark.parametrize("text", ["COPY 'a", 'COPY "a', "COPY /* a", r"COPY E'\'"])
 def test_what_is_not_closed_is_shown_where_it_begins(text: str) -> None:
     with pytest.raises(StatementError) as refused:
-        copy_tokens_of(text)
+        tokenize_copy(text)
     assert refused.value.fields["line"] == 1
 
 
@@ -51,5 +51,5 @@ def test_a_copy_is_known_by_its_first_word() -> None:
 
 def test_a_copy_ends_at_its_semicolon() -> None:
     text = r"COPY t FROM 'a;' NULL '\'; SELECT 1"
-    assert text[: end_of_copy(text, 0)] == r"COPY t FROM 'a;' NULL '\'"
-    assert end_of_copy("COPY t", 0) == 6
+    assert text[: find_copy_end(text, 0)] == r"COPY t FROM 'a;' NULL '\'"
+    assert find_copy_end("COPY t", 0) == 6

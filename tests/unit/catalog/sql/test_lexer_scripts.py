@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.sql.lexer import Piece, Place, split_script
+from snowmelt.catalog.sql.lexer import ScriptStatement, SourcePosition, split_script
 from snowmelt.errors import StatementError
 
 
@@ -13,9 +13,9 @@ def test_a_script_is_cut_at_semicolons_outside_quotes_and_comments():
         "SHOW TABLES; -- a; b\n;;\n  SELECT ';', \"x;y\", `p;q`, $$;$$ /* ; */ ;\nDROP ROLE r\n"
     )
     assert split_script(script) == (
-        Piece("SHOW TABLES", Place(1, 1)),
-        Piece("SELECT ';', \"x;y\", `p;q`, $$;$$ /* ; */", Place(3, 3)),
-        Piece("DROP ROLE r", Place(4, 1)),
+        ScriptStatement("SHOW TABLES", SourcePosition(1, 1)),
+        ScriptStatement("SELECT ';', \"x;y\", `p;q`, $$;$$ /* ; */", SourcePosition(3, 3)),
+        ScriptStatement("DROP ROLE r", SourcePosition(4, 1)),
     )
 
 
@@ -44,9 +44,9 @@ def test_copy_has_strings_of_its_own():
         "SELECT ';copy x'",
         "COPY u FROM 'x'",
     ]
-    assert [piece.place for piece in split_script(script)][1:] == [
-        Place(3, 1),
-        Place(3, 46),
-        Place(4, 1),
-        Place(4, 18),
+    assert [piece.position for piece in split_script(script)][1:] == [
+        SourcePosition(3, 1),
+        SourcePosition(3, 46),
+        SourcePosition(4, 1),
+        SourcePosition(4, 18),
     ]

@@ -17,21 +17,21 @@ from snowmelt.catalog.sql.ast import (
     CreateSchema,
     CreateTable,
     CreateUser,
-    Describe,
-    Drop,
+    DescribeObject,
     DropAccessKey,
     DropBucket,
+    DropObject,
     DropPrincipal,
     GrantOnAccount,
     GrantOnBucket,
     GrantPrivileges,
     GrantRole,
-    Show,
     ShowGrants,
+    ShowObjects,
 )
-from snowmelt.catalog.sql.identifiers import Existing, Level, Name
-from snowmelt.catalog.sql.lexer import Place
-from snowmelt.catalog.sql.parser import is_query, parse
+from snowmelt.catalog.sql.identifiers import CreateMode, NameLevel, ObjectName
+from snowmelt.catalog.sql.lexer import SourcePosition
+from snowmelt.catalog.sql.parser import is_query, parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import display_name
 
@@ -90,14 +90,14 @@ TYPES = {
 
 
 def table(columns: str, rest: str = "") -> CreateTable:
-    statement = parse(f"CREATE TABLE d.s.t ({columns}) {rest}")
+    statement = parse_statement(f"CREATE TABLE d.s.t ({columns}) {rest}")
     assert isinstance(statement, CreateTable)
     return statement
 
 
 def refusal(text: str) -> tuple[str, int, int]:
     with pytest.raises(StatementError) as caught:
-        parse(text)
+        parse_statement(text)
     fields = caught.value.fields
     assert str(caught.value).endswith(f"(line {fields['line']}, column {fields['column']}).")
     return str(fields["reason"]), fields["line"], fields["column"]
@@ -115,7 +115,7 @@ def test_text_is_counted_in_characters_and_bytes():
 
 
 def test_create_table_keeps_order_nullability_and_clustering():
-    statement = parse(
+    statement = parse_statement(
         'create or replace table Demo."pu ""b".Flights (\n'
         "  origin VARCHAR NOT NULL, -- the airport; really\n"
         '  "Tail Num" VARCHAR DEFAULT NULL, delay NUMBER(4) NULL DEFAULT NULL\n'
@@ -123,7 +123,7 @@ def test_create_table_keeps_order_nullability_and_clustering():
     )
     assert isinstance(statement, CreateTable)
     assert statement.name.parts == ("DEMO", 'pu "b', "FLIGHTS")
-    assert statement.existing is Existing.REPLACE
+    assert statement.create_mode is CreateMode.OR_REPLACE
     assert [(c.name, c.ordinal, c.nullable) for c in statement.columns] == [
         ("ORIGIN", 1, False),
         ("Tail Num", 2, True),
@@ -138,38 +138,62 @@ def test_words_that_are_only_types_elsewhere_may_name_columns():
 
 
 MEANINGS = {
-    "CREATE DATABASE demo": CreateDatabase("DEMO", Existing.REFUSE),
-    "CREATE DATABASE IF NOT EXISTS demo": CreateDatabase("DEMO", Existing.KEEP),
-    "CREATE SCHEMA d.s": CreateSchema(Name(("D", "S"), Place(1, 15)), Existing.REFUSE),
-    "CREATE ROLE loader": CreateRole("LOADER", Existing.REFUSE),
+    "CREATE DATABASE demo": CreateDatabase("DEMO", CreateMode.FAIL_IF_EXISTS),
+    "CREATE DATABASE IF NOT EXISTS demo": CreateDatabase("DEMO", CreateMode.IF_NOT_EXISTS),
+    "CREATE SCHEMA d.s": CreateSchema(
+        ObjectName(("D", "S"), SourcePosition(1, 15)), CreateMode.FAIL_IF_EXISTS
+    ),
+    "CREATE ROLE loader": CreateRole("LOADER", CreateMode.FAIL_IF_EXISTS),
     "CREATE USER u RSA_PUBLIC_KEY='AB' DEFAULT_ROLE=r": CreateUser(
-        "U", Existing.REFUSE, "AB", None, "R"
+        "U", CreateMode.FAIL_IF_EXISTS, "AB", None, "R"
     ),
     "ALTER USER u SET RSA_PUBLIC_KEY_2 = 'x'": AlterUser("U", (("RSA_PUBLIC_KEY_2", "x"),), False),
     "ALTER USER IF EXISTS u UNSET RSA_PUBLIC_KEY, RSA_PUBLIC_KEY_2": AlterUser(
         "U", (("RSA_PUBLIC_KEY", None), ("RSA_PUBLIC_KEY_2", None)), True
     ),
-    "DROP TABLE IF EXISTS t": Drop(Level.TABLE, Name(("T",), Place(1, 22)), True, False),
-    "DROP SCHEMA d.s RESTRICT": Drop(Level.SCHEMA, Name(("D", "S"), Place(1, 13)), False, True),
-    "DROP DATABASE d CASCADE": Drop(Level.DATABASE, Name(("D",), Place(1, 15)), False, False),
-    "DROP USER u": DropPrincipal("USER", "U", False),
-    "DESC TABLE t": Describe(Level.TABLE, Name(("T",), Place(1, 12))),
-    "DESCRIBE d.s.t": Describe(Level.TABLE, Name(("D", "S", "T"), Place(1, 10))),
-    "DESCRIBE SCHEMA s": Describe(Level.SCHEMA, Name(("S",), Place(1, 17))),
-    "SHOW TABLES": Show("TABLES"),
-    "SHOW TERSE TABLES LIKE 'a%' IN SCHEMA d.s STARTS WITH 'A' LIMIT 5": Show(
-        "TABLES", "a%", Level.SCHEMA, Name(("D", "S"), Place(1, 39)), "A", 5, terse=True
+    "DROP TABLE IF EXISTS t": DropObject(
+        NameLevel.TABLE, ObjectName(("T",), SourcePosition(1, 22)), True, False
     ),
-    "SHOW SCHEMAS IN d": Show("SCHEMAS", None, None, Name(("D",), Place(1, 17))),
-    "SHOW CHANNELS IN TABLE t": Show("CHANNELS", None, Level.TABLE, Name(("T",), Place(1, 24))),
-    "SHOW USERS": Show("USERS"),
+    "DROP SCHEMA d.s RESTRICT": DropObject(
+        NameLevel.SCHEMA, ObjectName(("D", "S"), SourcePosition(1, 13)), False, True
+    ),
+    "DROP DATABASE d CASCADE": DropObject(
+        NameLevel.DATABASE, ObjectName(("D",), SourcePosition(1, 15)), False, False
+    ),
+    "DROP USER u": DropPrincipal("USER", "U", False),
+    "DESC TABLE t": DescribeObject(NameLevel.TABLE, ObjectName(("T",), SourcePosition(1, 12))),
+    "DESCRIBE d.s.t": DescribeObject(
+        NameLevel.TABLE, ObjectName(("D", "S", "T"), SourcePosition(1, 10))
+    ),
+    "DESCRIBE SCHEMA s": DescribeObject(
+        NameLevel.SCHEMA, ObjectName(("S",), SourcePosition(1, 17))
+    ),
+    "SHOW TABLES": ShowObjects("TABLES"),
+    "SHOW TERSE TABLES LIKE 'a%' IN SCHEMA d.s STARTS WITH 'A' LIMIT 5": ShowObjects(
+        "TABLES",
+        "a%",
+        NameLevel.SCHEMA,
+        ObjectName(("D", "S"), SourcePosition(1, 39)),
+        "A",
+        5,
+        terse=True,
+    ),
+    "SHOW SCHEMAS IN d": ShowObjects(
+        "SCHEMAS", None, None, ObjectName(("D",), SourcePosition(1, 17))
+    ),
+    "SHOW CHANNELS IN TABLE t": ShowObjects(
+        "CHANNELS", None, NameLevel.TABLE, ObjectName(("T",), SourcePosition(1, 24))
+    ),
+    "SHOW USERS": ShowObjects("USERS"),
     "SHOW GRANTS": ShowGrants(),
-    "SHOW GRANTS TO ROLE r": ShowGrants("TO", "ROLE", Name(("R",), Place(1, 21))),
-    "SHOW GRANTS OF ROLE r": ShowGrants("OF", "ROLE", Name(("R",), Place(1, 21))),
-    "SHOW GRANTS ON SCHEMA s": ShowGrants("ON", "SCHEMA", Name(("S",), Place(1, 23))),
+    "SHOW GRANTS TO ROLE r": ShowGrants("TO", "ROLE", ObjectName(("R",), SourcePosition(1, 21))),
+    "SHOW GRANTS OF ROLE r": ShowGrants("OF", "ROLE", ObjectName(("R",), SourcePosition(1, 21))),
+    "SHOW GRANTS ON SCHEMA s": ShowGrants(
+        "ON", "SCHEMA", ObjectName(("S",), SourcePosition(1, 23))
+    ),
     "GRANT ROLE r TO USER u": GrantRole("R", "U", False),
-    "CREATE BUCKET Raw": CreateBucket("raw", Existing.REFUSE),
-    "CREATE BUCKET IF NOT EXISTS 'my-data'": CreateBucket("my-data", Existing.KEEP),
+    "CREATE BUCKET Raw": CreateBucket("raw", CreateMode.FAIL_IF_EXISTS),
+    "CREATE BUCKET IF NOT EXISTS 'my-data'": CreateBucket("my-data", CreateMode.IF_NOT_EXISTS),
     'DROP BUCKET IF EXISTS "my-data"': DropBucket("my-data", True),
     "ALTER BUCKET raw SET SELECT_DIALECT = 'ceph'": AlterBucket("raw", "ceph", False),
     "ALTER BUCKET IF EXISTS raw UNSET SELECT_DIALECT": AlterBucket("raw", None, True),
@@ -184,17 +208,25 @@ MEANINGS = {
     ),
     "GRANT ALL ON BUCKET raw TO r": GrantOnBucket(("READ", "WRITE"), "raw", None, "R", False),
     "GRANT CREATE BUCKET ON ACCOUNT TO ROLE r": GrantOnAccount("CREATE BUCKET", "R", False),
-    "SHOW BUCKETS LIKE 'm%'": Show("BUCKETS", "m%", Level.ACCOUNT),
-    "SHOW ACCESS KEYS": Show("ACCESS KEYS", None, Level.ACCOUNT),
+    "SHOW BUCKETS LIKE 'm%'": ShowObjects("BUCKETS", "m%", NameLevel.ACCOUNT),
+    "SHOW ACCESS KEYS": ShowObjects("ACCESS KEYS", None, NameLevel.ACCOUNT),
     "REVOKE ROLE r FROM USER u": GrantRole("R", "U", True),
     "GRANT INSERT, EVOLVE SCHEMA ON TABLE t TO ROLE r": GrantPrivileges(
-        ("INSERT", "EVOLVE SCHEMA"), Level.TABLE, Name(("T",), Place(1, 38)), "R", False
+        ("INSERT", "EVOLVE SCHEMA"),
+        NameLevel.TABLE,
+        ObjectName(("T",), SourcePosition(1, 38)),
+        "R",
+        False,
     ),
     "GRANT ALL PRIVILEGES ON DATABASE d TO r": GrantPrivileges(
-        ("USAGE", "CREATE SCHEMA"), Level.DATABASE, Name(("D",), Place(1, 34)), "R", False
+        ("USAGE", "CREATE SCHEMA"),
+        NameLevel.DATABASE,
+        ObjectName(("D",), SourcePosition(1, 34)),
+        "R",
+        False,
     ),
     "REVOKE USAGE ON SCHEMA d.s FROM ROLE r": GrantPrivileges(
-        ("USAGE",), Level.SCHEMA, Name(("D", "S"), Place(1, 24)), "R", True
+        ("USAGE",), NameLevel.SCHEMA, ObjectName(("D", "S"), SourcePosition(1, 24)), "R", True
     ),
 }
 
@@ -202,10 +234,10 @@ MEANINGS = {
 @pytest.mark.parametrize("text", MEANINGS, ids=list(MEANINGS))
 def test_statements_mean_what_snowflake_means(text):
     expected = MEANINGS[text]
-    statement = parse(text + " ;")
-    if isinstance(statement, Show) and statement.level is Level.ACCOUNT:
+    statement = parse_statement(text + " ;")
+    if isinstance(statement, ShowObjects) and statement.level is NameLevel.ACCOUNT:
         assert statement.scope is None
-        assert (statement.kind, statement.like) == (expected.kind, expected.like)
+        assert (statement.kind, statement.like_pattern) == (expected.kind, expected.like)
     else:
         assert statement == expected
 
@@ -356,12 +388,12 @@ def test_everything_else_is_no_query(text):
     )
 )
 def test_any_name_survives_quoting(name):
-    statement = parse(f"CREATE DATABASE {display_name(name)}")
-    assert statement == CreateDatabase(name, Existing.REFUSE)
+    statement = parse_statement(f"CREATE DATABASE {display_name(name)}")
+    assert statement == CreateDatabase(name, CreateMode.FAIL_IF_EXISTS)
 
 
 @given(st.text(alphabet="abAB01 .,;()'\"`$/*-\n=é", max_size=30))
 def test_any_text_is_a_statement_or_one_error(rest):
     for start in ("", "CREATE TABLE ", "SHOW TABLES ", "GRANT "):
         with contextlib.suppress(StatementError):
-            assert parse(start + rest) is not None
+            assert parse_statement(start + rest) is not None

@@ -16,9 +16,9 @@ from snowmelt.catalog.sql.ast import (
     RenameTable,
     SetProperties,
 )
-from snowmelt.catalog.sql.identifiers import Name
-from snowmelt.catalog.sql.lexer import Place
-from snowmelt.catalog.sql.parser import parse
+from snowmelt.catalog.sql.identifiers import ObjectName
+from snowmelt.catalog.sql.lexer import SourcePosition
+from snowmelt.catalog.sql.parser import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import Column, LogicalType
 
@@ -26,15 +26,15 @@ A = Column("A", LogicalType.FIXED, 0, precision=38, scale=0)
 
 
 def named(name: str, column: int) -> ColumnName:
-    return ColumnName(name, Place(1, column))
+    return ColumnName(name, SourcePosition(1, column))
 
 
 MEANINGS = {
-    "ADD COLUMN a INT": AddColumns((A,), (Place(1, 26),), frozenset()),
-    "ADD a INT NULL;": AddColumns((A,), (Place(1, 19),), frozenset()),
+    "ADD COLUMN a INT": AddColumns((A,), (SourcePosition(1, 26),), frozenset()),
+    "ADD a INT NULL;": AddColumns((A,), (SourcePosition(1, 19),), frozenset()),
     "ADD COLUMN IF NOT EXISTS a INT, d DATE NOT NULL": AddColumns(
         (A, Column("D", LogicalType.DATE, 0, nullable=False)),
-        (Place(1, 40), Place(1, 47)),
+        (SourcePosition(1, 40), SourcePosition(1, 47)),
         frozenset({"A"}),
     ),
     'DROP COLUMN a, "b c"': DropColumns((named("A", 27), named("b c", 30)), if_exists=False),
@@ -62,12 +62,12 @@ MEANINGS = {
 
 @pytest.mark.parametrize(("text", "meaning"), MEANINGS.items(), ids=MEANINGS)
 def test_a_change_means(text, meaning):
-    table = Name(("T",), Place(1, 13))
-    assert parse(f"ALTER TABLE t {text}") == AlterTable(table, meaning, if_exists=False)
+    table = ObjectName(("T",), SourcePosition(1, 13))
+    assert parse_statement(f"ALTER TABLE t {text}") == AlterTable(table, meaning, if_exists=False)
 
 
 def test_if_exists_comes_before_the_name():
-    statement = parse("ALTER TABLE IF EXISTS d.s.t DROP COLUMN a")
+    statement = parse_statement("ALTER TABLE IF EXISTS d.s.t DROP COLUMN a")
     assert (statement.name.parts, statement.if_exists) == (("D", "S", "T"), True)
 
 
@@ -101,7 +101,7 @@ REFUSALS = {
 @pytest.mark.parametrize(("text", "expected"), REFUSALS.items(), ids=REFUSALS)
 def test_what_is_wrong_is_named_with_its_place(text, expected):
     with pytest.raises(StatementError) as caught:
-        parse(f"ALTER TABLE t {text}")
+        parse_statement(f"ALTER TABLE t {text}")
     reason, column = expected
     assert reason in str(caught.value)
     assert (caught.value.fields["line"], caught.value.fields["column"]) == (1, column)

@@ -43,13 +43,13 @@ def streamed(snowmelt, tmp_path) -> Path:
 
 def positions(folder: Path) -> dict[str, tuple[int, int]]:
     """Last and migrated sequence of each table."""
-    from snowmelt.catalog.objects.tables import tables_of
+    from snowmelt.catalog.objects.tables import list_tables
 
     with (
         contextlib.closing(open_database(str(folder / "catalog.db"))) as database,
         database.reading() as connection,
     ):
-        found = tables_of(connection)
+        found = list_tables(connection)
     return {table.name.table: (table.last_seq, table.migrated_seq) for table in found}
 
 
@@ -79,7 +79,7 @@ def test_another_migrator_is_waited_for(snowmelt, streamed):
     ):
         name = lease_name(find_table(connection, FIRST))
         now = dt.datetime.now(dt.UTC)
-        assert leases.acquire(connection, name, "another", ttl_s=15.0, now=now)
+        assert leases.acquire_lease(connection, name, "another", ttl_s=15.0, now=now)
     ended = snowmelt("migrate", "demo.public.first", "--engine", "local")
     waited, migrated = ended.stdout.splitlines()
     assert waited == "DEMO.PUBLIC.FIRST: waiting for another migrator"

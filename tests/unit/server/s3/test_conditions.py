@@ -91,7 +91,7 @@ def test_conditions_hold_as_http_says(headers, code):
 
 
 def test_a_write_asks_for_absence_or_one_etag():
-    assert write_condition({"if-none-match": "*"}).absent
+    assert write_condition({"if-none-match": "*"}).must_not_exist
     assert write_condition({"if-match": '"abc"'}).etag == "abc"
     assert write_condition({}) == write_condition({"other": "x"})
     for headers in ({"if-none-match": '"abc"'}, {"if-none-match": "*", "if-match": "x"}):

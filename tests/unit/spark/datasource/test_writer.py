@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import DecimalType, StructField, StructType
 
 from fixtures.chunks import numbers
-from snowmelt.catalog.commands.executor import execute
+from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.errors import LoadOvertaken
 from snowmelt.spark.datasource.connection import Connection
 from snowmelt.spark.datasource.writer import StreamWriter
@@ -50,7 +50,9 @@ def test_rows_written_before_the_table_was_altered_are_committed_as_what_they_ar
     numbers_table, writer
 ):
     outcome = written(writer())
-    execute(numbers_table.database, "ALTER TABLE demo.public.numbers ADD COLUMN later INT")
+    execute_statement(
+        numbers_table.database, "ALTER TABLE demo.public.numbers ADD COLUMN later INT"
+    )
     for _ in range(2):
         writer().commit([outcome], 0)
     assert sorted(numbers_table.read_numbers()) == list(range(10))
