@@ -32,7 +32,7 @@ from snowmelt.schema.native_types import to_native
 from snowmelt.schema.types import TableName
 from snowmelt.spark.lake import Snowmelt
 from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
-from snowmelt.table.native_writer import write_file
+from snowmelt.table.native_writer import write_native_file
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.warehouse import open_warehouse
 
@@ -61,7 +61,7 @@ def _fill(database: Database, settings: Settings, name: TableName, files: int, c
     pick = np.random.default_rng(1)
     for number in range(files):
         part = _different(native, number, pick)
-        written.append(write_file(store, f"{load.folder}/{number:05d}.parquet", part))
+        written.append(write_native_file(store, f"{load.folder}/{number:05d}.parquet", part))
     totals = LoadTotals(files=files, rows=files * count, rejects=0, bytes=0)
     commit_load(database, load, LoadResult(written, (), totals), clock=CLOCK)
 
@@ -131,7 +131,7 @@ def main() -> None:
             with database.reading() as connection:
                 run = list_maintenance_runs(connection)[0]
             [snapshot] = take_snapshots(database, [name], clock=CLOCK)
-            report.add(kind, "files", options.files, len(snapshot.native_files()), "")
+            report.add(kind, "files", options.files, len(snapshot.list_native_files()), "")
             sizes = (f"{size / 2**20:.1f}" for size in (run.bytes_before, run.bytes_after))
             report.add(kind, "MiB", *sizes, "")
             for query, text in QUERIES.items():

@@ -27,7 +27,7 @@ from workload import DDL, rows
 from snowmelt.catalog import model
 from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
-from snowmelt.table.migration import MigrationSettings, abandon_migration, plan_migration
+from snowmelt.table.migration import MigrationSettings, abort_migration, plan_migration
 from snowmelt.table.pruning import Comparison, prune_chunks
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.wire.streaming import OpenRequest
@@ -100,7 +100,7 @@ class Grown:
         plan = plan_migration(service.database, service.keyring, NAME, chosen, clock=service.clock)
         if plan is None:
             raise SystemExit("nothing to plan")
-        abandon_migration(service.database, plan, "measured", clock=service.clock)
+        abort_migration(service.database, plan, "measured", clock=service.clock)
 
     def grow_chunks(self, count: int) -> None:
         """Double what is registered until there are so many, as rows of the catalog alone."""

@@ -19,14 +19,19 @@ from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import Column, LogicalType, TableName
 from snowmelt.table.load_commit import (
     LoadRequest,
-    abandon_load,
+    abort_load,
+    abort_orphaned_loads,
     begin_load,
-    close_dead_loads,
     commit_load,
     is_committed,
     publish_rejects,
 )
-from snowmelt.table.migration import MigrationSettings, commit_migration, plan_migration, write_task
+from snowmelt.table.migration import (
+    MigrationSettings,
+    commit_migration,
+    plan_migration,
+    write_migration_task,
+)
 from snowmelt.table.rejects import REJECT_SCHEMA
 from support.numbered_loads import begin, load_numbers, rejected, result, written
 
@@ -90,7 +95,7 @@ def test_a_migration_that_loses_to_a_load_commits_its_files_on_top(house):
     house.put_numbers(0, 10)
     settings = MigrationSettings(house.stage.url, house.warehouse.url)
     plan = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
-    files = [outcome for task in plan.tasks for outcome in write_task(task)]
+    files = [outcome for task in plan.tasks for outcome in write_migration_task(task)]
     load_numbers(house, 10, 10, "a.csv")
     assert commit_migration(house.database, plan, files, clock=house.clock).rows == 10
     assert sorted(house.read_numbers()) == list(range(20))
@@ -106,7 +111,7 @@ def test_of_two_loads_of_one_file_the_second_does_nothing(house):
             commit_load(house.database, load, outcome, clock=house.clock)
     with pytest.raises(LoadOvertaken, match=r"has loaded a\.csv meanwhile"):
         commit_load(house.database, second, outcome, clock=house.clock)
-    assert abandon_load(house.database, second, "overtaken", clock=house.clock)
+    assert abort_load(house.database, second, "overtaken", clock=house.clock)
     assert house.read_numbers() == list(range(10))
     forced = begin(house)
     files = [written(house, forced, 10, 10)]
@@ -150,7 +155,7 @@ def test_rejects_are_there_whether_or_not_the_rows_are(house):
     publish_rejects(
         house.database, load, [rejected(house, load, b"one", b"\xff")], clock=house.clock
     )
-    assert abandon_load(house.database, load, "too many", clock=house.clock)
+    assert abort_load(house.database, load, "too many", clock=house.clock)
     rows = house.read(REJECTS)
     assert rows["REJECTED_DATA"].to_pylist() == ["one", "\\xff"]
     assert rows["REJECTED_BYTES"].to_pylist() == [None, b"\xff"]
@@ -175,10 +180,10 @@ def test_rejects_go_into_a_table_of_rejects_alone(house):
 def test_a_load_that_was_given_up_cannot_commit(house):
     load = begin(house)
     files = [written(house, load, 0, 10)]
-    close_dead_loads(house.database, load.table, house.clock)
+    abort_orphaned_loads(house.database, load.table, house.clock)
     assert state_of(house, load).state is LoadState.RUNNING
     house.clock.advance(61)
-    close_dead_loads(house.database, load.table, house.clock)
+    abort_orphaned_loads(house.database, load.table, house.clock)
     assert state_of(house, load).state is LoadState.LOST
     with pytest.raises(LeaseLost):
         commit_load(house.database, load, result(files), clock=house.clock)

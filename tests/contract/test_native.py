@@ -21,14 +21,14 @@ from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 from snowmelt.table.iceberg import (
-    Append,
-    Facts,
+    IcebergAppend,
+    IcebergSummary,
     commit_append,
-    iceberg_schema,
-    load_native,
-    native_files,
+    list_native_files,
+    load_native_metadata,
+    to_iceberg_schema,
 )
-from snowmelt.table.native_writer import write_file
+from snowmelt.table.native_writer import write_native_file
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.warehouse import open_warehouse
 from support.chunk_data import chunk_column, every_type
@@ -119,7 +119,7 @@ def test_polars_reads_native_rows(migrated):
 
 def test_duckdb_reads_native_files(migrated):
     [snapshot] = take_snapshots(migrated.database, [TYPES], clock=migrated.clock)
-    paths = [file.path.removeprefix("file://") for file in snapshot.native_files()]
+    paths = [file.path.removeprefix("file://") for file in snapshot.list_native_files()]
     found = duckdb.read_parquet(paths).order("ID").fetchall()
     ours = sorted(migrated.read(TYPES).to_pylist(), key=lambda row: row["ID"])
     assert [int(row[0]) for row in found] == [int(row["ID"]) for row in ours]
@@ -128,7 +128,7 @@ def test_duckdb_reads_native_files(migrated):
 
 def test_every_native_column_carries_its_field_id(migrated):
     [snapshot] = take_snapshots(migrated.database, [TYPES], clock=migrated.clock)
-    [file] = snapshot.native_files()
+    [file] = snapshot.list_native_files()
     fields = pq.ParquetFile(file.path.removeprefix("file://")).schema_arrow
     ids = [int(field.metadata[FIELD_ID]) for field in fields]
     assert ids == [
@@ -155,7 +155,7 @@ def test_every_native_column_carries_its_field_id(migrated):
 
 def test_every_type_has_an_iceberg_type():
     schema = every_type()
-    assert len(iceberg_schema(schema).fields) == len(native_schema(schema))
+    assert len(to_iceberg_schema(schema).fields) == len(native_schema(schema))
 
 
 class Pointers:
@@ -173,17 +173,21 @@ class Pointers:
         rows = pa.table(
             [pa.array([Decimal(1)], pa.decimal128(38, 0))], schema=native_schema(schema)
         )
-        file = write_file(self.warehouse.store, f"{self.folder}/data/{run_id}/0.parquet", rows)
+        file = write_native_file(
+            self.warehouse.store, f"{self.folder}/data/{run_id}/0.parquet", rows
+        )
         total = 1 + (self.native.facts.total_rows if self.native else 0)
-        facts = Facts(self.incarnation, watermark, run_id, watermark, 1, total, "x")
+        facts = IcebergSummary(self.incarnation, watermark, run_id, watermark, 1, total, "x")
         base = changes.pop("base", self.native)
-        return Append(self.warehouse, self.folder, base, schema, [file], facts, 1000, **changes)
+        return IcebergAppend(
+            self.warehouse, self.folder, base, schema, [file], facts, 1000, **changes
+        )
 
     def commit(self, append):
         commit_append(append, lambda location, _: self.accept(location))
 
     def accept(self, location):
-        self.native = load_native(location, self.incarnation)
+        self.native = load_native_metadata(location, self.incarnation)
 
 
 def test_facts_are_in_properties_and_summary_of_the_same_commit(tmp_path):
@@ -191,7 +195,7 @@ def test_facts_are_in_properties_and_summary_of_the_same_commit(tmp_path):
     table.commit(table.append(5))
     metadata = table.native.metadata
     summary = metadata.current_snapshot().summary.additional_properties
-    for name, value in table.native.facts.properties().items():
+    for name, value in table.native.facts.to_properties().items():
         assert metadata.properties[name] == summary[name] == value
     assert metadata.properties["commit.retry.num-retries"] == "0"
 
@@ -208,24 +212,24 @@ def test_a_lost_swap_is_not_tried_again(tmp_path):
     with pytest.raises(CommitLost):
         commit_append(table.append(2), lose)
     assert len(tries) == 1
-    assert len(native_files(table.native)) == 1
+    assert len(list_native_files(table.native)) == 1
 
 
 def test_metadata_of_another_incarnation_is_refused(tmp_path):
     table = Pointers(tmp_path)
     table.commit(table.append(1))
     with pytest.raises(TableInconsistent, match="incarnation"):
-        load_native(table.native.location, uuid.uuid4().hex)
+        load_native_metadata(table.native.location, uuid.uuid4().hex)
 
 
 def rewritten(table, change) -> str:
     """Write the metadata anew with a change, as another tool might."""
-    path = table.warehouse.path(table.native.location)
+    path = table.warehouse.to_path(table.native.location)
     metadata = json.loads(table.warehouse.store.get(path))
     change(metadata)
     other = path.replace(".metadata.json", "-x.metadata.json")
     table.warehouse.store.put(other, json.dumps(metadata).encode())
-    return table.warehouse.address(other)
+    return table.warehouse.to_address(other)
 
 
 def test_a_missing_watermark_is_never_zero(tmp_path):
@@ -233,7 +237,7 @@ def test_a_missing_watermark_is_never_zero(tmp_path):
     table.commit(table.append(1))
     location = rewritten(table, lambda metadata: metadata["properties"].pop("snowmelt.watermark"))
     with pytest.raises(TableInconsistent, match="watermark"):
-        load_native(location, table.incarnation)
+        load_native_metadata(location, table.incarnation)
 
 
 def test_a_watermark_that_a_rollback_has_left_behind_is_refused(tmp_path):
@@ -248,7 +252,7 @@ def test_a_watermark_that_a_rollback_has_left_behind_is_refused(tmp_path):
 
     location = rewritten(table, roll_back)
     with pytest.raises(TableInconsistent, match="watermark 2"):
-        load_native(location, table.incarnation)
+        load_native_metadata(location, table.incarnation)
 
 
 def test_a_clock_that_goes_back_does_not_take_the_history_back(tmp_path):

@@ -15,7 +15,7 @@ from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.compaction import compact
-from snowmelt.table.maintenance import MaintenanceSettings, expire
+from snowmelt.table.maintenance import MaintenanceSettings, expire_snapshots
 from snowmelt.table.snapshot import take_snapshots
 from support import forked_processes
 
@@ -80,11 +80,11 @@ def test_a_compaction_killed_at(point, house):
         killed(house.folder, point, 100.0 * (kill + 1))
         assert sorted(house.read_numbers()) == list(range(count))
     [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
-    assert len(snapshot.native_files()) == (2 * KILLS if point in BEFORE else 1)
+    assert len(snapshot.list_native_files()) == (2 * KILLS if point in BEFORE else 1)
     house.clock.advance(2 * HOUR)
     compact(house.database, NUMBERS, settings, clock=house.clock)
     house.clock.advance(2 * HOUR)
-    expire(house.database, NUMBERS, settings, house.clock)
+    expire_snapshots(house.database, NUMBERS, settings, house.clock)
     house.clock.advance(2 * HOUR)
     house.collect(HOUR)
     assert sorted(house.read_numbers()) == list(range(count))

@@ -91,9 +91,9 @@ def test_a_load_killed_at(point, copying):
     assert sorted(house.read_numbers()) == loaded
     for name in (house.table().name, REJECTS):
         [snapshot] = take_snapshots(house.database, [name], clock=house.clock)
-        folder = house.warehouse.folder(snapshot.table)
+        folder = house.warehouse.table_folder(snapshot.table)
         there = {path for path in house.data_files() if path.startswith(folder)}
-        named = {house.warehouse.path(file.path) for file in snapshot.native_files()}
+        named = {house.warehouse.to_path(file.path) for file in snapshot.list_native_files()}
         assert there == named
     rejects = house.read(REJECTS)
     assert rejects["REJECTED_DATA"].to_pylist() == ["x|c"] * rejects.num_rows

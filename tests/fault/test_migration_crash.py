@@ -109,4 +109,4 @@ def test_a_clean_up_killed_at(point, house):
 
 def snapshot_files(house):
     [snapshot] = take_snapshots(house.database, [house.table().name], clock=house.clock)
-    return snapshot.native_files()
+    return snapshot.list_native_files()

@@ -12,7 +12,7 @@ from fixtures.chunks import numbers
 from snowmelt.catalog.jobs.loads import LoadState, list_loads
 from snowmelt.clock import ManualClock
 from snowmelt.spark.format import register
-from snowmelt.table.garbage_collection import collect
+from snowmelt.table.garbage_collection import collect_garbage
 from support.typed_rows import ROWS, TYPED, TYPES, typed_rows
 
 pytestmark = pytest.mark.spark
@@ -109,7 +109,7 @@ def test_rows_count_once_whatever_attempts_there_were(lakehouse, lake, append, s
     assert folders(lakehouse) >= there
     later = ManualClock(lakehouse.clock.now() + dt.timedelta(hours=25))
     house = lakehouse.warehouse.store
-    collect(lakehouse.database, lakehouse.stage, house, clock=later, retention_s=3600.0)
+    collect_garbage(lakehouse.database, lakehouse.stage, house, clock=later, retention_s=3600.0)
     assert len(folders(lakehouse)) == 1
     assert lake.table(TABLE).selectExpr("sum(n)").collect()[0][0] == 499500
 

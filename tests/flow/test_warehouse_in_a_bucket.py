@@ -12,8 +12,8 @@ import pytest
 from fixtures.chunks import NUMBERS
 from snowmelt.errors import AlreadyExists
 from snowmelt.table.compaction import compact
-from snowmelt.table.file_io import StoreFileIO, file_io, is_on_disk
-from snowmelt.table.iceberg import load_native, native_files
+from snowmelt.table.file_io import StoreFileIO, is_local_location, make_file_io
+from snowmelt.table.iceberg import list_native_files, load_native_metadata
 from snowmelt.table.maintenance import MaintenanceSettings
 from snowmelt.table.warehouse import cached_store, open_warehouse
 
@@ -30,10 +30,10 @@ def place(seaweed, monkeypatch):
 
 
 def test_only_what_is_not_on_a_disk_goes_through_our_stores(place):
-    assert isinstance(file_io(place), StoreFileIO)
+    assert isinstance(make_file_io(place), StoreFileIO)
     for address in ("file:///a/b", "/a/b"):
-        assert is_on_disk(address)
-        assert not isinstance(file_io(address), StoreFileIO)
+        assert is_local_location(address)
+        assert not isinstance(make_file_io(address), StoreFileIO)
 
 
 def test_a_file_is_written_whole_or_not_at_all(place):
@@ -78,5 +78,12 @@ def test_a_native_table_lives_in_a_bucket(place, numbers_table):
     assert sorted(house.read_numbers()) == list(range(150))
     settings = MaintenanceSettings(place, min_files=2)
     assert compact(house.database, NUMBERS, settings, clock=house.clock) is not None
-    assert len(native_files(load_native(house.table().pointer, house.table().incarnation))) == 1
+    assert (
+        len(
+            list_native_files(
+                load_native_metadata(house.table().pointer, house.table().incarnation)
+            )
+        )
+        == 1
+    )
     assert sorted(house.read_numbers()) == list(range(150))

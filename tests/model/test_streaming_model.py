@@ -33,7 +33,7 @@ from snowmelt.embedded import EmbeddedService
 from snowmelt.errors import ChannelFenced, ChannelInvalid
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
-from snowmelt.table.garbage_collection import collect
+from snowmelt.table.garbage_collection import collect_garbage
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 from snowmelt.table.table_reader import read_table
 from snowmelt.table.warehouse import open_warehouse
@@ -280,7 +280,7 @@ class Streaming(RuleBasedStateMachine):
         self.checked = None
         self.clock.advance(7200)
         with dying(point):
-            collect(
+            collect_garbage(
                 service.database,
                 service.stage,
                 open_warehouse(service.settings.warehouse_url).store,

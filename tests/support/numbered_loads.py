@@ -7,7 +7,7 @@ from snowmelt.schema.native_types import native_schema, to_native
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
 from snowmelt.table.native_writer import NativeWriter
-from snowmelt.table.rejects import RejectedRow, RejectOrigin, rejects_of
+from snowmelt.table.rejects import RejectedRow, RejectOrigin, to_reject_table
 
 from fixtures.chunks import COLUMNS, NUMBERS, ROLE, numbers  # isort: skip
 
@@ -37,7 +37,7 @@ def written(house, load, start, count):
 
 def rejected(house, load, *texts):
     """Write rejects of a load as one file."""
-    rows = rejects_of(
+    rows = to_reject_table(
         RejectOrigin(load.load_id, "node", "some.csv", 0),
         [RejectedRow(number, 0, text, "bad") for number, text in enumerate(texts, 1)],
     )

@@ -15,7 +15,7 @@ from snowmelt.client.transport import Transport, parse_url
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
-from snowmelt.table.garbage_collection import collect
+from snowmelt.table.garbage_collection import collect_garbage
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 from snowmelt.table.table_reader import read_table
 
@@ -78,7 +78,7 @@ class House:
 
     def clean(self) -> None:
         clock = ManualClock(dt.datetime.now(dt.UTC) + dt.timedelta(hours=2))
-        collect(self.database, self.stage, self.warehouse, clock=clock, retention_s=3601)
+        collect_garbage(self.database, self.stage, self.warehouse, clock=clock, retention_s=3601)
 
     @property
     def suffix(self) -> str:

@@ -46,11 +46,11 @@ from snowmelt.loaders.task_runner import WorkPlan
 from snowmelt.table.load_commit import (
     LoadRequest,
     LoadResult,
-    abandon_load,
+    abort_load,
     begin_load,
-    commit_with_refused,
-    kept_load,
+    commit_with_rejected,
     publish_rejects,
+    renewing_load_lease,
 )
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def copy_into(
             context.role,
             prepared.rejects,
             statement.stream_name,
-            keeps_refused=not _has_sink(statement),
+            keep_rejected=not _has_sink(statement),
         ),
         warehouse_url=context.warehouse_url,
         clock=context.clock,
@@ -326,7 +326,7 @@ class _Copy:
         settled: Settled | None = None
         outcomes: list[Portioned] = []
         try:
-            with kept_load(context.database, load, clock=context.clock):
+            with renewing_load_lease(context.database, load, clock=context.clock):
                 for each in run(self._plan, tasks):
                     outcomes.append(each)
                     if progress is not None:
@@ -394,7 +394,7 @@ class _Copy:
             force=self._statement.force,
             message="; ".join((*gaps_of(outcomes), *self._left_out())) or None,
         )
-        commit_with_refused(
+        commit_with_rejected(
             self._context.database, self._load, result, kept, clock=self._context.clock
         )
 
@@ -429,7 +429,7 @@ class _Copy:
             )
         # Should the catalog not answer, clean-up closes the load when its lease has run out.
         with contextlib.suppress(SnowmeltError):
-            abandon_load(
+            abort_load(
                 self._context.database,
                 self._load,
                 reason,

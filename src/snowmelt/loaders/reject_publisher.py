@@ -24,8 +24,8 @@ from snowmelt.storage.output_paths import (
     to_local_path,
 )
 from snowmelt.storage.store_factory import open_store
-from snowmelt.table.file_io import file_io
-from snowmelt.table.rejects import REJECT_SCHEMA, numbered
+from snowmelt.table.file_io import make_file_io
+from snowmelt.table.rejects import REJECT_SCHEMA, offset_row_numbers
 from snowmelt.table.warehouse import open_warehouse
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def numbered_files(
             with contextlib.ExitStack() as opened:
                 opened.callback(spool.abort)
                 for rows in reject_rows(warehouse_url, portion.reject_files):
-                    spool.write(numbered(rows, None if first is None else first - 1))
+                    spool.write(offset_row_numbers(rows, None if first is None else first - 1))
                 files += spool.finish()
     return files
 
@@ -119,8 +119,8 @@ def reject_rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa
     """
     warehouse, schema = open_warehouse(warehouse_url), native_schema(REJECT_SCHEMA)
     for file in files:
-        address = warehouse.address(file.path)
-        with file_io(address).new_input(address).open() as stream:
+        address = warehouse.to_address(file.path)
+        with make_file_io(address).new_input(address).open() as stream:
             for batch in pq.ParquetFile(stream).iter_batches(batch_size=_BATCH_ROWS):
                 yield pa.Table.from_batches([batch]).cast(schema)
 

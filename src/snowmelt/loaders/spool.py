@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.schema.native_types import native_schema
-from snowmelt.table.external_sort import sort_keys
+from snowmelt.table.external_sort import make_sort_keys
 from snowmelt.table.native_writer import NativeWriter
-from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, rejects_of
+from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, to_reject_table
 from snowmelt.table.warehouse import cached_store
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class RowSpool:
         self, spool: FileSpool, schema: TableSchema, cluster_by: Sequence[str] = ()
     ) -> None:
         self._spool = spool
-        self._keys = sort_keys(schema, cluster_by)
+        self._keys = make_sort_keys(schema, cluster_by)
         self._waiting: list[pa.Table] = []
         self._rows = 0
         self._bytes = 0
@@ -151,7 +151,7 @@ class RejectSpool:
 
     def _write(self) -> None:
         if self._waiting:
-            self._spool.write(rejects_of(self._origin, self._waiting))
+            self._spool.write(to_reject_table(self._origin, self._waiting))
         self._waiting, self._bytes = [], 0
 
 

@@ -358,19 +358,19 @@ class Housekeeping:
         service = self._service
         idle = service.settings.channel_idle_s
         expired = cleanup.expire_channels(
-            service.database, service.clock, idle_s=idle, between=self._between
+            service.database, service.clock, idle_s=idle, on_step=self._between
         )
         if expired:
             _log.info("%d channels have expired: nobody wrote to them for %g s", expired, idle)
         self._trim()
         self._sweep()
-        collected = cleanup.collect(
+        collected = cleanup.collect_garbage(
             service.database,
             service.stage,
             self._warehouse,
             clock=service.clock,
             retention_s=service.settings.retention_s,
-            between=self._between,
+            on_step=self._between,
         )
         for problem in collected.problems:
             _log.error("clean-up could not do its work on %s; it will try again", problem)

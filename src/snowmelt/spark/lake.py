@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from snowmelt.spark.functions.registry import Asked
     from snowmelt.spark.sql.planner import Planned
     from snowmelt.spark.sql.query import Query
-    from snowmelt.table.migration import Migrated
+    from snowmelt.table.migration import MigrationResult
 
 _CALLS_DAYS = 7
 _UTC = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})
@@ -432,7 +432,7 @@ class Snowmelt:
         """
         return [files_of(each) for each in self._planned(read_query(text))]
 
-    def migrate(self, name: str | None = None) -> list[Migrated]:
+    def migrate(self, name: str | None = None) -> list[MigrationResult]:
         """Turn all chunks of a table, or of every table, into native files.
 
         A table that another migrator is at is left out; of all tables also one that goes away.
@@ -450,11 +450,11 @@ class Snowmelt:
                 continue
         return done
 
-    def _migrated(self, name: TableName) -> list[Migrated]:
+    def _migrated(self, name: TableName) -> list[MigrationResult]:
         """Migrate what is there now, in as many runs as that takes."""
         with self._database.reading() as connection:
             last = find_table(connection, name).last_seq
-        done: list[Migrated] = []
+        done: list[MigrationResult] = []
         while not done or done[-1].to_seq < last:
             run = migrate_table(
                 self.spark, self._database, self._keyring, name, self._migration, clock=self._clock

@@ -29,7 +29,7 @@ from snowmelt.load.stack import run_portion
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema
 from snowmelt.storage.output_paths import check_output_location
 from snowmelt.table.native_writer import NativeWriter
-from snowmelt.table.rejects import RejectedRow, RejectOrigin, rejects_of
+from snowmelt.table.rejects import RejectedRow, RejectOrigin, to_reject_table
 from snowmelt.table.warehouse import cached_store
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class _Sink:
     def add(self, rejects: Sequence[Rejected]) -> None:
         """Take rejected records."""
         rows = [RejectedRow(r.record, r.offset, r.data, r.reason, r.column) for r in rejects]
-        table = rejects_of(self._origin, rows)
+        table = to_reject_table(self._origin, rows)
         if self._writer is None:
             self._writer = NativeWriter(self._store, self._path, table.schema)
         self._writer.write(table)

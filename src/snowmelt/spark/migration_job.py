@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from snowmelt.spark.migration_source import FORMAT, OPTION, SCHEMA, MigrationSource
 from snowmelt.table.migration import (
-    abandon_migration,
+    abort_migration,
     commit_migration,
-    kept_lease,
     plan_migration,
+    renewing_plan_lease,
 )
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
-    from snowmelt.table.migration import Migrated, MigrationPlan, MigrationSettings
-    from snowmelt.table.migration_task import Outcome
+    from snowmelt.table.migration import MigrationPlan, MigrationResult, MigrationSettings
+    from snowmelt.table.migration_task import TaskOutcome
 
 
 def migrate_table(
@@ -40,7 +40,7 @@ def migrate_table(
     settings: MigrationSettings,
     *,
     clock: Clock,
-) -> Migrated | None:
+) -> MigrationResult | None:
     """Run one migration of a table; None when there is nothing to do or another one runs.
 
     Raises:
@@ -52,11 +52,11 @@ def migrate_table(
     plan = plan_migration(database, keyring, name, settings, clock=clock)
     if plan is None:
         return None
-    with kept_lease(database, plan, clock=clock):
+    with renewing_plan_lease(database, plan, clock=clock):
         try:
             outcomes = _run(spark, plan)
         except Exception as error:
-            abandon_migration(database, plan, str(error).partition("\n")[0], clock=clock)
+            abort_migration(database, plan, str(error).partition("\n")[0], clock=clock)
             raise
         return commit_migration(database, plan, outcomes, clock=clock)
 
@@ -65,7 +65,7 @@ _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _registering = threading.Lock()
 
 
-def _run(spark: SparkSession, plan: MigrationPlan) -> list[Outcome]:
+def _run(spark: SparkSession, plan: MigrationPlan) -> list[TaskOutcome]:
     with _registering:
         if spark not in _registered:
             spark.dataSource.register(MigrationSource)

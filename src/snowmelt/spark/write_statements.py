@@ -25,11 +25,11 @@ from snowmelt.spark.tables.visible_columns import quoted as in_backticks
 from snowmelt.table.load_commit import (
     LoadRequest,
     LoadResult,
-    abandon_load,
+    abort_load,
     begin_load,
     commit_load,
 )
-from snowmelt.table.load_commit import kept_load as kept
+from snowmelt.table.load_commit import renewing_load_lease as kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -249,7 +249,7 @@ def insert_rows(
     except UnknownOutcome:
         raise
     except BaseException as error:
-        abandon_load(connection.database, load, _sentence(error), clock=clock)
+        abort_load(connection.database, load, _sentence(error), clock=clock)
         if isinstance(error, SnowmeltError):
             raise
         sentence = _of_worker(str(error))

@@ -44,7 +44,7 @@ class ChunkTask:
     written: TableSchema | None = None
 
 
-def read_task(task: ChunkTask, columns: Sequence[str] | None = None) -> pa.Table:
+def read_chunk_task(task: ChunkTask, columns: Sequence[str] | None = None) -> pa.Table:
     """Read one chunk in native form, the named columns in that order, or all.
 
     Raises:
@@ -55,41 +55,41 @@ def read_task(task: ChunkTask, columns: Sequence[str] | None = None) -> pa.Table
     store = cached_store(task.store_url)
     data = store.get_range(task.stage_path, task.offset, task.length)
     if len(data) != task.length:
-        raise _corrupt(task, f"only {len(data)} of {task.length} bytes are there")
+        raise _corrupt_error(task, f"only {len(data)} of {task.length} bytes are there")
     if hashlib.md5(data, usedforsecurity=False).hexdigest() != task.md5:
-        raise _corrupt(task, "its MD5 is not the one registered")
+        raise _corrupt_error(task, "its MD5 is not the one registered")
     try:
         parquet = decrypt_chunk(data, chunk_key=task.chunk_key, offset=task.offset)
         table = read_chunk(
             parquet, task.schema, columns=columns, written_schema=task.written, path=task.path
         )
         if table.num_rows != task.rows:
-            raise _corrupt(task, f"it has {table.num_rows} rows instead of {task.rows}")
-        schema = task.schema if columns is None else part_of(task.schema, columns)
+            raise _corrupt_error(task, f"it has {table.num_rows} rows instead of {task.rows}")
+        schema = task.schema if columns is None else project_schema(task.schema, columns)
         return to_native(table, schema) if schema.columns else table
     except (BlobInvalid, InvalidRow, pa.ArrowException) as error:
-        raise _corrupt(task, str(error)) from error
+        raise _corrupt_error(task, str(error)) from error
 
 
-def part_of(schema: TableSchema, columns: Sequence[str]) -> TableSchema:
+def project_schema(schema: TableSchema, columns: Sequence[str]) -> TableSchema:
     """Return a schema of the named columns alone, in that order."""
     by_name = {column.name: column for column in schema.columns}
     return TableSchema(schema.version, tuple(by_name[name] for name in columns))
 
 
-def concatenated(parts: Iterable[pa.Table], schema: TableSchema) -> pa.Table:
+def concatenate_native_tables(parts: Iterable[pa.Table], schema: TableSchema) -> pa.Table:
     """Return tables in native form one after the other; an empty one when there are none."""
     tables = list(parts)
     if not schema.columns:
-        return columnless(sum(table.num_rows for table in tables))
+        return make_columnless_table(sum(table.num_rows for table in tables))
     return pa.concat_tables([native_schema(schema).empty_table(), *tables])
 
 
-def columnless(rows: int) -> pa.Table:
+def make_columnless_table(row_count: int) -> pa.Table:
     """Return a table of so many rows and no columns."""
     # A table without columns forgets its rows unless it is cut from one that has some.
-    return pa.table({"": pa.nulls(rows)}).select([])
+    return pa.table({"": pa.nulls(row_count)}).select([])
 
 
-def _corrupt(task: ChunkTask, reason: str) -> BlobCorrupt:
+def _corrupt_error(task: ChunkTask, reason: str) -> BlobCorrupt:
     return BlobCorrupt(path=task.path, offset=task.offset, reason=reason)

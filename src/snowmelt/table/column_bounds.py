@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Stored: TypeAlias = int | float | bytes
+StoredBound: TypeAlias = int | float | bytes
 
-_TRUNCATED = 16
-_EXACT = Context(prec=80)
+_MAX_BOUND_LENGTH = 16
+_EXACT_CONTEXT = Context(prec=80)
 _LAST_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
-_WIDTHS = {1: "<b", 32: "<i", 64: "<q"}
+_STRUCT_FORMATS = {1: "<b", 32: "<i", 64: "<q"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +36,28 @@ class ColumnBounds:
     nans: int | None = None
 
 
-def column_bounds(array: pa.ChunkedArray) -> ColumnBounds:
+def compute_column_bounds(array: pa.ChunkedArray) -> ColumnBounds:
     """Return the bounds of a column in native form; it never raises for a value."""
     nulls, kind = array.null_count, array.type
     if pa.types.is_floating(kind):
-        return _of_reals(array)
+        return _float_bounds(array)
     if nulls == len(array):
         return ColumnBounds(None, None, nulls)
     if pa.types.is_string(kind):
-        return ColumnBounds(*_text_bounds(*_extremes(array.cast(pa.binary()))), nulls)
+        return ColumnBounds(*_string_bounds(*_min_max(array.cast(pa.binary()))), nulls)
     if pa.types.is_binary(kind):
-        lower, upper = _extremes(array)
-        return ColumnBounds(lower[:_TRUNCATED], _rounded_up(upper), nulls)
+        lower, upper = _min_max(array)
+        return ColumnBounds(lower[:_MAX_BOUND_LENGTH], _round_up_bytes(upper), nulls)
     if pa.types.is_decimal(kind):
-        low, high = (int(value.scaleb(kind.scale, _EXACT)) for value in _extremes(array))
-        return ColumnBounds(_shortest(low), _shortest(high), nulls)
+        low, high = (int(value.scaleb(kind.scale, _EXACT_CONTEXT)) for value in _min_max(array))
+        return ColumnBounds(_encode_decimal_bound(low), _encode_decimal_bound(high), nulls)
     integers = pa.int64() if kind.bit_width == 64 else pa.int32()
-    low, high = _extremes(array.cast(integers))
-    code = _WIDTHS[kind.bit_width]
+    low, high = _min_max(array.cast(integers))
+    code = _STRUCT_FORMATS[kind.bit_width]
     return ColumnBounds(struct.pack(code, low), struct.pack(code, high), nulls)
 
 
-def merged_bounds(
+def merge_bounds(
     first: ColumnBounds, first_rows: int, second: ColumnBounds, second_rows: int, kind: pa.DataType
 ) -> ColumnBounds:
     """Return the bounds of two parts of one column together, the parts having so many rows."""
@@ -68,21 +68,21 @@ def merged_bounds(
         return ColumnBounds(second.lower, second.upper, nulls, nans)
     if second.nulls + (second.nans or 0) == second_rows:
         return ColumnBounds(first.lower, first.upper, nulls, nans)
-    lower = _chosen(first.lower, second.lower, kind, least=True)
-    upper = _chosen(first.upper, second.upper, kind, least=False)
+    lower = _select_bound(first.lower, second.lower, kind, lowest=True)
+    upper = _select_bound(first.upper, second.upper, kind, lowest=False)
     return ColumnBounds(lower, upper, nulls, nans)
 
 
-def _chosen(
-    first: bytes | None, second: bytes | None, kind: pa.DataType, *, least: bool
+def _select_bound(
+    first: bytes | None, second: bytes | None, kind: pa.DataType, *, lowest: bool
 ) -> bytes | None:
     if first is None or second is None:
         return None
     either = sorted((first, second), key=lambda bound: decode_bound(bound, kind))
-    return either[0] if least else either[1]
+    return either[0] if lowest else either[1]
 
 
-def decode_bound(bound: bytes, kind: pa.DataType) -> Stored:
+def decode_bound(bound: bytes, kind: pa.DataType) -> StoredBound:
     """Return a bound's stored value: unscaled integer, days, microseconds, float or bytes."""
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return bound
@@ -94,12 +94,12 @@ def decode_bound(bound: bytes, kind: pa.DataType) -> Stored:
     return int.from_bytes(bound, "little", signed=True)
 
 
-def _extremes(array: pa.ChunkedArray) -> tuple[Any, Any]:
+def _min_max(array: pa.ChunkedArray) -> tuple[Any, Any]:
     found = pc.min_max(array)
     return found["min"].as_py(), found["max"].as_py()
 
 
-def _of_reals(array: pa.ChunkedArray) -> ColumnBounds:
+def _float_bounds(array: pa.ChunkedArray) -> ColumnBounds:
     values = array.drop_null().to_numpy()
     numbers = values[~np.isnan(values)]
     nans = len(values) - len(numbers)
@@ -111,20 +111,20 @@ def _of_reals(array: pa.ChunkedArray) -> ColumnBounds:
     return ColumnBounds(struct.pack("<d", low), struct.pack("<d", high), array.null_count, nans)
 
 
-def _text_bounds(lower: bytes, upper: bytes) -> tuple[bytes | None, bytes | None]:
+def _string_bounds(lower: bytes, upper: bytes) -> tuple[bytes | None, bytes | None]:
     try:
         low, high = lower.decode(), upper.decode()
     except UnicodeDecodeError:
         # Other readers decode bounds as text and would fail on these.
         return None, None
-    return low[:_TRUNCATED].encode(), _rounded_up_text(high)
+    return low[:_MAX_BOUND_LENGTH].encode(), _round_up_string(high)
 
 
-def _rounded_up_text(text: str) -> bytes | None:
+def _round_up_string(text: str) -> bytes | None:
     """Return the shortest text of at most 16 code points that is not below `text`."""
-    if len(text) <= _TRUNCATED:
+    if len(text) <= _MAX_BOUND_LENGTH:
         return text.encode()
-    for end in range(_TRUNCATED, 0, -1):
+    for end in range(_MAX_BOUND_LENGTH, 0, -1):
         following = ord(text[end - 1]) + 1
         if following in _SURROGATES:
             following = _SURROGATES.stop
@@ -133,14 +133,14 @@ def _rounded_up_text(text: str) -> bytes | None:
     return None
 
 
-def _rounded_up(value: bytes) -> bytes | None:
-    if len(value) <= _TRUNCATED:
+def _round_up_bytes(value: bytes) -> bytes | None:
+    if len(value) <= _MAX_BOUND_LENGTH:
         return value
-    kept = value[:_TRUNCATED].rstrip(b"\xff")
+    kept = value[:_MAX_BOUND_LENGTH].rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-def _shortest(unscaled: int) -> bytes:
+def _encode_decimal_bound(unscaled: int) -> bytes:
     # One more bit than the magnitude, for the sign; -128 fits one byte.
     bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length() + 1
     return unscaled.to_bytes(-(-bits // 8), "big", signed=True)

@@ -23,12 +23,12 @@ from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import TableInconsistent
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.native_types import native_schema
-from snowmelt.table.external_sort import Sorter, sort_keys
-from snowmelt.table.iceberg import native_files
-from snowmelt.table.maintenance import abandon_run, begin_run, commit_run
+from snowmelt.table.external_sort import ExternalSorter, make_sort_keys
+from snowmelt.table.iceberg import list_native_files
+from snowmelt.table.maintenance import abort_run, begin_run, commit_run
 from snowmelt.table.native_writer import NativeWriter
-from snowmelt.table.snapshot import native_of
-from snowmelt.table.table_reader import read_batches
+from snowmelt.table.snapshot import load_current_native
+from snowmelt.table.table_reader import read_native_batches
 from snowmelt.table.warehouse import cached_store
 
 if TYPE_CHECKING:
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
     from snowmelt.table.iceberg import NativeFile
-    from snowmelt.table.maintenance import MaintenanceSettings, OpenRun
+    from snowmelt.table.maintenance import MaintenanceSettings, OpenMaintenanceRun
     from snowmelt.table.native_writer import WrittenFile
 
-_SMALL = 0.75
+_SMALL_FILE_SHARE = 0.75
 _BATCH_ROWS = 64 * 1024
-_GROUP_ROWS = 256 * 1024
+_ROW_GROUP_ROWS = 256 * 1024
 # Of the memory, what waits to become a row group; it is then encoded.
-_GROUP_SHARE = 4
+_ROW_GROUP_MEMORY_DIVISOR = 4
 
-Group = tuple["NativeFile", ...]
+FileGroup = tuple["NativeFile", ...]
 
 
-def small_file_groups(
+def group_small_files(
     files: Sequence[NativeFile], *, target_bytes: int, min_files: int
-) -> list[Group]:
+) -> list[FileGroup]:
     """Return which files are to be joined, each group into one file of the target's size at most.
 
     A file is taken only where the smaller ones together are as large as it is: otherwise a large
     one would be rewritten for the sake of each small one. Groups keep the order of the files.
     """
-    small = [file for file in files if file.size < target_bytes * _SMALL]
+    small = [file for file in files if file.size < target_bytes * _SMALL_FILE_SHARE]
     by_size = sorted(small, key=lambda file: (file.size, file.sequence, file.path))
     taken = before = 0
     for count, file in enumerate(by_size, start=1):
@@ -81,7 +81,7 @@ def small_file_groups(
 
 def plan_compaction(
     database: Database, name: TableName, settings: MaintenanceSettings
-) -> list[Group]:
+) -> list[FileGroup]:
     """Return what a compaction of a table would join now; nothing is changed.
 
     Raises:
@@ -90,8 +90,8 @@ def plan_compaction(
     """
     with database.reading() as connection:
         table = find_table(connection, name)
-    native = native_of(table)
-    return [] if native is None else _groups(native_files(native), settings)
+    native = load_current_native(table)
+    return [] if native is None else _plan_groups(list_native_files(native), settings)
 
 
 def compact(
@@ -120,14 +120,18 @@ def compact(
         return None
     with renewing_lease(database, run.lease, ttl_s=settings.lease_s, clock=clock):
         try:
-            groups = list(_within(_groups(native_files(run.native), settings), settings.run_bytes))
+            groups = list(
+                _limit_groups(
+                    _plan_groups(list_native_files(run.native), settings), settings.run_bytes
+                )
+            )
             failpoints.hit_failpoint(Failpoint.COMPACTION_PLANNED)
             if not groups:
-                abandon_run(database, run, "Another run has joined the files.", clock=clock)
+                abort_run(database, run, "Another run has joined the files.", clock=clock)
                 return None
-            written = list(_written(run, groups, progress))
+            written = list(_rewrite_groups(run, groups, progress))
         except Exception as error:
-            abandon_run(database, run, str(error), clock=clock)
+            abort_run(database, run, str(error), clock=clock)
             raise
         failpoints.hit_failpoint(Failpoint.COMPACTION_WRITTEN)
         return commit_run(
@@ -140,29 +144,31 @@ def compact(
         )
 
 
-def _groups(files: Sequence[NativeFile], settings: MaintenanceSettings) -> list[Group]:
-    return small_file_groups(
+def _plan_groups(files: Sequence[NativeFile], settings: MaintenanceSettings) -> list[FileGroup]:
+    return group_small_files(
         files, target_bytes=settings.target_bytes, min_files=settings.min_files
     )
 
 
-def _within(groups: Iterable[Group], limit: int) -> Iterator[Group]:
+def _limit_groups(groups: Iterable[FileGroup], max_bytes: int) -> Iterator[FileGroup]:
     """Yield groups until they have so many bytes; one at least."""
     size = 0
     for group in groups:
-        if size >= limit:
+        if size >= max_bytes:
             return
         size += sum(file.size for file in group)
         yield group
 
 
-def _written(
-    run: OpenRun, groups: Sequence[Group], progress: Callable[[int, int], None] | None
+def _rewrite_groups(
+    run: OpenMaintenanceRun,
+    groups: Sequence[FileGroup],
+    progress: Callable[[int, int], None] | None,
 ) -> Iterator[WrittenFile]:
     done, whole = 0, sum(file.size for group in groups for file in group)
     for group in groups:
-        written = _rewrite(run, group)
-        _check(run, group, written)
+        written = _rewrite_group(run, group)
+        _verify_counts(run, group, written)
         failpoints.hit_failpoint(Failpoint.COMPACTION_FILE)
         done += sum(file.size for file in group)
         if progress is not None:
@@ -170,14 +176,14 @@ def _written(
         yield written
 
 
-def _rewrite(run: OpenRun, group: Group) -> WrittenFile:
+def _rewrite_group(run: OpenMaintenanceRun, group: FileGroup) -> WrittenFile:
     schema = run.table.schema
-    keys = sort_keys(schema, run.table.cluster_by)
+    keys = make_sort_keys(schema, run.table.cluster_by)
     rows: Iterator[pa.Table] = (
-        batch for file in group for batch in read_batches(file, schema, _BATCH_ROWS)
+        batch for file in group for batch in read_native_batches(file, schema, _BATCH_ROWS)
     )
     memory = run.settings.memory_bytes
-    sorter = Sorter(native_schema(schema), keys, memory_bytes=memory) if keys else None
+    sorter = ExternalSorter(native_schema(schema), keys, memory_bytes=memory) if keys else None
     writer = NativeWriter(
         cached_store(run.settings.warehouse_url),
         f"{run.folder}/{uuid.uuid4().hex}.parquet",
@@ -187,8 +193,8 @@ def _rewrite(run: OpenRun, group: Group) -> WrittenFile:
         if sorter is not None:
             for batch in rows:
                 sorter.add(batch)
-            rows = sorter.rows()
-        for part in _row_groups(rows, memory // _GROUP_SHARE):
+            rows = sorter.sorted_rows()
+        for part in _build_row_groups(rows, memory // _ROW_GROUP_MEMORY_DIVISOR):
             writer.write(part)
         return writer.finish()
     finally:
@@ -197,7 +203,7 @@ def _rewrite(run: OpenRun, group: Group) -> WrittenFile:
             sorter.close()
 
 
-def _row_groups(rows: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
+def _build_row_groups(rows: Iterable[pa.Table], max_bytes: int) -> Iterator[pa.Table]:
     """Yield the rows as row groups, bounded in rows and in bytes."""
     waiting: list[pa.Table] = []
     count = size = 0
@@ -207,14 +213,14 @@ def _row_groups(rows: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
             waiting.append(part)
             count += part.num_rows
             size += part.nbytes
-            if count >= _GROUP_ROWS or size >= limit:
+            if count >= _ROW_GROUP_ROWS or size >= max_bytes:
                 yield pa.concat_tables(waiting)
                 waiting, count, size = [], 0, 0
     if waiting:
         yield pa.concat_tables(waiting)
 
 
-def _check(run: OpenRun, group: Group, written: WrittenFile) -> None:
+def _verify_counts(run: OpenMaintenanceRun, group: FileGroup, written: WrittenFile) -> None:
     """Let pass a file that has as many rows, and NULLs in each column, as those it replaces."""
     rows = sum(file.rows for file in group)
     nulls = Counter[int]()

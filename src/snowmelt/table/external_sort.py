@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from snowmelt.schema.types import TableSchema
 
 # Sorting takes the rows, their order and a copy of the rows in that order.
-_COPIES = 3
+_MEMORY_COPIES = 3
 # Of each run one batch is held while runs are merged.
-_BATCHES = 64
+_MERGE_BATCHES = 64
 
 
-def sort_keys(schema: TableSchema, cluster_by: Sequence[str]) -> list[tuple[str, str]]:
+def make_sort_keys(schema: TableSchema, cluster_by: Sequence[str]) -> list[tuple[str, str]]:
     """Return what rows in native form are sorted by; columns that are gone are left out."""
     by_name = {column.name: column for column in schema.columns}
     return [
@@ -35,7 +35,7 @@ def sort_keys(schema: TableSchema, cluster_by: Sequence[str]) -> list[tuple[str,
     ]
 
 
-class Sorter:
+class ExternalSorter:
     """Takes rows in any order and gives them back sorted, in bounded memory.
 
     What is more than `memory_bytes` goes to a temporary folder as sorted runs, which are merged.
@@ -46,48 +46,48 @@ class Sorter:
     ) -> None:
         self._schema = schema
         self._keys = list(keys)
-        self._run_bytes = memory_bytes // _COPIES
-        self._batch_bytes = memory_bytes // _BATCHES
-        self._waiting: list[pa.Table] = []
-        self._bytes = 0
-        self._opened = contextlib.ExitStack()
+        self._run_bytes = memory_bytes // _MEMORY_COPIES
+        self._batch_bytes = memory_bytes // _MERGE_BATCHES
+        self._buffered: list[pa.Table] = []
+        self._buffered_bytes = 0
+        self._exit_stack = contextlib.ExitStack()
         self._folder: Path | None = None
         self._runs: list[Path] = []
 
     def add(self, rows: pa.Table) -> None:
         """Take rows."""
-        self._waiting.append(rows)
-        self._bytes += rows.nbytes
-        if self._bytes >= self._run_bytes:
+        self._buffered.append(rows)
+        self._buffered_bytes += rows.nbytes
+        if self._buffered_bytes >= self._run_bytes:
             self._spill()
 
-    def rows(self) -> Iterator[pa.Table]:
+    def sorted_rows(self) -> Iterator[pa.Table]:
         """Yield all rows in order, once; what was spilled is deleted at the end."""
-        with self._opened:
+        with self._exit_stack:
             if not self._runs:
-                if self._waiting:
-                    yield self._sorted()
+                if self._buffered:
+                    yield self._sort_buffered()
                 return
             self._spill()
-            runs = [_Run(self._opened, path) for path in self._runs]
-            yield from _merged(runs, self._keys)
+            runs = [_SortedRun(self._exit_stack, path) for path in self._runs]
+            yield from _merge_runs(runs, self._keys)
 
     def close(self) -> None:
-        """Delete what was spilled; harmless after `rows`."""
-        self._opened.close()
+        """Delete what was spilled; harmless after `sorted_rows`."""
+        self._exit_stack.close()
 
-    def _sorted(self) -> pa.Table:
-        table = pa.concat_tables(self._waiting)
-        self._waiting, self._bytes = [], 0
+    def _sort_buffered(self) -> pa.Table:
+        table = pa.concat_tables(self._buffered)
+        self._buffered, self._buffered_bytes = [], 0
         return table.take(pc.sort_indices(table, sort_keys=self._keys))
 
     def _spill(self) -> None:
-        if not self._waiting:
+        if not self._buffered:
             return
         if self._folder is None:
             folder = tempfile.TemporaryDirectory(prefix="snowmelt-sort-")
-            self._folder = Path(self._opened.enter_context(folder))
-        table = self._sorted()
+            self._folder = Path(self._exit_stack.enter_context(folder))
+        table = self._sort_buffered()
         rows = max(1, table.num_rows * self._batch_bytes // max(table.nbytes, 1))
         path = self._folder / f"{len(self._runs)}.arrow"
         options = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -99,69 +99,69 @@ class Sorter:
         self._runs.append(path)
 
 
-class _Run:
+class _SortedRun:
     """A sorted run, of which one batch is held."""
 
-    def __init__(self, opened: contextlib.ExitStack, path: Path) -> None:
-        source = opened.enter_context(pa.OSFile(str(path), "rb"))
-        self._batches = opened.enter_context(pa.ipc.open_stream(source))
-        self.held: pa.Table = self._batches.schema.empty_table()
+    def __init__(self, exit_stack: contextlib.ExitStack, path: Path) -> None:
+        source = exit_stack.enter_context(pa.OSFile(str(path), "rb"))
+        self._batches = exit_stack.enter_context(pa.ipc.open_stream(source))
+        self.buffered: pa.Table = self._batches.schema.empty_table()
         self.has_more = True
 
-    def fill(self) -> None:
+    def load_next_batch(self) -> None:
         """Hold the next batch when all that was held is taken."""
-        while self.has_more and not self.held.num_rows:
+        while self.has_more and not self.buffered.num_rows:
             try:
-                self.held = pa.Table.from_batches([self._batches.read_next_batch()])
+                self.buffered = pa.Table.from_batches([self._batches.read_next_batch()])
             except StopIteration:
                 self.has_more = False
 
-    def take(self, count: int) -> pa.Table:
+    def pop_rows(self, count: int) -> pa.Table:
         """Return the first rows held, and hold them no longer."""
-        taken, self.held = self.held.slice(0, count), self.held.slice(count)
+        taken, self.buffered = self.buffered.slice(0, count), self.buffered.slice(count)
         return taken
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _RowOrder:
     keys: list[tuple[str, str]]
 
-    def first(self, rows: list[pa.Table]) -> int:
+    def index_of_first(self, rows: list[pa.Table]) -> int:
         """Return which of several tables of one row comes first."""
-        table = pa.concat_tables(self._keyed(row) for row in rows)
+        table = pa.concat_tables(self._select_keys(row) for row in rows)
         first: int = pc.sort_indices(table, sort_keys=self.keys)[0].as_py()
         return first
 
-    def count(self, rows: pa.Table, last: pa.Table) -> int:
-        """Return how many rows of a sorted table do not come after the row `last`."""
+    def count_up_to(self, rows: pa.Table, last_row: pa.Table) -> int:
+        """Return how many rows of a sorted table do not come after the row `last_row`."""
         low, high = 0, rows.num_rows
         while low < high:
             middle = (low + high) // 2
             # Sorting keeps the order of equals.
-            if self.first([rows.slice(middle, 1), last]) == 0:
+            if self.index_of_first([rows.slice(middle, 1), last_row]) == 0:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def sorted(self, rows: pa.Table) -> pa.Table:
+    def sort(self, rows: pa.Table) -> pa.Table:
         """Return rows in order."""
         return rows.take(pc.sort_indices(rows, sort_keys=self.keys))
 
-    def _keyed(self, row: pa.Table) -> pa.Table:
+    def _select_keys(self, row: pa.Table) -> pa.Table:
         return row.select([name for name, _ in self.keys])
 
 
-def _merged(runs: Sequence[_Run], keys: list[tuple[str, str]]) -> Iterator[pa.Table]:
+def _merge_runs(runs: Sequence[_SortedRun], keys: list[tuple[str, str]]) -> Iterator[pa.Table]:
     """Merge runs: of what is held, all is due up to the least of the batches' last rows."""
-    order = _Order(keys)
+    order = _RowOrder(keys)
     while True:
         for run in runs:
-            run.fill()
-        live = [run for run in runs if run.held.num_rows]
+            run.load_next_batch()
+        live = [run for run in runs if run.buffered.num_rows]
         if not live:
             return
-        ends = [run.held.slice(run.held.num_rows - 1) for run in live]
-        last = ends[order.first(ends)]
-        due = [run.take(order.count(run.held, last)) for run in live]
-        yield order.sorted(pa.concat_tables(due))
+        ends = [run.buffered.slice(run.buffered.num_rows - 1) for run in live]
+        last = ends[order.index_of_first(ends)]
+        due = [run.pop_rows(order.count_up_to(run.buffered, last)) for run in live]
+        yield order.sort(pa.concat_tables(due))

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from snowmelt.storage.store import OpenObject, Store
 
 # Metadata is smaller; data files are read in parts, of which readers choose few.
-_WHOLE_BYTES = 8 * 1024 * 1024
+_MAX_WHOLE_READ_BYTES = 8 * 1024 * 1024
 _BUFFER_BYTES = 1024 * 1024
 
 
-def file_io(location: str) -> FileIO:
+def make_file_io(location: str) -> FileIO:
     """Return what opens files at an address like this one."""
-    return load_file_io({}, location) if is_on_disk(location) else StoreFileIO()
+    return load_file_io({}, location) if is_local_location(location) else StoreFileIO()
 
 
-def is_on_disk(location: str) -> bool:
+def is_local_location(location: str) -> bool:
     """Tell whether an address is a path or a `file:` URL."""
     return urlsplit(location).scheme in {"", "file"}
 
@@ -38,26 +38,28 @@ def is_on_disk(location: str) -> bool:
 class StoreFileIO(FileIO):
     """Files by their full addresses (`s3://bucket/path`), in stores of ours."""
 
-    def new_input(self, location: str) -> StoredInput:
+    def new_input(self, location: str) -> StoreInputFile:
         """Return a file to read."""
-        return StoredInput(location)
+        return StoreInputFile(location)
 
-    def new_output(self, location: str) -> StoredOutput:
+    def new_output(self, location: str) -> StoreOutputFile:
         """Return a file to write."""
-        return StoredOutput(location)
+        return StoreOutputFile(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete a file; harmless when there is none."""
-        store, path = _place(location if isinstance(location, str) else location.location)
+        store, path = _resolve_location(
+            location if isinstance(location, str) else location.location
+        )
         store.delete(path)
 
 
-class _Stored:
+class _StoreFile:
     """A file of a store by its address."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)  # type: ignore[call-arg]  # PyIceberg's class comes next
-        self._store, self._path = _place(location)
+        self._store, self._path = _resolve_location(location)
 
     def __len__(self) -> int:
         """Return its length in bytes.
@@ -75,7 +77,7 @@ class _Stored:
         return self._store.head(self._path) is not None
 
 
-class StoredInput(_Stored, InputFile):
+class StoreInputFile(_StoreFile, InputFile):
     """A file of a store, to read."""
 
     def open(self, seekable: bool = True) -> io.BytesIO | io.BufferedReader:
@@ -88,31 +90,31 @@ class StoredInput(_Stored, InputFile):
         del seekable
         try:
             opened = self._store.open(self._path)
-            if opened.size > _WHOLE_BYTES:
-                return io.BufferedReader(_Reading(opened), _BUFFER_BYTES)
+            if opened.size > _MAX_WHOLE_READ_BYTES:
+                return io.BufferedReader(_ObjectReadStream(opened), _BUFFER_BYTES)
             return io.BytesIO(self._store.get(self._path))
         except ObjectMissing:
             raise FileNotFoundError(self._path) from None
 
 
-class StoredOutput(_Stored, OutputFile):
+class StoreOutputFile(_StoreFile, OutputFile):
     """A file of a store, to write."""
 
-    def create(self, overwrite: bool = False) -> _Writing:
+    def create(self, overwrite: bool = False) -> _ObjectWriteStream:
         """Return a stream whose bytes become the file when it is closed."""
-        return _Writing(self._store, self._path, create_only=not overwrite)
+        return _ObjectWriteStream(self._store, self._path, create_only=not overwrite)
 
-    def to_input_file(self) -> StoredInput:
+    def to_input_file(self) -> StoreInputFile:
         """Return the file to read it again."""
-        return StoredInput(self._location)
+        return StoreInputFile(self._location)
 
 
-class _Reading(io.RawIOBase):
+class _ObjectReadStream(io.RawIOBase):
     """An open object as a stream."""
 
-    def __init__(self, opened: OpenObject) -> None:
-        self._opened = opened
-        self._at = 0
+    def __init__(self, stored_object: OpenObject) -> None:
+        self._object = stored_object
+        self._position = 0
 
     def readable(self) -> bool:
         return True
@@ -121,21 +123,21 @@ class _Reading(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._opened.size}
-        self._at = start[whence] + offset
-        return self._at
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._object.size}
+        self._position = start[whence] + offset
+        return self._position
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        count = self._opened.read_into(self._at, memoryview(buffer).cast("B"))
-        self._at += count
+        count = self._object.read_into(self._position, memoryview(buffer).cast("B"))
+        self._position += count
         return count
 
     def close(self) -> None:
-        self._opened.close()
+        self._object.close()
         super().close()
 
 
-class _Writing(io.BytesIO):
+class _ObjectWriteStream(io.BytesIO):
     """Bytes that are put when they are whole; nothing is written when the writer fails."""
 
     def __init__(self, store: Store, path: str, *, create_only: bool) -> None:
@@ -161,7 +163,7 @@ class _Writing(io.BytesIO):
         super().close()
 
 
-def _place(location: str) -> tuple[Store, str]:
+def _resolve_location(location: str) -> tuple[Store, str]:
     """Return the store of an address and the path in it."""
     scheme, _, rest = location.partition("://")
     bucket, _, path = rest.partition("/")

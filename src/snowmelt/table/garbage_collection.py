@@ -41,11 +41,11 @@ from snowmelt.catalog.streaming import channels, chunks, stages
 from snowmelt.catalog.streaming.stages import StagedBlob
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.failpoints import Failpoint
-from snowmelt.table.iceberg import current_files, load_native, retained_files
-from snowmelt.table.load_commit import close_dead_loads
-from snowmelt.table.maintenance import close_dead_runs
-from snowmelt.table.migration import close_lost, lease_name
-from snowmelt.table.run_files import settled_files
+from snowmelt.table.iceberg import list_current_files, list_retained_files, load_native_metadata
+from snowmelt.table.load_commit import abort_orphaned_loads
+from snowmelt.table.maintenance import abort_orphaned_runs
+from snowmelt.table.migration import abort_orphaned_migrations, migration_lease_name
+from snowmelt.table.run_files import exclude_active_runs
 from snowmelt.table.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -60,17 +60,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.table")
 
-UNREGISTERED_AFTER = dt.timedelta(hours=24)
+UNREGISTERED_RETENTION = dt.timedelta(hours=24)
 
 # A blob that is on its way to being registered need not be written down.
-_YOUNG = dt.timedelta(minutes=10)
+_MIN_AGE = dt.timedelta(minutes=10)
 _LEASE_S = 60.0
-_AT_ONCE = 1000
-_LISTED_AT_ONCE = 5_000
+_BLOBS_PER_BATCH = 1000
+_LISTED_BLOBS_PER_BATCH = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class GarbageCounts:
     """How many objects were deleted: blobs, blobs never registered, files of the warehouse.
 
     `problems` names each table that clean-up could not deal with, and why.
@@ -82,19 +82,19 @@ class Collected:
     problems: tuple[str, ...] = ()
 
 
-def _go_on() -> None:
+def _do_nothing() -> None:
     """Let a round go on to its end."""
 
 
-def collect(
+def collect_garbage(
     database: Database,
     stage: Store,
     warehouse: Store,
     *,
     clock: Clock,
     retention_s: float,
-    between: Callable[[], None] = _go_on,
-) -> Collected:
+    on_step: Callable[[], None] = _do_nothing,
+) -> GarbageCounts:
     """Delete what nobody needs any more; safe beside readers, migrations and other collectors.
 
     A table that cannot be dealt with does not keep the others from it.
@@ -105,7 +105,7 @@ def collect(
         warehouse: Where the native files are.
         clock: Tells what is old.
         retention_s: In seconds, longer than any reader's plan lives.
-        between: Called between tables and between objects; an error that is `retryable` ends the
+        on_step: Called between tables and between objects; an error that is `retryable` ends the
             round there, and the next goes on.
 
     Raises:
@@ -114,43 +114,45 @@ def collect(
     before = clock.now() - dt.timedelta(seconds=retention_s)
     with database.reading() as connection:
         live = list_tables(connection)
-        gone = [table for table in list_dropped_tables(connection) if _dropped(table, before)]
+        gone = [
+            table for table in list_dropped_tables(connection) if _is_dropped_before(table, before)
+        ]
     problems: list[str] = []
-    gone = [table for table in gone if _given_up(database, table, clock)]
+    gone = [table for table in gone if _try_purge(database, table, clock)]
     for table in [*live, *gone]:
-        between()
-        with _reported(table, problems):
-            _retire(database, table, clock, before)
+        on_step()
+        with _recording_problems(table, problems):
+            _retire_chunks(database, table, clock, before)
     failpoints.hit_failpoint(Failpoint.CLEANUP_MARKED)
-    blobs = _delete_blobs(database, stage, clock, between)
-    unregistered = _delete_unregistered(database, stage, clock, between)
+    blobs = _delete_retired_blobs(database, stage, clock, on_step)
+    unregistered = _delete_unregistered_blobs(database, stage, clock, on_step)
     house = Warehouse(warehouse)
     files = 0
     for table in live:
-        between()
-        with _reported(table, problems):
-            files += _delete_native(database, house, table, clock, before, between)
+        on_step()
+        with _recording_problems(table, problems):
+            files += _delete_native_files(database, house, table, clock, before, on_step)
     for table in gone:
-        with _reported(table, problems):
-            files += _delete_dropped(database, house, table, clock, between)
+        with _recording_problems(table, problems):
+            files += _delete_dropped_table(database, house, table, clock, on_step)
     for store in (stage, warehouse):
-        store.delete_partial_writes(clock.now() - UNREGISTERED_AFTER, on_step=between)
-    return Collected(blobs, unregistered, files, tuple(problems))
+        store.delete_partial_writes(clock.now() - UNREGISTERED_RETENTION, on_step=on_step)
+    return GarbageCounts(blobs, unregistered, files, tuple(problems))
 
 
 def expire_channels(
-    database: Database, clock: Clock, *, idle_s: float, between: Callable[[], None] = _go_on
+    database: Database, clock: Clock, *, idle_s: float, on_step: Callable[[], None] = _do_nothing
 ) -> int:
     """Remove channels that nobody has written to for `idle_s` seconds; return how many.
 
     As in Snowflake, where they go after 30 days, with their offset tokens. 0 keeps them for ever.
-    What `between` raises, which is called between transactions, ends it there.
+    What `on_step` raises, which is called between transactions, ends it there.
     """
     if idle_s <= 0:
         return 0
     count = 0
     while True:
-        between()
+        on_step()
         now = clock.now()
         with database.writing() as connection:
             some = channels.expire_idle_channels(
@@ -162,7 +164,7 @@ def expire_channels(
 
 
 @contextlib.contextmanager
-def _reported(table: TableRecord, problems: list[str]) -> Iterator[None]:
+def _recording_problems(table: TableRecord, problems: list[str]) -> Iterator[None]:
     """Note what goes wrong with one table; an outage is everybody's and ends the round."""
     try:
         yield
@@ -174,11 +176,11 @@ def _reported(table: TableRecord, problems: list[str]) -> Iterator[None]:
         problems.append(problem)
 
 
-def _dropped(table: TableRecord, before: dt.datetime) -> bool:
+def _is_dropped_before(table: TableRecord, before: dt.datetime) -> bool:
     return table.dropped_at is not None and table.dropped_at <= before
 
 
-def _given_up(database: Database, table: TableRecord, clock: Clock) -> bool:
+def _try_purge(database: Database, table: TableRecord, clock: Clock) -> bool:
     """Tell whether a dropped table may be deleted; if so, UNDROP cannot bring it back any more."""
     if table.kept_until is not None and table.kept_until > clock.now():
         return False
@@ -186,7 +188,9 @@ def _given_up(database: Database, table: TableRecord, clock: Clock) -> bool:
         return keeping.mark_purged(connection, table.table_id, clock.now())
 
 
-def _retire(database: Database, table: TableRecord, clock: Clock, before: dt.datetime) -> None:
+def _retire_chunks(
+    database: Database, table: TableRecord, clock: Clock, before: dt.datetime
+) -> None:
     """Mark the chunks that no plan can still name."""
     with database.reading() as connection:
         last = table.last_seq
@@ -206,17 +210,17 @@ def _retire(database: Database, table: TableRecord, clock: Clock, before: dt.dat
         read_positions.delete_expired_positions(connection, table.incarnation, clock.now())
 
 
-def _delete_blobs(
-    database: Database, stage: Store, clock: Clock, between: Callable[[], None]
+def _delete_retired_blobs(
+    database: Database, stage: Store, clock: Clock, on_step: Callable[[], None]
 ) -> int:
     deleted = 0
     while True:
         with database.reading() as connection:
-            blobs = chunks.list_deletable_blobs(connection, limit=_AT_ONCE)
+            blobs = chunks.list_deletable_blobs(connection, limit=_BLOBS_PER_BATCH)
         if not blobs:
             return deleted
         for blob in blobs:
-            between()
+            on_step()
             stage.delete(f"{blob.prefix}/{blob.path}")
         failpoints.hit_failpoint(Failpoint.CLEANUP_DELETED)
         with database.writing() as connection:
@@ -224,28 +228,32 @@ def _delete_blobs(
         deleted += len(blobs)
 
 
-def _delete_unregistered(
-    database: Database, stage: Store, clock: Clock, between: Callable[[], None]
+def _delete_unregistered_blobs(
+    database: Database, stage: Store, clock: Clock, on_step: Callable[[], None]
 ) -> int:
     now = clock.now()
-    lying = _lying(stage, now - _YOUNG, between)
+    lying = _list_staged_blobs(stage, now - _MIN_AGE, on_step)
     blobs: set[StagedBlob] = set()
     # A stage holds a blob for each second of each client: never all of them in memory.
-    while some := list(islice(lying, _LISTED_AT_ONCE)):
-        blobs |= _doomed(database, some, now)
+    while some := list(islice(lying, _LISTED_BLOBS_PER_BATCH)):
+        blobs |= _record_sightings(database, some, now)
     with database.writing() as connection:
         blobs |= set(
-            stages.tombstone_unregistered(connection, seen_before=now - UNREGISTERED_AFTER, now=now)
+            stages.tombstone_unregistered(
+                connection, seen_before=now - UNREGISTERED_RETENTION, now=now
+            )
         )
     for blob in blobs:
-        between()
+        on_step()
         stage.delete(f"{blob.prefix}/{blob.path}")
     return len(blobs)
 
 
-def _doomed(database: Database, some: Iterable[StagedBlob], now: dt.datetime) -> set[StagedBlob]:
+def _record_sightings(
+    database: Database, staged_blobs: Iterable[StagedBlob], now: dt.datetime
+) -> set[StagedBlob]:
     """Write down which of these blobs nobody has registered; return those that nobody may any more."""
-    lying = {blob.path: blob for blob in some}
+    lying = {blob.path: blob for blob in staged_blobs}
     with database.reading() as connection:
         known = stages.filter_registered(connection, lying)
         doomed = {path for path in stages.filter_tombstoned(connection, lying) if path not in known}
@@ -257,9 +265,11 @@ def _doomed(database: Database, some: Iterable[StagedBlob], now: dt.datetime) ->
     return {lying[path] for path in doomed}
 
 
-def _lying(stage: Store, before: dt.datetime, between: Callable[[], None]) -> Iterator[StagedBlob]:
+def _list_staged_blobs(
+    stage: Store, before: dt.datetime, on_step: Callable[[], None]
+) -> Iterator[StagedBlob]:
     for found in stage.list():
-        between()
+        on_step()
         prefix, _, path = found.path.partition("/")
         try:
             parse_blob_path(path)
@@ -269,18 +279,18 @@ def _lying(stage: Store, before: dt.datetime, between: Callable[[], None]) -> It
             yield StagedBlob(prefix, path)
 
 
-def _delete_native(
+def _delete_native_files(
     database: Database,
     warehouse: Warehouse,
     table: TableRecord,
     clock: Clock,
     before: dt.datetime,
-    between: Callable[[], None],
+    on_step: Callable[[], None],
 ) -> int:
-    found = list(warehouse.store.list(warehouse.folder(table)))
+    found = list(warehouse.store.list(warehouse.table_folder(table)))
     if not found:
         return 0
-    _close_dead(database, table, clock)
+    _abort_orphaned_work(database, table, clock)
     with database.reading() as connection:
         try:
             table = find_table_by_id(connection, table.table_id)
@@ -288,31 +298,35 @@ def _delete_native(
             return 0
         if history.list_running_migrations(connection, table.table_id):
             return 0
-        at_work = _at_work(connection, table.table_id)
-        committed = _committed(connection, table.table_id)
-        found = settled_files(connection, found, committed, clock.now() - UNREGISTERED_AFTER)
+        at_work = _list_start_times(connection, table.table_id)
+        committed = _list_commit_times(connection, table.table_id)
+        found = exclude_active_runs(
+            connection, found, committed, clock.now() - UNREGISTERED_RETENTION
+        )
     if table.dropped_at is not None:
         return 0
     if at_work:
         # By the store's own clock, too: that of who is at work may be ahead.
         newest = max((each.modified_at for each in found), default=before)
-        first = min(*at_work, newest) - _YOUNG
+        first = min(*at_work, newest) - _MIN_AGE
         found = [each for each in found if each.modified_at < first]
     listed = [each.path for each in found]
-    current = [] if table.pointer is None else [warehouse.path(table.pointer)]
-    recent = _recent({*listed, *current}, committed, before) & set(listed)
-    needed = _needed(warehouse, table, recent)
-    return _delete(warehouse.store, (path for path in listed if path not in needed), between)
+    current = [] if table.pointer is None else [warehouse.to_path(table.pointer)]
+    recent = _find_recent_metadata({*listed, *current}, committed, before) & set(listed)
+    needed = _find_needed_paths(warehouse, table, recent)
+    return _delete_objects(
+        warehouse.store, (path for path in listed if path not in needed), on_step
+    )
 
 
-def _close_dead(database: Database, table: TableRecord, clock: Clock) -> None:
+def _abort_orphaned_work(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close whatever was at work on a table in a process that is gone."""
-    _close_dead_migrations(database, table, clock)
-    close_dead_loads(database, table, clock)
-    close_dead_runs(database, table, clock)
+    _abort_table_migrations(database, table, clock)
+    abort_orphaned_loads(database, table, clock)
+    abort_orphaned_runs(database, table, clock)
 
 
-def _at_work(connection: sa.Connection, table_id: int) -> list[dt.datetime]:
+def _list_start_times(connection: sa.Connection, table_id: int) -> list[dt.datetime]:
     """Return when the loads and compactions began that are at work on a table."""
     return [
         *(load.started_at for load in loads.list_running_loads(connection, table_id)),
@@ -320,7 +334,7 @@ def _at_work(connection: sa.Connection, table_id: int) -> list[dt.datetime]:
     ]
 
 
-def _close_dead_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
+def _abort_table_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose migrator is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
         if not history.list_running_migrations(connection, table.table_id):
@@ -328,17 +342,17 @@ def _close_dead_migrations(database: Database, table: TableRecord, clock: Clock)
     with database.writing() as connection:
         lease = leases.acquire_lease(
             connection,
-            lease_name(table),
+            migration_lease_name(table),
             f"cleanup:{uuid.uuid4().hex}",
             ttl_s=_LEASE_S,
             now=clock.now(),
         )
         if lease is not None:
-            close_lost(connection, table.table_id, clock)
+            abort_orphaned_migrations(connection, table.table_id, clock)
             leases.release_lease(connection, lease)
 
 
-def _committed(connection: sa.Connection, table_id: int) -> dict[str, dt.datetime]:
+def _list_commit_times(connection: sa.Connection, table_id: int) -> dict[str, dt.datetime]:
     """Return when each run committed to a table: migration, load or maintenance."""
     runs = {
         run.run_id: run.ended_at
@@ -351,7 +365,7 @@ def _committed(connection: sa.Connection, table_id: int) -> dict[str, dt.datetim
     return runs | others
 
 
-def _recent(
+def _find_recent_metadata(
     paths: Iterable[str], committed: Mapping[str, dt.datetime], before: dt.datetime
 ) -> set[str]:
     """Return the metadata files that were replaced after `before`; numbers give their order."""
@@ -359,56 +373,58 @@ def _recent(
         (int(name.partition("-")[0]), path)
         for path in paths
         if (name := path.rpartition("/")[2]).endswith(".metadata.json")
-        and _run_of(path) in committed
+        and _parse_metadata_run_id(path) in committed
     )
     return {
         path
         for (_, path), (_, successor) in pairwise(line)
-        if committed[_run_of(successor)] > before
+        if committed[_parse_metadata_run_id(successor)] > before
     }
 
 
-def _needed(warehouse: Warehouse, table: TableRecord, recent: Iterable[str]) -> set[str]:
+def _find_needed_paths(warehouse: Warehouse, table: TableRecord, recent: Iterable[str]) -> set[str]:
     addresses = set[str]()
     if table.pointer is not None:
-        addresses.update(retained_files(load_native(table.pointer, table.incarnation)))
+        addresses.update(
+            list_retained_files(load_native_metadata(table.pointer, table.incarnation))
+        )
     for path in recent:
-        native = load_native(warehouse.address(path), table.incarnation)
+        native = load_native_metadata(warehouse.to_address(path), table.incarnation)
         addresses.add(native.location)
-        addresses.update(current_files(native))
-    return {warehouse.path(address) for address in addresses}
+        addresses.update(list_current_files(native))
+    return {warehouse.to_path(address) for address in addresses}
 
 
-def _run_of(path: str) -> str:
+def _parse_metadata_run_id(path: str) -> str:
     """Return the run that a metadata file is named after: `<number>-<run id>.metadata.json`."""
     return path.rpartition("/")[2].partition("-")[2].removesuffix(".metadata.json")
 
 
-def _delete_dropped(
+def _delete_dropped_table(
     database: Database,
     warehouse: Warehouse,
     table: TableRecord,
     clock: Clock,
-    between: Callable[[], None],
+    on_step: Callable[[], None],
 ) -> int:
-    _close_dead(database, table, clock)
+    _abort_orphaned_work(database, table, clock)
     with database.reading() as connection:
         if history.list_running_migrations(connection, table.table_id):
             return 0
-        if _at_work(connection, table.table_id):
+        if _list_start_times(connection, table.table_id):
             return 0
-    listed = [found.path for found in warehouse.store.list(warehouse.folder(table))]
-    deleted = _delete(warehouse.store, listed, between)
+    listed = [found.path for found in warehouse.store.list(warehouse.table_folder(table))]
+    deleted = _delete_objects(warehouse.store, listed, on_step)
     with database.writing() as connection:
         if not chunks.list_chunks(connection, table.table_id, 0, table.last_seq, limit=1):
             delete_table_record(connection, table.table_id)
     return deleted
 
 
-def _delete(store: Store, paths: Iterable[str], between: Callable[[], None]) -> int:
+def _delete_objects(store: Store, paths: Iterable[str], on_step: Callable[[], None]) -> int:
     count = 0
     for path in paths:
-        between()
+        on_step()
         store.delete(path)
         count += 1
     return count

@@ -2,7 +2,7 @@
 
 PyIceberg makes snapshots, manifests and metadata; where a table's current metadata file is, our
 own catalog knows. `PointerCatalog` is handed the one step that makes a commit visible. What a
-commit contains (`Facts`) is written twice with it: as table properties, which later commits
+commit contains (`IcebergSummary`) is written twice with it: as table properties, which later commits
 keep, and in the snapshot's summary, which proves them.
 """
 
@@ -43,8 +43,8 @@ from pyiceberg.types import (
 from snowmelt.errors import ConflictError, TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID
 from snowmelt.schema.native_types import native_schema
-from snowmelt.table.file_io import file_io
-from snowmelt.table.native_writer import WrittenFile, data_file
+from snowmelt.table.file_io import make_file_io
+from snowmelt.table.native_writer import WrittenFile, make_data_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
 MAX_SNAPSHOTS = 50
 
-_PREFIX = "snowmelt."
-_PROPERTIES = {
+_PROPERTY_PREFIX = "snowmelt."
+_TABLE_PROPERTIES = {
     # PyIceberg would retry a lost commit on the newer table by itself and double its rows.
     "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
@@ -66,7 +66,7 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": str(MAX_SNAPSHOTS),
     "write.parquet.compression-codec": "zstd",
 }
-_TYPES: dict[pa.DataType, PrimitiveType] = {
+_ICEBERG_TYPES: dict[pa.DataType, PrimitiveType] = {
     pa.bool_(): BooleanType(),
     pa.float64(): DoubleType(),
     pa.string(): StringType(),
@@ -80,7 +80,7 @@ _TYPES: dict[pa.DataType, PrimitiveType] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class IcebergSummary:
     """What a native table contains, as its last commit says.
 
     All chunks up to `watermark` (less those in quarantine) are in it. `rows` came with run
@@ -96,10 +96,11 @@ class Facts:
     total_rows: int
     checksum: str
 
-    def properties(self) -> dict[str, str]:
+    def to_properties(self) -> dict[str, str]:
         """Return the facts as properties."""
         return {
-            _PREFIX + name.replace("_", "-"): str(getattr(self, name)) for name in self.__slots__
+            _PROPERTY_PREFIX + name.replace("_", "-"): str(getattr(self, name))
+            for name in self.__slots__
         }
 
 
@@ -109,12 +110,12 @@ class NativeTable:
 
     location: str
     metadata: TableMetadata
-    facts: Facts
+    facts: IcebergSummary
 
     def contains_run(self, run_id: str) -> bool:
         """Tell whether one of the kept snapshots is this run's."""
         summaries = [snapshot.summary for snapshot in self.metadata.snapshots]
-        key = _PREFIX + "run-id"
+        key = _PROPERTY_PREFIX + "run-id"
         return any(s is not None and s.additional_properties.get(key) == run_id for s in summaries)
 
 
@@ -136,7 +137,7 @@ class NativeFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class IcebergAppend:
     """Files to add to a table, in the folder `folder` of `warehouse`, and what that makes true.
 
     `base` is the table as it was when the files were planned, None for the first commit. Snapshots
@@ -149,7 +150,7 @@ class Append:
     base: NativeTable | None
     schema: TableSchema
     files: Sequence[WrittenFile]
-    facts: Facts
+    facts: IcebergSummary
     now_ms: int
     expire_before_ms: int = 0
     run_id: str | None = None
@@ -162,7 +163,7 @@ class PointerCatalog(NoopCatalog):
     and leaves everything as it was.
     """
 
-    def __init__(self, append: Append, swap: Callable[[str, int], None]) -> None:
+    def __init__(self, append: IcebergAppend, swap: Callable[[str, int], None]) -> None:
         super().__init__("snowmelt")
         self._append = append
         self._swap = swap
@@ -178,10 +179,13 @@ class PointerCatalog(NoopCatalog):
             requirement.validate(table.metadata)
         metadata = update_table_metadata(
             table.metadata,
-            tuple(_dated(update, self._append.now_ms, table.metadata) for update in updates),
+            tuple(
+                _set_snapshot_time(update, self._append.now_ms, table.metadata)
+                for update in updates
+            ),
             metadata_location=table.metadata_location or None,
         )
-        version = _version(table.metadata_location) + 1
+        version = _metadata_version(table.metadata_location) + 1
         run_id = self._append.run_id or self._append.facts.run_id
         name = f"{version:05d}-{run_id}.metadata.json"
         location = f"{metadata.location}/metadata/{name}"
@@ -194,7 +198,7 @@ class PointerCatalog(NoopCatalog):
             self._swap(location, snapshot_id)
         except ConflictError:
             # Definitely not current: a run that tries again leaves one metadata file, its last.
-            self._append.warehouse.store.delete(self._append.warehouse.path(location))
+            self._append.warehouse.store.delete(self._append.warehouse.to_path(location))
             raise
         return CommitTableResponse.model_validate(
             {"metadata": metadata, "metadata-location": location}
@@ -203,49 +207,53 @@ class PointerCatalog(NoopCatalog):
 
 # A metadata file never changes; queries of a table that rests read it once.
 @lru_cache(maxsize=64)
-def load_native(location: str, incarnation: str) -> NativeTable:
+def load_native_metadata(location: str, incarnation: str) -> NativeTable:
     """Read a metadata file and check that its facts are the incarnation's and are proved.
 
     Raises:
         TableInconsistent: Another incarnation, facts missing, or properties that the line of
             snapshots does not prove (for example after a rollback by another tool).
     """
-    io = file_io(location)
+    io = make_file_io(location)
     metadata = FromInputFile.table_metadata(io.new_input(location))
-    facts = _facts(metadata.properties, location)
+    facts = _parse_summary(metadata.properties, location)
     if facts.incarnation != incarnation or metadata.table_uuid != uuid.UUID(incarnation):
         raise TableInconsistent(table=location, reason="it belongs to another incarnation")
-    _prove(facts, metadata, location)
+    _verify_summary(facts, metadata, location)
     return NativeTable(location, metadata, facts)
 
 
-def native_files(native: NativeTable) -> list[NativeFile]:
+def list_native_files(native: NativeTable) -> list[NativeFile]:
     """Return the files of a native table's current snapshot, in the order of their chunks.
 
     Raises:
         TableInconsistent: Another tool has added delete files.
     """
-    files = (file for manifest in _manifests(native) for file in _files_of(manifest, native))
+    files = (
+        file
+        for manifest in _current_manifests(native)
+        for file in _manifest_files(manifest, native)
+    )
     return sorted(files, key=lambda file: (file.sequence, file.path))
 
 
-def current_files(native: NativeTable) -> Iterator[str]:
+def list_current_files(native: NativeTable) -> Iterator[str]:
     """Yield the addresses of everything the current snapshot needs: list, manifests, data."""
     snapshot = native.metadata.current_snapshot()
     if snapshot is not None:
         yield snapshot.manifest_list
-        for manifest in _manifests(native):
+        for manifest in _current_manifests(native):
             yield manifest.manifest_path
-            for file in _files_of(manifest, native):
+            for file in _manifest_files(manifest, native):
                 yield file.path
 
 
-def retained_files(native: NativeTable) -> Iterator[str]:
+def list_retained_files(native: NativeTable) -> Iterator[str]:
     """Yield the addresses of everything that any kept snapshot needs, metadata files too."""
     yield native.location
     for entry in native.metadata.metadata_log:
         yield entry.metadata_file
-    io = file_io(native.location)
+    io = make_file_io(native.location)
     seen = set[str]()
     for snapshot in native.metadata.snapshots:
         yield snapshot.manifest_list
@@ -253,51 +261,53 @@ def retained_files(native: NativeTable) -> Iterator[str]:
             if manifest.manifest_path not in seen:
                 seen.add(manifest.manifest_path)
                 yield manifest.manifest_path
-                for file in _files_of(manifest, native):
+                for file in _manifest_files(manifest, native):
                     yield file.path
 
 
-def facts_of(snapshot: Snapshot, location: str) -> Facts | None:
+def parse_snapshot_summary(snapshot: Snapshot, location: str) -> IcebergSummary | None:
     """Return what a snapshot of a native table contains, None where no commit of ours made it.
 
     Raises:
         TableInconsistent: Facts are missing.
     """
-    if snapshot.summary is None or not _has_facts(snapshot):
+    if snapshot.summary is None or not _has_summary(snapshot):
         return None
-    return _facts(snapshot.summary.additional_properties, location)
+    return _parse_summary(snapshot.summary.additional_properties, location)
 
 
-def commit_append(append: Append, swap: Callable[[str, int], None]) -> None:
+def commit_append(append: IcebergAppend, swap: Callable[[str, int], None]) -> None:
     """Add files and facts in one commit, as the child of `append.base`; expire old snapshots.
 
     Whatever `swap` raises is passed on; files that were written for the commit stay, because
     only the catalog can tell whether it happened.
     """
-    transaction = begun_commit(append, swap)
-    properties = append.facts.properties()
+    transaction = begin_commit(append, swap)
+    properties = append.facts.to_properties()
     transaction.set_properties(properties)
     with transaction.update_snapshot(snapshot_properties=properties).merge_append() as producer:
         for file in append.files:
-            producer.append_data_file(data_file(file, append.warehouse.address(file.path)))
+            producer.append_data_file(make_data_file(file, append.warehouse.to_address(file.path)))
     transaction.commit_transaction()
 
 
-def begun_commit(append: Append, swap: Callable[[str, int], None]) -> Transaction:
+def begin_commit(append: IcebergAppend, swap: Callable[[str, int], None]) -> Transaction:
     """Begin a commit as the child of `append.base`, letting go of what is kept no longer."""
     base = append.base
-    metadata = _first_metadata(append) if base is None else _with_schema(base, append.schema)
+    metadata = (
+        _make_first_metadata(append) if base is None else _add_schema_version(base, append.schema)
+    )
     location = "" if base is None else base.location
-    io = file_io(metadata.location)
+    io = make_file_io(metadata.location)
     table = Table((append.folder,), metadata, location, io, PointerCatalog(append, swap))
     transaction = table.transaction()
-    expired = expired_snapshots(metadata, append.expire_before_ms)
+    expired = find_expired_snapshots(metadata, append.expire_before_ms)
     if expired:
         ExpireSnapshots(transaction).by_ids(expired).commit()
     return transaction
 
 
-def expired_snapshots(metadata: TableMetadata, before_ms: int = 0) -> list[int]:
+def find_expired_snapshots(metadata: TableMetadata, before_ms: int = 0) -> list[int]:
     """Return the snapshots that the next commit lets go of: too many, or made before an instant."""
     kept = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
     surplus = {snapshot.snapshot_id for snapshot in kept[: max(len(kept) - MAX_SNAPSHOTS + 1, 0)]}
@@ -305,13 +315,13 @@ def expired_snapshots(metadata: TableMetadata, before_ms: int = 0) -> list[int]:
     return sorted((surplus | old) - {ref.snapshot_id for ref in metadata.refs.values()})
 
 
-def iceberg_schema(schema: TableSchema) -> Schema:
+def to_iceberg_schema(schema: TableSchema) -> Schema:
     """Return the Iceberg schema of a table's native form, with exactly our field ids."""
     fields = [
         NestedField(
             field_id=int(field.metadata[FIELD_ID]),
             name=field.name,
-            field_type=_iceberg_type(field.type),
+            field_type=_to_iceberg_type(field.type),
             required=not field.nullable,
         )
         for field in native_schema(schema)
@@ -319,18 +329,18 @@ def iceberg_schema(schema: TableSchema) -> Schema:
     return Schema(*fields, schema_id=schema.version)
 
 
-def _iceberg_type(kind: pa.DataType) -> PrimitiveType:
+def _to_iceberg_type(kind: pa.DataType) -> PrimitiveType:
     if pa.types.is_decimal(kind):
         return DecimalType(kind.precision, kind.scale)
-    return _TYPES[kind]
+    return _ICEBERG_TYPES[kind]
 
 
-def _first_metadata(append: Append) -> TableMetadata:
+def _make_first_metadata(append: IcebergAppend) -> TableMetadata:
     # Built directly: PyIceberg's own way of creating a table numbers the fields anew.
-    schema = iceberg_schema(append.schema)
+    schema = to_iceberg_schema(append.schema)
     return TableMetadataV2.model_validate(
         {
-            "location": append.warehouse.address(append.folder),
+            "location": append.warehouse.to_address(append.folder),
             "table-uuid": uuid.UUID(append.facts.incarnation),
             "last-updated-ms": append.now_ms,
             "schemas": [schema],
@@ -341,18 +351,18 @@ def _first_metadata(append: Append) -> TableMetadata:
             "last-partition-id": PARTITION_FIELD_ID_START - 1,
             "sort-orders": [UNSORTED_SORT_ORDER],
             "default-sort-order-id": UNSORTED_SORT_ORDER.order_id,
-            "properties": dict(_PROPERTIES),
+            "properties": dict(_TABLE_PROPERTIES),
         }
     )
 
 
-def _with_schema(base: NativeTable, schema: TableSchema) -> TableMetadata:
+def _add_schema_version(base: NativeTable, schema: TableSchema) -> TableMetadata:
     metadata = base.metadata
     # A run that was planned before the columns changed must not take a later version back.
     if metadata.current_schema_id >= schema.version:
         return metadata
     # Not by AddSchemaUpdate: it wants field ids to grow, and companions' ids are far above.
-    new = iceberg_schema(schema)
+    new = to_iceberg_schema(schema)
     others = [old for old in metadata.schemas if old.schema_id != schema.version]
     return metadata.model_copy(
         update={
@@ -363,7 +373,7 @@ def _with_schema(base: NativeTable, schema: TableSchema) -> TableMetadata:
     )
 
 
-def _dated(update: TableUpdate, now_ms: int, base: TableMetadata) -> TableUpdate:
+def _set_snapshot_time(update: TableUpdate, now_ms: int, base: TableMetadata) -> TableUpdate:
     """Date a new snapshot, never before the last: other readers refuse a line that goes back."""
     if not isinstance(update, AddSnapshotUpdate):
         return update
@@ -375,19 +385,22 @@ def _dated(update: TableUpdate, now_ms: int, base: TableMetadata) -> TableUpdate
     return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update=changes))
 
 
-def _version(location: str) -> int:
+def _metadata_version(location: str) -> int:
     """Return the number a metadata file begins with, -1 for none."""
     name = location.rpartition("/")[2]
     return int(name.partition("-")[0]) if name else -1
 
 
-def _facts(properties: Mapping[str, Any], location: str) -> Facts:
-    values = {name: properties.get(_PREFIX + name.replace("_", "-")) for name in Facts.__slots__}
+def _parse_summary(properties: Mapping[str, Any], location: str) -> IcebergSummary:
+    values = {
+        name: properties.get(_PROPERTY_PREFIX + name.replace("_", "-"))
+        for name in IcebergSummary.__slots__
+    }
     # A missing value is never taken for 0: that would migrate everything again.
     missing = [name for name, value in values.items() if value is None]
     if missing:
         raise TableInconsistent(table=location, reason=f"{', '.join(missing)} missing")
-    return Facts(
+    return IcebergSummary(
         incarnation=str(values["incarnation"]),
         watermark=int(values["watermark"] or ""),
         run_id=str(values["run_id"]),
@@ -398,10 +411,10 @@ def _facts(properties: Mapping[str, Any], location: str) -> Facts:
     )
 
 
-def _prove(facts: Facts, metadata: TableMetadata, location: str) -> None:
+def _verify_summary(summary: IcebergSummary, metadata: TableMetadata, location: str) -> None:
     snapshot = metadata.current_snapshot()
     proof: Snapshot | None = snapshot
-    while proof is not None and not _has_facts(proof):
+    while proof is not None and not _has_summary(proof):
         proof = (
             metadata.snapshot_by_id(proof.parent_snapshot_id)
             if proof.parent_snapshot_id is not None
@@ -409,32 +422,32 @@ def _prove(facts: Facts, metadata: TableMetadata, location: str) -> None:
         )
     if proof is None or proof.summary is None:
         raise TableInconsistent(table=location, reason="no snapshot proves its watermark")
-    proved = _facts(proof.summary.additional_properties, location)
-    if proved != facts:
+    proved = _parse_summary(proof.summary.additional_properties, location)
+    if proved != summary:
         raise TableInconsistent(
             table=location,
-            reason=f"watermark {facts.watermark} of run {facts.run_id} is not what its snapshots "
+            reason=f"watermark {summary.watermark} of run {summary.run_id} is not what its snapshots "
             f"hold: {proved.watermark} of run {proved.run_id}",
         )
     total = proof.summary.additional_properties.get("total-records")
-    if total != str(facts.total_rows):
+    if total != str(summary.total_rows):
         raise TableInconsistent(
-            table=location, reason=f"{total} rows instead of {facts.total_rows}"
+            table=location, reason=f"{total} rows instead of {summary.total_rows}"
         )
 
 
-def _has_facts(snapshot: Snapshot) -> bool:
+def _has_summary(snapshot: Snapshot) -> bool:
     return snapshot.summary is not None and (
-        _PREFIX + "watermark" in snapshot.summary.additional_properties
+        _PROPERTY_PREFIX + "watermark" in snapshot.summary.additional_properties
     )
 
 
-def _manifests(native: NativeTable) -> Sequence[ManifestFile]:
+def _current_manifests(native: NativeTable) -> Sequence[ManifestFile]:
     snapshot = native.metadata.current_snapshot()
     return () if snapshot is None else _read_manifest_list(snapshot.manifest_list)
 
 
-def _files_of(manifest: ManifestFile, native: NativeTable) -> tuple[NativeFile, ...]:
+def _manifest_files(manifest: ManifestFile, native: NativeTable) -> tuple[NativeFile, ...]:
     if manifest.content is not ManifestContent.DATA:
         raise TableInconsistent(
             table=native.location, reason="another tool has deleted rows from it by delete files"
@@ -445,12 +458,12 @@ def _files_of(manifest: ManifestFile, native: NativeTable) -> tuple[NativeFile, 
 # Neither lists nor manifests ever change, and equal ones have equal paths.
 @lru_cache(maxsize=64)
 def _read_manifest_list(location: str) -> tuple[ManifestFile, ...]:
-    return tuple(read_manifest_list(file_io(location).new_input(location)))
+    return tuple(read_manifest_list(make_file_io(location).new_input(location)))
 
 
 @lru_cache(maxsize=512)
 def _read_manifest(manifest: ManifestFile) -> tuple[NativeFile, ...]:
-    io = file_io(manifest.manifest_path)
+    io = make_file_io(manifest.manifest_path)
     entries = [
         (entry.sequence_number or 0, entry.data_file) for entry in manifest.fetch_manifest_entry(io)
     ]

@@ -52,9 +52,9 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.failpoints import Failpoint
-from snowmelt.table.iceberg import Append, Facts, commit_append
+from snowmelt.table.iceberg import IcebergAppend, IcebergSummary, commit_append
 from snowmelt.table.rejects import REJECT_SCHEMA
-from snowmelt.table.snapshot import native_of
+from snowmelt.table.snapshot import load_current_native
 from snowmelt.table.warehouse import open_warehouse
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ if TYPE_CHECKING:
     from snowmelt.table.native_writer import WrittenFile
 
 # A loser reads the metadata anew and writes a manifest; some 30 ms each.
-_ATTEMPTS = 100
-_PAUSE_S = 0.02
+_MAX_ATTEMPTS = 100
+_RETRY_INTERVAL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class LoadRequest:
     # Where files were written before the load began; a new one when not given.
     load_id: str | None = None
     # Without `rejects`: whether they go into the table's error table, if it has one.
-    keeps_refused: bool = False
+    keep_rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,16 @@ class OpenLoad:
         """Where refused rows are written as rows of the error table."""
         if self.errors is None:
             return None
-        return f"{open_warehouse(self.warehouse_url).folder(self.errors)}/data/{self.load_id}"
+        return f"{open_warehouse(self.warehouse_url).table_folder(self.errors)}/data/{self.load_id}"
 
     @property
     def reject_folder(self) -> str | None:
         """Where rejects are written as rows of their table."""
         if self.rejects is None:
             return None
-        return f"{open_warehouse(self.warehouse_url).folder(self.rejects)}/data/{self.load_id}"
+        return (
+            f"{open_warehouse(self.warehouse_url).table_folder(self.rejects)}/data/{self.load_id}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ class LoadResult:
     message: str | None = None
 
 
-def lease_name(load_id: str) -> str:
+def load_lease_name(load_id: str) -> str:
     """Return the name of the lease that a load's process holds."""
     return f"load:{load_id}"
 
@@ -150,7 +152,7 @@ def begin_load(
     clock: Clock,
     lease_s: float = 60.0,
 ) -> OpenLoad:
-    """Begin a load; it must be ended by `commit_load` or `abandon_load`.
+    """Begin a load; it must be ended by `commit_load` or `abort_load`.
 
     Raises:
         TableNotFound: A table does not exist, or the role may not insert into it.
@@ -168,14 +170,16 @@ def begin_load(
                     what=f"REJECTED DATA AS TABLE {request.rejects}",
                     reason="rejects cannot go into the table that is loaded",
                 )
-            rejects = require_reject_table(connection, request.rejects, owner=request.role, now=now)
+            rejects = get_or_create_reject_table(
+                connection, request.rejects, owner=request.role, now=now
+            )
             require_table_privilege(connection, request.role, rejects, "INSERT")
         errors = None
-        if rejects is None and request.keeps_refused:
+        if rejects is None and request.keep_rejected:
             errors = find_error_table(connection, table)
         kept = rejects or errors
         lease = leases.acquire_lease(
-            connection, lease_name(load_id), load_id, ttl_s=lease_s, now=now
+            connection, load_lease_name(load_id), load_id, ttl_s=lease_s, now=now
         )
         if lease is None:
             raise InternalError(f"The lease of the new load {load_id} is taken.")
@@ -193,12 +197,12 @@ def begin_load(
             ),
         )
     faults.hit_failpoint(Failpoint.LOAD_BEGUN)
-    folder = f"{open_warehouse(warehouse_url).folder(table)}/data/{load_id}"
+    folder = f"{open_warehouse(warehouse_url).table_folder(table)}/data/{load_id}"
     return OpenLoad(load_id, table, rejects, lease, lease_s, warehouse_url, folder, errors)
 
 
 @contextlib.contextmanager
-def kept_load(database: Database, load: OpenLoad, *, clock: Clock) -> Iterator[None]:
+def renewing_load_lease(database: Database, load: OpenLoad, *, clock: Clock) -> Iterator[None]:
     """Keep a load's lease while the block runs."""
     with renewing_lease(database, load.lease, ttl_s=load.lease_s, clock=clock):
         yield
@@ -220,7 +224,7 @@ def publish_rejects(
     def inside(connection: sa.Connection, _snapshot_id: int) -> None:
         _require_lease(connection, load)
 
-    _append(database, load, load.rejects, files, inside, clock)
+    _append_files(database, load, load.rejects, files, inside, clock)
     faults.hit_failpoint(Failpoint.LOAD_REJECTS_PUBLISHED)
 
 
@@ -236,20 +240,20 @@ def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock
     faults.hit_failpoint(Failpoint.LOAD_WRITTEN)
 
     def inside(connection: sa.Connection, snapshot_id: int | None) -> None:
-        close_committed(connection, load, result, snapshot_id, clock)
+        finish_committed_load(connection, load, result, snapshot_id, clock)
         faults.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
 
     try:
         if result.files:
-            _append(database, load, load.table, result.files, inside, clock)
+            _append_files(database, load, load.table, result.files, inside, clock)
         else:
-            _without_files(database, load, inside, clock)
+            _commit_without_files(database, load, inside, clock)
     except CommitLost as error:
         raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
     faults.hit_failpoint(Failpoint.LOAD_COMMITTED)
 
 
-def abandon_load(
+def abort_load(
     database: Database,
     load: OpenLoad,
     reason: str,
@@ -285,7 +289,7 @@ def is_committed(database: Database, load_id: str) -> bool:
         return loads.find_load(connection, load_id).state is LoadState.COMMITTED
 
 
-def close_dead_loads(database: Database, table: TableRecord, clock: Clock) -> None:
+def abort_orphaned_loads(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close loads whose process is gone; taking their leases makes sure they never commit."""
     with database.reading() as connection:
         running = loads.list_running_loads(connection, table.table_id)
@@ -293,7 +297,7 @@ def close_dead_loads(database: Database, table: TableRecord, clock: Clock) -> No
         owner = f"cleanup:{uuid.uuid4().hex}"
         with database.writing() as connection:
             lease = leases.acquire_lease(
-                connection, lease_name(load.load_id), owner, ttl_s=1.0, now=clock.now()
+                connection, load_lease_name(load.load_id), owner, ttl_s=1.0, now=clock.now()
             )
             if lease is None:
                 continue
@@ -312,7 +316,7 @@ def _require_lease(connection: sa.Connection, load: OpenLoad) -> None:
         raise LeaseLost(name=load.lease.name)
 
 
-def close_committed(
+def finish_committed_load(
     connection: sa.Connection,
     load: OpenLoad,
     result: LoadResult,
@@ -328,7 +332,7 @@ def close_committed(
     _require_lease(connection, load)
     now, table_id = clock.now(), load.table.table_id
     if not result.force:
-        _require_new(connection, load, result.inputs)
+        _require_not_loaded(connection, load, result.inputs)
     totals = LoadTotals(
         files=result.totals.files,
         rows=result.totals.rows,
@@ -353,7 +357,7 @@ def close_committed(
     leases.release_lease(connection, load.lease)
 
 
-def _require_new(
+def _require_not_loaded(
     connection: sa.Connection, load: OpenLoad, inputs: Sequence[LoadFileRecord]
 ) -> None:
     fresh = [each for each in inputs if each.state is not LoadFileState.FAILED]
@@ -368,10 +372,10 @@ def _require_new(
             )
 
 
-def _without_files(
+def _commit_without_files(
     database: Database,
     load: OpenLoad,
-    inside: Callable[[sa.Connection, int | None], None],
+    commit_step: Callable[[sa.Connection, int | None], None],
     clock: Clock,
 ) -> None:
     """Commit a load without rows: there is nothing to add to the native table."""
@@ -381,21 +385,21 @@ def _without_files(
             # Loads of one table follow each other, as those that swap the pointer do.
             if not lock_tables(connection, [load.table.table_id]):
                 raise LoadOvertaken(load=load.load_id, reason="the table was dropped")
-            inside(connection, None)
+            commit_step(connection, None)
 
-    repeated(load, attempt, lambda: is_committed(database, load.load_id), clock)
+    retry_until_settled(load, attempt, lambda: is_committed(database, load.load_id), clock)
 
 
-def _append(
+def _append_files(
     database: Database,
     load: OpenLoad,
     table: TableRecord,
     files: Sequence[WrittenFile],
-    inside: Callable[[sa.Connection, int], None],
+    commit_step: Callable[[sa.Connection, int], None],
     clock: Clock,
 ) -> None:
     def attempt() -> None:
-        current, native = current_of(database, load, table)
+        current, native = read_current_table(database, load, table)
 
         def swap(location: str, snapshot_id: int) -> None:
             faults.hit_failpoint(Failpoint.LOAD_STAGED)
@@ -406,21 +410,23 @@ def _append(
                     expected=MetadataPointer(current.pointer, current.migrated_seq),
                     new=MetadataPointer(location, current.migrated_seq),
                 )
-                inside(connection, snapshot_id)
+                commit_step(connection, snapshot_id)
 
-        commit_append(addition(load, current, native, files, clock), swap)
+        commit_append(make_append(load, current, native, files, clock), swap)
 
-    repeated(load, attempt, lambda: _holds(database, load, table), clock)
+    retry_until_settled(
+        load, attempt, lambda: _has_committed_snapshot(database, load, table), clock
+    )
 
 
-def repeated(
+def retry_until_settled(
     load: OpenLoad,
     attempt: Callable[[], None],
     is_done: Callable[[], bool],
     clock: Clock,
 ) -> None:
     """Try until it is done or definitely cannot be; a lost race is run again from the start."""
-    left = _ATTEMPTS
+    left = _MAX_ATTEMPTS
     while True:
         left -= 1
         try:
@@ -428,7 +434,7 @@ def repeated(
         except (CommitLost, TransactionConflict):
             if not left:
                 raise
-            clock.sleep(_PAUSE_S)
+            clock.sleep(_RETRY_INTERVAL_S)
         except ConflictError:
             raise
         except Exception as error:
@@ -444,7 +450,7 @@ def repeated(
             ) from error
 
 
-def current_of(
+def read_current_table(
     database: Database, load: OpenLoad, table: TableRecord
 ) -> tuple[TableRecord, NativeTable | None]:
     """Return a table of a load as it is now, and its native form.
@@ -464,36 +470,36 @@ def current_of(
                 reason=f"column {column.display_name} of table {table.name} must not be NULL by "
                 "now, and could be when the load began",
             )
-    return current, native_of(current)
+    return current, load_current_native(current)
 
 
-def _holds(database: Database, load: OpenLoad, table: TableRecord) -> bool:
+def _has_committed_snapshot(database: Database, load: OpenLoad, table: TableRecord) -> bool:
     """Tell whether a commit of this load is among the kept snapshots of a table."""
     if table is load.table:
         return is_committed(database, load.load_id)
     with database.reading() as connection:
-        native = native_of(find_table_by_id(connection, table.table_id))
+        native = load_current_native(find_table_by_id(connection, table.table_id))
     return native is not None and native.contains_run(load.load_id)
 
 
-def addition(
+def make_append(
     load: OpenLoad,
     table: TableRecord,
     native: NativeTable | None,
     files: Sequence[WrittenFile],
     clock: Clock,
-) -> Append:
+) -> IcebergAppend:
     """Return what files of a load add to a table."""
     rows = sum(file.rows for file in files)
     before = None if native is None else native.facts
     warehouse = open_warehouse(load.warehouse_url)
-    return Append(
+    return IcebergAppend(
         warehouse=warehouse,
-        folder=warehouse.folder(table),
+        folder=warehouse.table_folder(table),
         base=native,
         schema=table.schema,
         files=sorted(files, key=lambda file: file.path),
-        facts=Facts(
+        facts=IcebergSummary(
             incarnation=table.incarnation,
             watermark=table.migrated_seq,
             run_id=load.load_id,
@@ -512,11 +518,11 @@ def addition(
 _log = logging.getLogger("snowmelt.load")
 
 
-def commit_with_refused(
+def commit_with_rejected(
     database: Database,
     load: OpenLoad,
     result: LoadResult,
-    refused: Sequence[WrittenFile],
+    rejected_files: Sequence[WrittenFile],
     *,
     clock: Clock,
 ) -> None:
@@ -527,19 +533,19 @@ def commit_with_refused(
         LeaseLost: Somebody has given this load up; nothing was changed.
         UnknownOutcome: It may have been committed; the history will tell.
     """
-    if not refused or _is_gone(database, load):
+    if not rejected_files or _is_error_table_missing(database, load):
         return commit_load(database, load, result, clock=clock)
     faults.hit_failpoint(Failpoint.LOAD_WRITTEN)
-    both = _Both(database, load, result, refused, clock)
+    both = _TwoTableCommit(database, load, result, rejected_files, clock)
     try:
-        repeated(load, both.attempt, lambda: is_committed(database, load.load_id), clock)
+        retry_until_settled(load, both.attempt, lambda: is_committed(database, load.load_id), clock)
     except CommitLost as error:
         raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
     faults.hit_failpoint(Failpoint.LOAD_COMMITTED)
     return None
 
 
-def _is_gone(database: Database, load: OpenLoad) -> bool:
+def _is_error_table_missing(database: Database, load: OpenLoad) -> bool:
     with database.reading() as connection:
         current = find_error_table(connection, find_table_by_id(connection, load.table.table_id))
     if load.errors is not None and current is not None:
@@ -548,7 +554,7 @@ def _is_gone(database: Database, load: OpenLoad) -> bool:
     return True
 
 
-class _Both:
+class _TwoTableCommit:
     """A commit to two tables, tried until it happens."""
 
     def __init__(
@@ -556,56 +562,60 @@ class _Both:
         database: Database,
         load: OpenLoad,
         result: LoadResult,
-        refused: Sequence[WrittenFile],
+        rejected_files: Sequence[WrittenFile],
         clock: Clock,
     ) -> None:
         self._database = database
         self._load = load
         self._result = result
-        pairs = ((load.table, result.files), (load.errors, refused))
-        self._additions = [(table, files) for table, files in pairs if table is not None and files]
+        pairs = ((load.table, result.files), (load.errors, rejected_files))
+        self._table_files = [
+            (table, files) for table, files in pairs if table is not None and files
+        ]
         self._clock = clock
-        self._moves: list[tuple[TableRecord, str]] = []
+        self._pointer_moves: list[tuple[TableRecord, str]] = []
         self._snapshot_id: int | None = None
 
     def attempt(self) -> None:
         """Stage one table's metadata after the other's, then move both pointers."""
-        self._moves.clear()
+        self._pointer_moves.clear()
         self._snapshot_id = None
-        self._stage(0)
+        self._stage_from(0)
 
-    def _stage(self, at: int) -> None:
-        if at == len(self._additions):
-            return self._commit()
-        table, files = self._additions[at]
-        current, native = current_of(self._database, self._load, table)
+    def _stage_from(self, index: int) -> None:
+        if index == len(self._table_files):
+            return self._swap_pointers()
+        table, files = self._table_files[index]
+        current, native = read_current_table(self._database, self._load, table)
 
         def swap(location: str, snapshot_id: int) -> None:
-            self._moves.append((current, location))
+            self._pointer_moves.append((current, location))
             if table is self._load.table:
                 self._snapshot_id = snapshot_id
-            self._stage(at + 1)
+            self._stage_from(index + 1)
 
-        return commit_append(addition(self._load, current, native, files, self._clock), swap)
+        return commit_append(make_append(self._load, current, native, files, self._clock), swap)
 
-    def _commit(self) -> None:
+    def _swap_pointers(self) -> None:
         faults.hit_failpoint(Failpoint.LOAD_STAGED)
-        touched = {self._load.table.table_id, *(table.table_id for table, _ in self._moves)}
+        touched = {self._load.table.table_id, *(table.table_id for table, _ in self._pointer_moves)}
         with self._database.writing() as connection:
             if len(lock_tables(connection, touched)) < len(touched):
                 raise LoadOvertaken(load=self._load.load_id, reason="a table was dropped")
-            for current, location in self._moves:
+            for current, location in self._pointer_moves:
                 before = MetadataPointer(current.pointer, current.migrated_seq)
                 after = MetadataPointer(location, current.migrated_seq)
                 swap_metadata_pointer(connection, current, expected=before, new=after)
-            close_committed(connection, self._load, self._result, self._snapshot_id, self._clock)
+            finish_committed_load(
+                connection, self._load, self._result, self._snapshot_id, self._clock
+            )
             faults.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
 
 
 # --- The table that rejected records go to.
 
 
-def require_reject_table(
+def get_or_create_reject_table(
     connection: sa.Connection, name: TableName, *, owner: str, now: dt.datetime
 ) -> TableRecord:
     """Return the table of rejects of this name, created if there is none.

@@ -23,10 +23,10 @@ from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_m
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
 from snowmelt.failpoints import Failpoint
-from snowmelt.table.file_io import file_io
-from snowmelt.table.iceberg import Append, begun_commit, expired_snapshots
-from snowmelt.table.native_writer import data_file
-from snowmelt.table.snapshot import native_of
+from snowmelt.table.file_io import make_file_io
+from snowmelt.table.iceberg import IcebergAppend, begin_commit, find_expired_snapshots
+from snowmelt.table.native_writer import make_data_file
+from snowmelt.table.snapshot import load_current_native
 from snowmelt.table.warehouse import open_warehouse
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from snowmelt.table.native_writer import WrittenFile
 
 _MIB = 1024 * 1024
-_ATTEMPTS = 100
-_PAUSE_S = 0.02
+_MAX_ATTEMPTS = 100
+_RETRY_INTERVAL_S = 0.02
 # Letting go of one snapshot is not worth a commit while the table is written to anyway.
-_WORTH_A_COMMIT = 10
+_MIN_EXPIRED_SNAPSHOTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class MaintenanceSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenRun:
+class OpenMaintenanceRun:
     """A run that has begun; `table` and `native` are as they were then."""
 
     run_id: str
@@ -81,11 +81,11 @@ class OpenRun:
     @property
     def folder(self) -> str:
         """Where the run's files are written."""
-        folder = open_warehouse(self.settings.warehouse_url).folder(self.table)
+        folder = open_warehouse(self.settings.warehouse_url).table_folder(self.table)
         return f"{folder}/data/{self.run_id}"
 
 
-def lease_name(table: TableRecord) -> str:
+def maintenance_lease_name(table: TableRecord) -> str:
     """Return the name of the lease that whoever maintains a table holds."""
     return f"maintenance:{table.incarnation}"
 
@@ -96,10 +96,10 @@ def begin_run(
     kind: MaintenanceKind,
     settings: MaintenanceSettings,
     clock: Clock,
-) -> OpenRun | None:
+) -> OpenMaintenanceRun | None:
     """Take a table's lease and begin a run; None where another has it, or there are no files.
 
-    It must be ended by `commit_run` or `abandon_run`.
+    It must be ended by `commit_run` or `abort_run`.
 
     Raises:
         TableNotFound: There is no such table.
@@ -112,27 +112,31 @@ def begin_run(
         if table.pointer is None:
             return None
         lease = leases.acquire_lease(
-            connection, lease_name(table), settings.owner, ttl_s=settings.lease_s, now=now
+            connection,
+            maintenance_lease_name(table),
+            settings.owner,
+            ttl_s=settings.lease_s,
+            now=now,
         )
         if lease is None:
             return None
         for lost in maintenance.list_running_maintenance(connection, table.table_id):
             maintenance.finish_maintenance_run(
-                connection, lost.run_id, MaintenanceState.LOST, now=now, message=_DIED
+                connection, lost.run_id, MaintenanceState.LOST, now=now, message=_ORPHANED_MESSAGE
             )
         maintenance.start_maintenance_run(connection, run_id, table.table_id, kind, now)
     try:
-        native = native_of(table)
+        native = load_current_native(table)
     except Exception as error:
-        _close(database, run_id, lease, str(error), clock)
+        _close_as_failed(database, run_id, lease, str(error), clock)
         raise
-    return None if native is None else OpenRun(run_id, table, native, lease, settings)
+    return None if native is None else OpenMaintenanceRun(run_id, table, native, lease, settings)
 
 
 def commit_run(
     database: Database,
-    run: OpenRun,
-    done: MaintenanceTotals,
+    run: OpenMaintenanceRun,
+    totals: MaintenanceTotals,
     *,
     clock: Clock,
     written: Sequence[WrittenFile] = (),
@@ -151,19 +155,19 @@ def commit_run(
         UnknownOutcome: It may have been committed; the history will tell.
     """
     tally = replace(
-        done,
+        totals,
         files_before=len(replaced),
         files_after=len(written),
         bytes_after=sum(file.size for file in written),
     )
     try:
-        return _repeated(database, run, tally, clock, written, replaced)
+        return _commit_with_retry(database, run, tally, clock, written, replaced)
     except Exception as error:
         # Only the catalog knows whether it happened; closed as failed it never will.
         try:
-            if not _close(database, run.run_id, run.lease, str(error), clock) and _committed(
-                database, run
-            ):
+            if not _close_as_failed(
+                database, run.run_id, run.lease, str(error), clock
+            ) and _is_committed(database, run):
                 return tally
         except Exception as unclear:
             raise UnknownOutcome(
@@ -172,12 +176,12 @@ def commit_run(
         raise
 
 
-def abandon_run(database: Database, run: OpenRun, reason: str, *, clock: Clock) -> None:
+def abort_run(database: Database, run: OpenMaintenanceRun, reason: str, *, clock: Clock) -> None:
     """Give a run up: close it in the history unless it is closed, and give the lease back."""
-    _close(database, run.run_id, run.lease, reason, clock)
+    _close_as_failed(database, run.run_id, run.lease, reason, clock)
 
 
-def close_dead_runs(database: Database, table: TableRecord, clock: Clock) -> None:
+def abort_orphaned_runs(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose process is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
         if not maintenance.list_running_maintenance(connection, table.table_id):
@@ -185,17 +189,19 @@ def close_dead_runs(database: Database, table: TableRecord, clock: Clock) -> Non
     with database.writing() as connection:
         now = clock.now()
         owner = f"cleanup:{uuid.uuid4().hex}"
-        lease = leases.acquire_lease(connection, lease_name(table), owner, ttl_s=1.0, now=now)
+        lease = leases.acquire_lease(
+            connection, maintenance_lease_name(table), owner, ttl_s=1.0, now=now
+        )
         if lease is None:
             return
         for run in maintenance.list_running_maintenance(connection, table.table_id):
             maintenance.finish_maintenance_run(
-                connection, run.run_id, MaintenanceState.LOST, now=now, message=_DIED
+                connection, run.run_id, MaintenanceState.LOST, now=now, message=_ORPHANED_MESSAGE
             )
         leases.release_lease(connection, lease)
 
 
-def expire(
+def expire_snapshots(
     database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
 ) -> MaintenanceTotals | None:
     """Let go of snapshots older than the retention; None where that is not worth a commit.
@@ -208,116 +214,128 @@ def expire(
         ConflictError: Somebody was faster; nothing was changed.
         UnknownOutcome: It may have been committed.
     """
-    if not count_expired(database, name, settings, clock):
+    if not count_expired_snapshots(database, name, settings, clock):
         return None
     run = begin_run(database, name, MaintenanceKind.EXPIRY, settings, clock)
     return None if run is None else commit_run(database, run, MaintenanceTotals(), clock=clock)
 
 
-def count_expired(
+def count_expired_snapshots(
     database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
 ) -> int:
-    """Return how many snapshots `expire` would let go of.
+    """Return how many snapshots `expire_snapshots` would let go of.
 
     Raises:
         TableNotFound: There is no such table.
     """
     with database.reading() as connection:
         table = find_table(connection, name)
-    native = native_of(table)
+    native = load_current_native(table)
     if native is None:
         return 0
-    before_ms = _before_ms(settings, clock)
+    before_ms = _expire_before_ms(settings, clock)
     old = [each for each in native.metadata.snapshots if each.timestamp_ms < before_ms]
     current = native.metadata.current_snapshot_id
     count = sum(1 for each in old if each.snapshot_id != current)
     rests = len(old) == len(native.metadata.snapshots)
-    return count if rests or count >= _WORTH_A_COMMIT else 0
+    return count if rests or count >= _MIN_EXPIRED_SNAPSHOTS else 0
 
 
-_DIED = "The process that maintained the table died, or lost its lease."
+_ORPHANED_MESSAGE = "The process that maintained the table died, or lost its lease."
 
 
-def _repeated(
+def _commit_with_retry(
     database: Database,
-    run: OpenRun,
-    done: MaintenanceTotals,
+    run: OpenMaintenanceRun,
+    totals: MaintenanceTotals,
     clock: Clock,
     written: Sequence[WrittenFile],
     replaced: frozenset[str],
 ) -> MaintenanceTotals:
     """Try until it is done or definitely cannot be; a lost race is run again from the start."""
-    left = _ATTEMPTS
+    left = _MAX_ATTEMPTS
     while True:
         left -= 1
-        current, native = _current(database, run)
-        old = _entries(native, replaced)
+        current, native = _read_current_table(database, run)
+        old = _find_file_entries(native, replaced)
         if len(old) != len(replaced):
             raise CommitLost(table=run.table.name, reason="files to be joined are gone")
-        append = _append(run, current, native, clock, written)
+        append = _make_append(run, current, native, clock, written)
         if not old:
             append = replace(append, facts=native.facts, run_id=run.run_id)
-        expired = len(expired_snapshots(native.metadata, append.expire_before_ms))
-        done = replace(
-            done,
+        expired = len(find_expired_snapshots(native.metadata, append.expire_before_ms))
+        totals = replace(
+            totals,
             snapshots_expired=expired,
             bytes_before=sum(entry.file_size_in_bytes for entry in old),
         )
         try:
-            _commit(append, old, _swap(database, run, current, done, clock))
+            _commit_replacement(
+                append, old, _make_pointer_swap(database, run, current, totals, clock)
+            )
         except (CommitLost, TransactionConflict):
             if not left:
                 raise
-            clock.sleep(_PAUSE_S)
+            clock.sleep(_RETRY_INTERVAL_S)
         else:
-            return done
+            return totals
 
 
-def _current(database: Database, run: OpenRun) -> tuple[TableRecord, NativeTable]:
+def _read_current_table(
+    database: Database, run: OpenMaintenanceRun
+) -> tuple[TableRecord, NativeTable]:
     with database.reading() as connection:
         table = find_table_by_id(connection, run.table.table_id)
-    native = native_of(table)
+    native = load_current_native(table)
     if native is None or table.dropped_at is not None:
         raise CommitLost(table=run.table.name, reason="it was dropped")
     return table, native
 
 
-def _append(
-    run: OpenRun,
+def _make_append(
+    run: OpenMaintenanceRun,
     current: TableRecord,
     native: NativeTable,
     clock: Clock,
     written: Sequence[WrittenFile],
-) -> Append:
+) -> IcebergAppend:
     warehouse = open_warehouse(run.settings.warehouse_url)
-    return Append(
+    return IcebergAppend(
         warehouse=warehouse,
-        folder=warehouse.folder(current),
+        folder=warehouse.table_folder(current),
         base=native,
         schema=current.schema,
         files=written,
         # None of its rows came with this run.
         facts=replace(native.facts, run_id=run.run_id, rows=0),
         now_ms=to_epoch_ms(clock.now()),
-        expire_before_ms=_before_ms(run.settings, clock),
+        expire_before_ms=_expire_before_ms(run.settings, clock),
     )
 
 
-def _commit(append: Append, old: Sequence[DataFile], swap: Callable[[str, int], None]) -> None:
-    transaction = begun_commit(append, swap)
-    if old:
-        properties = append.facts.properties()
+def _commit_replacement(
+    append: IcebergAppend, replaced_entries: Sequence[DataFile], swap: Callable[[str, int], None]
+) -> None:
+    transaction = begin_commit(append, swap)
+    if replaced_entries:
+        properties = append.facts.to_properties()
         transaction.set_properties(properties)
         with transaction.update_snapshot(snapshot_properties=properties).overwrite() as producer:
-            for entry in old:
+            for entry in replaced_entries:
                 producer.delete_data_file(entry)
             for file in append.files:
-                producer.append_data_file(data_file(file, append.warehouse.address(file.path)))
+                producer.append_data_file(
+                    make_data_file(file, append.warehouse.to_address(file.path))
+                )
     transaction.commit_transaction()
 
 
-def _swap(
-    database: Database, run: OpenRun, current: TableRecord, done: MaintenanceTotals, clock: Clock
+def _make_pointer_swap(
+    database: Database,
+    run: OpenMaintenanceRun,
+    current: TableRecord,
+    totals: MaintenanceTotals,
+    clock: Clock,
 ) -> Callable[[str, int], None]:
     def swap(location: str, snapshot_id: int) -> None:
         failpoints.hit_failpoint(Failpoint.COMPACTION_STAGED)
@@ -335,7 +353,7 @@ def _swap(
                 run.run_id,
                 MaintenanceState.COMMITTED,
                 now=clock.now(),
-                totals=replace(done, snapshot_id=snapshot_id),
+                totals=replace(totals, snapshot_id=snapshot_id),
             )
             if not closed:
                 raise LeaseLost(name=run.lease.name)
@@ -346,12 +364,12 @@ def _swap(
     return swap
 
 
-def _entries(native: NativeTable, addresses: frozenset[str]) -> list[DataFile]:
+def _find_file_entries(native: NativeTable, addresses: frozenset[str]) -> list[DataFile]:
     """Return the entries of these files in the current snapshot."""
     snapshot = native.metadata.current_snapshot()
     if snapshot is None or not addresses:
         return []
-    io = file_io(native.location)
+    io = make_file_io(native.location)
     return [
         entry.data_file
         for manifest in snapshot.manifests(io)
@@ -360,11 +378,13 @@ def _entries(native: NativeTable, addresses: frozenset[str]) -> list[DataFile]:
     ]
 
 
-def _before_ms(settings: MaintenanceSettings, clock: Clock) -> int:
+def _expire_before_ms(settings: MaintenanceSettings, clock: Clock) -> int:
     return to_epoch_ms(clock.now() - dt.timedelta(seconds=settings.retention_s))
 
 
-def _close(database: Database, run_id: str, lease: Lease, reason: str, clock: Clock) -> bool:
+def _close_as_failed(
+    database: Database, run_id: str, lease: Lease, reason: str, clock: Clock
+) -> bool:
     """Close a run as failed and give the lease back; False where it was closed before."""
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
@@ -374,7 +394,7 @@ def _close(database: Database, run_id: str, lease: Lease, reason: str, clock: Cl
         )
 
 
-def _committed(database: Database, run: OpenRun) -> bool:
+def _is_committed(database: Database, run: OpenMaintenanceRun) -> bool:
     with database.reading() as connection:
         found = maintenance.find_maintenance_run(connection, run.run_id)
     return found is not None and found.state is MaintenanceState.COMMITTED

@@ -39,11 +39,17 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.failpoints import Failpoint
-from snowmelt.table.iceberg import Append, Facts, NativeTable, commit_append
-from snowmelt.table.migration_task import MigrationTask, Outcome, Quarantined, grouped, write_task
+from snowmelt.table.iceberg import IcebergAppend, IcebergSummary, NativeTable, commit_append
+from snowmelt.table.migration_task import (
+    MigrationTask,
+    TaskOutcome,
+    UndecodableChunk,
+    group_chunks,
+    write_migration_task,
+)
 from snowmelt.table.native_writer import WrittenFile
-from snowmelt.table.snapshot import native_of
-from snowmelt.table.table_reader import chunk_tasks
+from snowmelt.table.snapshot import load_current_native
+from snowmelt.table.table_reader import make_chunk_tasks
 from snowmelt.table.warehouse import open_warehouse
 
 if TYPE_CHECKING:
@@ -101,7 +107,7 @@ class MigrationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Migrated:
+class MigrationResult:
     """What a run did."""
 
     run_id: str
@@ -110,10 +116,10 @@ class Migrated:
     rows: int
     files: int
     bytes: int
-    quarantined: tuple[Quarantined, ...]
+    quarantined: tuple[UndecodableChunk, ...]
 
 
-def lease_name(table: TableRecord) -> str:
+def migration_lease_name(table: TableRecord) -> str:
     """Return the name of the lease that a table's migrator holds."""
     return f"migration:{table.incarnation}"
 
@@ -128,20 +134,20 @@ def plan_migration(
 ) -> MigrationPlan | None:
     """Take the table's lease and plan a run; None when there is nothing to do or no lease.
 
-    The plan must be ended by `commit_migration` or `abandon_migration`.
+    The plan must be ended by `commit_migration` or `abort_migration`.
 
     Raises:
         TableNotFound: There is no such table.
         TableInconsistent: Catalog, chunks and native table do not agree.
     """
     clock = clock or SystemClock()
-    begun = _begin(database, name, settings, clock)
+    begun = _start_migration(database, name, settings, clock)
     if begun is None:
         return None
     try:
-        plan = _planned(database, keyring, begun, settings)
+        plan = _make_plan(database, keyring, begun, settings)
     except Exception as error:
-        _close(database, begun, str(error), clock)
+        _close_as_failed(database, begun, str(error), clock)
         raise
     failpoints.hit_failpoint(Failpoint.MIGRATION_PLANNED)
     return plan
@@ -150,10 +156,10 @@ def plan_migration(
 def commit_migration(
     database: Database,
     plan: MigrationPlan,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[TaskOutcome],
     *,
     clock: Clock | None = None,
-) -> Migrated:
+) -> MigrationResult:
     """Make the run's files part of the table, all or nothing, and give the lease back.
 
     `outcomes` are those of all tasks, each task counted once.
@@ -166,11 +172,11 @@ def commit_migration(
     """
     clock = clock or SystemClock()
     failpoints.hit_failpoint(Failpoint.MIGRATION_WRITTEN)
-    result = _result(plan, outcomes)
+    result = _make_result(plan, outcomes)
     try:
-        _commit(database, plan, outcomes, result, clock)
+        _commit_with_retry(database, plan, outcomes, result, clock)
     except (ConflictError, TableInconsistent) as error:
-        abandon_migration(database, plan, str(error), clock=clock)
+        abort_migration(database, plan, str(error), clock=clock)
         raise
     except Exception as error:
         # Only the catalog knows whether it happened.
@@ -189,12 +195,15 @@ def commit_migration(
     return result
 
 
-def abandon_migration(
+def abort_migration(
     database: Database, plan: MigrationPlan, reason: str, *, clock: Clock | None = None
 ) -> None:
     """Give a run up: close it in the history unless it is closed, and give the lease back."""
-    _close(
-        database, _Begun(plan.run_id, plan.table, plan.lease, ()), reason, clock or SystemClock()
+    _close_as_failed(
+        database,
+        _StartedMigration(plan.run_id, plan.table, plan.lease, ()),
+        reason,
+        clock or SystemClock(),
     )
 
 
@@ -205,7 +214,7 @@ def migrate_locally(
     settings: MigrationSettings,
     *,
     clock: Clock | None = None,
-) -> Migrated | None:
+) -> MigrationResult | None:
     """Run one migration in this process; None when there was nothing to do or no lease.
 
     Raises:
@@ -216,17 +225,17 @@ def migrate_locally(
     plan = plan_migration(database, keyring, name, settings, clock=clock)
     if plan is None:
         return None
-    with kept_lease(database, plan, clock=clock):
+    with renewing_plan_lease(database, plan, clock=clock):
         try:
-            outcomes = [outcome for task in plan.tasks for outcome in write_task(task)]
+            outcomes = [outcome for task in plan.tasks for outcome in write_migration_task(task)]
         except Exception as error:
-            abandon_migration(database, plan, str(error), clock=clock)
+            abort_migration(database, plan, str(error), clock=clock)
             raise
         return commit_migration(database, plan, outcomes, clock=clock)
 
 
 @contextlib.contextmanager
-def kept_lease(
+def renewing_plan_lease(
     database: Database, plan: MigrationPlan, *, clock: Clock | None = None
 ) -> Iterator[None]:
     """Renew a plan's lease in the background while the block runs.
@@ -239,16 +248,16 @@ def kept_lease(
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class _StartedMigration:
     run_id: str
     table: TableRecord
     lease: Lease
     chunks: tuple[ChunkRecord, ...]
 
 
-def _begin(
+def _start_migration(
     database: Database, name: TableName, settings: MigrationSettings, clock: Clock
-) -> _Begun | None:
+) -> _StartedMigration | None:
     with database.reading() as connection:
         table = find_table(connection, name)
     if table.last_seq == table.migrated_seq:
@@ -256,15 +265,15 @@ def _begin(
     with database.writing() as connection:
         now = clock.now()
         lease = leases.acquire_lease(
-            connection, lease_name(table), settings.owner, ttl_s=settings.lease_s, now=now
+            connection, migration_lease_name(table), settings.owner, ttl_s=settings.lease_s, now=now
         )
         if lease is None:
             return None
         # Read again: the migrator before may have committed since.
         table = find_table(connection, name)
-        if lease.name != lease_name(table):
+        if lease.name != migration_lease_name(table):
             return None
-        close_lost(connection, table.table_id, clock)
+        abort_orphaned_migrations(connection, table.table_id, clock)
         last = min(table.last_seq, table.migrated_seq + settings.max_chunks)
         chunks = tuple(list_chunks(connection, table.table_id, table.migrated_seq, last))
         if not chunks:
@@ -288,10 +297,10 @@ def _begin(
                 started_at=now,
             ),
         )
-    return _Begun(run_id, table, lease, chunks)
+    return _StartedMigration(run_id, table, lease, chunks)
 
 
-def close_lost(connection: sa.Connection, table_id: int, clock: Clock) -> None:
+def abort_orphaned_migrations(connection: sa.Connection, table_id: int, clock: Clock) -> None:
     """Close the table's open runs. The caller has acquired the lease: they can never commit."""
     for run in history.list_running_migrations(connection, table_id):
         history.finish_migration(
@@ -303,18 +312,18 @@ def close_lost(connection: sa.Connection, table_id: int, clock: Clock) -> None:
         )
 
 
-def _planned(
-    database: Database, keyring: KeyRing, begun: _Begun, settings: MigrationSettings
+def _make_plan(
+    database: Database, keyring: KeyRing, started: _StartedMigration, settings: MigrationSettings
 ) -> MigrationPlan:
-    table = begun.table
-    native = native_of(table)
-    if native is not None and native.facts.epoch >= begun.lease.epoch:
+    table = started.table
+    native = load_current_native(table)
+    if native is not None and native.facts.epoch >= started.lease.epoch:
         raise TableInconsistent(
             table=table.name,
-            reason=f"its last commit has epoch {native.facts.epoch}, the lease {begun.lease.epoch}",
+            reason=f"its last commit has epoch {native.facts.epoch}, the lease {started.lease.epoch}",
         )
-    reading = chunk_tasks(database, keyring, settings.stage_url, begun.chunks, table.schema)
-    folder = f"{open_warehouse(settings.warehouse_url).folder(table)}/data/{begun.run_id}"
+    reading = make_chunk_tasks(database, keyring, settings.stage_url, started.chunks, table.schema)
+    folder = f"{open_warehouse(settings.warehouse_url).table_folder(table)}/data/{started.run_id}"
     names = {column.name for column in table.schema.columns}
     tasks = tuple(
         MigrationTask(
@@ -325,48 +334,50 @@ def _planned(
             schema=table.schema,
             cluster_by=tuple(name for name in table.cluster_by if name in names),
         )
-        for number, group in enumerate(grouped(reading, settings.target_bytes))
+        for number, group in enumerate(group_chunks(reading, settings.target_bytes))
     )
-    return MigrationPlan(begun.run_id, table, begun.lease, native, begun.chunks, tasks, settings)
+    return MigrationPlan(
+        started.run_id, table, started.lease, native, started.chunks, tasks, settings
+    )
 
 
-def _result(plan: MigrationPlan, outcomes: Sequence[Outcome]) -> Migrated:
+def _make_result(plan: MigrationPlan, outcomes: Sequence[TaskOutcome]) -> MigrationResult:
     files = [outcome for outcome in outcomes if isinstance(outcome, WrittenFile)]
-    return Migrated(
+    return MigrationResult(
         run_id=plan.run_id,
         from_seq=plan.from_seq,
         to_seq=plan.to_seq,
         rows=sum(file.rows for file in files),
         files=len(files),
         bytes=sum(file.size for file in files),
-        quarantined=tuple(out for out in outcomes if isinstance(out, Quarantined)),
+        quarantined=tuple(out for out in outcomes if isinstance(out, UndecodableChunk)),
     )
 
 
-def _commit(
+def _commit_with_retry(
     database: Database,
     plan: MigrationPlan,
-    outcomes: Sequence[Outcome],
-    result: Migrated,
+    outcomes: Sequence[TaskOutcome],
+    result: MigrationResult,
     clock: Clock,
 ) -> None:
     """Commit a run; again, with the same files, where a load has moved the pointer meanwhile."""
     while True:
-        append = _append(plan, outcomes, result, clock)
+        append = _make_append(plan, outcomes, result, clock)
         try:
-            return commit_append(append, _swap(database, plan, result, clock))
+            return commit_append(append, _make_pointer_swap(database, plan, result, clock))
         except CommitLost:
             with database.reading() as connection:
                 table = find_table_by_id(connection, plan.table.table_id)
             overtaken = table.migrated_seq != plan.from_seq or table.dropped_at is not None
             if overtaken or table.pointer == plan.table.pointer:
                 raise
-            plan = replace(plan, table=table, native=native_of(table))
+            plan = replace(plan, table=table, native=load_current_native(table))
 
 
-def _append(
-    plan: MigrationPlan, outcomes: Sequence[Outcome], result: Migrated, clock: Clock
-) -> Append:
+def _make_append(
+    plan: MigrationPlan, outcomes: Sequence[TaskOutcome], result: MigrationResult, clock: Clock
+) -> IcebergAppend:
     table = plan.table
     held = {chunk.seq for chunk in result.quarantined}
     counts = [(chunk.seq, 0 if chunk.seq in held else chunk.rows) for chunk in plan.chunks]
@@ -379,7 +390,7 @@ def _append(
     before = None if plan.native is None else plan.native.facts
     checksum = hashlib.sha256((before.checksum if before else "").encode())
     checksum.update("".join(f"{seq}:{rows};" for seq, rows in counts).encode())
-    facts = Facts(
+    facts = IcebergSummary(
         incarnation=table.incarnation,
         watermark=plan.to_seq,
         run_id=plan.run_id,
@@ -390,9 +401,9 @@ def _append(
     )
     files = [outcome for outcome in outcomes if isinstance(outcome, WrittenFile)]
     warehouse = open_warehouse(plan.settings.warehouse_url)
-    return Append(
+    return IcebergAppend(
         warehouse=warehouse,
-        folder=warehouse.folder(table),
+        folder=warehouse.table_folder(table),
         base=plan.native,
         schema=table.schema,
         files=sorted(files, key=lambda file: file.path),
@@ -401,8 +412,8 @@ def _append(
     )
 
 
-def _swap(
-    database: Database, plan: MigrationPlan, result: Migrated, clock: Clock
+def _make_pointer_swap(
+    database: Database, plan: MigrationPlan, result: MigrationResult, clock: Clock
 ) -> Callable[[str, int], None]:
     def swap(location: str, snapshot_id: int) -> None:
         failpoints.hit_failpoint(Failpoint.MIGRATION_STAGED)
@@ -437,12 +448,14 @@ def _is_committed(database: Database, plan: MigrationPlan) -> bool:
     return False
 
 
-def _close(database: Database, begun: _Begun, reason: str, clock: Clock) -> None:
+def _close_as_failed(
+    database: Database, started: _StartedMigration, reason: str, clock: Clock
+) -> None:
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
-        leases.release_lease(connection, begun.lease)
-        run = history.find_migration(connection, begun.run_id)
+        leases.release_lease(connection, started.lease)
+        run = history.find_migration(connection, started.run_id)
         if run is not None and run.state is MigrationState.RUNNING:
             history.finish_migration(
-                connection, begun.run_id, MigrationState.FAILED, now=clock.now(), message=reason
+                connection, started.run_id, MigrationState.FAILED, now=clock.now(), message=reason
             )

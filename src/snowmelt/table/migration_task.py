@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from snowmelt import failpoints
 from snowmelt.errors import BlobCorrupt
 from snowmelt.failpoints import Failpoint
-from snowmelt.table.chunk_reader import ChunkTask, concatenated, read_task
-from snowmelt.table.external_sort import sort_keys
-from snowmelt.table.native_writer import WrittenFile, write_file
+from snowmelt.table.chunk_reader import ChunkTask, concatenate_native_tables, read_chunk_task
+from snowmelt.table.external_sort import make_sort_keys
+from snowmelt.table.native_writer import WrittenFile, write_native_file
 from snowmelt.table.warehouse import cached_store
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from snowmelt.schema.types import TableSchema
 
 # What a task holds in memory before it writes a file: some 128 MiB when compressed.
-_BUFFERED_BYTES = 512 * 1024 * 1024
+_MAX_BUFFERED_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ class MigrationTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined:
+class UndecodableChunk:
     """A chunk that cannot be decoded, and why."""
 
     seq: int
     reason: str
 
 
-Outcome: TypeAlias = WrittenFile | Quarantined
+TaskOutcome: TypeAlias = WrittenFile | UndecodableChunk
 
 
-def grouped(chunks: Sequence[ChunkTask], target_bytes: int) -> Iterator[list[ChunkTask]]:
+def group_chunks(chunks: Sequence[ChunkTask], target_bytes: int) -> Iterator[list[ChunkTask]]:
     """Cut chunks into runs of about the target; a chunk is about as large as its rows in a native file."""
     group: list[ChunkTask] = []
     size = 0
@@ -63,7 +63,7 @@ def grouped(chunks: Sequence[ChunkTask], target_bytes: int) -> Iterator[list[Chu
         yield group
 
 
-def write_task(task: MigrationTask) -> list[Outcome]:
+def write_migration_task(task: MigrationTask) -> list[TaskOutcome]:
     """Read a task's chunks and write them as native files, sorted when the table is clustered.
 
     May run anywhere and more than once: each attempt writes files of its own.
@@ -72,27 +72,29 @@ def write_task(task: MigrationTask) -> list[Outcome]:
         ObjectMissing: A blob is gone.
         StageUnavailable: Stage or warehouse do not answer.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[TaskOutcome] = []
     parts: list[pa.Table] = []
     for chunk in task.chunks:
         try:
-            parts.append(read_task(chunk))
+            parts.append(read_chunk_task(chunk))
         except BlobCorrupt as error:
-            outcomes.append(Quarantined(chunk.seq, str(error)))
-        if sum(part.nbytes for part in parts) >= _BUFFERED_BYTES:
-            outcomes.append(_write(task, parts, len(outcomes)))
+            outcomes.append(UndecodableChunk(chunk.seq, str(error)))
+        if sum(part.nbytes for part in parts) >= _MAX_BUFFERED_BYTES:
+            outcomes.append(_write_native_file(task, parts, len(outcomes)))
             parts = []
     if parts:
-        outcomes.append(_write(task, parts, len(outcomes)))
+        outcomes.append(_write_native_file(task, parts, len(outcomes)))
     failpoints.hit_failpoint(Failpoint.MIGRATION_TASK)
     return outcomes
 
 
-def _write(task: MigrationTask, parts: list[pa.Table], part: int) -> WrittenFile:
-    table = concatenated(parts, task.schema)
+def _write_native_file(
+    task: MigrationTask, chunk_tables: list[pa.Table], file_number: int
+) -> WrittenFile:
+    table = concatenate_native_tables(chunk_tables, task.schema)
     if task.cluster_by:
-        keys = sort_keys(task.schema, task.cluster_by)
+        keys = make_sort_keys(task.schema, task.cluster_by)
         table = table.take(pc.sort_indices(table, sort_keys=keys))
     # Numbered in the order of the chunks; the rest of the name is this attempt's own.
-    name = f"{task.number:05d}-{part:03d}-{uuid.uuid4().hex[:12]}.parquet"
-    return write_file(cached_store(task.warehouse_url), f"{task.folder}/{name}", table)
+    name = f"{task.number:05d}-{file_number:03d}-{uuid.uuid4().hex[:12]}.parquet"
+    return write_native_file(cached_store(task.warehouse_url), f"{task.folder}/{name}", table)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from snowmelt.errors import InternalError
 from snowmelt.schema.chunk_types import FIELD_ID
-from snowmelt.table.column_bounds import ColumnBounds, column_bounds, merged_bounds
+from snowmelt.table.column_bounds import ColumnBounds, compute_column_bounds, merge_bounds
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ROW_GROUP_ROWS = 256 * 1024
 _COMPRESSION_LEVEL = 3
 _SAMPLE_ROWS = 16_384
-_REPEATING_SHARE = 0.25
+_MAX_DISTINCT_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class WrittenFile:
     split_offsets: tuple[int, ...]
 
 
-def write_file(store: Store, path: str, table: pa.Table) -> WrittenFile:
+def write_native_file(store: Store, path: str, table: pa.Table) -> WrittenFile:
     """Write a table in native form as one Parquet file.
 
     Raises:
@@ -50,13 +50,13 @@ def write_file(store: Store, path: str, table: pa.Table) -> WrittenFile:
     """
     sink = pa.BufferOutputStream()
     collector: list[pq.FileMetaData] = []
-    with _parquet(sink, table, _COMPRESSION_LEVEL, collector) as writer:
+    with _make_parquet_writer(sink, table, _COMPRESSION_LEVEL, collector) as writer:
         writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
     data = sink.getvalue()
     store.put(path, memoryview(data).cast("B"), create_only=True, durable=True)
     ids = _field_ids(table.schema)
-    bounds = {key: column_bounds(table.column(at)) for at, key in enumerate(ids)}
-    return _described(path, data.size, table.schema, bounds, collector[0])
+    bounds = {key: compute_column_bounds(table.column(at)) for at, key in enumerate(ids)}
+    return _make_written_file(path, data.size, table.schema, bounds, collector[0])
 
 
 class NativeWriter:
@@ -76,10 +76,10 @@ class NativeWriter:
         self.path = path
         self._schema = schema
         self._level = level
-        self._sink = _Sink(store.open_writer(path))
+        self._sink = _ArrowSink(store.open_writer(path))
         self._collector: list[pq.FileMetaData] = []
         self._file = pa.PythonFile(self._sink, mode="w")
-        self._parquet: pq.ParquetWriter | None = None
+        self._parquet_writer: pq.ParquetWriter | None = None
         self._bounds: dict[int, ColumnBounds] = {}
         self.rows = 0
 
@@ -96,16 +96,18 @@ class NativeWriter:
         """
         if not table.num_rows:
             return
-        if self._parquet is None:
-            self._parquet = _parquet(self._file, table, self._level, self._collector)
-        self._parquet.write_table(table, row_group_size=table.num_rows)
+        if self._parquet_writer is None:
+            self._parquet_writer = _make_parquet_writer(
+                self._file, table, self._level, self._collector
+            )
+        self._parquet_writer.write_table(table, row_group_size=table.num_rows)
         for at, key in enumerate(_field_ids(self._schema)):
-            found = column_bounds(table.column(at))
+            found = compute_column_bounds(table.column(at))
             before = self._bounds.get(key)
             self._bounds[key] = (
                 found
                 if before is None
-                else merged_bounds(
+                else merge_bounds(
                     before, self.rows, found, table.num_rows, self._schema.field(at).type
                 )
             )
@@ -118,12 +120,12 @@ class NativeWriter:
             AlreadyExists: There is an object at the path.
             StageUnavailable: The store cannot be written.
         """
-        if self._parquet is None:
+        if self._parquet_writer is None:
             raise InternalError(f"Native file {self.path} is ended without a row.")
-        self._parquet.close()
+        self._parquet_writer.close()
         self._file.close()
         self._sink.writer.finish(create_only=True)
-        return _described(
+        return _make_written_file(
             self.path, self._sink.size, self._schema, self._bounds, self._collector[0]
         )
 
@@ -133,11 +135,11 @@ class NativeWriter:
         # It writes its footer now or when it is forgotten; after a write that was interrupted it
         # cannot, and nobody wants it.
         with suppress(RuntimeError, OSError, ValueError):
-            if self._parquet is not None:
-                self._parquet.close()
+            if self._parquet_writer is not None:
+                self._parquet_writer.close()
 
 
-class _Sink:
+class _ArrowSink:
     """A store's writer as Arrow wants a file to write to."""
 
     closed = False
@@ -170,14 +172,14 @@ class _Sink:
         self.closed = True
 
 
-def _parquet(
-    sink: Any, first: pa.Table, level: int, collector: list[pq.FileMetaData]
+def _make_parquet_writer(
+    sink: Any, first_table: pa.Table, level: int, collector: list[pq.FileMetaData]
 ) -> pq.ParquetWriter:
-    """Return a writer of tables like `first`, which need not be all of the file."""
+    """Return a writer of tables like `first_table`, which need not be all of the file."""
     return pq.ParquetWriter(
         sink,
-        first.schema,
-        use_dictionary=_repeating(first),
+        first_table.schema,
+        use_dictionary=_find_repeating_columns(first_table),
         compression="zstd",
         compression_level=level,
         # Readers other than Arrow would only stumble over its own copy of the schema.
@@ -189,7 +191,7 @@ def _parquet(
     )
 
 
-def data_file(written: WrittenFile, address: str) -> DataFile:
+def make_data_file(written: WrittenFile, address: str) -> DataFile:
     """Return the metadata entry of a file that lies at `address`."""
     # Here, not above: tasks write files and need no more than that, and this takes a second.
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -217,7 +219,7 @@ def data_file(written: WrittenFile, address: str) -> DataFile:
     )
 
 
-def _repeating(table: pa.Table) -> list[str]:
+def _find_repeating_columns(table: pa.Table) -> list[str]:
     """Return the columns whose values repeat: elsewhere a dictionary costs time and bytes.
 
     On eight columns of which two repeat, files become a quarter smaller in half the time.
@@ -227,11 +229,11 @@ def _repeating(table: pa.Table) -> list[str]:
         field.name
         for field, column in zip(sample.schema, sample.columns, strict=True)
         if not pa.types.is_boolean(field.type)
-        and pc.count_distinct(column).as_py() <= sample.num_rows * _REPEATING_SHARE
+        and pc.count_distinct(column).as_py() <= sample.num_rows * _MAX_DISTINCT_SHARE
     ]
 
 
-def _described(
+def _make_written_file(
     path: str,
     size: int,
     schema: pa.Schema,

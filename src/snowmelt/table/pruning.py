@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from snowmelt.schema.native_types import has_nanoseconds, native_fields
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
-from snowmelt.table.column_bounds import Stored, decode_bound
+from snowmelt.table.column_bounds import StoredBound, decode_bound
 from snowmelt.wire.column_statistics import StoredStatistics
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from snowmelt.table.iceberg import NativeFile
     from snowmelt.wire.column_statistics import StatisticBounds
 
-Value: TypeAlias = (
+LiteralValue: TypeAlias = (
     bool | int | float | Decimal | str | bytes | dt.date | dt.time | dt.datetime | None
 )
 
@@ -42,7 +42,7 @@ _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _OFFSET_BITS = 14
 # A decimal becomes a double in the engine by one or two roundings.
-_ROUNDINGS = 2
+_MAX_ROUNDINGS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ class Comparison:
 
     column: str
     op: Literal["=", "<>", "<", "<=", ">", ">=", "<=>"]
-    value: Value
+    value: LiteralValue
 
 
 @dataclass(frozen=True, slots=True)
-class In:
+class InList:
     """`column IN (values)`."""
 
     column: str
-    values: tuple[Value, ...]
+    values: tuple[LiteralValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +79,24 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
-class AnyOf:
+class Or:
     """At least one of the conditions."""
 
     conditions: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AllOf:
+class And:
     """Every one of the conditions."""
 
     conditions: tuple[Predicate, ...]
 
 
-Predicate: TypeAlias = Comparison | In | StartsWith | IsNull | AnyOf | AllOf
+Predicate: TypeAlias = Comparison | InList | StartsWith | IsNull | Or | And
 
 
 @dataclass(frozen=True, slots=True)
-class _Extent:
+class _ValueRange:
     """Between what the comparable values of a column lie; None is unbounded or unknown."""
 
     column: Column
@@ -106,7 +106,7 @@ class _Extent:
     rows: int
 
     @property
-    def only_nulls(self) -> bool:
+    def has_only_nulls(self) -> bool:
         return self.nulls is not None and self.nulls >= self.rows
 
 
@@ -116,7 +116,7 @@ def prune_files(
     """Return the native files that can hold rows for which all predicates are true."""
     if not predicates:
         return list(files)
-    return [file for file in files if _all_may(predicates, _file_extents(file, schema))]
+    return [file for file in files if _can_all_match(predicates, _file_ranges(file, schema))]
 
 
 def prune_chunks(
@@ -131,51 +131,59 @@ def prune_chunks(
     """
     if not predicates:
         return list(chunks)
-    columns = {version: _as_written(schema, written) for version, written in schemas.items()}
+    columns = {
+        version: _map_written_columns(schema, written) for version, written in schemas.items()
+    }
     return [
         chunk
         for chunk in chunks
-        if _all_may(predicates, _chunk_extents(chunk, columns.get(chunk.schema_version, {})))
+        if _can_all_match(predicates, _chunk_ranges(chunk, columns.get(chunk.schema_version, {})))
     ]
 
 
-def _all_may(predicates: Sequence[Predicate], extent_of: Callable[[str], _Extent | None]) -> bool:
-    return all(_may(predicate, extent_of) for predicate in predicates)
+def _can_all_match(
+    predicates: Sequence[Predicate], find_range: Callable[[str], _ValueRange | None]
+) -> bool:
+    return all(_can_match(predicate, find_range) for predicate in predicates)
 
 
-def _may(predicate: Predicate, extent_of: Callable[[str], _Extent | None]) -> bool:
+def _can_match(predicate: Predicate, find_range: Callable[[str], _ValueRange | None]) -> bool:
     match predicate:
-        case AllOf(conditions):
-            return _all_may(conditions, extent_of)
-        case AnyOf(conditions):
-            return any(_may(condition, extent_of) for condition in conditions)
+        case And(conditions):
+            return _can_all_match(conditions, find_range)
+        case Or(conditions):
+            return any(_can_match(condition, find_range) for condition in conditions)
         case _:
-            extent = extent_of(predicate.column)
-            return extent is None or _column_may(predicate, extent)
+            extent = find_range(predicate.column)
+            return extent is None or _can_column_match(predicate, extent)
 
 
-def _column_may(predicate: Comparison | In | StartsWith | IsNull, extent: _Extent) -> bool:
+def _can_column_match(
+    predicate: Comparison | InList | StartsWith | IsNull, value_range: _ValueRange
+) -> bool:
     match predicate:
         case IsNull(negated=negated):
-            return not extent.only_nulls if negated else extent.nulls != 0
+            return not value_range.has_only_nulls if negated else value_range.nulls != 0
         case Comparison(op="<=>", value=None):
-            return extent.nulls != 0
+            return value_range.nulls != 0
         case Comparison(op=op, value=value):
-            return not extent.only_nulls and _compares(extent, op, value)
-        case In(values=values):
-            return not extent.only_nulls and any(
-                _compares(extent, "=", value) for value in values if value is not None
+            return not value_range.has_only_nulls and _can_comparison_hold(value_range, op, value)
+        case InList(values=values):
+            return not value_range.has_only_nulls and any(
+                _can_comparison_hold(value_range, "=", value)
+                for value in values
+                if value is not None
             )
         case StartsWith(prefix=prefix):
-            return not extent.only_nulls and _starts(extent, prefix)
+            return not value_range.has_only_nulls and _can_prefix_match(value_range, prefix)
 
 
-def _compares(extent: _Extent, op: str, value: Value) -> bool:
-    literal = _comparable(extent.column, value)
+def _can_comparison_hold(value_range: _ValueRange, op: str, value: LiteralValue) -> bool:
+    literal = _literal_range(value_range.column, value)
     if literal is None:
         return True
     low, high = literal
-    lower, upper = extent.lower, extent.upper
+    lower, upper = value_range.lower, value_range.upper
     if op in {"=", "<=>"}:
         return (lower is None or high >= lower) and (upper is None or low <= upper)
     if op == "<>":
@@ -185,95 +193,95 @@ def _compares(extent: _Extent, op: str, value: Value) -> bool:
     return upper is None or bool(upper > low if op == ">" else upper >= low)
 
 
-def _starts(extent: _Extent, prefix: str) -> bool:
-    literal = _comparable(extent.column, prefix)
+def _can_prefix_match(value_range: _ValueRange, prefix: str) -> bool:
+    literal = _literal_range(value_range.column, prefix)
     if literal is None:
         return True
     start = literal[0]
-    if extent.upper is not None and extent.upper < start:
+    if value_range.upper is not None and value_range.upper < start:
         return False
-    return extent.lower is None or bool(extent.lower[: len(start)] <= start)
+    return value_range.lower is None or bool(value_range.lower[: len(start)] <= start)
 
 
 # The same literal is compared with every file; `typed` because True, 1 and 1.0 are equal.
 @lru_cache(maxsize=1024, typed=True)
-def _comparable(column: Column, value: Value) -> tuple[Any, Any] | None:
+def _literal_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | None:
     """Return the limits between which the engine may see the literal, None for no idea."""
     match column.kind:
         case LogicalType.FIXED | LogicalType.REAL:
-            return _number(column, value)
+            return _number_range(column, value)
         case LogicalType.TEXT:
-            return _same(_utf8(value)) if isinstance(value, str) else None
+            return _single_value_range(_encode_utf8(value)) if isinstance(value, str) else None
         case LogicalType.BINARY:
-            return _same(bytes(value)) if isinstance(value, bytes) else None
+            return _single_value_range(bytes(value)) if isinstance(value, bytes) else None
         case LogicalType.BOOLEAN:
-            return _same(int(value)) if isinstance(value, bool) else None
+            return _single_value_range(int(value)) if isinstance(value, bool) else None
         case LogicalType.DATE:
-            return _same(_days(value))
+            return _single_value_range(_date_to_days(value))
         case _:
-            return _same(_nanoseconds(column, value))
+            return _single_value_range(_to_nanoseconds(column, value))
 
 
-def _same(value: Any) -> tuple[Any, Any] | None:
+def _single_value_range(value: Any) -> tuple[Any, Any] | None:
     return None if value is None else (value, value)
 
 
-def _days(value: Value) -> int | None:
+def _date_to_days(value: LiteralValue) -> int | None:
     # Not a datetime, which is a date to Python but a timestamp to the engine.
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value.toordinal() - _EPOCH.toordinal()
     return None
 
 
-def _utf8(text: str) -> bytes | None:
+def _encode_utf8(text: str) -> bytes | None:
     try:
         return text.encode()
     except UnicodeEncodeError:
         return None
 
 
-def _number(column: Column, value: Value) -> tuple[Any, Any] | None:
+def _number_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     if column.kind is LogicalType.REAL:
-        return _as_real(value)
+        return _float_range(value)
     if isinstance(value, int) or (isinstance(value, Decimal) and value.is_finite()):
-        return _same(Fraction(value) * 10 ** (column.scale or 0))
+        return _single_value_range(Fraction(value) * 10 ** (column.scale or 0))
     if isinstance(value, Decimal) or not math.isfinite(value):
         return None
     # The engine compares as doubles: whatever rounds to this one may be equal to it.
-    low, high = _widened(value)
+    low, high = _widen_float(value)
     if not (math.isfinite(low) and math.isfinite(high)):
         return None
     unit = 10 ** (column.scale or 0)
     return Fraction(low) * unit, Fraction(high) * unit
 
 
-def _as_real(value: float | Decimal) -> tuple[Any, Any] | None:
+def _float_range(value: float | Decimal) -> tuple[Any, Any] | None:
     if isinstance(value, float):
-        return _same(_real_order(value))
+        return _single_value_range(_float_sort_key(value))
     try:
         real = float(value)
     except (OverflowError, ValueError):
         return None
     if not math.isfinite(real):
         return None
-    low, high = _widened(real)
-    return _real_order(low), _real_order(high)
+    low, high = _widen_float(real)
+    return _float_sort_key(low), _float_sort_key(high)
 
 
-def _widened(value: float) -> tuple[float, float]:
+def _widen_float(value: float) -> tuple[float, float]:
     low = high = value
-    for _ in range(_ROUNDINGS):
+    for _ in range(_MAX_ROUNDINGS):
         low, high = math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
     return low, high
 
 
-def _real_order(value: float) -> tuple[int, float]:
+def _float_sort_key(value: float) -> tuple[int, float]:
     return (1, 0.0) if math.isnan(value) else (0, value)
 
 
-def _nanoseconds(column: Column, value: Value) -> int | None:
+def _to_nanoseconds(column: Column, value: LiteralValue) -> int | None:
     if column.kind is LogicalType.TIME and isinstance(value, dt.time) and value.tzinfo is None:
         whole = (value.hour * 60 + value.minute) * 60 + value.second
         return whole * 10**9 + value.microsecond * 1000
@@ -286,74 +294,74 @@ def _nanoseconds(column: Column, value: Value) -> int | None:
     return None
 
 
-def _file_extents(file: NativeFile, schema: TableSchema) -> Callable[[str], _Extent | None]:
-    return lambda name: _file_extent(file, schema.column(name))
+def _file_ranges(file: NativeFile, schema: TableSchema) -> Callable[[str], _ValueRange | None]:
+    return lambda name: _file_range(file, schema.column(name))
 
 
-def _file_extent(file: NativeFile, column: Column | None) -> _Extent | None:
+def _file_range(file: NativeFile, column: Column | None) -> _ValueRange | None:
     if column is None or column.ordinal not in file.nulls:
         return None
-    key, kind = column.ordinal, _native_type(column)
+    key, kind = column.ordinal, _native_arrow_type(column)
     # Bounds of reals leave NaN out.
     with_nan = column.kind is LogicalType.REAL and file.nans.get(key) != 0
     limits = (file.lower.get(key), None if with_nan else file.upper.get(key))
     lower, upper = (None if limit is None else decode_bound(limit, kind) for limit in limits)
     unit = 1000 if column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES else 1
-    return _Extent(
+    return _ValueRange(
         column,
-        _ordered(lower, unit),
-        _ordered(upper, unit, rest=999 if has_nanoseconds(column) else 0),
+        _to_sort_key(lower, unit),
+        _to_sort_key(upper, unit, rest=999 if has_nanoseconds(column) else 0),
         file.nulls[key],
         file.rows,
     )
 
 
 @lru_cache(maxsize=1024)
-def _native_type(column: Column) -> pa.DataType:
+def _native_arrow_type(column: Column) -> pa.DataType:
     return native_fields(column)[0].type
 
 
-def _as_written(schema: TableSchema, written: TableSchema) -> dict[str, Column]:
+def _map_written_columns(schema: TableSchema, written: TableSchema) -> dict[str, Column]:
     """Return the columns as they were written, by the names that they have now."""
     old = {column.ordinal: column for column in written.columns}
     return {column.name: old[column.ordinal] for column in schema.columns if column.ordinal in old}
 
 
-def _chunk_extents(
+def _chunk_ranges(
     chunk: ChunkRecord, written: Mapping[str, Column]
-) -> Callable[[str], _Extent | None]:
+) -> Callable[[str], _ValueRange | None]:
     statistics = StoredStatistics(chunk.statistics)
 
-    def extent(name: str) -> _Extent | None:
+    def extent(name: str) -> _ValueRange | None:
         column = written.get(name)
         if column is None:
             return None
-        return _chunk_extent(column, statistics.bounds(column), chunk.rows)
+        return _chunk_range(column, statistics.bounds(column), chunk.rows)
 
     return extent
 
 
-def _chunk_extent(column: Column, bounds: StatisticBounds, rows: int) -> _Extent:
+def _chunk_range(column: Column, bounds: StatisticBounds, rows: int) -> _ValueRange:
     lower, upper = bounds.minimum, bounds.maximum
     if column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES:
-        lower, upper = _instant(column, lower), _instant(column, upper)
+        lower, upper = _stored_to_nanoseconds(column, lower), _stored_to_nanoseconds(column, upper)
         # What is read back may be floored to microseconds.
         if has_nanoseconds(column):
             lower = None if lower is None else lower // 1000 * 1000
             upper = None if upper is None else upper // 1000 * 1000 + 999
-    return _Extent(column, _ordered(lower), _ordered(upper), bounds.null_count, rows)
+    return _ValueRange(column, _to_sort_key(lower), _to_sort_key(upper), bounds.null_count, rows)
 
 
-def _instant(column: Column, stored: Stored | None) -> int | None:
+def _stored_to_nanoseconds(column: Column, stored: StoredBound | None) -> int | None:
     if not isinstance(stored, int):
         return None
     value = stored >> _OFFSET_BITS if column.kind is LogicalType.TIMESTAMP_TZ else stored
     return value * int(10 ** (9 - (column.scale or 0)))
 
 
-def _ordered(value: Stored | None, unit: int = 1, *, rest: int = 0) -> Any:
+def _to_sort_key(value: StoredBound | None, unit: int = 1, *, rest: int = 0) -> Any:
     if isinstance(value, float):
-        return _real_order(value)
+        return _float_sort_key(value)
     if isinstance(value, int):
         return value * unit + rest
     return value

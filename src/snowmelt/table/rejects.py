@@ -14,14 +14,16 @@ from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, Logi
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_TEXT = MAX_TEXT_BYTES // 4
+_MAX_TEXT_CHARACTERS = MAX_TEXT_BYTES // 4
 
 
-def _text(name: str, ordinal: int) -> Column:
-    return Column(name, LogicalType.TEXT, ordinal, length=_TEXT, byte_length=MAX_TEXT_BYTES)
+def _text_column(name: str, ordinal: int) -> Column:
+    return Column(
+        name, LogicalType.TEXT, ordinal, length=_MAX_TEXT_CHARACTERS, byte_length=MAX_TEXT_BYTES
+    )
 
 
-def _number(name: str, ordinal: int) -> Column:
+def _number_column(name: str, ordinal: int) -> Column:
     return Column(name, LogicalType.FIXED, ordinal, precision=18, scale=0)
 
 
@@ -29,23 +31,23 @@ def _number(name: str, ordinal: int) -> Column:
 REJECT_SCHEMA = TableSchema(
     1,
     (
-        _text("NODE_NAME", 1),
-        _text("FILE_NAME", 2),
-        _text("SESSION_ID", 3),
-        _number("TRANSACTION_ID", 4),
-        _number("STATEMENT_ID", 5),
-        _number("BATCH_NUMBER", 6),
-        _number("ROW_NUMBER", 7),
-        _text("REJECTED_DATA", 8),
-        _number("REJECTED_DATA_ORIG_LENGTH", 9),
-        _text("REJECTED_REASON", 10),
-        _text("LOAD_ID", 11),
-        _text("COLUMN_NAME", 12),
-        _number("BYTE_OFFSET", 13),
+        _text_column("NODE_NAME", 1),
+        _text_column("FILE_NAME", 2),
+        _text_column("SESSION_ID", 3),
+        _number_column("TRANSACTION_ID", 4),
+        _number_column("STATEMENT_ID", 5),
+        _number_column("BATCH_NUMBER", 6),
+        _number_column("ROW_NUMBER", 7),
+        _text_column("REJECTED_DATA", 8),
+        _number_column("REJECTED_DATA_ORIG_LENGTH", 9),
+        _text_column("REJECTED_REASON", 10),
+        _text_column("LOAD_ID", 11),
+        _text_column("COLUMN_NAME", 12),
+        _number_column("BYTE_OFFSET", 13),
         Column("REJECTED_BYTES", LogicalType.BINARY, 14, byte_length=MAX_BINARY_BYTES),
     ),
 )
-ROW_NUMBER = REJECT_SCHEMA.columns.index(REJECT_SCHEMA.column("ROW_NUMBER"))
+ROW_NUMBER_INDEX = REJECT_SCHEMA.columns.index(REJECT_SCHEMA.column("ROW_NUMBER"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,44 +60,44 @@ class RejectOrigin:
     batch: int
 
     @property
-    def transaction(self) -> int:
+    def transaction_id(self) -> int:
         """A number that is the same for every reject of a load."""
         return int(self.load_id.replace("-", "")[:14], 16)
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """One rejected record; `number` counts from 1 in its portion, or is None.
+    """One rejected record; `row_number` counts from 1 in its portion, or is None.
 
-    `place` is a nearer place than the file of its portion.
+    `location` is a nearer place than the file of its portion.
     """
 
-    number: int | None
+    row_number: int | None
     offset: int | None
     data: bytes
     reason: str
     column: str | None = None
-    place: str | None = None
+    location: str | None = None
 
 
-def rejects_of(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Table:
+def to_reject_table(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Table:
     """Return rejected records as rows of their table, in native form.
 
     What is no UTF-8 is shown with escapes, and kept as it was in REJECTED_BYTES; what is too
     long for a column is cut, its length told.
     """
-    texts = [_shown(row.data) for row in rows]
+    texts = [_decode_for_display(row.data) for row in rows]
     columns: list[list[object]] = [
         [origin.node] * len(rows),
-        [row.place or origin.file for row in rows],
+        [row.location or origin.file for row in rows],
         [origin.load_id] * len(rows),
-        [origin.transaction] * len(rows),
+        [origin.transaction_id] * len(rows),
         [1] * len(rows),
         [origin.batch] * len(rows),
-        [row.number for row in rows],
+        [row.row_number for row in rows],
         [text for text, _ in texts],
         [len(row.data) for row in rows],
-        [row.reason[:_TEXT] for row in rows],
+        [row.reason[:_MAX_TEXT_CHARACTERS] for row in rows],
         [origin.load_id] * len(rows),
         [row.column for row in rows],
         [row.offset for row in rows],
@@ -105,36 +107,40 @@ def rejects_of(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Table:
         ],
     ]
     schema = native_schema(REJECT_SCHEMA)
-    arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    arrays = [
+        _make_array(values, field.type) for values, field in zip(columns, schema, strict=True)
+    ]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def numbered(rows: pa.Table, before: int | None) -> pa.Table:
+def offset_row_numbers(rows: pa.Table, preceding_records: int | None) -> pa.Table:
     """Return rejects with the records of earlier portions counted into their row numbers.
 
     None, for a number that is not known, makes them NULL.
     """
-    field = rows.schema.field(ROW_NUMBER)
-    if before is None:
-        return rows.set_column(ROW_NUMBER, field, pa.nulls(rows.num_rows, field.type))
-    moved = pc.add(rows.column(ROW_NUMBER).cast(pa.int64()), before)
-    return rows.set_column(ROW_NUMBER, field, _decimal(moved, field.type))
+    field = rows.schema.field(ROW_NUMBER_INDEX)
+    if preceding_records is None:
+        return rows.set_column(ROW_NUMBER_INDEX, field, pa.nulls(rows.num_rows, field.type))
+    moved = pc.add(rows.column(ROW_NUMBER_INDEX).cast(pa.int64()), preceding_records)
+    return rows.set_column(ROW_NUMBER_INDEX, field, _to_decimal_array(moved, field.type))
 
 
-def _shown(data: bytes) -> tuple[str, bool]:
+def _decode_for_display(data: bytes) -> tuple[str, bool]:
     try:
         text, exact = data.decode(), True
     except UnicodeDecodeError:
         text, exact = data.decode("utf-8", "backslashreplace"), False
-    return (text, exact) if len(text) <= _TEXT else (text[:_TEXT], False)
+    return (
+        (text, exact) if len(text) <= _MAX_TEXT_CHARACTERS else (text[:_MAX_TEXT_CHARACTERS], False)
+    )
 
 
-def _array(values: list[object], kind: pa.DataType) -> pa.Array:
+def _make_array(values: list[object], kind: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(kind):
-        return _decimal(pa.array(values, pa.int64()), kind)
+        return _to_decimal_array(pa.array(values, pa.int64()), kind)
     return pa.array(values, kind)
 
 
-def _decimal(integers: pa.Array, kind: pa.DataType) -> pa.Array:
+def _to_decimal_array(integers: pa.Array, kind: pa.DataType) -> pa.Array:
     # Arrow asks for room for any 64 bits first.
     return integers.cast(pa.decimal128(19, 0)).cast(kind)

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
     from snowmelt.storage.store import ObjectInfo
 
-_DATA = "/data/"
+_DATA_FOLDER = "/data/"
 
 
-def run_of(path: str) -> str | None:
+def parse_run_id(path: str) -> str | None:
     """Return the id of the run that wrote a native file, None for metadata."""
-    _, found, rest = path.partition(_DATA)
+    _, found, rest = path.partition(_DATA_FOLDER)
     return rest.partition("/")[0] if found else None
 
 
-def settled_files(
+def exclude_active_runs(
     connection: sa.Connection,
     found: Iterable[ObjectInfo],
     committed: Container[str],
@@ -43,16 +43,18 @@ def settled_files(
     files = list(found)
     newest: dict[str, dt.datetime] = {}
     for each in files:
-        run_id = run_of(each.path)
+        run_id = parse_run_id(each.path)
         if run_id is not None and run_id not in committed:
             newest[run_id] = max(each.modified_at, newest.get(run_id, each.modified_at))
     open_runs = {
-        run_id for run_id, at in newest.items() if _is_open(connection, run_id, is_young=at > since)
+        run_id
+        for run_id, at in newest.items()
+        if _is_active_run(connection, run_id, is_young=at > since)
     }
-    return [each for each in files if run_of(each.path) not in open_runs]
+    return [each for each in files if parse_run_id(each.path) not in open_runs]
 
 
-def _is_open(connection: sa.Connection, run_id: str, *, is_young: bool) -> bool:
+def _is_active_run(connection: sa.Connection, run_id: str, *, is_young: bool) -> bool:
     try:
         return loads.find_load(connection, run_id).state is LoadState.RUNNING
     except NotFound:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from snowmelt.table.iceberg import NativeFile, NativeTable
 
 # Ten minutes less than the shipped retention, so that collection waits longer than any query.
-MAX_AGE_S = 3000
+MAX_SNAPSHOT_AGE_S = 3000
 
 
 def check_retention(retention_s: float) -> None:
@@ -38,10 +38,10 @@ def check_retention(retention_s: float) -> None:
     Raises:
         ConfigurationError: `retention_s` (seconds) is not longer than a query may read its plan.
     """
-    if retention_s <= MAX_AGE_S:
+    if retention_s <= MAX_SNAPSHOT_AGE_S:
         raise ConfigurationError(
             setting="retention_s",
-            reason=f"queries may read what they planned for {MAX_AGE_S:,} s; it must be longer",
+            reason=f"queries may read what they planned for {MAX_SNAPSHOT_AGE_S:,} s; it must be longer",
         )
 
 
@@ -71,13 +71,13 @@ class TableSnapshot:
         native = 0 if self.native is None else self.native.facts.total_rows
         return native + sum(chunk.rows for chunk in self.chunks)
 
-    def native_files(self) -> list[NativeFile]:
+    def list_native_files(self) -> list[NativeFile]:
         """Return the native files."""
         if self.native is None:
             return []
-        from snowmelt.table.iceberg import native_files
+        from snowmelt.table.iceberg import list_native_files
 
-        return native_files(self.native)
+        return list_native_files(self.native)
 
     def check_deadline(self, clock: Clock) -> None:
         """Let pass a snapshot whose files and chunks are certainly still kept.
@@ -94,7 +94,7 @@ def take_snapshots(
     names: Sequence[TableName],
     *,
     clock: Clock,
-    max_age_s: float = MAX_AGE_S,
+    max_age_s: float = MAX_SNAPSHOT_AGE_S,
     role: str | None = None,
 ) -> list[TableSnapshot]:
     """Take snapshots of several tables at one instant.
@@ -114,11 +114,11 @@ def take_snapshots(
     """
     deadline = clock.now() + dt.timedelta(seconds=max_age_s)
     with database.reading() as connection:
-        found = [_read(connection, name, role) for name in names]
-    return [_snapshot(*parts, deadline) for parts in found]
+        found = [_read_table_state(connection, name, role) for name in names]
+    return [_make_snapshot(*parts, deadline) for parts in found]
 
 
-def native_of(table: TableRecord) -> NativeTable | None:
+def load_current_native(table: TableRecord) -> NativeTable | None:
     """Load the native table that the catalog points to; None before the first migration.
 
     Raises:
@@ -129,9 +129,9 @@ def native_of(table: TableRecord) -> NativeTable | None:
             raise TableInconsistent(table=table.name, reason="chunks are migrated to nowhere")
         return None
     # Here, not above: PyIceberg takes longer to load than the rest of a service.
-    from snowmelt.table.iceberg import load_native
+    from snowmelt.table.iceberg import load_native_metadata
 
-    native = load_native(table.pointer, table.incarnation)
+    native = load_native_metadata(table.pointer, table.incarnation)
     if native.facts.watermark != table.migrated_seq:
         raise TableInconsistent(
             table=table.name,
@@ -141,7 +141,7 @@ def native_of(table: TableRecord) -> NativeTable | None:
     return native
 
 
-def _read(
+def _read_table_state(
     connection: sa.Connection, name: TableName, role: str | None
 ) -> tuple[TableRecord, dict[int, TableSchema], list[ChunkRecord]]:
     table = find_table(connection, name)
@@ -162,7 +162,7 @@ def _read(
     return table, list_table_schemas(connection, table.table_id), [*held, *chunks]
 
 
-def _snapshot(
+def _make_snapshot(
     table: TableRecord,
     schemas: dict[int, TableSchema],
     chunks: list[ChunkRecord],
@@ -171,7 +171,7 @@ def _snapshot(
     return TableSnapshot(
         table=table,
         schemas=schemas,
-        native=native_of(table),
+        native=load_current_native(table),
         watermark=table.migrated_seq,
         up_to=table.last_seq,
         chunks=tuple(chunks),

@@ -18,8 +18,14 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID
 from snowmelt.schema.native_types import native_schema
-from snowmelt.table.chunk_reader import ChunkTask, columnless, concatenated, part_of, read_task
-from snowmelt.table.file_io import file_io
+from snowmelt.table.chunk_reader import (
+    ChunkTask,
+    concatenate_native_tables,
+    make_columnless_table,
+    project_schema,
+    read_chunk_task,
+)
+from snowmelt.table.file_io import make_file_io
 from snowmelt.table.snapshot import take_snapshots
 
 if TYPE_CHECKING:
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
     from snowmelt.table.iceberg import NativeFile
 
 
-def chunk_tasks(
+def make_chunk_tasks(
     database: Database,
     keyring: KeyRing,
     stage_url: str,
@@ -50,7 +56,7 @@ def chunk_tasks(
         keys = keyring.find_data_keys(connection, sorted({chunk.key_id for chunk in chunks}))
         older = {chunk.table_id for chunk in chunks if chunk.schema_version != schema.version}
         versions = {table_id: list_table_schemas(connection, table_id) for table_id in older}
-    tasks = [_task(chunk, keys, stage_url, schema) for chunk in chunks]
+    tasks = [_make_chunk_task(chunk, keys, stage_url, schema) for chunk in chunks]
     return [
         replace(task, written=versions[chunk.table_id].get(chunk.schema_version))
         if chunk.schema_version != schema.version
@@ -59,33 +65,33 @@ def chunk_tasks(
     ]
 
 
-def read_file(file: NativeFile, schema: TableSchema) -> pa.Table:
+def read_native_file(file: NativeFile, schema: TableSchema) -> pa.Table:
     """Read one native file as rows of `schema` in native form; columns are found by field id."""
-    with file_io(file.path).new_input(file.path).open() as stream:
+    with make_file_io(file.path).new_input(file.path).open() as stream:
         whole = pq.ParquetFile(stream)
-        names = _names(whole)
+        names = _names_by_field_id(whole)
         wanted = native_schema(schema)
-        return _conformed(whole.read(_present(wanted, names)), names, wanted)
+        return _conform_to_schema(whole.read(_find_present_names(wanted, names)), names, wanted)
 
 
-def read_batches(file: NativeFile, schema: TableSchema, rows: int) -> Iterator[pa.Table]:
-    """Read one native file like `read_file`, so many rows at a time at most."""
-    return read_fields(file.path, native_schema(schema), rows)
+def read_native_batches(file: NativeFile, schema: TableSchema, max_rows: int) -> Iterator[pa.Table]:
+    """Read one native file like `read_native_file`, so many rows at a time at most."""
+    return read_native_fields(file.path, native_schema(schema), max_rows)
 
 
-def read_fields(address: str, wanted: pa.Schema, rows: int) -> Iterator[pa.Table]:
+def read_native_fields(address: str, wanted: pa.Schema, max_rows: int) -> Iterator[pa.Table]:
     """Read fields of the native file at an address, so many rows at a time at most.
 
     `wanted` are native fields with their ids, by which they are found.
     """
-    with file_io(address).new_input(address).open() as stream:
+    with make_file_io(address).new_input(address).open() as stream:
         whole = pq.ParquetFile(stream)
-        names = _names(whole)
-        for batch in whole.iter_batches(rows, columns=_present(wanted, names)):
-            yield _conformed(pa.Table.from_batches([batch]), names, wanted)
+        names = _names_by_field_id(whole)
+        for batch in whole.iter_batches(max_rows, columns=_find_present_names(wanted, names)):
+            yield _conform_to_schema(pa.Table.from_batches([batch]), names, wanted)
 
 
-def _names(whole: pq.ParquetFile) -> dict[int, str]:
+def _names_by_field_id(whole: pq.ParquetFile) -> dict[int, str]:
     """Return the names of a file's columns by field id."""
     return {
         int(part.metadata[FIELD_ID]): part.name
@@ -94,24 +100,24 @@ def _names(whole: pq.ParquetFile) -> dict[int, str]:
     }
 
 
-def _ids(wanted: pa.Schema) -> list[int]:
+def _list_field_ids(wanted: pa.Schema) -> list[int]:
     return [int(part.metadata[FIELD_ID]) for part in wanted]
 
 
-def _present(wanted: pa.Schema, names: dict[int, str]) -> list[str]:
-    return [names[key] for key in _ids(wanted) if key in names]
+def _find_present_names(wanted: pa.Schema, names: dict[int, str]) -> list[str]:
+    return [names[key] for key in _list_field_ids(wanted) if key in names]
 
 
-def _conformed(table: pa.Table, names: dict[int, str], wanted: pa.Schema) -> pa.Table:
+def _conform_to_schema(table: pa.Table, names: dict[int, str], wanted: pa.Schema) -> pa.Table:
     """Return what was read of a file as rows of `wanted`; what the file has not is NULL."""
     rows = table.num_rows
     if not len(wanted):
-        return columnless(rows)
+        return make_columnless_table(rows)
     arrays = [
         table.column(names[key]).cast(part.type)
         if key in names
         else pa.chunked_array([pa.nulls(rows, part.type)])
-        for key, part in zip(_ids(wanted), wanted, strict=True)
+        for key, part in zip(_list_field_ids(wanted), wanted, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=wanted)
 
@@ -142,14 +148,14 @@ def read_table(
     """
     [snapshot] = take_snapshots(database, [name], clock=clock or SystemClock())
     whole = snapshot.table.schema
-    wanted = whole if columns is None else part_of(whole, columns)
-    tasks = chunk_tasks(database, keyring, stage.url, snapshot.chunks, whole)
-    parts = [read_file(file, wanted) for file in snapshot.native_files()]
-    parts += [read_task(task, columns) for task in tasks]
-    return concatenated(parts, wanted)
+    wanted = whole if columns is None else project_schema(whole, columns)
+    tasks = make_chunk_tasks(database, keyring, stage.url, snapshot.chunks, whole)
+    parts = [read_native_file(file, wanted) for file in snapshot.list_native_files()]
+    parts += [read_chunk_task(task, columns) for task in tasks]
+    return concatenate_native_tables(parts, wanted)
 
 
-def _task(
+def _make_chunk_task(
     chunk: ChunkRecord, keys: dict[int, bytes], stage_url: str, schema: TableSchema
 ) -> ChunkTask:
     key = keys.get(chunk.key_id)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from snowmelt.schema.types import TableName
     from snowmelt.storage.store import Store
 
-_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_PLAIN_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _MAX_NAME_BYTES = 120
 
 
@@ -27,34 +27,34 @@ class Warehouse:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._root = _root(store.url)
+        self._root_address = _to_root_address(store.url)
 
     @property
     def url(self) -> str:
         """The text by which `open_warehouse` finds it again."""
         return self.store.url
 
-    def address(self, path: str) -> str:
+    def to_address(self, path: str) -> str:
         """Return the full address of a path, as metadata writes it."""
-        return self._root + path
+        return self._root_address + path
 
-    def path(self, address: str) -> str:
+    def to_path(self, address: str) -> str:
         """Return the path of a full address.
 
         Raises:
             TableInconsistent: The address is not in this warehouse.
         """
-        if not address.startswith(self._root):
+        if not address.startswith(self._root_address):
             raise TableInconsistent(
-                table=address, reason=f"it is not in the warehouse {self._root}"
+                table=address, reason=f"it is not in the warehouse {self._root_address}"
             )
-        return address.removeprefix(self._root)
+        return address.removeprefix(self._root_address)
 
-    def folder(self, table: TableRecord) -> str:
+    def table_folder(self, table: TableRecord) -> str:
         """Return the folder of a table's native files, the one it began with."""
         if table.pointer is None:
-            return _new_folder(table.name, table.incarnation)
-        return self.path(table.pointer).rpartition("/metadata/")[0]
+            return _make_folder_path(table.name, table.incarnation)
+        return self.to_path(table.pointer).rpartition("/metadata/")[0]
 
 
 def open_warehouse(url: str) -> Warehouse:
@@ -74,18 +74,18 @@ def cached_store(url: str) -> Store:
     return store
 
 
-def _new_folder(name: TableName, incarnation: str) -> str:
+def _make_folder_path(name: TableName, incarnation: str) -> str:
     names = (name.database, name.schema, name.table)
-    return "/".join((*map(_folder_name, names), incarnation))
+    return "/".join((*map(_to_folder_name, names), incarnation))
 
 
-def _folder_name(name: str) -> str:
+def _to_folder_name(name: str) -> str:
     """Return a name that is a plain folder name; it need not be unique, the incarnation is."""
-    plain = "".join(letter if letter in _PLAIN else "~" for letter in name)
+    plain = "".join(letter if letter in _PLAIN_CHARACTERS else "~" for letter in name)
     return plain[:_MAX_NAME_BYTES] or "~"
 
 
-def _root(url: str) -> str:
+def _to_root_address(url: str) -> str:
     if not url.startswith("file:"):
         return url.rstrip("/") + "/"
     # Readers of open tables take the rest of a file: address as it is, without unquoting.

@@ -14,7 +14,7 @@ from snowmelt.loaders.spool import FileSpool, RejectSpool, RowSpool, reject_file
 from snowmelt.loaders.task_runner import Portioned
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
-from snowmelt.table.column_bounds import column_bounds
+from snowmelt.table.column_bounds import compute_column_bounds
 from snowmelt.table.rejects import RejectOrigin
 
 SCHEMA = TableSchema(
@@ -50,7 +50,10 @@ def test_row_groups_have_the_bounds_of_the_whole(warehouse, monkeypatch):
     [file] = found.finish()
     whole = pa.concat_tables(parts)
     assert file.rows == 6
-    assert file.bounds == {1: column_bounds(whole["D"]), 2: column_bounds(whole["T"])}
+    assert file.bounds == {
+        1: compute_column_bounds(whole["D"]),
+        2: compute_column_bounds(whole["T"]),
+    }
     read = pq.ParquetFile(f"{warehouse}/{file.path}")
     assert read.metadata.num_row_groups == 3
     # Sorted as far as a row group goes, NULL last.

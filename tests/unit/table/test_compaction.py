@@ -16,11 +16,11 @@ from snowmelt.catalog.jobs.maintenance import MaintenanceKind, MaintenanceState
 from snowmelt.clock import ManualClock
 from snowmelt.errors import CommitLost, LeaseLost, TableInconsistent
 from snowmelt.failpoints import Failpoint
-from snowmelt.table.compaction import compact, plan_compaction, small_file_groups
-from snowmelt.table.iceberg import NativeFile, native_files
-from snowmelt.table.maintenance import MaintenanceSettings, expire, lease_name
+from snowmelt.table.compaction import compact, group_small_files, plan_compaction
+from snowmelt.table.iceberg import NativeFile, list_native_files
+from snowmelt.table.maintenance import MaintenanceSettings, expire_snapshots, maintenance_lease_name
 from snowmelt.table.snapshot import take_snapshots
-from snowmelt.table.table_reader import read_file
+from snowmelt.table.table_reader import read_native_file
 
 HOUR = 3600.0
 MIB = 1024 * 1024
@@ -117,7 +117,7 @@ def test_the_clustering_order_is_kept_also_of_rows_that_do_not_fit_into_memory(t
         migrated(house, range(0, 3000, 1000), 1000)
         assert compacted(house, memory_bytes=64 * 1024).files_before == 3
         [file] = snapshot_of(house).native_files()
-        words = read_file(file, house.table().schema)["WORD"].to_pylist()
+        words = read_native_file(file, house.table().schema)["WORD"].to_pylist()
         given = [f"word {value}" for value in range(3000) if value % 7]
         assert words == sorted(given) + [None] * (3000 - len(given))
 
@@ -129,16 +129,19 @@ def test_a_running_query_keeps_its_files_for_the_retention_and_they_go_after_it(
     house.clock.advance(2 * HOUR)
     assert compacted(house).snapshots_expired == 1
     house.clock.advance(HOUR - 1)
-    assert expire(house.database, NUMBERS, settings_of(house), house.clock) is None
+    assert expire_snapshots(house.database, NUMBERS, settings_of(house), house.clock) is None
     house.collect(HOUR)
-    parts = [read_file(file, snapshot.table.schema) for file in snapshot.native_files()]
+    parts = [read_native_file(file, snapshot.table.schema) for file in snapshot.native_files()]
     assert pa.concat_tables(parts).num_rows == 200
     house.clock.advance(2)
-    assert expire(house.database, NUMBERS, settings_of(house), house.clock).snapshots_expired == 1
+    assert (
+        expire_snapshots(house.database, NUMBERS, settings_of(house), house.clock).snapshots_expired
+        == 1
+    )
     house.collect(HOUR)
     assert len(house.data_files()) == 1
     assert sorted(house.read_numbers()) == list(range(200))
-    assert expire(house.database, NUMBERS, settings_of(house), house.clock) is None
+    assert expire_snapshots(house.database, NUMBERS, settings_of(house), house.clock) is None
 
 
 @pytest.mark.slow
@@ -150,7 +153,7 @@ def test_metadata_that_a_compaction_replaced_is_kept_beside_what_replaces_it(hou
     house.clock.advance(1)
     compacted(house, retention_s=0)
     house.collect(HOUR)
-    assert {house.warehouse.path(file.path) for file in snapshot.native_files()} <= house.files()
+    assert {house.warehouse.to_path(file.path) for file in snapshot.native_files()} <= house.files()
 
 
 @pytest.mark.slow
@@ -158,7 +161,11 @@ def test_two_maintainers_do_not_do_the_same_table(house):
     migrated(house, (0, 100))
     with house.database.writing() as connection:
         leases.acquire_lease(
-            connection, lease_name(house.table()), "other", ttl_s=60, now=house.clock.now()
+            connection,
+            maintenance_lease_name(house.table()),
+            "other",
+            ttl_s=60,
+            now=house.clock.now(),
         )
     assert compacted(house) is None
     house.clock.advance(61)
@@ -208,10 +215,10 @@ def test_what_a_compaction_at_work_has_written_is_not_swept_and_goes_when_it_die
         compacted(house)
     assert house.collect(HOUR).files == 0
     house.clock.advance(2 * HOUR)
-    expire(house.database, NUMBERS, settings_of(house), house.clock)
+    expire_snapshots(house.database, NUMBERS, settings_of(house), house.clock)
     house.clock.advance(2 * HOUR)
     house.collect(HOUR)
-    assert {house.warehouse.path(file.path) for file in snapshot_of(house).native_files()} == (
+    assert {house.warehouse.to_path(file.path) for file in snapshot_of(house).native_files()} == (
         house.data_files()
     )
     assert sorted(house.read_numbers()) == list(range(300))
@@ -219,7 +226,7 @@ def test_what_a_compaction_at_work_has_written_is_not_swept_and_goes_when_it_die
 
 def test_a_file_with_fewer_rows_than_its_entry_says_is_not_compacted(house):
     migrated(house, (0, 100))
-    path = house.warehouse.path(snapshot_of(house).native_files()[0].path)
+    path = house.warehouse.to_path(snapshot_of(house).native_files()[0].path)
     whole = pq.read_table(house.folder / "warehouse" / path)
     pq.write_table(whole.slice(1), house.folder / "warehouse" / path)
     with pytest.raises(TableInconsistent, match="199 rows of 200"):
@@ -259,7 +266,7 @@ def sized(*sizes):
 
 
 def grouped_sizes(sizes, min_files=8):
-    groups = small_file_groups(sized(*sizes), target_bytes=128 * MIB, min_files=min_files)
+    groups = group_small_files(sized(*sizes), target_bytes=128 * MIB, min_files=min_files)
     return [[file.size // MIB for file in group] for group in groups]
 
 
@@ -280,7 +287,7 @@ def test_each_row_is_rewritten_a_few_times_at_most():
     files, rewritten = sized(), 0
     for number in range(1280):
         files.append(NativeFile(f"file:///n{number}", number, MIB, 1, {}, {}, {}, {}))
-        for group in small_file_groups(files, target_bytes=128 * MIB, min_files=8):
+        for group in group_small_files(files, target_bytes=128 * MIB, min_files=8):
             size = sum(file.size for file in group)
             rewritten += size // MIB
             gone = {file.path for file in group}
@@ -296,4 +303,4 @@ def test_a_compaction_that_nothing_asks_for_does_not_begin(house):
     migrated(house, (0,))
     assert compacted(house) is None
     assert runs(house) == []
-    assert native_files(snapshot_of(house).native)[0].rows == 100
+    assert list_native_files(snapshot_of(house).native)[0].rows == 100

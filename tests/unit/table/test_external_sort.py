@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from snowmelt.schema.types import Column, LogicalType, TableSchema
-from snowmelt.table.external_sort import Sorter, sort_keys
+from snowmelt.table.external_sort import ExternalSorter, make_sort_keys
 
 KEYS = [("A", "ascending"), ("B", "ascending")]
 ROWS = 20_000
@@ -33,12 +33,12 @@ def rows():
 @pytest.mark.parametrize("memory_bytes", [1 << 30, 1 << 20, 1 << 18])
 def test_all_rows_come_once_and_in_order(rows, memory_bytes, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    sorter = Sorter(rows.schema, KEYS, memory_bytes=memory_bytes)
+    sorter = ExternalSorter(rows.schema, KEYS, memory_bytes=memory_bytes)
     for start in range(0, ROWS, 700):
         sorter.add(rows.slice(start, 700))
     spilled = any(Path(tmp_path).iterdir())
     assert spilled == (memory_bytes < 1 << 30)
-    found = pa.concat_tables(sorter.rows())
+    found = pa.concat_tables(sorter.sorted_rows())
     expected = rows.take(pc.sort_indices(rows, sort_keys=KEYS))
     assert found.select(["A", "B"]).equals(expected.select(["A", "B"]))
     assert sorted(found["C"].to_pylist()) == list(range(ROWS))
@@ -47,7 +47,7 @@ def test_all_rows_come_once_and_in_order(rows, memory_bytes, tmp_path, monkeypat
 
 def test_what_was_spilled_is_deleted_when_nobody_wants_it(rows, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    sorter = Sorter(rows.schema, KEYS, memory_bytes=1 << 18)
+    sorter = ExternalSorter(rows.schema, KEYS, memory_bytes=1 << 18)
     sorter.add(rows)
     assert list(Path(tmp_path).iterdir()) != []
     sorter.close()
@@ -55,7 +55,7 @@ def test_what_was_spilled_is_deleted_when_nobody_wants_it(rows, tmp_path, monkey
 
 
 def test_no_rows_are_no_rows(rows):
-    assert list(Sorter(rows.schema, KEYS, memory_bytes=1 << 20).rows()) == []
+    assert list(ExternalSorter(rows.schema, KEYS, memory_bytes=1 << 20).sorted_rows()) == []
 
 
 def test_companions_are_keys_and_columns_that_are_gone_are_none():
@@ -63,5 +63,5 @@ def test_companions_are_keys_and_columns_that_are_gone_are_none():
         Column("AT", LogicalType.TIMESTAMP_TZ, 1, scale=9),
         Column("N", LogicalType.FIXED, 2, precision=9, scale=0),
     )
-    keys = sort_keys(TableSchema(1, columns), ("AT", "GONE", "N"))
+    keys = make_sort_keys(TableSchema(1, columns), ("AT", "GONE", "N"))
     assert [name for name, _ in keys] == ["AT", "AT$ns", "AT$tz", "N"]

@@ -24,11 +24,11 @@ from snowmelt.failpoints import Failpoint
 from snowmelt.table.iceberg import MAX_SNAPSHOTS
 from snowmelt.table.migration import (
     MigrationSettings,
-    abandon_migration,
+    abort_migration,
     commit_migration,
-    lease_name,
+    migration_lease_name,
     plan_migration,
-    write_task,
+    write_migration_task,
 )
 from snowmelt.table.snapshot import take_snapshots
 
@@ -46,7 +46,7 @@ def plan(lakehouse: Lakehouse, *, clock=None, **options):
 
 
 def written(found):
-    return [outcome for task in found.tasks for outcome in write_task(task)]
+    return [outcome for task in found.tasks for outcome in write_migration_task(task)]
 
 
 def expired(lakehouse: Lakehouse) -> ManualClock:
@@ -123,7 +123,7 @@ def test_only_one_migrator_gets_the_lease(numbers_table):
     house.put_numbers(0, 10)
     found = plan(house)
     assert house.migrate() is None
-    abandon_migration(house.database, found, "enough")
+    abort_migration(house.database, found, "enough")
     assert house.migrate().rows == 10
 
 
@@ -153,7 +153,7 @@ def test_a_lost_lease_alone_loses_the_commit(numbers_table):
     with house.database.writing() as connection:
         later = expired(house).now()
         assert leases.acquire_lease(
-            connection, lease_name(found.table), "other", ttl_s=1, now=later
+            connection, migration_lease_name(found.table), "other", ttl_s=1, now=later
         )
     with pytest.raises(LeaseLost):
         commit_migration(house.database, found, written(found))

@@ -17,14 +17,14 @@ from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema
 from snowmelt.schema.native_types import to_native
 from snowmelt.schema.statistics import collect_statistics
 from snowmelt.schema.types import Column, LogicalType, TableSchema
-from snowmelt.table.column_bounds import column_bounds
+from snowmelt.table.column_bounds import compute_column_bounds
 from snowmelt.table.iceberg import NativeFile
 from snowmelt.table.pruning import (
-    AllOf,
-    AnyOf,
+    And,
     Comparison,
-    In,
+    InList,
     IsNull,
+    Or,
     StartsWith,
     prune_chunks,
     prune_files,
@@ -56,7 +56,7 @@ def file_of(stored: list, column: Column) -> NativeFile:
     rows = pa.Table.from_arrays([chunk_column(column, stored)], schema=chunk_arrow_schema(schema))
     native = to_native(rows, schema)
     ids = [int(field.metadata[FIELD_ID]) for field in native.schema]
-    bounds = {key: column_bounds(native.column(at)) for at, key in enumerate(ids)}
+    bounds = {key: compute_column_bounds(native.column(at)) for at, key in enumerate(ids)}
     return NativeFile(
         path="x",
         sequence=1,
@@ -175,9 +175,9 @@ def test_what_could_match_is_never_left_out(kind, data):
     seen = [None if value is None else engine_value(value) for value in stored]
     if any(selects(op, value, literal) for value in seen):
         assert kept(stored, column, Comparison("C", op, literal)) == (True, True)
-        assert kept(stored, column, AllOf((Comparison("C", op, literal),))) == (True, True)
+        assert kept(stored, column, And((Comparison("C", op, literal),))) == (True, True)
     if any(selects("=", value, literal) for value in seen):
-        assert kept(stored, column, In("C", (literal, None))) == (True, True)
+        assert kept(stored, column, InList("C", (literal, None))) == (True, True)
     if None in stored:
         assert kept(stored, column, IsNull("C")) == (True, True)
         assert kept(stored, column, Comparison("C", "<=>", None)) == (True, True)
@@ -203,7 +203,7 @@ def test_a_prefix_that_could_match_is_never_left_out(values, prefix):
         ("fixed", [100, 200], Comparison("C", ">", Decimal("2.00"))),
         ("fixed", [100, 200], Comparison("C", "<", 0.5)),
         ("fixed", [100, 100], Comparison("C", "<>", 1)),
-        ("fixed", [100, 200], In("C", (5, 6, None))),
+        ("fixed", [100, 200], InList("C", (5, 6, None))),
         ("fixed", [None, None], Comparison("C", "<>", 5)),
         ("fixed", [None, None], IsNull("C", negated=True)),
         ("fixed", [100], IsNull("C")),
@@ -222,7 +222,7 @@ def test_a_prefix_that_could_match_is_never_left_out(values, prefix):
 def test_what_cannot_match_is_left_out(kind, stored, predicate):
     column = KINDS[kind][0]
     assert kept(stored, column, predicate) == (False, False)
-    assert kept(stored, column, AnyOf((predicate, predicate))) == (False, False)
+    assert kept(stored, column, Or((predicate, predicate))) == (False, False)
 
 
 @pytest.mark.parametrize(

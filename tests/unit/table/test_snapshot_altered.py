@@ -132,7 +132,7 @@ def test_no_row_is_left_out_by_statistics_of_older_columns(numbers_table):
         "ADD COLUMN word VARCHAR",
     )
     [snapshot] = take_snapshots(numbers_table.database, [NUMBERS], clock=numbers_table.clock)
-    schema, files = snapshot.table.schema, snapshot.native_files()
+    schema, files = snapshot.table.schema, snapshot.list_native_files()
 
     def kept(predicate) -> tuple[int, int]:
         chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, [predicate])
@@ -176,7 +176,7 @@ def test_a_table_that_is_renamed_keeps_its_files_and_its_folder(numbers_table):
     assert sorted(numbers_table.read_numbers(renamed)) == [0, 1, 2, 3]
     after = numbers_table.data_files()
     assert before < after
-    folder = numbers_table.warehouse.folder(numbers_table.table(renamed))
+    folder = numbers_table.warehouse.table_folder(numbers_table.table(renamed))
     assert all(path.startswith(folder) for path in after)
 
 

@@ -133,7 +133,7 @@ def _planned(
     database: Database, name: TableName, chosen: MaintenanceSettings, clock: Clock
 ) -> tuple[object, ...]:
     from snowmelt.table.compaction import plan_compaction
-    from snowmelt.table.maintenance import count_expired
+    from snowmelt.table.maintenance import count_expired_snapshots
 
     groups = plan_compaction(database, name, chosen)
     return (
@@ -141,7 +141,7 @@ def _planned(
         sum(len(group) for group in groups),
         sum(file.size for group in groups for file in group),
         len(groups),
-        count_expired(database, name, chosen, clock),
+        count_expired_snapshots(database, name, chosen, clock),
     )
 
 
@@ -156,13 +156,13 @@ def _steps(
 ) -> Iterator[MaintenanceTotals]:
     """Yield what each run on a table did, until nothing is left to do or another is at it."""
     from snowmelt.table.compaction import compact
-    from snowmelt.table.maintenance import expire
+    from snowmelt.table.maintenance import expire_snapshots
 
     while (done := compact(database, name, chosen, clock=clock, progress=progress)) is not None:
         yield done
         if once:
             break
-    expired = expire(database, name, chosen, clock)
+    expired = expire_snapshots(database, name, chosen, clock)
     if expired is not None:
         yield expired
 
@@ -214,7 +214,7 @@ def _clean(database: Database, settings: Settings, clock: Clock) -> bool:
     from snowmelt.storage.store_factory import open_store
     from snowmelt.table import garbage_collection
 
-    collected = garbage_collection.collect(
+    collected = garbage_collection.collect_garbage(
         database,
         open_store(settings.stage_url),
         open_store(settings.warehouse_url),

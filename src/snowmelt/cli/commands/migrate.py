@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.streaming.chunks import MigrationBacklog
     from snowmelt.config import Settings
     from snowmelt.schema.types import TableName
-    from snowmelt.table.migration import Migrated, MigrationSettings
+    from snowmelt.table.migration import MigrationResult, MigrationSettings
 
 NAME = "migrate"
 SUMMARY = "turn what has streamed in into native Iceberg files"
@@ -42,7 +42,7 @@ _WAIT_S = 0.5
 class Engine(Protocol):
     """What runs one migration of a table: this process, or Spark."""
 
-    def __call__(self, name: TableName) -> Migrated | None:
+    def __call__(self, name: TableName) -> MigrationResult | None:
         """Migrate; return None when there was nothing to do, or another migrator is at it."""
 
 
@@ -178,7 +178,7 @@ class _Run:
 
         keyring, chosen = self._keyring(), self._chosen()
 
-        def migrate(name: TableName) -> Migrated | None:
+        def migrate(name: TableName) -> MigrationResult | None:
             return migrate_locally(self._database, keyring, name, chosen, clock=self._clock)
 
         return migrate
@@ -189,7 +189,7 @@ class _Run:
         keyring, chosen = self._keyring(), self._chosen()
         spark = self._opened.enter_context(spark_session(quiet=self._quiet))
 
-        def migrate(name: TableName) -> Migrated | None:
+        def migrate(name: TableName) -> MigrationResult | None:
             with plain_errors():
                 return migrate_table(
                     spark, self._database, keyring, name, chosen, clock=self._clock

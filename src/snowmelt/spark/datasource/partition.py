@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadFailed, PlanExpired
-from snowmelt.table.chunk_reader import ChunkTask, part_of, read_task
-from snowmelt.table.pruning import AllOf, AnyOf, Comparison, In, IsNull, StartsWith
+from snowmelt.table.chunk_reader import ChunkTask, project_schema, read_chunk_task
+from snowmelt.table.pruning import And, Comparison, InList, IsNull, Or, StartsWith
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from snowmelt.schema.types import TableSchema
     from snowmelt.table.iceberg import NativeFile
-    from snowmelt.table.pruning import Predicate, Value
+    from snowmelt.table.pruning import LiteralValue, Predicate
 
 _MAX_BATCH_ROWS = 65_536
 _MAX_BATCH_BYTES = 16 * 1024 * 1024
@@ -130,15 +130,15 @@ def _tables(part: Part) -> Iterator[pa.Table]:
     shape = part.shape
     if part.files:
         # Only where there are native files: it takes a moment to import.
-        from snowmelt.table.table_reader import read_batches
+        from snowmelt.table.table_reader import read_native_batches
 
-        schema = part_of(shape.schema, shape.columns)
+        schema = project_schema(shape.schema, shape.columns)
         for file in part.files:
             _check(shape)
-            yield from read_batches(file, schema, _MAX_BATCH_ROWS)
+            yield from read_native_batches(file, schema, _MAX_BATCH_ROWS)
     for chunk in part.chunks:
         _check(shape)
-        yield read_task(chunk, shape.columns)
+        yield read_chunk_task(chunk, shape.columns)
 
 
 def _check(shape: Shape) -> None:
@@ -194,7 +194,7 @@ def filtered(table: pa.Table, predicates: Sequence[Predicate]) -> pa.Table:
 
 def columns_of(predicate: Predicate) -> Iterator[str]:
     """Yield the columns that a predicate is about."""
-    if isinstance(predicate, AnyOf | AllOf):
+    if isinstance(predicate, Or | And):
         for each in predicate.conditions:
             yield from columns_of(each)
     else:
@@ -205,7 +205,7 @@ def _mask(table: pa.Table, predicate: Predicate) -> Any:
     match predicate:
         case Comparison(column, op, value):
             return _compared(table.column(column), op, value)
-        case In(column, values):
+        case InList(column, values):
             array = table.column(column)
             found = [_compared(array, "=", value) for value in values]
             return reduce(pc.or_kleene, found, pa.array([False] * len(array)))
@@ -214,13 +214,13 @@ def _mask(table: pa.Table, predicate: Predicate) -> Any:
         case IsNull(column, negated):
             array = table.column(column)
             return pc.is_valid(array) if negated else pc.is_null(array)
-        case AllOf(conditions):
+        case And(conditions):
             return reduce(pc.and_kleene, (_mask(table, each) for each in conditions))
-        case AnyOf(conditions):
+        case Or(conditions):
             return reduce(pc.or_kleene, (_mask(table, each) for each in conditions))
 
 
-def _compared(array: pa.ChunkedArray, op: str, value: Value) -> Any:
+def _compared(array: pa.ChunkedArray, op: str, value: LiteralValue) -> Any:
     compare = _COMPARE[op]
     if pa.types.is_decimal(array.type) and not isinstance(value, float):
         # As wide as both, so that no digit is lost to a common type.

@@ -22,7 +22,7 @@ from snowmelt.spark.datasource.options import (
 from snowmelt.spark.datasource.partition import Part, divided, light, read_part
 from snowmelt.spark.tables.time_travel import at_sequence, at_time
 from snowmelt.table.snapshot import take_snapshots
-from snowmelt.table.table_reader import chunk_tasks
+from snowmelt.table.table_reader import make_chunk_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -101,9 +101,11 @@ class TableReader(DataSourceReader):
             snapshot = at_time(lake.database, snapshot, moment_asked(asked.as_of))
         found = conditions(asked.where, snapshot.table.schema)
         shape = shape_of(snapshot, self._schema, found)
-        left = pruned(snapshot, snapshot.native_files(), snapshot.chunks, found)
+        left = pruned(snapshot, snapshot.list_native_files(), snapshot.chunks, found)
         tasks = (
-            chunk_tasks(lake.database, lake.keyring, lake.stage, left.chunks, snapshot.table.schema)
+            make_chunk_tasks(
+                lake.database, lake.keyring, lake.stage, left.chunks, snapshot.table.schema
+            )
             if left.chunks
             else []
         )

@@ -18,9 +18,9 @@ from snowmelt.catalog.objects.tables import find_table, list_table_schemas
 from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
 from snowmelt.errors import LoadRefused, TableNotFound
 from snowmelt.spark.tables.time_travel import kept_snapshots
-from snowmelt.table.iceberg import NativeTable, load_native, native_files
-from snowmelt.table.run_files import run_of
-from snowmelt.table.snapshot import native_of
+from snowmelt.table.iceberg import NativeTable, list_native_files, load_native_metadata
+from snowmelt.table.run_files import parse_run_id
+from snowmelt.table.snapshot import load_current_native
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,7 +143,7 @@ class GrowingTable:
     def __init__(self, connection: sa.Connection, name: TableName) -> None:
         self.table: TableRecord = find_table(connection, name)
         self.schemas: dict[int, TableSchema] = list_table_schemas(connection, self.table.table_id)
-        self.native: NativeTable | None = native_of(self.table)
+        self.native: NativeTable | None = load_current_native(self.table)
 
     @property
     def end(self) -> Position:
@@ -191,7 +191,7 @@ def base_files(name: TableName, incarnation: str, position: Position) -> list[Na
     if position.base is None:
         return []
     try:
-        return native_files(load_native(position.base, incarnation))
+        return list_native_files(load_native_metadata(position.base, incarnation))
     except OSError as error:
         raise _gone(name, "the snapshot that it reads first is no longer kept") from error
 
@@ -252,7 +252,7 @@ def loads_grown(
     files = [
         file
         for file in _known_files(grown)
-        if start.native < file.sequence <= end.native and run_of(file.path) not in others
+        if start.native < file.sequence <= end.native and parse_run_id(file.path) not in others
     ]
     if sum(file.rows for file in files) != wanted:
         raise _gone(
@@ -293,9 +293,9 @@ def _takes(run: MigrationRecord, missing: set[int]) -> bool:
 
 
 def _files_of_runs(grown: GrowingTable, rows: dict[str, int]) -> list[NativeFile]:
-    files = [file for file in _known_files(grown) if run_of(file.path) in rows]
+    files = [file for file in _known_files(grown) if parse_run_id(file.path) in rows]
     for run_id, wanted in rows.items():
-        there = sum(file.rows for file in files if run_of(file.path) == run_id)
+        there = sum(file.rows for file in files if parse_run_id(file.path) == run_id)
         if there != wanted:
             raise _gone(
                 grown.table.name,
@@ -310,10 +310,10 @@ def _known_files(grown: GrowingTable) -> list[NativeFile]:
     native = grown.native
     if native is None:
         return []
-    found: dict[str, NativeFile] = {file.path: file for file in native_files(native)}
+    found: dict[str, NativeFile] = {file.path: file for file in list_native_files(native)}
     for snapshot, facts in kept_snapshots(native):
         metadata = native.metadata.model_copy(update={"current_snapshot_id": snapshot.snapshot_id})
-        for file in native_files(NativeTable(native.location, metadata, facts)):
+        for file in list_native_files(NativeTable(native.location, metadata, facts)):
             found.setdefault(file.path, file)
     return sorted(found.values(), key=lambda file: (file.sequence, file.path))
 

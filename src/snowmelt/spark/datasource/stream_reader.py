@@ -50,8 +50,8 @@ from snowmelt.spark.datasource.stream_ranges import (
     run_end,
     starting_of,
 )
-from snowmelt.table.snapshot import MAX_AGE_S, TableSnapshot
-from snowmelt.table.table_reader import chunk_tasks
+from snowmelt.table.snapshot import MAX_SNAPSHOT_AGE_S, TableSnapshot
+from snowmelt.table.table_reader import make_chunk_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -162,7 +162,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not left.files and not left.chunks:
             return []
         tasks = (
-            chunk_tasks(lake.database, lake.keyring, lake.stage, left.chunks, grown.table.schema)
+            make_chunk_tasks(
+                lake.database, lake.keyring, lake.stage, left.chunks, grown.table.schema
+            )
             if left.chunks
             else []
         )
@@ -304,5 +306,5 @@ def _snapshot(grown: GrowingTable, chunks: Grown) -> TableSnapshot:
         watermark=grown.table.migrated_seq,
         up_to=grown.table.last_seq,
         chunks=chunks.chunks,
-        deadline=SystemClock().now() + dt.timedelta(seconds=MAX_AGE_S),
+        deadline=SystemClock().now() + dt.timedelta(seconds=MAX_SNAPSHOT_AGE_S),
     )

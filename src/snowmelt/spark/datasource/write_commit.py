@@ -21,10 +21,10 @@ from snowmelt.spark.datasource.write_task import WritePlan, Written, matched
 from snowmelt.table.load_commit import (
     LoadRequest,
     LoadResult,
-    abandon_load,
+    abort_load,
     begin_load,
     commit_load,
-    kept_load,
+    renewing_load_lease,
 )
 from snowmelt.table.warehouse import open_warehouse
 
@@ -94,7 +94,7 @@ def target_of(
     plan = WritePlan(
         load_id=load_id,
         warehouse_url=connection.warehouse,
-        folder=f"{open_warehouse(connection.warehouse).folder(found)}/data/{load_id}",
+        folder=f"{open_warehouse(connection.warehouse).table_folder(found)}/data/{load_id}",
         schema=found.schema,
         cluster_by=tuple(name for name in found.cluster_by if name in present),
         sources=matched(found.schema, names, table),
@@ -152,12 +152,12 @@ def commit_written(
     )
     try:
         load = as_written(load, target)
-        with kept_load(database, load, clock=clock):
+        with renewing_load_lease(database, load, clock=clock):
             commit_load(database, load, _result(database, target, written, once), clock=clock)
     except UnknownOutcome:
         raise
     except BaseException as error:
-        abandon_load(database, load, str(error) or type(error).__name__, clock=clock)
+        abort_load(database, load, str(error) or type(error).__name__, clock=clock)
         if (
             once is not None
             and isinstance(error, LoadOvertaken)

@@ -14,7 +14,7 @@ from snowmelt.spark.sql.system_views import is_history, is_information
 from snowmelt.spark.tables.visible_columns import TableRead, file_names, visible_columns
 from snowmelt.table.pruning import prune_chunks, prune_files
 from snowmelt.table.snapshot import take_snapshots
-from snowmelt.table.table_reader import chunk_tasks
+from snowmelt.table.table_reader import make_chunk_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -142,7 +142,7 @@ class Planner:
 
     def _planned(self, index: int, wanted: _Wanted) -> Planned:
         snapshot, schema = wanted.snapshot, wanted.snapshot.table.schema
-        files = snapshot.native_files()
+        files = snapshot.list_native_files()
         kept = prune_files(files, schema, wanted.predicates)
         chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, wanted.predicates)
         read = TableRead(
@@ -157,7 +157,7 @@ class Planner:
             else {},
             is_whole=len(kept) == len(files),
             tasks=tuple(
-                chunk_tasks(self._database, self._keyring, self._stage_url, chunks, schema)
+                make_chunk_tasks(self._database, self._keyring, self._stage_url, chunks, schema)
                 if chunks
                 else ()
             ),

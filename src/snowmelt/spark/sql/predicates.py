@@ -17,13 +17,13 @@ from sqlglot import exp
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, Column, LogicalType
 from snowmelt.spark.sql.query import DIALECT, sources
-from snowmelt.table.pruning import AllOf, AnyOf, Comparison, In, IsNull, StartsWith
+from snowmelt.table.pruning import And, Comparison, InList, IsNull, Or, StartsWith
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from snowmelt.spark.sql.query import Query, Reference
-    from snowmelt.table.pruning import Predicate, Value
+    from snowmelt.table.pruning import LiteralValue, Predicate
 
 ColumnsOf: TypeAlias = "Callable[[Reference], Mapping[str, Column | None] | None]"
 
@@ -227,11 +227,11 @@ def _condition(node: exp.Expr, scope: _Scope) -> Predicate:
 
 
 def _or(node: exp.Expr, scope: _Scope) -> Predicate:
-    return AnyOf((_condition(node.args["this"], scope), _condition(node.args["expression"], scope)))
+    return Or((_condition(node.args["this"], scope), _condition(node.args["expression"], scope)))
 
 
 def _and(node: exp.Expr, scope: _Scope) -> Predicate:
-    return AllOf((_condition(node.args["this"], scope), _condition(node.args["expression"], scope)))
+    return And((_condition(node.args["this"], scope), _condition(node.args["expression"], scope)))
 
 
 def _comparison(node: exp.Expr, scope: _Scope) -> Predicate:
@@ -251,7 +251,7 @@ def _between(node: exp.Expr, scope: _Scope) -> Predicate:
     column = scope.column(node.this)
     low = _value(node.args["low"], column, scope)
     high = _value(node.args["high"], column, scope)
-    return AllOf((Comparison(column.name, ">=", low), Comparison(column.name, "<=", high)))
+    return And((Comparison(column.name, ">=", low), Comparison(column.name, "<=", high)))
 
 
 def _in(node: exp.Expr, scope: _Scope) -> Predicate:
@@ -261,7 +261,7 @@ def _in(node: exp.Expr, scope: _Scope) -> Predicate:
         raise _Unusable
     # NULL among the values makes the condition NULL instead of false: no row either way.
     values = [_value(text, column, scope) for text in texts if not isinstance(text, exp.Null)]
-    return In(column.name, tuple(values))
+    return InList(column.name, tuple(values))
 
 
 def _is_null(node: exp.Expr, scope: _Scope, *, negated: bool = False) -> Predicate:
@@ -288,7 +288,7 @@ def _is_text(node: exp.Expr, scope: _Scope) -> bool:
     return isinstance(node, exp.Literal) and node.is_string and scope.plain_texts
 
 
-def _value(node: exp.Expr, column: Column, scope: _Scope) -> Value:
+def _value(node: exp.Expr, column: Column, scope: _Scope) -> LiteralValue:
     """Return a literal's value, if Spark compares it with the column as we do."""
     match column.kind:
         case LogicalType.FIXED | LogicalType.REAL:
@@ -306,7 +306,7 @@ def _value(node: exp.Expr, column: Column, scope: _Scope) -> Value:
     raise _Unusable
 
 
-def _number(node: exp.Expr, column: Column) -> Value:
+def _number(node: exp.Expr, column: Column) -> LiteralValue:
     sign = 1
     while isinstance(node, exp.Paren | exp.Neg):
         sign = -sign if isinstance(node, exp.Neg) else sign

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import PlanExpired
-from snowmelt.table.chunk_reader import read_task
+from snowmelt.table.chunk_reader import read_chunk_task
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -111,7 +111,7 @@ def batches(read: ChunkRead, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for task in read.tasks:
         if SystemClock().now() > read.deadline:
             raise PlanExpired(table=read.table)
-        table = read_task(task, read.columns).select(list(read.fields))
+        table = read_chunk_task(task, read.columns).select(list(read.fields))
         arrays = [
             column.cast(field.type) for column, field in zip(table.columns, schema, strict=True)
         ]

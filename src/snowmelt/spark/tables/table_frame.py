@@ -21,7 +21,7 @@ from snowmelt.spark.tables.chunk_cache import KeptChunks
 from snowmelt.spark.tables.chunk_source import ChunkRead, chunks_frame
 from snowmelt.spark.tables.native_source import native_frame
 from snowmelt.spark.tables.visible_columns import TableRead, VisibleColumn, quoted, visible_columns
-from snowmelt.table.file_io import is_on_disk
+from snowmelt.table.file_io import is_local_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -87,7 +87,7 @@ class TableReader:
     def _can_list(self, path: str) -> bool:
         """Tell whether Spark's own reader has a file system for this kind of address."""
         scheme = urlsplit(path).scheme
-        if is_on_disk(path):
+        if is_local_location(path):
             return True
         if scheme not in self._listable:
             java = _java(self._spark)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import LoadRefused
-from snowmelt.table.iceberg import Facts, NativeTable, facts_of
+from snowmelt.table.iceberg import IcebergSummary, NativeTable, parse_snapshot_summary
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -62,10 +62,10 @@ def at_time(database: Database, now: TableSnapshot, moment: dt.datetime) -> Tabl
     return _as_of(database, now, native, min(late) - 1 if late else now.up_to, what)
 
 
-def kept_snapshots(native: NativeTable) -> list[tuple[Snapshot, Facts]]:
+def kept_snapshots(native: NativeTable) -> list[tuple[Snapshot, IcebergSummary]]:
     """Return the snapshots that a native table still has, with what each contains, oldest first."""
     ordered = sorted(native.metadata.snapshots, key=lambda each: each.sequence_number or 0)
-    found = [(each, facts_of(each, native.location)) for each in ordered]
+    found = [(each, parse_snapshot_summary(each, native.location)) for each in ordered]
     return [(each, facts) for each, facts in found if facts is not None]
 
 

@@ -17,7 +17,7 @@ from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
-from snowmelt.table.migration import lease_name
+from snowmelt.table.migration import migration_lease_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ def test_another_migrator_is_waited_for(snowmelt, streamed):
         contextlib.closing(open_database(str(streamed / "catalog.db"))) as database,
         database.writing() as connection,
     ):
-        name = lease_name(find_table(connection, FIRST))
+        name = migration_lease_name(find_table(connection, FIRST))
         now = dt.datetime.now(dt.UTC)
         assert leases.acquire_lease(connection, name, "another", ttl_s=15.0, now=now)
     ended = snowmelt("migrate", "demo.public.first", "--engine", "local")

@@ -18,7 +18,7 @@ from snowmelt.spark.datasource.stream_reader import TableStreamReader
 from snowmelt.spark.datasource.write_commit import Once, commit_written, target_of
 from snowmelt.spark.datasource.write_task import write_rows
 from snowmelt.table.compaction import compact
-from snowmelt.table.garbage_collection import collect
+from snowmelt.table.garbage_collection import collect_garbage
 from snowmelt.table.maintenance import MaintenanceSettings
 
 TABLE = "demo.public.numbers"
@@ -128,7 +128,7 @@ def gone(lakehouse):
     """Clean up two days later: streams are not waited for any more."""
     later = ManualClock(lakehouse.clock.now() + dt.timedelta(days=2))
     house = lakehouse.warehouse.store
-    collect(lakehouse.database, lakehouse.stage, house, clock=later, retention_s=0.0)
+    collect_garbage(lakehouse.database, lakehouse.stage, house, clock=later, retention_s=0.0)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from snowmelt.schema.types import Column, LogicalType
 from snowmelt.spark.sql.predicates import predicates
 from snowmelt.spark.sql.query import read_query
-from snowmelt.table.pruning import AllOf, AnyOf, Comparison, In, IsNull, StartsWith
+from snowmelt.table.pruning import And, Comparison, InList, IsNull, Or, StartsWith
 
 COLUMNS = {
     "n": Column("N", LogicalType.FIXED, 1, precision=18, scale=2),
@@ -50,12 +50,12 @@ def where(condition, **options):
         ("n <> 5", Comparison("N", "<>", 5)),
         ("n != 5", Comparison("N", "<>", 5)),
         ("n <=> 5", Comparison("N", "<=>", 5)),
-        ("n BETWEEN 1 AND 2", AllOf((Comparison("N", ">=", 1), Comparison("N", "<=", 2)))),
-        ("n IN (1, 2, NULL)", In("N", (1, 2))),
+        ("n BETWEEN 1 AND 2", And((Comparison("N", ">=", 1), Comparison("N", "<=", 2)))),
+        ("n IN (1, 2, NULL)", InList("N", (1, 2))),
         ("n IS NULL", IsNull("N")),
         ("n IS NOT NULL", IsNull("N", negated=True)),
         ("NOT n IS NULL", IsNull("N", negated=True)),
-        ("(n = 1 OR n > 7)", AnyOf((Comparison("N", "=", 1), Comparison("N", ">", 7)))),
+        ("(n = 1 OR n > 7)", Or((Comparison("N", "=", 1), Comparison("N", ">", 7)))),
         ("r > 1e3", Comparison("R", ">", 1000.0)),
         ("s = 'x'", Comparison("S", "=", "x")),
         ("s LIKE 'ab%'", StartsWith("S", "ab")),
