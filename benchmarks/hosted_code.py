@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.load.library import load_library
-from snowmelt.load.phases import Reader
+from snowmelt.load.phases import ByteReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -58,7 +58,7 @@ def pass_through_pair(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield pieces through two filters of users, each of which reads and writes."""
     library = load_library("pass", {"code.py": _CODE})
     first, second = (library.filter("PassFactory").build({}) for _ in range(2))
-    return second.run(Reader(first.run(Reader(pieces))))  # type: ignore[union-attr]
+    return second.run(ByteReader(first.run(ByteReader(pieces))))  # type: ignore[union-attr]
 
 
 def row_parser() -> Parser:

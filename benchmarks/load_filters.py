@@ -33,9 +33,9 @@ from isal import igzip_lib, isal_zlib
 from report import Report
 
 from snowmelt.load.filters import definition
-from snowmelt.load.phases import Reader
+from snowmelt.load.phases import ByteReader
 from snowmelt.load.portion import Portion
-from snowmelt.load.sources.files import FileSource, list_files
+from snowmelt.load.sources.files import FileGlobSource, list_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -153,7 +153,7 @@ class Bench:
 def filtered(name: str, pieces: Sequence[bytes], **parameters: object) -> Callable[[], None]:
     """Return a run of a built-in filter."""
     made = definition(name).build(parameters)
-    return lambda: drop(made.run(Reader(pieces)))
+    return lambda: drop(made.run(ByteReader(pieces)))
 
 
 def decompressors(bench: Bench, text: bytes, kind: str) -> None:
@@ -264,7 +264,7 @@ def against_zcat(report: Report, text: bytes, kind: str, repeats: int) -> None:
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             zcat_s.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
             begin = time.process_time()
-            drop(made.run(Reader(FileSource().read(Portion(file)))))
+            drop(made.run(ByteReader(FileGlobSource().read(Portion(file)))))
             ours_s.append(time.process_time() - begin)
     mb = len(text) / 1e6
     report.add(

@@ -24,7 +24,7 @@ from load_filters import MIB, best, cut, drop
 from report import Report
 
 from snowmelt.load.parsers import definition
-from snowmelt.load.phases import ColumnOptions, Reader, Target
+from snowmelt.load.phases import ByteReader, ColumnOptions, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
@@ -98,7 +98,7 @@ def parsed(
     """Return how many rows and rejects a parser makes of a file."""
     rows = rejects = 0
     parser = definition(name).build(parameters)
-    for part in parser.parse(Reader(pieces(path)), Target(schema, columns or {}), WHOLE):
+    for part in parser.parse(ByteReader(pieces(path)), ParseTarget(schema, columns or {}), WHOLE):
         rows += part.rows.num_rows
         rejects += len(part.rejects)
     return rows, rejects
@@ -219,7 +219,7 @@ def messages(bench: Bench, count: int) -> None:
 
     def ours(batches: list[pa.BinaryArray]) -> None:
         parser = definition("kafkajsonparser").build({})
-        drop(parser.parse_records(iter(batches), Target(OBJECTS)))
+        drop(parser.parse_records(iter(batches), ParseTarget(OBJECTS)))
 
     for what, given, goal in (
         ("KAFKAJSONPARSER against read_json", good, "–"),
@@ -251,7 +251,7 @@ def rows_of_users(bench: Bench, count: int) -> None:
         "a parser of a user, row by row, against the same lines bare",
         len(data),
         lambda: bare_rows(given),
-        lambda: drop(row_parser().parse(Reader(given), Target(USER), WHOLE)),
+        lambda: drop(row_parser().parse(ByteReader(given), ParseTarget(USER), WHOLE)),
         "0.45",
     )
 

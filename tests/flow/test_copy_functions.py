@@ -8,7 +8,7 @@ import pytest
 
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.load.expressions.datetime_templates import PATTERNS, REJECTED_PATTERNS
-from snowmelt.load.expressions.functions import FUNCTIONS, REJECTED
+from snowmelt.load.expressions.functions import FUNCTIONS, REJECTED_FUNCTIONS
 from snowmelt.schema.types import TableName
 from support import copy_functions_page as page
 
@@ -70,7 +70,7 @@ def test_every_function_operator_and_cast_of_the_page_gives_its_result(copying) 
 def test_the_page_lists_every_function_and_no_other() -> None:
     listed = [name for lines in page.FUNCTIONS.values() for name, _, _ in lines]
     assert sorted(listed) == sorted(FUNCTIONS.keys() | FORMATTED)
-    assert not REJECTED.keys() & (FUNCTIONS.keys() | FORMATTED)
+    assert not REJECTED_FUNCTIONS.keys() & (FUNCTIONS.keys() | FORMATTED)
     assert sorted(name for name, _ in page.PATTERNS) == sorted(PATTERNS)
 
 
@@ -141,7 +141,7 @@ def refusal(copying, sql: str, path: str) -> str:
 
 def test_a_function_that_is_not_vertica_s_is_refused_by_name(copying) -> None:
     path = copying.file("a.csv", "1|été\n")
-    for name, reason in REJECTED.items():
+    for name, reason in REJECTED_FUNCTIONS.items():
         found = refusal(copying, f"{name}(w)", path)
         assert f"function {name} is not available: {reason}" in found
 

@@ -96,7 +96,7 @@ def wild(copying):
     limits = UserCodeLimits(memory_bytes=1 << 30, output_bytes=1 << 22, call_s=2)
     copying.context = replace(copying.context, limits=limits)
     yield copying
-    worker_process.close_idle()
+    worker_process.close_idle_process()
 
 
 @pytest.mark.parametrize(

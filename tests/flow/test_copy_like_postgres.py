@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidValue, LoadRefused
 from snowmelt.load.expressions.datetime_templates import PATTERNS, TemplateReader
-from snowmelt.load.expressions.evaluator import Calculator
-from snowmelt.load.task import Computed
+from snowmelt.load.expressions.evaluator import ExpressionEvaluator
+from snowmelt.load.task import ComputedExpression
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -52,7 +52,9 @@ def server(postgres):
 
 def calculate(sql: str, schema: TableSchema, rows: pa.Table, column: dict[str, object]) -> list:
     target = Column("X", ordinal=1, **column)
-    found = Calculator(schema, [(Computed("X", sql), target)], STARTED).compute(rows)
+    found = ExpressionEvaluator(schema, [(ComputedExpression("X", sql), target)], STARTED).compute(
+        rows
+    )
     assert isinstance(found, list), found
     return found[0].to_pylist()
 
@@ -101,7 +103,7 @@ def test_what_is_read_by_a_template_is_what_postgresql_reads(
     server, date, between, time, moments, rng
 ) -> None:
     template = f"{date}{between}{time}" if time else date
-    reader = TemplateReader(template, dated=True)
+    reader = TemplateReader(template, needs_date=True)
     written = server.execute(
         "SELECT to_char(t, %s) FROM unnest(%s::timestamp[]) AS u(t)", (template, moments)
     ).fetchall()
@@ -120,7 +122,7 @@ def test_what_is_read_by_a_template_is_what_postgresql_reads(
             (text, template),
         ).fetchone()
         micros = ours._replace(fraction=ours.fraction.ljust(6, "0"))
-        assert micros.timestamp == theirs, (template, text)
+        assert micros.iso_timestamp == theirs, (template, text)
 
 
 def damaged(text: str, rng: Random) -> str:
@@ -207,8 +209,8 @@ def test_functions_operators_and_casts_give_what_postgresql_gives(server, rows) 
     )
     values = ", ".join(f"%s::{kind}[]" for kind in TYPES)
     names = ", ".join(column.name.lower() for column in SCHEMA.columns)
-    items = [(Computed("X", sql), Column("X", ordinal=1, **TEXT)) for sql in SAME]
-    found = Calculator(SCHEMA, items, STARTED).compute(table)
+    items = [(ComputedExpression("X", sql), Column("X", ordinal=1, **TEXT)) for sql in SAME]
+    found = ExpressionEvaluator(SCHEMA, items, STARTED).compute(table)
     assert isinstance(found, list), found
     theirs = server.execute(
         # Whole numbers are of 32 bits there, which is what functions of positions take.
@@ -223,6 +225,8 @@ def test_functions_operators_and_casts_give_what_postgresql_gives(server, rows) 
 def test_a_template_that_is_refused_names_its_part() -> None:
     schema = TableSchema(1, (Column("T", LogicalType.TIMESTAMP_NTZ, 1, scale=6),))
     with pytest.raises(LoadRefused, match="IDDD: it is not one of Vertica's patterns; write DDD"):
-        Calculator(
-            schema, [(Computed("X", "TO_CHAR(t, 'IDDD')"), Column("X", ordinal=1, **TEXT))], None
+        ExpressionEvaluator(
+            schema,
+            [(ComputedExpression("X", "TO_CHAR(t, 'IDDD')"), Column("X", ordinal=1, **TEXT))],
+            None,
         )

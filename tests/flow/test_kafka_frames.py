@@ -89,7 +89,7 @@ def test_a_frame_that_fails_leaves_its_messages_to_the_next(kafka, copying):
 
 
 def test_brokers_that_do_not_answer_are_waited_for(own_kafka, copying, monkeypatch):
-    monkeypatch.setattr("snowmelt.load.kafka.connection._ANSWER_S", 0.3)
+    monkeypatch.setattr("snowmelt.load.kafka.connection._REQUEST_TIMEOUT_S", 0.3)
     topic = own_kafka.topic("late", messages(7))
     wanted = frames(own_kafka, topic, seconds=0.2)
     own_kafka.process.send_signal(signal.SIGSTOP)

@@ -23,7 +23,7 @@ from snowmelt.client.client import Client
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import ChannelFenced, TableNotFound, UserError
-from snowmelt.load.kafka.connection import Connection
+from snowmelt.load.kafka.connection import KafkaConnection
 from snowmelt.loaders.kafka import Connector, ConnectorOptions
 from snowmelt.schema.types import Column, LogicalType, TableName
 from snowmelt.storage.store_factory import open_store
@@ -62,7 +62,7 @@ class Streaming:
         options = ConnectorOptions(
             topic=topic, table=table or self.table, buffer_seconds=0.1, **more
         )
-        connection = Connection(self.kafka.brokers, "tests")
+        connection = KafkaConnection(self.kafka.brokers, "tests")
         return Connector(options, client, connection, SystemClock(), self.refused.append)
 
     @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snowmelt.load.expressions.datetime_templates import REJECTED_PATTERNS
-from snowmelt.load.expressions.functions import REJECTED
+from snowmelt.load.expressions.functions import REJECTED_FUNCTIONS
 
 MOMENT = "2024-03-05 14:05:09.123456"
 
@@ -322,7 +322,7 @@ def table() -> str:
         "",
         "## Rejected functions",
         "",
-        *_rows(("function", "reason"), sorted(REJECTED.items()), plain=1),
+        *_rows(("function", "reason"), sorted(REJECTED_FUNCTIONS.items()), plain=1),
         "",
     ]
     return "\n".join(parts)

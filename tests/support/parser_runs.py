@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from snowmelt.load.parsers import definition
-from snowmelt.load.phases import Reader, Target
+from snowmelt.load.phases import ByteReader, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 
 FILE = InputFile("x")
@@ -17,13 +17,13 @@ def load(name, data, schema, *, portion=WHOLE, size=None, options=None, **parame
     step = size or len(data) or 1
     pieces = [data[at : at + step] for at in range(0, len(data), step)]
     parser = definition(name).build(parameters)
-    return _summed(parser.parse(Reader(pieces), Target(schema, options or {}), portion))
+    return _summed(parser.parse(ByteReader(pieces), ParseTarget(schema, options or {}), portion))
 
 
 def load_records(name, messages, schema, **parameters):
     """Return rows and rejects of messages."""
     batches = iter([pa.array(messages, pa.binary())])
-    return _summed(definition(name).build(parameters).parse_records(batches, Target(schema)))
+    return _summed(definition(name).build(parameters).parse_records(batches, ParseTarget(schema)))
 
 
 def _summed(parts):

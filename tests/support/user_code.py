@@ -6,7 +6,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from snowmelt.load.library import load_library
-from snowmelt.load.phases import Reader, Target
+from snowmelt.load.phases import ByteReader, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -28,18 +28,18 @@ def library(code: str, name: str = "lib") -> Library:
 
 def filtered(phase, *pieces: bytes) -> bytes:
     """Return what a filter makes of a stream in pieces."""
-    return b"".join(phase.run(Reader(pieces)))
+    return b"".join(phase.run(ByteReader(pieces)))
 
 
-def target(*columns: Column, **options) -> Target:
+def target(*columns: Column, **options) -> ParseTarget:
     """Return a target; without columns a number A and a text B."""
-    return Target(TableSchema(1, columns or (NUMBER, TEXT)), **options)
+    return ParseTarget(TableSchema(1, columns or (NUMBER, TEXT)), **options)
 
 
-def parsed(phase, pieces, into: Target | None = None, portion: Portion | None = None):
+def parsed(phase, pieces, into: ParseTarget | None = None, portion: Portion | None = None):
     """Return rows and rejects of a stream."""
     whole = portion or Portion(InputFile("file"))
-    blocks = list(phase.parse(Reader(pieces), into or target(), whole))
+    blocks = list(phase.parse(ByteReader(pieces), into or target(), whole))
     rows = [row for block in blocks for row in block.rows.to_pylist()]
     rejects = [reject for block in blocks for reject in block.rejects]
     assert sum(block.records for block in blocks) == len(rows) + len(rejects)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from snowmelt.errors import InvalidRow, InvalidValue, LoadRefused
 from snowmelt.load.expressions.datetime_templates import TemplateInvalid, TemplateReader
 from snowmelt.load.phases import ColumnOptions
-from snowmelt.load.text_casts import Plain
+from snowmelt.load.text_casts import TextCaster
 from snowmelt.schema.chunk_types import null_mask, to_contiguous_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.json_text import write_json
@@ -42,68 +42,75 @@ from snowmelt.schema.types import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from snowmelt.load.phases import Target
-    from snowmelt.load.text_casts import Collection
+    from snowmelt.load.phases import ParseTarget
+    from snowmelt.load.text_casts import ArraySyntax
     from snowmelt.schema.value_errors import StoredValue
 
 if TYPE_CHECKING:
     Places = np.ndarray[tuple[int], np.dtype[np.int64]]
     Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-ZONE = ZoneInfo(DEFAULT_ZONE)
-NULL_REFUSED = "the value is NULL, and the column is NOT NULL"
+COPY_TIME_ZONE = ZoneInfo(DEFAULT_ZONE)
+NOT_NULL_VIOLATION = "the value is NULL, and the column is NOT NULL"
 
-_MOMENTS = TIMESTAMP_TYPES | {LogicalType.DATE, LogicalType.TIME}
-_USUAL: dict[LogicalType, tuple[type, ...]] = {
+_DATE_TIME_KINDS = TIMESTAMP_TYPES | {LogicalType.DATE, LogicalType.TIME}
+_NATIVE_PYTHON_TYPES: dict[LogicalType, tuple[type, ...]] = {
     LogicalType.FIXED: (int, Decimal),
     LogicalType.REAL: (float, int, Decimal),
     LogicalType.BOOLEAN: (bool,),
     LogicalType.TEXT: (str,),
     LogicalType.BINARY: (str,),
-    **dict.fromkeys(_MOMENTS, (str,)),
+    **dict.fromkeys(_DATE_TIME_KINDS, (str,)),
 }
-_TEXT_RULE = make_value_rule(Column("", LogicalType.TEXT, 1), ZONE)
-_SHOWN = 60
-_HEX_MARKS = ("0x", "0X")
-_FORMS = {
+_TEXT_RULE = make_value_rule(Column("", LogicalType.TEXT, 1), COPY_TIME_ZONE)
+_MAX_SHOWN_CHARS = 60
+_HEX_PREFIXES = ("0x", "0X")
+_EXAMPLE_FORMATS = {
     LogicalType.DATE: "'DD.MM.YYYY'",
     LogicalType.TIME: "'HH24:MI:SS'",
     **dict.fromkeys(TIMESTAMP_TYPES, "'DD.MM.YYYY HH24:MI:SS'"),
 }
-_NOTHING = ColumnOptions()
+_NO_OPTIONS = ColumnOptions()
 
 
-class TextColumn:
+class TextColumnConverter:
     """Converts the texts of one column; `number` is its place in the target, from 1."""
 
     def __init__(
-        self, column: Column, number: int, options: ColumnOptions, *, enforce_length: bool
+        self, column: Column, column_number: int, options: ColumnOptions, *, enforce_length: bool
     ) -> None:
         self.column = column
         self.trim = options.trim
-        self.label = f"column {number} ({column.display_name} {column.sql_type})"
-        self._cuts = not enforce_length and column.kind in {LogicalType.TEXT, LogicalType.BINARY}
-        self.rewrite = reader_of(column, options.format)
-        self._rule = make_value_rule(column, ZONE, Compatibility.COPY)
+        self.label = f"column {column_number} ({column.display_name} {column.sql_type})"
+        self._truncates = not enforce_length and column.kind in {
+            LogicalType.TEXT,
+            LogicalType.BINARY,
+        }
+        self.rewrite = make_text_rewriter(column, options.format)
+        self._rule = make_value_rule(column, COPY_TIME_ZONE, Compatibility.COPY)
         self._has_format = options.format is not None
         self._is_whole = column.kind is LogicalType.FIXED and not column.scale
         # A load takes no 1.5 for a whole number, and computing rounds it: both as Vertica does.
         self.rounds = False
-        self._plain = Plain(column)
-        self._converter = ColumnConverter(column, ZONE, Compatibility.COPY)
-        self._alone = TableSchema(1, (_as_nullable(column),))
+        self._text_caster = TextCaster(column)
+        self._converter = ColumnConverter(column, COPY_TIME_ZONE, Compatibility.COPY)
+        self._single_column_schema = TableSchema(1, (_make_nullable(column),))
 
     @property
-    def direct_type(self) -> pa.DataType | None:
-        """The Arrow type that a reader of text may make of it by itself; see `finished`."""
-        if self.trim or not self.rewrite.is_usual:
+    def direct_arrow_type(self) -> pa.DataType | None:
+        """The Arrow type that a reader of text may make of it by itself; see `convert_direct_values`."""
+        if self.trim or not self.rewrite.is_standard_form:
             return None
-        return self._plain.direct_type
+        return self._text_caster.direct_arrow_type
 
-    def finished(self, array: pa.Array) -> list[pa.Array] | None:
-        """Turn values of `direct_type` into native form; None if they must be read as text."""
-        parts = self._plain.finished(array)
-        if parts is None or self._lacks(array) or out_of_range_mask(self.column, parts) is not None:
+    def convert_direct_values(self, array: pa.Array) -> list[pa.Array] | None:
+        """Turn values of `direct_arrow_type` into native form; None if they must be read as text."""
+        parts = self._text_caster.convert_direct_values(array)
+        if (
+            parts is None
+            or self._violates_not_null(array)
+            or out_of_range_mask(self.column, parts) is not None
+        ):
             return None
         return parts
 
@@ -114,80 +121,84 @@ class TextColumn:
         """
         if self.trim:
             texts = pc.utf8_trim(texts, self.trim)
-        usual = self._regular(texts)
-        plain = None if usual is None else self._plain.mask(usual)
+        usual = self._rewrite_texts(texts)
+        plain = None if usual is None else self._text_caster.mask_castable(usual)
         if usual is None or plain is None:
             everywhere = np.flatnonzero(~null_mask(texts))
-            return self._merged(self._empty(len(texts)), texts, everywhere)
+            return self._merge_exact_values(self._make_null_arrays(len(texts)), texts, everywhere)
         kept = usual if plain.all() else usual.filter(pa.array(plain))
         parts = (
-            self._plain.read(usual if plain.all() else _masked(usual, plain)) if len(kept) else None
+            self._text_caster.cast_texts(usual if plain.all() else _mask_texts(usual, plain))
+            if len(kept)
+            else None
         )
         if parts is None:
-            parts, plain = self._empty(len(texts)), np.zeros(len(texts), np.bool_)
+            parts, plain = self._make_null_arrays(len(texts)), np.zeros(len(texts), np.bool_)
         elif (outside := out_of_range_mask(self.column, parts)) is not None:
             # The exact rules reject them, with a reason.
             plain = plain & ~outside
         rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~null_mask(texts)
-        return self._merged(parts, texts, np.flatnonzero(rest))
+        return self._merge_exact_values(parts, texts, np.flatnonzero(rest))
 
-    def _regular(self, texts: pa.Array) -> pa.Array | None:
+    def _rewrite_texts(self, texts: pa.Array) -> pa.Array | None:
         """Return texts in the usual form, null where they have none; None if only one by one."""
-        if self.rewrite.is_usual:
+        if self.rewrite.is_standard_form:
             return texts
-        if self.rewrite.plain is None:
+        if self.rewrite.bulk_pattern is None:
             return None
-        pattern, replacement = self.rewrite.plain
+        pattern, replacement = self.rewrite.bulk_pattern
         known = pc.match_substring_regex(texts, pattern)
         rewritten = pc.replace_substring_regex(texts, pattern, replacement)
         return pc.if_else(known, rewritten, pa.scalar(None, pa.string()))
 
     def convert_bytes(self, data: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
         """Do as `convert` does with bytes, which may be no text."""
-        texts, broken = decoded(data, self.label)
+        texts, broken = decode_texts(data, self.label)
         parts, refused = self.convert(texts)
         return parts, {**refused, **broken}
 
-    def convert_objects(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
+    def convert_values(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
         """Do as `convert` does with values that a format with types holds; None is NULL.
 
         Texts are read like those of a text file, whole numbers for dates and times like their digits. In
         a column of text what is no text becomes JSON.
         """
-        usual = _USUAL.get(self.column.kind, ())
+        usual = _NATIVE_PYTHON_TYPES.get(self.column.kind, ())
         odd = [
             place
             for place, value in enumerate(values)
             if value is not None and (type(value) not in usual or self._has_fraction(value))
         ]
         if not odd:
-            return self._alike(values)
+            return self._convert_uniform_values(values)
         refused: dict[int, str] = {}
-        parts = self._empty(len(values))
+        parts = self._make_null_arrays(len(values))
         if len(odd) < len(values):
             others = values.copy()
             for place in odd:
                 others[place] = None
-            parts, refused = self._alike(others)
+            parts, refused = self._convert_uniform_values(others)
         stored: list[StoredValue] = []
         for place in odd:
             refused.pop(place, None)
             try:
-                stored.append(self._object(values[place]))
+                stored.append(self._convert_value(values[place]))
             except InvalidRow as error:
                 stored.append(None)
-                refused[place] = self.refusal(error, values[place])
+                refused[place] = self.describe_rejection(error, values[place])
         mask = np.zeros(len(values), np.bool_)
         mask[odd] = True
-        exact = self.stored(stored)
+        exact = self.to_native_arrays(stored)
         return [
             pc.replace_with_mask(part, pa.array(mask), found)
             for part, found in zip(parts, exact, strict=True)
         ], refused
 
-    def _alike(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
+    def _convert_uniform_values(
+        self, values: list[object]
+    ) -> tuple[list[pa.Array], dict[int, str]]:
         """Convert values that are all of the column's usual types, or None."""
-        if str in _USUAL.get(self.column.kind, ()):
+        if str in _NATIVE_PYTHON_TYPES.get(self.column.kind, ()):
             try:
                 return self.convert(pa.array(values, pa.string()))
             except (pa.ArrowException, UnicodeEncodeError):
@@ -201,20 +212,24 @@ class TextColumn:
         refused: dict[int, str] = {}
         for place in positions:
             try:
-                self._object(values[place])
+                self._convert_value(values[place])
             except InvalidRow as error:
-                refused[place] = self.refusal(error, values[place])
+                refused[place] = self.describe_rejection(error, values[place])
         return [
-            to_contiguous_array(part) for part in to_native(table, self._alone).columns
+            to_contiguous_array(part)
+            for part in to_native(table, self._single_column_schema).columns
         ], refused
 
-    def stored(self, values: Sequence[StoredValue]) -> list[pa.Array]:
+    def to_native_arrays(self, values: Sequence[StoredValue]) -> list[pa.Array]:
         """Return the native arrays of stored values."""
         chunk = self._converter.stored_to_array(values)
         table = pa.table([chunk], names=[self.column.name])
-        return [to_contiguous_array(part) for part in to_native(table, self._alone).columns]
+        return [
+            to_contiguous_array(part)
+            for part in to_native(table, self._single_column_schema).columns
+        ]
 
-    def read_one(self, value: str) -> StoredValue:
+    def convert_one(self, value: str) -> StoredValue:
         """Read one text by the exact rule.
 
         Raises:
@@ -224,17 +239,17 @@ class TextColumn:
         if (
             self.column.kind is LogicalType.BINARY
             and not self._has_format
-            and value[:2] in _HEX_MARKS
+            and value[:2] in _HEX_PREFIXES
         ):
             value = value[2:]
-        if self._cuts:
-            value = self._cut(value)
+        if self._truncates:
+            value = self._truncate(value)
         stored = self._rule(value, 0)
-        if self._is_whole and not self.rounds and _has_point(value):
-            self._check_whole(Decimal(value.strip(TRIMMED_CHARACTERS)))
+        if self._is_whole and not self.rounds and _may_have_fraction(value):
+            self._check_whole_number(Decimal(value.strip(TRIMMED_CHARACTERS)))
         return stored
 
-    def _check_whole(self, value: Decimal | float) -> None:
+    def _check_whole_number(self, value: Decimal | float) -> None:
         if self._has_fraction(value):
             raise InvalidValue(reason=f"Not a whole number, which {self.column.sql_type} expects")
 
@@ -248,25 +263,25 @@ class TextColumn:
         whole = value.to_integral_value() if isinstance(value, Decimal) else math.floor(value)
         return value != whole
 
-    def _object(self, value: object) -> StoredValue:
+    def _convert_value(self, value: object) -> StoredValue:
         if isinstance(value, str):
             return (
-                self._written(value)
+                self._to_json_text(value)
                 if self.column.kind in SEMI_STRUCTURED_TYPES
-                else self.read_one(value)
+                else self.convert_one(value)
             )
         kind = self.column.kind
-        if kind in _MOMENTS and type(value) is int:
-            return self.read_one(str(value))
+        if kind in _DATE_TIME_KINDS and type(value) is int:
+            return self.convert_one(str(value))
         if kind is LogicalType.TEXT and isinstance(value, (dict, list)):
-            return self.read_one(self._written(value))
+            return self.convert_one(self._to_json_text(value))
         if isinstance(value, Decimal | float):
-            self._check_whole(value)
-        if kind is LogicalType.TEXT and self._cuts and value is not None:
-            return self.read_one(str(_TEXT_RULE(value, 0)))
+            self._check_whole_number(value)
+        if kind is LogicalType.TEXT and self._truncates and value is not None:
+            return self.convert_one(str(_TEXT_RULE(value, 0)))
         return self._rule(value, 0)
 
-    def _written(self, value: object) -> str:
+    def _to_json_text(self, value: object) -> str:
         """Write a value as JSON; a text too, which is one and is not read as JSON."""
         try:
             return (
@@ -279,18 +294,18 @@ class TextColumn:
         except ValueError:
             raise InvalidValue(reason="Not a valid JSON") from None
 
-    def refusal(self, error: InvalidRow, value: object) -> str:
+    def describe_rejection(self, error: InvalidRow, value: object) -> str:
         """Say why a value is refused, naming the column and the value."""
         written = str(error).partition("format: ")[2].partition(", rowIndex")[0]
         reason = error.fields.get("reason") or written or str(error)
-        if self.column.kind in _MOMENTS and not self._has_format:
-            form = f"{self.column.display_name} FORMAT {_FORMS[self.column.kind]}"
+        if self.column.kind in _DATE_TIME_KINDS and not self._has_format:
+            form = f"{self.column.display_name} FORMAT {_EXAMPLE_FORMATS[self.column.kind]}"
             reason = f"{reason}; of another form, name it, such as {form}"
-        shown = repr(value[:_SHOWN]) if isinstance(value, str) else _shown(value)
-        more = "…" if isinstance(value, str) and len(value) > _SHOWN else ""
+        shown = repr(value[:_MAX_SHOWN_CHARS]) if isinstance(value, str) else _display_value(value)
+        more = "…" if isinstance(value, str) and len(value) > _MAX_SHOWN_CHARS else ""
         return f"{self.label}: {reason}: {shown}{more}"
 
-    def _cut(self, value: str) -> str:
+    def _truncate(self, value: str) -> str:
         column = self.column
         if column.kind is LogicalType.TEXT and column.length is not None:
             return value[: column.length]
@@ -298,67 +313,71 @@ class TextColumn:
             return value[: 2 * column.byte_length]
         return value
 
-    def _lacks(self, array: pa.Array) -> bool:
+    def _violates_not_null(self, array: pa.Array) -> bool:
         return bool(array.null_count) and not self.column.nullable
 
-    def _merged(
+    def _merge_exact_values(
         self,
-        parts: list[pa.Array],
+        arrays: list[pa.Array],
         texts: pa.Array,
-        places: Places,
+        indexes: Places,
     ) -> tuple[list[pa.Array], dict[int, str]]:
         """Put what the exact rule says of some places among the others."""
         refused: dict[int, str] = {}
-        if len(places):
+        if len(indexes):
             values: list[StoredValue] = []
-            taken = texts.take(pa.array(places)).to_pylist()
-            for place, text in zip(places.tolist(), taken, strict=True):
+            taken = texts.take(pa.array(indexes)).to_pylist()
+            for place, text in zip(indexes.tolist(), taken, strict=True):
                 try:
-                    values.append(self.read_one(text))
+                    values.append(self.convert_one(text))
                 except InvalidRow as error:
                     values.append(None)
-                    refused[place] = self.refusal(error, text)
+                    refused[place] = self.describe_rejection(error, text)
             mask = np.zeros(len(texts), np.bool_)
-            mask[places] = True
-            exact = self.stored(values)
-            parts = [
+            mask[indexes] = True
+            exact = self.to_native_arrays(values)
+            arrays = [
                 found
-                if len(places) == len(texts)
+                if len(indexes) == len(texts)
                 else pc.replace_with_mask(part, pa.array(mask), found)
-                for part, found in zip(parts, exact, strict=True)
+                for part, found in zip(arrays, exact, strict=True)
             ]
         if not self.column.nullable and texts.null_count:
             for place in np.flatnonzero(null_mask(texts)).tolist():
-                refused[place] = f"{self.label}: {NULL_REFUSED}"
-        return parts, refused
+                refused[place] = f"{self.label}: {NOT_NULL_VIOLATION}"
+        return arrays, refused
 
-    def _empty(self, count: int) -> list[pa.Array]:
+    def _make_null_arrays(self, count: int) -> list[pa.Array]:
         return [pa.nulls(count, part.type) for part in native_fields(self.column)]
 
 
-class Conversion:
+class TableConverter:
     """Converts the columns of a target, and keeps the rows that every column takes."""
 
     def __init__(
-        self, target: Target, collection: Collection | None = None, *, trim: str | None = None
+        self,
+        target: ParseTarget,
+        array_syntax: ArraySyntax | None = None,
+        *,
+        trim: str | None = None,
     ) -> None:
         """`trim` holds for columns whose options say nothing else."""
         self.schema = target.schema
         self.options = target.options
         self.arrow_schema = native_schema(target.schema)
-        self.columns: list[TextColumn] = []
+        self.columns: list[TextColumnConverter] = []
         for number, column in enumerate(target.schema.columns, 1):
-            options = target.options.get(column.name, _NOTHING)
+            options = target.options.get(column.name, _NO_OPTIONS)
             enforce = options.enforce_length
-            made = TextColumn(
+            made = TextColumnConverter(
                 column,
                 number,
                 options,
                 enforce_length=target.enforce_length if enforce is None else enforce,
             )
             made.trim = made.trim or trim
-            if collection is not None and column.kind is LogicalType.ARRAY:
-                made.rewrite = Rewriting(collection.json, is_usual=False)
+            if array_syntax is not None and column.kind is LogicalType.ARRAY:
+                made.rewrite = TextRewriter(array_syntax.to_json, is_standard_form=False)
             self.columns.append(made)
 
     def convert(
@@ -379,28 +398,28 @@ class Conversion:
             arrays.extend(parts)
             for place, reason in reasons.items():
                 refused.setdefault(place, (column.column.display_name, reason))
-        return self.table(arrays), refused
+        return self.make_table(arrays), refused
 
-    def table(self, arrays: Sequence[pa.Array]) -> pa.Table:
+    def make_table(self, arrays: Sequence[pa.Array]) -> pa.Table:
         """Return the table of native arrays, which still may lack values of NOT NULL columns."""
         return pa.Table.from_arrays(list(arrays), names=self.arrow_schema.names)
 
-    def good(self, table: pa.Table, refused: Mapping[int, object]) -> pa.Table:
+    def drop_rejected_rows(self, table: pa.Table, rejected: Mapping[int, object]) -> pa.Table:
         """Leave refused rows out; what is left is of the target's native schema."""
-        if refused:
+        if rejected:
             keep = np.ones(table.num_rows, np.bool_)
-            keep[list(refused)] = False
+            keep[list(rejected)] = False
             table = table.filter(pa.array(keep))
         columns = [to_contiguous_array(column) for column in table.columns]
         return pa.Table.from_arrays(columns, schema=self.arrow_schema)
 
 
-def _has_point(text: str) -> bool:
+def _may_have_fraction(text: str) -> bool:
     """Return True if a number may have a fraction; most have digits only."""
     return "." in text or "e" in text or "E" in text
 
 
-def decoded(data: pa.Array, label: str) -> tuple[pa.Array, dict[int, str]]:
+def decode_texts(data: pa.Array, label: str) -> tuple[pa.Array, dict[int, str]]:
     """Turn bytes into text; what is not UTF-8 is null, with a reason that names its byte."""
     try:
         return data.cast(pa.string()), {}
@@ -417,16 +436,16 @@ def decoded(data: pa.Array, label: str) -> tuple[pa.Array, dict[int, str]]:
     return pa.array(texts, pa.string()), broken
 
 
-def _shown(value: object) -> str:
+def _display_value(value: object) -> str:
     """Write a value as a reader of the data knows it, who knows no classes of ours."""
     return str(value) if isinstance(value, Decimal) else repr(value)
 
 
-def _masked(texts: pa.Array, plain: Mask) -> pa.Array:
-    return pc.if_else(pa.array(plain), texts, pa.scalar(None, pa.string()))
+def _mask_texts(texts: pa.Array, mask: Mask) -> pa.Array:
+    return pc.if_else(pa.array(mask), texts, pa.scalar(None, pa.string()))
 
 
-def _as_nullable(column: Column) -> Column:
+def _make_nullable(column: Column) -> Column:
     return column if column.nullable else replace(column, nullable=True)
 
 
@@ -435,20 +454,20 @@ def _as_nullable(column: Column) -> Column:
 # Templates are those of `TO_DATE` and `TO_TIMESTAMP` (`snowmelt.load.expressions.datetime_templates`). `docs/copy-functions.md`
 # lists what FORMAT takes.
 
-_LOOSE = re.compile(
+_LOOSE_TIMESTAMP = re.compile(
     r"([+-]?[0-9]{4,10}-[0-9]{2}-[0-9]{2})[ Tt]([0-9]{2})(:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]*)?)?)?"
     r" ?([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )
-_WITHOUT_COLON = 5
-_OCTAL = re.compile(r"(?:[0-3][0-7]{2})*")
-_HEX = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2})*)")
-_BITS = re.compile(r"(?:[01]{8})*")
+_OFFSET_LENGTH_WITHOUT_COLON = 5
+_OCTAL_BYTES = re.compile(r"(?:[0-3][0-7]{2})*")
+_HEX_BYTES = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2})*)")
+_BIT_BYTES = re.compile(r"(?:[01]{8})*")
 
 
-class Rewriting:
-    """Rewrites the texts of a column; `is_usual` where the usual forms are only made regular.
+class TextRewriter:
+    """Rewrites the texts of a column; `is_standard_form` where the usual forms are only made regular.
 
-    `plain` is a regular expression with its replacement: a column whose texts match it is
+    `bulk_pattern` is a regular expression with its replacement: a column whose texts match it is
     rewritten as a whole.
     """
 
@@ -456,12 +475,12 @@ class Rewriting:
         self,
         rewrite: Callable[[str], str],
         *,
-        is_usual: bool,
-        plain: tuple[str, str] | None = None,
+        is_standard_form: bool,
+        bulk_pattern: tuple[str, str] | None = None,
     ) -> None:
         self._rewrite = rewrite
-        self.is_usual = is_usual
-        self.plain = plain
+        self.is_standard_form = is_standard_form
+        self.bulk_pattern = bulk_pattern
 
     def __call__(self, text: str) -> str:
         """Return the text as `snowmelt.schema.conversion.value_rules` reads it.
@@ -472,7 +491,7 @@ class Rewriting:
         return self._rewrite(text)
 
 
-def reader_of(column: Column, template: str | None) -> Rewriting:
+def make_text_rewriter(column: Column, template: str | None) -> TextRewriter:
     """Return what rewrites the texts of a column with a format, or None for the usual forms.
 
     Raises:
@@ -480,60 +499,60 @@ def reader_of(column: Column, template: str | None) -> Rewriting:
     """
     timed = column.kind in {LogicalType.DATE, LogicalType.TIME} or column.kind in TIMESTAMP_TYPES
     if template is None:
-        return Rewriting(_regular if timed else str, is_usual=True)
+        return TextRewriter(_normalize_timestamp_text if timed else str, is_standard_form=True)
     if timed:
-        return _templated(column, template)
+        return _make_template_rewriter(column, template)
     if column.kind is LogicalType.BINARY:
-        known = {"HEX": _hexadecimal, "OCTAL": _octal, "BITSTRING": _bits}
+        known = {"HEX": _strip_hex_prefix, "OCTAL": _octal_to_hex, "BITSTRING": _bits_to_hex}
         rewrite = known.get(template.upper())
         if rewrite is not None:
-            return Rewriting(rewrite, is_usual=False)
-        _refuse(column, "FORMAT of a binary column is HEX, OCTAL or BITSTRING")
-    _refuse(column, "FORMAT is for dates, times and binary columns")
+            return TextRewriter(rewrite, is_standard_form=False)
+        _reject_format(column, "FORMAT of a binary column is HEX, OCTAL or BITSTRING")
+    _reject_format(column, "FORMAT is for dates, times and binary columns")
     raise AssertionError
 
 
-def _refuse(column: Column, reason: str) -> None:
+def _reject_format(column: Column, reason: str) -> None:
     raise LoadRefused(what=f"column {column.display_name}", reason=reason)
 
 
-def _regular(text: str) -> str:
+def _normalize_timestamp_text(text: str) -> str:
     """Write a moment with T, minutes and a colon in its offset."""
-    match = _LOOSE.fullmatch(text.strip(TRIMMED_CHARACTERS))
+    match = _LOOSE_TIMESTAMP.fullmatch(text.strip(TRIMMED_CHARACTERS))
     if match is None:
         return text
     date, hour, rest, offset = match.groups("")
-    if len(offset) == _WITHOUT_COLON:
+    if len(offset) == _OFFSET_LENGTH_WITHOUT_COLON:
         offset = f"{offset[:3]}:{offset[3:]}"
     return f"{date}T{hour}{rest or ':00'}{offset}"
 
 
-def _hexadecimal(text: str) -> str:
-    match = _HEX.fullmatch(text.strip(TRIMMED_CHARACTERS))
+def _strip_hex_prefix(text: str) -> str:
+    match = _HEX_BYTES.fullmatch(text.strip(TRIMMED_CHARACTERS))
     if match is None:
         raise InvalidValue(reason="Not pairs of hexadecimal digits, as FORMAT 'hex' expects")
     return match[1]
 
 
-def _octal(text: str) -> str:
+def _octal_to_hex(text: str) -> str:
     text = text.strip(TRIMMED_CHARACTERS)
-    if not _OCTAL.fullmatch(text):
+    if not _OCTAL_BYTES.fullmatch(text):
         raise InvalidValue(reason="Not bytes of three octal digits, as FORMAT 'octal' expects")
     return bytes(int(text[at : at + 3], 8) for at in range(0, len(text), 3)).hex()
 
 
-def _bits(text: str) -> str:
+def _bits_to_hex(text: str) -> str:
     text = text.strip(TRIMMED_CHARACTERS)
-    if not _BITS.fullmatch(text):
+    if not _BIT_BYTES.fullmatch(text):
         raise InvalidValue(reason="Not bits of whole bytes, as FORMAT 'bitstring' expects")
     return f"{int(text, 2):0{len(text) // 4}x}" if text else ""
 
 
-def _templated(column: Column, template: str) -> Rewriting:
+def _make_template_rewriter(column: Column, template: str) -> TextRewriter:
     is_time = column.kind is LogicalType.TIME
     try:
         reader = TemplateReader(
-            template, dated=not is_time, timed=column.kind is not LogicalType.DATE
+            template, needs_date=not is_time, needs_time=column.kind is not LogicalType.DATE
         )
     except TemplateInvalid as error:
         raise LoadRefused(
@@ -542,6 +561,6 @@ def _templated(column: Column, template: str) -> Rewriting:
 
     def rewrite(text: str) -> str:
         found = reader.read(text)
-        return found.time if is_time else found.timestamp
+        return found.iso_time if is_time else found.iso_timestamp
 
-    return Rewriting(rewrite, is_usual=False, plain=reader.plain)
+    return TextRewriter(rewrite, is_standard_form=False, bulk_pattern=reader.bulk_pattern)

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from snowmelt.schema.types import Column
 
 # A name that speaks of secrets or settings, and the text behind it; too much is better than less.
-_SECRET = re.compile(
+_SECRET_PARAMETER = re.compile(
     r"(\b\w*(?:secret|password|token|credential|conf)\w*\s*=\s*)E?'(?:[^'\\]|''|\\.)*'?",
     re.IGNORECASE | re.DOTALL,
 )
 
-Value: TypeAlias = "str | int | float | bool | dt.timedelta | None"
+ParameterValue: TypeAlias = "str | int | float | bool | dt.timedelta | None"
 
 
-class Compression(StrEnum):
+class InputCompression(StrEnum):
     """How a path's bytes are compressed; the value is the word of the statement.
 
     It is also the name of the filter that undoes it, but for UNCOMPRESSED.
@@ -40,12 +40,12 @@ class Compression(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PhaseCall:
     """A source, filter or parser by name, as it was written, with its parameters."""
 
     name: str
-    parameters: Mapping[str, Value]
-    place: SourcePosition
+    parameters: Mapping[str, ParameterValue]
+    position: SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +53,16 @@ class InputPath:
     """One path or glob; None as `compression` leaves it to the name's ending."""
 
     path: str
-    compression: Compression | None
-    place: SourcePosition
+    compression: InputCompression | None
+    position: SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
 class StandardInput:
     """STDIN of the process that runs the statement."""
 
-    compression: Compression | None
-    place: SourcePosition
+    compression: InputCompression | None
+    position: SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,16 @@ class ParsedColumn:
 
     name: str
     options: ColumnOptions
-    place: SourcePosition
+    position: SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
-class Filler:
+class FillerColumn:
     """A column that is parsed for expressions and not stored; its ordinal means nothing."""
 
     column: Column
     options: ColumnOptions
-    place: SourcePosition
+    position: SourcePosition
 
     @property
     def name(self) -> str:
@@ -89,20 +89,20 @@ class Filler:
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class ComputedColumn:
     """A column of the table that is computed from parsed ones; `sql` as it was written."""
 
     name: str
     sql: str
-    place: SourcePosition
+    position: SourcePosition
 
 
-Item: TypeAlias = ParsedColumn | Filler | Expression
-Inputs: TypeAlias = tuple[InputPath, ...] | StandardInput | Call
+ColumnListItem: TypeAlias = ParsedColumn | FillerColumn | ComputedColumn
+CopyInputs: TypeAlias = tuple[InputPath, ...] | StandardInput | PhaseCall
 
 
 @dataclass(frozen=True, slots=True)
-class Rejects:
+class RejectOptions:
     """Where rejected records go: raw to one file, reasons to another, or both to a table.
 
     An existing file is replaced only with `data_overwrite` or `exceptions_overwrite`.
@@ -129,14 +129,14 @@ class CopyStatement:
     """
 
     table: ObjectName
-    items: tuple[Item, ...] | None
-    inputs: Inputs
+    items: tuple[ColumnListItem, ...] | None
+    inputs: CopyInputs
     text: str
     column_options: Mapping[str, ColumnOptions] = field(default_factory=dict)
-    filters: tuple[Call, ...] = ()
-    parser: Call | None = None
-    parsing: Mapping[str, Value] = field(default_factory=dict)
-    rejects: Rejects = field(default_factory=Rejects)
+    filters: tuple[PhaseCall, ...] = ()
+    parser: PhaseCall | None = None
+    parsing: Mapping[str, ParameterValue] = field(default_factory=dict)
+    rejects: RejectOptions = field(default_factory=RejectOptions)
     reject_max: int = 0
     abort_on_error: bool = False
     error_tolerance: bool = False
@@ -146,11 +146,11 @@ class CopyStatement:
     force: bool = False
     local: bool = False
 
-    def shown(self) -> str:
+    def to_redacted_text(self) -> str:
         """Return the text for others to read: values of parameters that may be secret are cut."""
-        return _SECRET.sub(r"\1'…'", self.text)
+        return _SECRET_PARAMETER.sub(r"\1'…'", self.text)
 
-    def limit_of_rejects(self) -> int | None:
+    def compute_reject_limit(self) -> int | None:
         """Return how many rejects make the load fail, None for no limit."""
         if self.abort_on_error:
             return 1
@@ -159,9 +159,9 @@ class CopyStatement:
 
 # --- Which statements are COPY; light, because every statement is asked.
 
-_IS_COPY = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*COPY\b", re.IGNORECASE | re.DOTALL)
+_COPY_PATTERN = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*COPY\b", re.IGNORECASE | re.DOTALL)
 
 
-def is_copy(text: str) -> bool:
+def is_copy(sql: str) -> bool:
     """Tell whether a statement is a COPY."""
-    return _IS_COPY.match(text) is not None
+    return _COPY_PATTERN.match(sql) is not None

@@ -14,14 +14,14 @@ from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind, tokenize_copy
 from snowmelt.load.copy_ast import (
-    Call,
-    Compression,
+    ComputedColumn,
     CopyStatement,
-    Expression,
-    Filler,
+    FillerColumn,
+    InputCompression,
     InputPath,
     ParsedColumn,
-    Rejects,
+    PhaseCall,
+    RejectOptions,
     StandardInput,
 )
 from snowmelt.load.phases import ColumnOptions
@@ -31,46 +31,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snowmelt.catalog.sql.lexer import SqlToken
-    from snowmelt.load.copy_ast import Inputs, Item, Value
+    from snowmelt.load.copy_ast import ColumnListItem, CopyInputs, ParameterValue
 
-_OPENING = frozenset({"(", "[", "{"})
-_CLOSING = frozenset({")", "]", "}"})
+_OPENING_BRACKETS = frozenset({"(", "[", "{"})
+_CLOSING_BRACKETS = frozenset({")", "]", "}"})
 
 
-def parse_copy(text: str) -> CopyStatement:
+def parse_copy(sql: str) -> CopyStatement:
     """Return what a COPY says; a semicolon at its end is allowed.
 
     Raises:
         StatementError: If it cannot be understood or is not supported; says where and what
             would be right.
     """
-    cursor = TokenCursor(text, tokenize_copy)
+    cursor = TokenCursor(sql, tokenize_copy)
     cursor.expect("COPY")
     table = cursor.parse_name("a table", 3)
-    items = _items(cursor) if cursor.accept("(") else None
-    listed = {item.name: item.options for item in items or () if not isinstance(item, Expression)}
-    options = OptionReader(cursor)
-    column_options = _column_options(cursor, listed)
-    inputs, local = _inputs(cursor)
-    options.read()
+    items = _parse_column_list(cursor) if cursor.accept("(") else None
+    listed = {
+        item.name: item.options for item in items or () if not isinstance(item, ComputedColumn)
+    }
+    options = StatementOptionParser(cursor)
+    column_options = _parse_column_options(cursor, listed)
+    inputs, local = _parse_inputs(cursor)
+    options.parse()
     cursor.expect_end("COPY")
     return CopyStatement(
         table=table,
         items=items,
         inputs=inputs,
-        text=text.strip().rstrip(";").rstrip(),
+        text=sql.strip().rstrip(";").rstrip(),
         column_options=column_options,
         local=local,
-        **options.found(),
+        **options.to_statement_fields(),
     )
 
 
-def _items(cursor: TokenCursor) -> tuple[Item, ...]:
-    items: list[Item] = []
+def _parse_column_list(cursor: TokenCursor) -> tuple[ColumnListItem, ...]:
+    items: list[ColumnListItem] = []
     names: set[str] = set()
     while True:
         token = cursor.current
-        item = _item(cursor)
+        item = _parse_column_item(cursor)
         if item.name in names:
             raise cursor.make_error(f"Column {display_name(item.name)} is given twice", token)
         names.add(item.name)
@@ -83,23 +85,23 @@ def _items(cursor: TokenCursor) -> tuple[Item, ...]:
                 "expression, FILLER with a type, DELIMITER, ENCLOSED BY, ENFORCELENGTH, ESCAPE, "
                 "NO ESCAPE, FORMAT, NULL or TRIM"
             )
-    if all(isinstance(item, Expression) for item in items):
+    if all(isinstance(item, ComputedColumn) for item in items):
         raise cursor.make_error("At least one column must be parsed: all of them are expressions")
     return tuple(items)
 
 
-def _item(cursor: TokenCursor) -> Item:
+def _parse_column_item(cursor: TokenCursor) -> ColumnListItem:
     place = cursor.current.position
     name = cursor.parse_identifier("a column")
     if cursor.accept("AS"):
-        return Expression(name, _expression(cursor), place)
+        return ComputedColumn(name, _scan_expression(cursor), place)
     if cursor.accept("FILLER"):
-        column = _filler(cursor, name)
-        return Filler(column, ColumnOptionReader(cursor).read(), place)
-    return ParsedColumn(name, ColumnOptionReader(cursor).read(), place)
+        column = _parse_filler(cursor, name)
+        return FillerColumn(column, ColumnOptionParser(cursor).parse(), place)
+    return ParsedColumn(name, ColumnOptionParser(cursor).parse(), place)
 
 
-def _filler(cursor: TokenCursor, name: str) -> Column:
+def _parse_filler(cursor: TokenCursor, name: str) -> Column:
     # Vertica's words for the longest texts and bytes; ours are as long by themselves.
     if cursor.is_next("LONG", "VARCHAR") or cursor.is_next("LONG", "VARBINARY"):
         cursor.advance()
@@ -115,7 +117,7 @@ def _filler(cursor: TokenCursor, name: str) -> Column:
     )
 
 
-def _expression(cursor: TokenCursor) -> str:
+def _scan_expression(cursor: TokenCursor) -> str:
     """Go past an expression, up to the comma or parenthesis after it, and return its text."""
     first = cursor.current
     depth = 0
@@ -124,7 +126,7 @@ def _expression(cursor: TokenCursor) -> str:
         sign = cursor.current.text if cursor.current.kind is TokenKind.SYMBOL else None
         if depth == 0 and sign in {",", ")"}:
             break
-        depth += (sign in _OPENING) - (sign in _CLOSING)
+        depth += (sign in _OPENING_BRACKETS) - (sign in _CLOSING_BRACKETS)
         last = cursor.advance()
     if last is None:
         raise cursor.make_error("Expected an expression here")
@@ -133,11 +135,11 @@ def _expression(cursor: TokenCursor) -> str:
     return cursor.source_between(first, last)
 
 
-def _column_options(
-    cursor: TokenCursor, listed: dict[str, ColumnOptions]
+def _parse_column_options(
+    cursor: TokenCursor, options_by_column: dict[str, ColumnOptions]
 ) -> dict[str, ColumnOptions]:
     if not cursor.accept("COLUMN", "OPTION"):
-        return listed
+        return options_by_column
     cursor.expect("(")
     given: set[str] = set()
     while True:
@@ -146,13 +148,13 @@ def _column_options(
         if name in given:
             raise cursor.make_error(f"Column {display_name(name)} is given twice", token)
         given.add(name)
-        listed[name] = ColumnOptionReader(cursor).read(listed.get(name))
+        options_by_column[name] = ColumnOptionParser(cursor).parse(options_by_column.get(name))
         if cursor.accept(")"):
-            return listed
+            return options_by_column
         cursor.expect(",")
 
 
-def _inputs(cursor: TokenCursor) -> tuple[Inputs, bool]:
+def _parse_inputs(cursor: TokenCursor) -> tuple[CopyInputs, bool]:
     if cursor.accept("FROM"):
         local = cursor.accept("LOCAL")
         if cursor.is_next("VERTICA"):
@@ -162,36 +164,36 @@ def _inputs(cursor: TokenCursor) -> tuple[Inputs, bool]:
             )
         place = cursor.current.position
         if cursor.accept("STDIN"):
-            return StandardInput(_compression(cursor), place), local
+            return StandardInput(_parse_compression(cursor), place), local
         if cursor.current.kind is not TokenKind.STRING:
             raise cursor.make_error(
                 "Expected STDIN, or paths in single quotes, here: FROM 'folder/*.csv.gz' GZIP"
             )
-        return _paths(cursor), local
+        return _parse_paths(cursor), local
     cursor.accept("WITH")
     if cursor.accept("SOURCE"):
-        return read_call(cursor, "a source"), False
+        return parse_phase_call(cursor, "a source"), False
     raise cursor.make_error(
         "Expected FROM with paths or STDIN, or SOURCE with the name of a source, here"
     )
 
 
-def _paths(cursor: TokenCursor) -> tuple[InputPath, ...]:
+def _parse_paths(cursor: TokenCursor) -> tuple[InputPath, ...]:
     paths: list[InputPath] = []
     while True:
         place = cursor.current.position
         path = cursor.parse_string("a path")
         if not path:
             raise cursor.make_error("A path is not empty")
-        _nodes(cursor)
-        compression = _compression(cursor)
-        _nodes(cursor)
+        _skip_nodes(cursor)
+        compression = _parse_compression(cursor)
+        _skip_nodes(cursor)
         paths.append(InputPath(path, compression, place))
         if not cursor.accept(","):
             return tuple(paths)
 
 
-def _nodes(cursor: TokenCursor) -> None:
+def _skip_nodes(cursor: TokenCursor) -> None:
     """Go past ON with nodes: every task can read every path, so any node will do."""
     if not cursor.is_next("ON"):
         return
@@ -205,21 +207,21 @@ def _nodes(cursor: TokenCursor) -> None:
     )
 
 
-def _compression(cursor: TokenCursor) -> Compression | None:
+def _parse_compression(cursor: TokenCursor) -> InputCompression | None:
     if cursor.is_next("LZO"):
         raise cursor.make_error(
             "LZO is not supported: there is no maintained library for it; use ZSTD or LZ4, or "
             "FILTER ExternalCommand(cmd = 'lzop -dc')"
         )
-    word = cursor.accept_one_of(*Compression)
-    return None if word is None else Compression(word.text)
+    word = cursor.accept_one_of(*InputCompression)
+    return None if word is None else InputCompression(word.text)
 
 
 # --- The options of COPY, of the statement and of single columns, in any order.
 
-_MOST = 2**63 - 1
-_NO_MEANING = ("AUTO", "DIRECT", "TRICKLE")
-_REFUSED = {
+_MAX_INTEGER = 2**63 - 1
+_IGNORED_OPTIONS = ("AUTO", "DIRECT", "TRICKLE")
+_UNSUPPORTED_OPTIONS = {
     "NATIVE": "the NATIVE format is Vertica's own; load Parquet, Avro or text",
     "ORC": "ORC files are not read; write them as Parquet",
     "PARTITION": "columns are not taken from paths; load each folder with an expression, such as "
@@ -230,106 +232,114 @@ _REFUSED = {
 }
 
 
-class ColumnOptionReader:
+class ColumnOptionParser:
     """Reads the options of one column."""
 
     def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
         self._found: dict[str, Any] = {}
 
-    def read(self, before: ColumnOptions | None = None) -> ColumnOptions:
-        """Go past all options that come next; they are added to those given `before`.
+    def parse(self, base_options: ColumnOptions | None = None) -> ColumnOptions:
+        """Go past all options that come next; they are added to those given `base_options`.
 
         Raises:
             StatementError: One is given twice, or is not as it must be.
         """
-        while self._one():
+        while self._parse_option():
             pass
-        before = before or ColumnOptions()
-        for field in fields(before):
-            if field.name in self._found and getattr(before, field.name) is not None:
+        base_options = base_options or ColumnOptions()
+        for field in fields(base_options):
+            if field.name in self._found and getattr(base_options, field.name) is not None:
                 raise self._cursor.make_error(
-                    f"{_written(field.name)} of this column is given in the column list, too"
+                    f"{_spell_option(field.name)} of this column is given in the column list, too"
                 )
-        return replace(before, **self._found)
+        return replace(base_options, **self._found)
 
-    def _one(self) -> bool:
+    def _parse_option(self) -> bool:
         cursor = self._cursor
         token = cursor.current
         if cursor.accept("ENFORCELENGTH"):
-            self._put("enforce_length", True, token)
+            self._set_option("enforce_length", True, token)
         elif cursor.accept("NO", "ESCAPE"):
-            self._put("escape", "", token)
+            self._set_option("escape", "", token)
         elif cursor.accept("DELIMITER"):
             cursor.accept("AS")
-            self._put("delimiter", cursor.parse_string("the delimiter"), token)
+            self._set_option("delimiter", cursor.parse_string("the delimiter"), token)
         elif cursor.accept("ENCLOSED"):
             cursor.accept("BY")
-            self._put("enclosed_by", cursor.parse_string("the quote"), token)
+            self._set_option("enclosed_by", cursor.parse_string("the quote"), token)
         elif cursor.accept("ESCAPE"):
             cursor.accept("AS")
-            self._put("escape", cursor.parse_string("the escape"), token)
+            self._set_option("escape", cursor.parse_string("the escape"), token)
         elif cursor.accept("NULL"):
             cursor.accept("AS")
-            self._put("null", cursor.parse_string("what means NULL"), token)
+            self._set_option("null", cursor.parse_string("what means NULL"), token)
         elif cursor.accept("FORMAT"):
-            self._put("format", cursor.parse_string("the format"), token)
+            self._set_option("format", cursor.parse_string("the format"), token)
         elif cursor.accept("TRIM"):
-            self._put("trim", cursor.parse_string("the character to trim"), token)
+            self._set_option("trim", cursor.parse_string("the character to trim"), token)
         else:
             return False
         return True
 
-    def _put(self, name: str, value: object, token: SqlToken) -> None:
+    def _set_option(self, name: str, value: object, token: SqlToken) -> None:
         if name in self._found:
-            raise self._cursor.make_error(f"{_written(name)} of this column is given twice", token)
+            raise self._cursor.make_error(
+                f"{_spell_option(name)} of this column is given twice", token
+            )
         self._found[name] = value
 
 
-class OptionReader:
+class StatementOptionParser:
     """Reads the options of the statement, filters and parser among them."""
 
     def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
-        self._filters: list[Call] = []
-        self._parsing: dict[str, Value] = {}
+        self._filters: list[PhaseCall] = []
+        self._parsing: dict[str, ParameterValue] = {}
         self._options: dict[str, Any] = {}
         self._data: str | None = None
         self._exceptions: str | None = None
         self._table: Any = None
         self._overwritten: set[str] = set()
-        self._readers: dict[str, Callable[[SqlToken], None]] = {
-            "FILTER": self._filter,
-            "PARSER": self._parser,
-            "PARQUET": self._format,
-            "FIXEDWIDTH": self._format,
-            "COLSIZES": self._sizes,
-            "SKIP": self._skip,
-            "NO": self._no,
-            "TRAILING": self._trailing,
-            "RECORD": self._record,
-            "REJECTMAX": self._reject_max,
-            "REJECTED": self._rejected,
-            "EXCEPTIONS": self._exceptions_to,
-            "ABORT": self._flag("abort_on_error", "ON", "ERROR"),
-            "ERROR": self._flag("error_tolerance", "TOLERANCE"),
-            "ENFORCELENGTH": self._flag("enforce_length"),
-            "FORCE": self._flag("force"),
-            "STREAM": self._stream,
-            "DELIMITER": self._text("delimiter", "the delimiter", "AS"),
-            "ENCLOSED": self._text("enclosed_by", "the quote", "BY"),
-            "ESCAPE": self._text("escape", "the escape", "AS"),
-            "NULL": self._text("null", "what means NULL", "AS"),
-            "TRIM": self._text("trim", "the character to trim"),
-            "COLLECTIONDELIMITER": self._text("collection_delimiter", "the delimiter", "AS"),
-            "COLLECTIONOPEN": self._text("collection_open", "the opening sign", "AS"),
-            "COLLECTIONCLOSE": self._text("collection_close", "the closing sign", "AS"),
-            "COLLECTIONENCLOSE": self._text("collection_enclose", "the quote", "BY"),
-            "COLLECTIONNULLELEMENT": self._text("collection_null_element", "what means NULL", "AS"),
+        self._option_parsers: dict[str, Callable[[SqlToken], None]] = {
+            "FILTER": self._parse_filters,
+            "PARSER": self._parse_parser,
+            "PARQUET": self._parse_format_word,
+            "FIXEDWIDTH": self._parse_format_word,
+            "COLSIZES": self._parse_column_sizes,
+            "SKIP": self._parse_skip,
+            "NO": self._parse_no,
+            "TRAILING": self._parse_trailing_nullcols,
+            "RECORD": self._parse_record_terminator,
+            "REJECTMAX": self._parse_reject_max,
+            "REJECTED": self._parse_rejected_data,
+            "EXCEPTIONS": self._parse_exceptions,
+            "ABORT": self._make_flag_parser("abort_on_error", "ON", "ERROR"),
+            "ERROR": self._make_flag_parser("error_tolerance", "TOLERANCE"),
+            "ENFORCELENGTH": self._make_flag_parser("enforce_length"),
+            "FORCE": self._make_flag_parser("force"),
+            "STREAM": self._parse_stream_name,
+            "DELIMITER": self._make_text_parser("delimiter", "the delimiter", "AS"),
+            "ENCLOSED": self._make_text_parser("enclosed_by", "the quote", "BY"),
+            "ESCAPE": self._make_text_parser("escape", "the escape", "AS"),
+            "NULL": self._make_text_parser("null", "what means NULL", "AS"),
+            "TRIM": self._make_text_parser("trim", "the character to trim"),
+            "COLLECTIONDELIMITER": self._make_text_parser(
+                "collection_delimiter", "the delimiter", "AS"
+            ),
+            "COLLECTIONOPEN": self._make_text_parser("collection_open", "the opening sign", "AS"),
+            "COLLECTIONCLOSE": self._make_text_parser("collection_close", "the closing sign", "AS"),
+            "COLLECTIONENCLOSE": self._make_text_parser("collection_enclose", "the quote", "BY"),
+            "COLLECTIONNULLELEMENT": self._make_text_parser(
+                "collection_null_element", "what means NULL", "AS"
+            ),
         }
-        self._known = frozenset({*self._readers, *_NO_MEANING, *_REFUSED, "WITH"})
+        self._known = frozenset(
+            {*self._option_parsers, *_IGNORED_OPTIONS, *_UNSUPPORTED_OPTIONS, "WITH"}
+        )
 
-    def read(self) -> None:
+    def parse(self) -> None:
         """Go past all options that come next.
 
         Raises:
@@ -341,24 +351,24 @@ class OptionReader:
             if cursor.accept_one_of("WITH") and cursor.current.text not in {"FILTER", "PARSER"}:
                 raise cursor.make_error("WITH is followed by FILTER or PARSER here")
             word = cursor.current.text if cursor.current.kind is TokenKind.WORD else ""
-            if word in _REFUSED:
-                raise cursor.make_error(f"{word} is not supported: {_REFUSED[word]}")
-            if cursor.accept_one_of(*_NO_MEANING):
+            if word in _UNSUPPORTED_OPTIONS:
+                raise cursor.make_error(f"{word} is not supported: {_UNSUPPORTED_OPTIONS[word]}")
+            if cursor.accept_one_of(*_IGNORED_OPTIONS):
                 continue
-            if word not in self._readers:
+            if word not in self._option_parsers:
                 raise cursor.make_error(
                     f"{token.source_text} is no option of COPY; there are "
-                    f"{', '.join(sorted(self._readers))}"
+                    f"{', '.join(sorted(self._option_parsers))}"
                 )
-            self._readers[word](cursor.advance())
+            self._option_parsers[word](cursor.advance())
 
-    def found(self) -> dict[str, Any]:
+    def to_statement_fields(self) -> dict[str, Any]:
         """Return the options as arguments of CopyStatement."""
         return {
             **self._options,
             "filters": tuple(self._filters),
             "parsing": self._parsing,
-            "rejects": Rejects(
+            "rejects": RejectOptions(
                 self._data,
                 self._exceptions,
                 self._table,
@@ -367,17 +377,17 @@ class OptionReader:
             ),
         }
 
-    def _filter(self, _token: SqlToken) -> None:
-        self._filters.extend(read_calls(self._cursor, "a filter", self._known))
+    def _parse_filters(self, _token: SqlToken) -> None:
+        self._filters.extend(parse_phase_calls(self._cursor, "a filter", self._known))
 
-    def _parser(self, token: SqlToken) -> None:
-        self._put("parser", read_call(self._cursor, "a parser"), token)
+    def _parse_parser(self, token: SqlToken) -> None:
+        self._set_option("parser", parse_phase_call(self._cursor, "a parser"), token)
 
-    def _format(self, token: SqlToken) -> None:
+    def _parse_format_word(self, token: SqlToken) -> None:
         """PARQUET and FIXEDWIDTH are parsers that are called by a word."""
-        self._put("parser", read_call_of(self._cursor, token), token)
+        self._set_option("parser", parse_named_phase_call(self._cursor, token), token)
 
-    def _sizes(self, token: SqlToken) -> None:
+    def _parse_column_sizes(self, token: SqlToken) -> None:
         cursor = self._cursor
         cursor.expect("(")
         sizes = []
@@ -386,41 +396,43 @@ class OptionReader:
             if cursor.accept(")"):
                 break
             cursor.expect(",")
-        self._parse("colsizes", ",".join(sizes), token)
+        self._set_parser_option("colsizes", ",".join(sizes), token)
         if "parser" not in self._options:
-            self._options["parser"] = Call("FixedWidth", {}, token.position)
+            self._options["parser"] = PhaseCall("FixedWidth", {}, token.position)
 
-    def _skip(self, token: SqlToken) -> None:
+    def _parse_skip(self, token: SqlToken) -> None:
         unit = "skip_bytes" if self._cursor.accept("BYTES") else "skip"
         what = "the number of bytes" if unit == "skip_bytes" else "the number of records"
-        self._parse(unit, self._cursor.parse_integer(what, 0, _MOST), token)
+        self._set_parser_option(unit, self._cursor.parse_integer(what, 0, _MAX_INTEGER), token)
 
-    def _no(self, token: SqlToken) -> None:
+    def _parse_no(self, token: SqlToken) -> None:
         if self._cursor.accept_one_of("ESCAPE"):
-            self._parse("no_escape", True, token)
+            self._set_parser_option("no_escape", True, token)
         else:
             self._cursor.expect("COMMIT")
-            self._put("no_commit", True, token)
+            self._set_option("no_commit", True, token)
 
-    def _trailing(self, token: SqlToken) -> None:
+    def _parse_trailing_nullcols(self, token: SqlToken) -> None:
         self._cursor.expect("NULLCOLS")
-        self._parse("trailing_nullcols", True, token)
+        self._set_parser_option("trailing_nullcols", True, token)
 
-    def _record(self, token: SqlToken) -> None:
+    def _parse_record_terminator(self, token: SqlToken) -> None:
         self._cursor.expect("TERMINATOR")
         text = self._cursor.parse_string("the record terminator, such as E'\\n',")
         if not text:
             raise self._cursor.make_error("The record terminator is not empty", token)
-        self._parse("record_terminator", text, token)
+        self._set_parser_option("record_terminator", text, token)
 
-    def _reject_max(self, token: SqlToken) -> None:
-        self._put("reject_max", self._cursor.parse_integer("the limit of rejects", 0, _MOST), token)
+    def _parse_reject_max(self, token: SqlToken) -> None:
+        self._set_option(
+            "reject_max", self._cursor.parse_integer("the limit of rejects", 0, _MAX_INTEGER), token
+        )
 
-    def _stream(self, token: SqlToken) -> None:
+    def _parse_stream_name(self, token: SqlToken) -> None:
         self._cursor.expect("NAME")
-        self._put("stream_name", self._cursor.parse_string("the name of the stream"), token)
+        self._set_option("stream_name", self._cursor.parse_string("the name of the stream"), token)
 
-    def _rejected(self, token: SqlToken) -> None:
+    def _parse_rejected_data(self, token: SqlToken) -> None:
         cursor = self._cursor
         cursor.expect("DATA")
         if self._data is not None or self._table is not None:
@@ -428,23 +440,25 @@ class OptionReader:
         if cursor.accept("AS", "TABLE"):
             self._table = cursor.parse_name("a table", 3)
         else:
-            self._data = self._place_of_file("data", "the path of a file, or AS TABLE with a name,")
-        self._check_rejects(token)
+            self._data = self._parse_file_path(
+                "data", "the path of a file, or AS TABLE with a name,"
+            )
+        self._check_reject_targets(token)
 
-    def _exceptions_to(self, token: SqlToken) -> None:
+    def _parse_exceptions(self, token: SqlToken) -> None:
         if self._exceptions is not None:
             raise self._cursor.make_error("EXCEPTIONS is given twice", token)
-        self._exceptions = self._place_of_file("exceptions", "the path of a file")
-        self._check_rejects(token)
+        self._exceptions = self._parse_file_path("exceptions", "the path of a file")
+        self._check_reject_targets(token)
 
-    def _check_rejects(self, token: SqlToken) -> None:
+    def _check_reject_targets(self, token: SqlToken) -> None:
         if self._table is not None and self._exceptions is not None:
             raise self._cursor.make_error(
                 "REJECTED DATA AS TABLE holds the reasons, too: leave EXCEPTIONS out", token
             )
 
-    def _place_of_file(self, which: str, what: str) -> str:
-        path = self._cursor.parse_string(what)
+    def _parse_file_path(self, option: str, description: str) -> str:
+        path = self._cursor.parse_string(description)
         if not path:
             raise self._cursor.make_error("A path is not empty")
         if self._cursor.is_next("ON"):
@@ -452,55 +466,59 @@ class OptionReader:
                 "There is one file for the whole load, wherever its tasks run: leave ON out"
             )
         if self._cursor.accept("OVERWRITE"):
-            self._overwritten.add(which)
+            self._overwritten.add(option)
         return path
 
-    def _text(self, name: str, what: str, *words: str) -> Callable[[SqlToken], None]:
+    def _make_text_parser(
+        self, name: str, description: str, *words: str
+    ) -> Callable[[SqlToken], None]:
         def read(token: SqlToken) -> None:
             for word in words:
                 self._cursor.accept(word)
-            self._parse(name, self._cursor.parse_string(what), token)
+            self._set_parser_option(name, self._cursor.parse_string(description), token)
 
         return read
 
-    def _flag(self, name: str, *rest: str) -> Callable[[SqlToken], None]:
+    def _make_flag_parser(self, name: str, *rest: str) -> Callable[[SqlToken], None]:
         def read(token: SqlToken) -> None:
             if rest:
                 self._cursor.expect(*rest)
-            self._put(name, True, token)
+            self._set_option(name, True, token)
 
         return read
 
-    def _parse(self, name: str, value: Value, token: SqlToken) -> None:
+    def _set_parser_option(self, name: str, value: ParameterValue, token: SqlToken) -> None:
         if name in self._parsing:
-            raise self._cursor.make_error(f"{_written(name)} is given twice", token)
+            raise self._cursor.make_error(f"{_spell_option(name)} is given twice", token)
         self._parsing[name] = value
 
-    def _put(self, name: str, value: object, token: SqlToken) -> None:
+    def _set_option(self, name: str, value: object, token: SqlToken) -> None:
         if name in self._options:
-            raise self._cursor.make_error(f"{_written(name)} is given twice", token)
+            raise self._cursor.make_error(f"{_spell_option(name)} is given twice", token)
         self._options[name] = value
 
 
-_WRITTEN = {"enforce_length": "ENFORCELENGTH", "reject_max": "REJECTMAX"}
+_OPTION_SPELLINGS = {"enforce_length": "ENFORCELENGTH", "reject_max": "REJECTMAX"}
 
 
-def _written(name: str) -> str:
+def _spell_option(name: str) -> str:
     """Return an option as a statement writes it."""
     if name.startswith("collection_"):
         return name.replace("_", "").upper()
-    return _WRITTEN.get(name, name.replace("_", " ").upper())
+    return _OPTION_SPELLINGS.get(name, name.replace("_", " ").upper())
 
 
 # --- Calls of sources, filters and parsers in a COPY: `name(parameter = value, …)`.
 
-_CONSTANTS: dict[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None}
-_UNITS = ("DAY", "HOUR", "MINUTE", "SECOND", "DAYS", "HOURS", "MINUTES", "SECONDS")
-_EXPECTED = "Expected a value here: a string in single quotes, a number, TRUE, FALSE, NULL, or "
-_EXPECTED += "INTERVAL with a string"
+_LITERAL_WORDS: dict[str, ParameterValue] = {"TRUE": True, "FALSE": False, "NULL": None}
+_INTERVAL_UNIT_WORDS = ("DAY", "HOUR", "MINUTE", "SECOND", "DAYS", "HOURS", "MINUTES", "SECONDS")
+_EXPECTED_VALUE = (
+    "Expected a value here: a string in single quotes, a number, TRUE, FALSE, NULL, or "
+)
+_EXPECTED_VALUE += "INTERVAL with a string"
 
 
-def read_call(cursor: TokenCursor, what: str) -> Call:
+def parse_phase_call(cursor: TokenCursor, description: str) -> PhaseCall:
     """Go past one call; the parentheses may be missing.
 
     Raises:
@@ -508,46 +526,48 @@ def read_call(cursor: TokenCursor, what: str) -> Call:
     """
     token = cursor.current
     if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
-        raise cursor.make_error(f"Expected the name of {what} here")
+        raise cursor.make_error(f"Expected the name of {description} here")
     cursor.advance()
     if token.text.upper() == "PUBLIC" and cursor.accept("."):
         # Vertica's own functions, and most of users, are in this schema.
-        return read_call(cursor, what)
-    return read_call_of(cursor, token)
+        return parse_phase_call(cursor, description)
+    return parse_named_phase_call(cursor, token)
 
 
-def read_call_of(cursor: TokenCursor, name: SqlToken) -> Call:
+def parse_named_phase_call(cursor: TokenCursor, name: SqlToken) -> PhaseCall:
     """Go past the parameters of a call whose name was read.
 
     Raises:
         StatementError: They are no parameters.
     """
     written = name.text if name.kind is TokenKind.QUOTED else name.source_text
-    return Call(written, _parameters(cursor), name.position)
+    return PhaseCall(written, _parse_parameters(cursor), name.position)
 
 
-def read_calls(cursor: TokenCursor, what: str, known: frozenset[str]) -> tuple[Call, ...]:
-    """Go past calls with commas or blanks between them; `known` words begin something else.
+def parse_phase_calls(
+    cursor: TokenCursor, description: str, option_words: frozenset[str]
+) -> tuple[PhaseCall, ...]:
+    """Go past calls with commas or blanks between them; `option_words` words begin something else.
 
     Raises:
         StatementError: There is no call.
     """
-    calls = [read_call(cursor, what)]
-    while cursor.accept(",") or _is_call(cursor, known):
-        calls.append(read_call(cursor, what))
+    calls = [parse_phase_call(cursor, description)]
+    while cursor.accept(",") or _is_at_call(cursor, option_words):
+        calls.append(parse_phase_call(cursor, description))
     return tuple(calls)
 
 
-def _is_call(cursor: TokenCursor, known: frozenset[str]) -> bool:
+def _is_at_call(cursor: TokenCursor, option_words: frozenset[str]) -> bool:
     token = cursor.current
     named = token.kind is TokenKind.QUOTED or (
-        token.kind is TokenKind.WORD and token.text not in known
+        token.kind is TokenKind.WORD and token.text not in option_words
     )
     return named and cursor.peek().text in {"(", "."} and cursor.peek().kind is TokenKind.SYMBOL
 
 
-def _parameters(cursor: TokenCursor) -> dict[str, Value]:
-    found: dict[str, Value] = {}
+def _parse_parameters(cursor: TokenCursor) -> dict[str, ParameterValue]:
+    found: dict[str, ParameterValue] = {}
     if not cursor.accept("(") or cursor.accept(")"):
         return found
     while True:
@@ -559,28 +579,28 @@ def _parameters(cursor: TokenCursor) -> dict[str, Value]:
         if name.lower() in {each.lower() for each in found}:
             raise cursor.make_error(f"Parameter {name} is given twice", token)
         cursor.expect("=")
-        found[name] = _value(cursor)
+        found[name] = _parse_value(cursor)
         if cursor.accept(")"):
             return found
         cursor.expect(",")
 
 
-def _value(cursor: TokenCursor) -> Value:
+def _parse_value(cursor: TokenCursor) -> ParameterValue:
     token = cursor.current
     if token.kind is TokenKind.STRING:
         return cursor.advance().text
     if token.kind is TokenKind.NUMBER or token.text in {"-", "+"}:
-        return _number(cursor)
+        return _parse_number(cursor)
     if token.kind is TokenKind.WORD and token.text == "INTERVAL":
         cursor.advance()
-        return _interval(cursor)
-    if token.kind is TokenKind.WORD and token.text in _CONSTANTS:
+        return _parse_interval_literal(cursor)
+    if token.kind is TokenKind.WORD and token.text in _LITERAL_WORDS:
         cursor.advance()
-        return _CONSTANTS[token.text]
-    raise cursor.make_error(_EXPECTED)
+        return _LITERAL_WORDS[token.text]
+    raise cursor.make_error(_EXPECTED_VALUE)
 
 
-def _number(cursor: TokenCursor) -> int | float:
+def _parse_number(cursor: TokenCursor) -> int | float:
     sign = cursor.accept_one_of("-", "+")
     if cursor.current.kind is not TokenKind.NUMBER:
         raise cursor.make_error("Expected a number here")
@@ -589,11 +609,11 @@ def _number(cursor: TokenCursor) -> int | float:
     return -value if sign is not None and sign.text == "-" else value
 
 
-def _interval(cursor: TokenCursor) -> dt.timedelta:
+def _parse_interval_literal(cursor: TokenCursor) -> dt.timedelta:
     token = cursor.current
     text = cursor.parse_string("an interval, such as '10 seconds'")
-    unit = cursor.accept_one_of(*_UNITS)
-    value = interval_of(text, None if unit is None else unit.text)
+    unit = cursor.accept_one_of(*_INTERVAL_UNIT_WORDS)
+    value = parse_interval(text, None if unit is None else unit.text)
     if value is None:
         raise cursor.make_error(
             f"{text!r} is no interval; write it as '10 seconds', '00:10:00' or '1 day 2 hours'",
@@ -604,7 +624,7 @@ def _interval(cursor: TokenCursor) -> dt.timedelta:
 
 # --- Intervals as statements write them: `10 seconds`, `00:10:00`, `1 day 02:00`.
 
-_UNITS_INTERVALS = {
+_UNIT_DURATIONS = {
     "microsecond": dt.timedelta(microseconds=1),
     "millisecond": dt.timedelta(milliseconds=1),
     "second": dt.timedelta(seconds=1),
@@ -613,26 +633,33 @@ _UNITS_INTERVALS = {
     "day": dt.timedelta(days=1),
     "week": dt.timedelta(weeks=1),
 }
-_SHORT = {"us": "microsecond", "ms": "millisecond", "s": "second", "sec": "second"}
-_SHORT |= {"m": "minute", "min": "minute", "h": "hour", "hr": "hour", "d": "day", "w": "week"}
-_PART = re.compile(
+_UNIT_ABBREVIATIONS = {"us": "microsecond", "ms": "millisecond", "s": "second", "sec": "second"}
+_UNIT_ABBREVIATIONS |= {
+    "m": "minute",
+    "min": "minute",
+    "h": "hour",
+    "hr": "hour",
+    "d": "day",
+    "w": "week",
+}
+_INTERVAL_TERM = re.compile(
     r"\s*(?:(?P<sign>-?)(?P<hours>\d+):(?P<minutes>[0-5]?\d)(?::(?P<seconds>[0-5]?\d(?:\.\d+)?))?"
     r"|(?P<number>-?\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*))\s*",
     re.IGNORECASE,
 )
 
 
-def interval_of(text: str, unit: str | None = None) -> dt.timedelta | None:
+def parse_interval(text: str, unit: str | None = None) -> dt.timedelta | None:
     """Return an interval, None for what is none; numbers without a unit are of `unit`.
 
     Months and years have no fixed length and are none.
     """
     total, at = dt.timedelta(0), 0
     while at < len(text):
-        found = _PART.match(text, at)
+        found = _INTERVAL_TERM.match(text, at)
         if found is None:
             return None
-        part = _clock(found) if found["hours"] else _counted(found, unit)
+        part = _parse_clock_term(found) if found["hours"] else _parse_unit_term(found, unit)
         if part is None:
             return None
         total += part
@@ -640,16 +667,16 @@ def interval_of(text: str, unit: str | None = None) -> dt.timedelta | None:
     return total if text.strip() else None
 
 
-def _clock(found: re.Match[str]) -> dt.timedelta:
+def _parse_clock_term(match: re.Match[str]) -> dt.timedelta:
     part = dt.timedelta(
-        hours=int(found["hours"]),
-        minutes=int(found["minutes"]),
-        seconds=float(found["seconds"] or 0),
+        hours=int(match["hours"]),
+        minutes=int(match["minutes"]),
+        seconds=float(match["seconds"] or 0),
     )
-    return -part if found["sign"] else part
+    return -part if match["sign"] else part
 
 
-def _counted(found: re.Match[str], unit: str | None) -> dt.timedelta | None:
-    word = (found["unit"] or unit or "").lower()
-    length = _UNITS_INTERVALS.get(_SHORT.get(word, word.removesuffix("s")))
-    return None if length is None else float(found["number"]) * length
+def _parse_unit_term(match: re.Match[str], unit: str | None) -> dt.timedelta | None:
+    word = (match["unit"] or unit or "").lower()
+    length = _UNIT_DURATIONS.get(_UNIT_ABBREVIATIONS.get(word, word.removesuffix("s")))
+    return None if length is None else float(match["number"]) * length

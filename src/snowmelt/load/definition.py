@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 Phase = TypeVar("Phase")
 
-_NAMES: dict[type, str] = {
+_TYPE_DESCRIPTIONS: dict[type, str] = {
     str: "a text",
     int: "a whole number",
     float: "a number",
     bool: "true or false",
     dt.timedelta: "an interval",
 }
-_WORDS = {"true": True, "t": True, "yes": True, "on": True, "1": True}
-_WORDS |= {"false": False, "f": False, "no": False, "off": False, "0": False}
+_BOOLEAN_WORDS = {"true": True, "t": True, "yes": True, "on": True, "1": True}
+_BOOLEAN_WORDS |= {"false": False, "f": False, "no": False, "off": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class PhaseParameter:
     """One parameter: the keyword it is handed on by, its type, and whether it must be given.
 
     Without a value the keyword is left out, so that the maker's own default holds.
@@ -40,14 +40,14 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition(Generic[Phase]):
+class PhaseDefinition(Generic[Phase]):
     """A kind of source, filter or parser. `name` is how messages call it."""
 
     name: str
     make: Callable[..., Phase]
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[PhaseParameter, ...] = ()
 
-    def build(self, given: Mapping[str, object]) -> Phase:
+    def build(self, arguments: Mapping[str, object]) -> Phase:
         """Make one with parameters, whose names are taken in any case.
 
         Raises:
@@ -56,20 +56,22 @@ class Definition(Generic[Phase]):
         """
         known = {parameter.name.lower(): parameter for parameter in self.parameters}
         values: dict[str, object] = {}
-        for name, value in given.items():
+        for name, value in arguments.items():
             parameter = known.get(name.lower())
             if parameter is None:
-                self._refuse(f"there is no parameter {name}; it takes {self._listed()}")
+                self._reject(f"there is no parameter {name}; it takes {self._list_parameters()}")
             elif parameter.name in values:
-                self._refuse(f"parameter {parameter.name} is given twice")
+                self._reject(f"parameter {parameter.name} is given twice")
             elif value is not None:
-                values[parameter.name] = self._typed(parameter, value)
+                values[parameter.name] = self._convert_value(parameter, value)
         for parameter in self.parameters:
             if parameter.required and parameter.name not in values:
-                self._refuse(f"parameter {parameter.name} is missing, {_NAMES[parameter.kind]}")
+                self._reject(
+                    f"parameter {parameter.name} is missing, {_TYPE_DESCRIPTIONS[parameter.kind]}"
+                )
         return self.make(**values)
 
-    def plan(self, given: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
+    def plan(self, arguments: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
         """Return what is decided once for a statement, on the driver, and handed to all its tasks.
 
         It is given to `build` together with the parameters, and can be pickled. Functions of users
@@ -80,27 +82,27 @@ class Definition(Generic[Phase]):
         """
         return {}
 
-    def _typed(self, parameter: Parameter, value: object) -> object:
+    def _convert_value(self, parameter: PhaseParameter, value: object) -> object:
         kind = parameter.kind
         if kind is bool and not isinstance(value, bool):
-            word = _WORDS.get(str(value).lower())
+            word = _BOOLEAN_WORDS.get(str(value).lower())
             value = value if word is None else word
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if type(value) is not kind:
-            self._refuse(f"parameter {parameter.name} is {_NAMES[kind]}, not {value!r}")
+            self._reject(f"parameter {parameter.name} is {_TYPE_DESCRIPTIONS[kind]}, not {value!r}")
         return value
 
-    def _listed(self) -> str:
+    def _list_parameters(self) -> str:
         return ", ".join(parameter.name for parameter in self.parameters) or "none"
 
-    def _refuse(self, reason: str) -> None:
+    def _reject(self, reason: str) -> None:
         raise LoadRefused(what=self.name, reason=reason)
 
 
 # --- Parameters of a parser as fields of a data class, and the definition that they make.
 
-_KINDS = {
+_PARAMETER_TYPES = {
     "str": str,
     "int": int,
     "float": float,
@@ -109,23 +111,23 @@ _KINDS = {
 }
 
 
-def defined(
-    name: str, options: type[Any], make: Callable[[Any], Parser | RecordParser]
-) -> Definition[Parser | RecordParser]:
+def define_parser(
+    name: str, options_class: type[Any], make: Callable[[Any], Parser | RecordParser]
+) -> PhaseDefinition[Parser | RecordParser]:
     """Return the definition of a parser that `make` makes of a data class, its parameters.
 
     A field's type is named as one of the kinds of parameters, or that kind and None.
     """
     parameters = tuple(
-        Parameter(
+        PhaseParameter(
             field.name,
-            _KINDS[str(field.type).removesuffix(" | None")],
+            _PARAMETER_TYPES[str(field.type).removesuffix(" | None")],
             required=field.default is dataclasses.MISSING,
         )
-        for field in dataclasses.fields(options)
+        for field in dataclasses.fields(options_class)
     )
 
     def built(**values: object) -> Parser | RecordParser:
-        return make(options(**values))
+        return make(options_class(**values))
 
-    return Definition(name, built, parameters)
+    return PhaseDefinition(name, built, parameters)

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.errors import LoadRefused
 from snowmelt.load.udx import vertica_sdk as vertica
 from snowmelt.load.udx.definitions import (
-    filter_definition,
-    parser_definition,
-    refusal_of,
-    source_definition,
+    make_filter_definition,
+    make_load_refusal,
+    make_parser_definition,
+    make_source_definition,
 )
-from snowmelt.load.udx.instance import LIBRARY_PREFIX
+from snowmelt.load.udx.instance import LIBRARY_MODULE_PREFIX
 from snowmelt.load.udx.worker_progress import is_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import CodeType, ModuleType
 
-    from snowmelt.load.definition import Definition
+    from snowmelt.load.definition import PhaseDefinition
     from snowmelt.load.phases import (
         Filter,
         Parser,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         Source,
     )
 
-_SDK = "vertica_sdk"
+_SDK_MODULE_NAME = "vertica_sdk"
 
 
 class Library:
@@ -51,14 +51,16 @@ class Library:
     def __init__(self, name: str, files: Mapping[str, bytes]) -> None:
         self.name = name
         self.files = dict(files)
-        self._root = _finder.add(name, self.files)
-        self._tops = [path for path in self.files if _is_top(path)]
+        self._root = _finder.register_library(name, self.files)
+        self._top_level_files = [path for path in self.files if _is_top_level_file(path)]
         self._broken: dict[str, LoadRefused] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return load_library, (self.name, self.files)
 
-    def filter(self, name: str, display: str | None = None) -> Definition[Filter | RecordFilter]:
+    def filter(
+        self, name: str, display: str | None = None
+    ) -> PhaseDefinition[Filter | RecordFilter]:
         """Return the filter that a factory, class or function of this name makes.
 
         `display` is how statements and messages call it.
@@ -66,25 +68,29 @@ class Library:
         Raises:
             LoadRefused: There is none, or its file cannot be run.
         """
-        return filter_definition(display or name, self.find(name))
+        return make_filter_definition(display or name, self.find_object(name))
 
-    def parser(self, name: str, display: str | None = None) -> Definition[Parser | RecordParser]:
+    def parser(
+        self, name: str, display: str | None = None
+    ) -> PhaseDefinition[Parser | RecordParser]:
         """Return the parser that a factory or class of this name makes.
 
         Raises:
             LoadRefused: There is none, or its file cannot be run.
         """
-        return parser_definition(display or name, self.find(name))
+        return make_parser_definition(display or name, self.find_object(name))
 
-    def source(self, name: str, display: str | None = None) -> Definition[Source | RecordSource]:
+    def source(
+        self, name: str, display: str | None = None
+    ) -> PhaseDefinition[Source | RecordSource]:
         """Return the source that a factory or class of this name makes.
 
         Raises:
             LoadRefused: There is none, or its file cannot be run.
         """
-        return source_definition(display or name, self.find(name))
+        return make_source_definition(display or name, self.find_object(name))
 
-    def find(self, name: str) -> Any:
+    def find_object(self, name: str) -> Any:
         """Return what a file of the library calls so; the case counts only if two differ in it.
 
         Raises:
@@ -92,12 +98,12 @@ class Library:
         """
         offered: dict[str, None] = {}
         for same in (str.__eq__, lambda one, other: one.lower() == other.lower()):
-            for path in self._tops:
-                module = self._module(path)
+            for path in self._top_level_files:
+                module = self._import_file(path)
                 for each in () if module is None else vars(module):
                     if same(each, name):
                         return getattr(module, each)
-                offered.update(dict.fromkeys(() if module is None else _offered(module)))
+                offered.update(dict.fromkeys(() if module is None else _list_defined_names(module)))
         for refusal in self._broken.values():
             raise refusal
         raise LoadRefused(
@@ -105,28 +111,28 @@ class Library:
             reason=f"it has no {name}; it has {', '.join(offered) or 'nothing'}",
         )
 
-    def offered(self) -> dict[str, Any]:
+    def list_definitions(self) -> dict[str, Any]:
         """Return the classes and functions that its first file defines.
 
         Raises:
             LoadRefused: The file cannot be run.
         """
-        module = self._module(self._tops[0])
+        module = self._import_file(self._top_level_files[0])
         if module is None:
-            raise self._broken[self._tops[0]]
-        return {name: getattr(module, name) for name in _offered(module)}
+            raise self._broken[self._top_level_files[0]]
+        return {name: getattr(module, name) for name in _list_defined_names(module)}
 
-    def _module(self, path: str) -> ModuleType | None:
+    def _import_file(self, path: str) -> ModuleType | None:
         if path in self._broken:
             return None
         try:
-            return importlib.import_module(f"{self._root}.{_dotted(path)}")
+            return importlib.import_module(f"{self._root}.{_to_module_name(path)}")
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
             # It is said when a name is asked for.
             what = f"Library {self.name}, {path}"
-            self._broken[path] = refusal_of(what, error)
+            self._broken[path] = make_load_refusal(what, error)
             return None
 
 
@@ -138,23 +144,23 @@ def load_library(name: str, files: Mapping[str, bytes]) -> Library:
     Raises:
         LoadRefused: No file of it is Python's.
     """
-    if not any(_is_top(path) for path in files):
+    if not any(_is_top_level_file(path) for path in files):
         raise LoadRefused(what=f"Library {name}", reason="it has no file that ends with .py")
     # What an unchanged file imports in the middle of a call finds it, too.
-    sys.modules[_SDK] = vertica
+    sys.modules[_SDK_MODULE_NAME] = vertica
     return Library(name, files)
 
 
-class _Finder:
+class _LibraryFinder:
     """Finds modules of libraries, as Python's import asks for them."""
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[str, dict[str, bytes]]] = {}
 
-    def add(self, name: str, files: dict[str, bytes]) -> str:
+    def register_library(self, name: str, files: dict[str, bytes]) -> str:
         """Return the name under which a library's modules are imported."""
         digest = hashlib.sha256(repr((name, list(files.items()))).encode()).hexdigest()
-        root = f"{LIBRARY_PREFIX}{digest[:16]}"
+        root = f"{LIBRARY_MODULE_PREFIX}{digest[:16]}"
         self._files[root] = (name, files)
         if self not in sys.meta_path:
             sys.meta_path.append(self)
@@ -172,22 +178,26 @@ class _Finder:
             return None
         name, files = self._files[root]
         if not dotted:
-            return ModuleSpec(fullname, _Loader(root, name, None, files), is_package=True)
+            return ModuleSpec(
+                fullname, _LibraryFileLoader(root, name, None, files), is_package=True
+            )
         stem = dotted.replace(".", "/")
         for file, is_package in ((f"{stem}.py", False), (f"{stem}/__init__.py", True)):
             if file in files:
-                loader = _Loader(root, name, file, files)
+                loader = _LibraryFileLoader(root, name, file, files)
                 return ModuleSpec(fullname, loader, origin=f"{name}/{file}", is_package=is_package)
         if any(file.startswith(f"{stem}/") for file in files):
-            return ModuleSpec(fullname, _Loader(root, name, None, files), is_package=True)
+            return ModuleSpec(
+                fullname, _LibraryFileLoader(root, name, None, files), is_package=True
+            )
         return None
 
-    def has(self, root: str, top: str) -> bool:
+    def has_module(self, root: str, top_module: str) -> bool:
         """Tell whether a library has a module of this name; its copy of the SDK is none."""
-        return top != _SDK and self.find_spec(f"{root}.{top}") is not None
+        return top_module != _SDK_MODULE_NAME and self.find_spec(f"{root}.{top_module}") is not None
 
 
-class _Loader(Loader):
+class _LibraryFileLoader(Loader):
     """Runs one file of a library."""
 
     def __init__(
@@ -204,10 +214,10 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the file."""
-        module.__dict__["__builtins__"] = _builtins_of(self._root)
+        module.__dict__["__builtins__"] = _make_library_builtins(self._root)
         if self._file is not None:
             module.__file__ = f"{self._library}/{self._file}"
-            exec(self._compiled(), module.__dict__)  # noqa: S102 - it is what a library is for
+            exec(self._compile_file(), module.__dict__)  # noqa: S102 - it is what a library is for
 
     def get_source(self, fullname: str) -> str:  # noqa: ARG002 - as Python calls it
         """Return the text, for tracebacks."""
@@ -224,14 +234,14 @@ class _Loader(Loader):
             raise FileNotFoundError(path)
         return self._files[name]
 
-    def _compiled(self) -> CodeType:
+    def _compile_file(self) -> CodeType:
         return compile(self._code, f"{self._library}/{self._file}", "exec", dont_inherit=True)
 
 
-_finder = _Finder()
+_finder = _LibraryFinder()
 
 
-def _builtins_of(root: str) -> dict[str, Any]:
+def _make_library_builtins(root: str) -> dict[str, Any]:
     """Return builtins whose import looks into the library first, also in the middle of a call."""
     import builtins
 
@@ -243,7 +253,7 @@ def _builtins_of(root: str) -> dict[str, Any]:
         level: int = 0,
     ) -> ModuleType:
         top = name.partition(".")[0]
-        if level or not _finder.has(root, top):
+        if level or not _finder.has_module(root, top):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         module = importlib.import_module(f"{root}.{name}")
         if not fromlist:
@@ -253,7 +263,7 @@ def _builtins_of(root: str) -> dict[str, Any]:
     return {**vars(builtins), "__import__": importing}
 
 
-def _is_top(path: str) -> bool:
+def _is_top_level_file(path: str) -> bool:
     """Tell whether names are looked for in this file."""
     parts = PurePosixPath(path)
     return parts.suffix == ".py" and (
@@ -261,11 +271,11 @@ def _is_top(path: str) -> bool:
     )
 
 
-def _dotted(path: str) -> str:
+def _to_module_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def _offered(module: ModuleType) -> list[str]:
+def _list_defined_names(module: ModuleType) -> list[str]:
     return [
         name
         for name, value in vars(module).items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class StreamState(IntEnum):
+class PhaseStateCode(IntEnum):
     """What `process` returns.
 
     INPUT_NEEDED: give more input; what was not read stays in front. OUTPUT_NEEDED: take what was
@@ -22,7 +22,7 @@ class StreamState(IntEnum):
     CHUNK_ALIGNED = 5
 
 
-class InputState(IntEnum):
+class InputStateCode(IntEnum):
     """What is known of the input that `process` is given.
 
     OK: more may come. END_OF_FILE: the last byte of the input is the last of the stream; may be

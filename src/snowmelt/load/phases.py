@@ -38,7 +38,7 @@ class ColumnOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ParseTarget:
     """The columns that a parser has to fill, in order, and what the load says of each.
 
     `schema` holds the parsed columns, those that are not stored among them; its columns are
@@ -52,7 +52,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class ParseReject:
     """One record that did not become a row.
 
     `record` counts from 1 in its portion, `offset` is where it begins among the bytes that the
@@ -67,7 +67,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedBatch:
     """What became of some consecutive records.
 
     `rows` is in native form (`snowmelt.schema.native_types`) of the target's schema, good rows only
@@ -75,7 +75,7 @@ class Parsed:
     """
 
     rows: pa.Table
-    rejects: tuple[Rejected, ...]
+    rejects: tuple[ParseReject, ...]
     records: int
 
 
@@ -89,15 +89,15 @@ Records: TypeAlias = pa.BinaryArray
 # --- What a filter or parser reads from: the bytes of the phase before it, as they come.
 
 
-class Reader:
+class ByteReader:
     """Bytes that arrive in pieces, to be read piece by piece or by number.
 
     `offset` counts the bytes that were read so far. Not for several threads at once.
     """
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces = iter(pieces)
-        self._held = bytearray()
+    def __init__(self, slices: Iterable[bytes]) -> None:
+        self._slices = iter(slices)
+        self._buffer = bytearray()
         self._ended = False
         self.offset = 0
 
@@ -107,25 +107,25 @@ class Reader:
         Empty means that nothing more will come.
         """
         if size is None:
-            data = bytes(self._held) if self._held else self._pull()
-            self._held.clear()
+            data = bytes(self._buffer) if self._buffer else self._pull()
+            self._buffer.clear()
         else:
             self._fill(size)
-            data = bytes(memoryview(self._held)[:size])
-            del self._held[:size]
+            data = bytes(memoryview(self._buffer)[:size])
+            del self._buffer[:size]
         self.offset += len(data)
         return data
 
     def peek(self, size: int) -> bytes:
         """Return the next `size` bytes without reading them; fewer only at the end."""
         self._fill(size)
-        return bytes(memoryview(self._held)[:size])
+        return bytes(memoryview(self._buffer)[:size])
 
     @property
     def at_end(self) -> bool:
         """Whether nothing more will come; waits for the phase before to tell."""
         self._fill(1)
-        return not self._held
+        return not self._buffer
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the pieces that are left, none of them empty."""
@@ -135,18 +135,18 @@ class Reader:
     def close(self) -> None:
         """Read no further: whatever the pieces come from may end. What is held is dropped."""
         self._ended = True
-        self._held.clear()
-        close = getattr(self._pieces, "close", None)
+        self._buffer.clear()
+        close = getattr(self._slices, "close", None)
         if close is not None:
             close()
 
     def _fill(self, size: int) -> None:
-        while len(self._held) < size and (piece := self._pull()):
-            self._held += piece
+        while len(self._buffer) < size and (piece := self._pull()):
+            self._buffer += piece
 
     def _pull(self) -> bytes:
         if not self._ended:
-            for piece in self._pieces:
+            for piece in self._slices:
                 if piece:
                     return piece
             self._ended = True
@@ -194,7 +194,7 @@ class RecordSource(Protocol):
 class Filter(Protocol):
     """Bytes in, bytes out. One object may run many times, one after the other."""
 
-    def run(self, reader: Reader) -> Iterator[bytes]:
+    def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield the filtered bytes of one stream. Leaving early ends the stream.
 
         Raises:
@@ -222,7 +222,9 @@ class Parser(Protocol):
     splittable: bool
     """Whether it can begin in the middle of a file, by `Portion`'s rule."""
 
-    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:
+    def parse(
+        self, reader: ByteReader, target: ParseTarget, portion: Portion
+    ) -> Iterator[ParsedBatch]:
         """Yield what the bytes of one portion hold, in blocks of bounded size.
 
         `reader` goes on behind the portion's end; the parser stops by `Portion`'s rule. A portion
@@ -237,5 +239,7 @@ class Parser(Protocol):
 class RecordParser(Protocol):
     """Records in, rows out, each record accepted or rejected by itself."""
 
-    def parse_records(self, records: Iterator[Records], target: Target) -> Iterator[Parsed]:
+    def parse_records(
+        self, records: Iterator[Records], target: ParseTarget
+    ) -> Iterator[ParsedBatch]:
         """Yield what the records hold; a rejected record is one of these."""

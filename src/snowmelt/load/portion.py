@@ -46,37 +46,39 @@ class Portion:
 
 # --- How inputs are cut into portions, one for each task.
 
-SMALLEST_PORTION = 64 * 1024 * 1024
+MIN_PORTION_BYTES = 64 * 1024 * 1024
 
 
-def cut(
+def split_into_portions(
     files: Iterable[InputFile],
     *,
-    tasks: int,
-    splittable: Callable[[InputFile], bool],
-    smallest: int = SMALLEST_PORTION,
+    parallelism: int,
+    is_splittable: Callable[[InputFile], bool],
+    min_portion_bytes: int = MIN_PORTION_BYTES,
 ) -> tuple[Portion, ...]:
-    """Cut files into portions of like size, about one for each of `tasks` that run at a time.
+    """Cut files into portions of like size, about one for each of `parallelism` that run at a time.
 
     A file that is not splittable (filtered, or its parser must see its beginning), or of unknown
-    size, is one portion. None is smaller than `smallest` bytes unless its file is. Portions come
+    size, is one portion. None is smaller than `min_portion_bytes` bytes unless its file is. Portions come
     with the largest first, so that no task begins with a large one when the others are done;
     those of unknown size are the very first.
     """
     listed = tuple(files)
     total = sum(file.size or 0 for file in listed)
-    share = max(-(-total // max(tasks, 1)), 1)
+    share = max(-(-total // max(parallelism, 1)), 1)
     portions = [
         portion
         for file in listed
-        for portion in (_parts(file, share, smallest) if splittable(file) else (Portion(file),))
+        for portion in (
+            _split_file(file, share, min_portion_bytes) if is_splittable(file) else (Portion(file),)
+        )
     ]
-    return tuple(sorted(portions, key=_order))
+    return tuple(sorted(portions, key=_portion_sort_key))
 
 
-def _parts(file: InputFile, share: int, smallest: int) -> Iterator[Portion]:
+def _split_file(file: InputFile, target_bytes: int, min_portion_bytes: int) -> Iterator[Portion]:
     size = file.size or 0
-    count = min(-(-size // share), size // max(smallest, 1))
+    count = min(-(-size // target_bytes), size // max(min_portion_bytes, 1))
     if count <= 1:
         yield Portion(file)
         return
@@ -85,6 +87,6 @@ def _parts(file: InputFile, share: int, smallest: int) -> Iterator[Portion]:
         yield Portion(file, start, end - start)
 
 
-def _order(portion: Portion) -> tuple[bool, int]:
+def _portion_sort_key(portion: Portion) -> tuple[bool, int]:
     size = portion.file.size if portion.size is None else portion.size
     return size is not None, -(size or 0)

@@ -23,18 +23,25 @@ from snowmelt.errors import (
     PhaseFailed,
     SnowmeltError,
 )
-from snowmelt.load.function_registry import Functions
-from snowmelt.load.phases import Filter, Parser, Reader, RecordFilter, RecordParser, RecordSource
-from snowmelt.load.projection import Shaper
-from snowmelt.load.task import Counts, Step
+from snowmelt.load.function_registry import LoadFunctions
+from snowmelt.load.phases import (
+    ByteReader,
+    Filter,
+    Parser,
+    RecordFilter,
+    RecordParser,
+    RecordSource,
+)
+from snowmelt.load.projection import ColumnProjector
+from snowmelt.load.task import LoadStep, PortionCounts
 from snowmelt.load.udx import worker_progress as progress
 from snowmelt.schema.types import display_name
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
-    from snowmelt.load.copy_ast import Compression
-    from snowmelt.load.phases import Parsed, Records, Source
+    from snowmelt.load.copy_ast import InputCompression
+    from snowmelt.load.phases import ParsedBatch, Records, Source
     from snowmelt.load.portion import Portion
     from snowmelt.load.task import LoadTask, StackPlan
 
@@ -42,27 +49,27 @@ if TYPE_CHECKING:
 #
 # Only for steps that work without the interpreter's lock; others would but take turns.
 
-_MOST = 2
+_MAX_PREFETCHED = 2
 # A source that waits for the network hears of its end by the load's cancel.
-_PATIENCE_S = 5.0
+_JOIN_TIMEOUT_S = 5.0
 
 
-class Ahead:
+class Prefetcher:
     """What an iterable yields, a few pieces early; to be iterated once."""
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces = pieces
+    def __init__(self, slices: Iterable[bytes]) -> None:
+        self._slices = slices
         self._ready: deque[bytes] = deque()
         self._error: BaseException | None = None
         self._ended = False
         self._closed = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name="snowmelt-ahead", daemon=True)
+        self._thread = threading.Thread(target=self._prefetch, name="snowmelt-ahead", daemon=True)
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the pieces; what their making raised is raised behind those before it."""
         self._thread.start()
-        while (piece := self._next()) is not None:
+        while (piece := self._pop()) is not None:
             yield piece
 
     def close(self) -> None:
@@ -71,9 +78,9 @@ class Ahead:
             self._closed = True
             self._changed.notify_all()
         if self._thread.is_alive():
-            self._thread.join(_PATIENCE_S)
+            self._thread.join(_JOIN_TIMEOUT_S)
 
-    def _next(self) -> bytes | None:
+    def _pop(self) -> bytes | None:
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._ended or self._closed)
             if self._ready:
@@ -83,10 +90,10 @@ class Ahead:
                 raise self._error
             return None
 
-    def _work(self) -> None:
+    def _prefetch(self) -> None:
         try:
-            for piece in self._pieces:
-                if not self._put(piece):
+            for piece in self._slices:
+                if not self._push(piece):
                     return
         except BaseException as error:  # noqa: BLE001  whoever takes the pieces raises it
             self._error = error
@@ -95,11 +102,11 @@ class Ahead:
                 self._ended = True
                 self._changed.notify_all()
 
-    def _put(self, piece: bytes) -> bool:
+    def _push(self, data: bytes) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: len(self._ready) < _MOST or self._closed)
+            self._changed.wait_for(lambda: len(self._ready) < _MAX_PREFETCHED or self._closed)
             if not self._closed:
-                self._ready.append(piece)
+                self._ready.append(data)
             self._changed.notify_all()
             return not self._closed
 
@@ -109,7 +116,7 @@ class Ahead:
 # A source of records begins the side channel; filters that work on records keep it up, or end it
 # by writing the ends into the bytes. A filter of bytes ends it, too: what follows sees one stream.
 
-_MARKS = {
+_FORMAT_OPTION_NAMES = {
     "delimiter": "DELIMITER",
     "enclosed_by": "ENCLOSED BY",
     "escape": "ESCAPE",
@@ -117,7 +124,7 @@ _MARKS = {
 }
 
 
-def check_chain(
+def check_step_chain(
     plan: StackPlan,
     source: Source | RecordSource,
     filters: Sequence[Filter | RecordFilter],
@@ -162,7 +169,7 @@ def check_column_options(plan: StackPlan, parser: Parser | RecordParser) -> None
     """
     known: frozenset[str] = getattr(parser, "column_marks", frozenset())
     for name, options in plan.target.options.items():
-        for mark, written in _MARKS.items():
+        for mark, written in _FORMAT_OPTION_NAMES.items():
             if getattr(options, mark) is not None and mark not in known:
                 raise LoadRefused(
                     what=f"{written} of column {display_name(name)}",
@@ -183,7 +190,7 @@ def keeps_records(step: object, *, records: bool) -> bool:
 # --- Says where a load failed: file, portion, step with its parameters, byte and record.
 
 
-class Placer:
+class FailureLocator:
     """Knows the portion that is loaded, and keeps the first failure of it.
 
     A step that swallows what its input raises does not make the failure unseen.
@@ -194,7 +201,7 @@ class Placer:
         self.failure: LoadFailed | None = None
         self.cancelled = False
 
-    def go_on(self) -> None:
+    def raise_if_cancelled(self) -> None:
         """Do nothing, unless the load was cancelled.
 
         Raises:
@@ -203,17 +210,25 @@ class Placer:
         if self.cancelled:
             raise LoadCancelled
 
-    def failed(self, step: Step, error: Exception, read: int, *, of_file: bool) -> LoadFailed:
+    def make_failure(
+        self, step: LoadStep, error: Exception, bytes_read: int, *, is_file_offset: bool
+    ) -> LoadFailed:
         """Return the error that says what a step raised, and where; the caller raises it.
 
-        `read` counts the bytes that the step was given (a source: that it gave) before;
-        `of_file` says that these are the bytes of the file as they are.
+        `bytes_read` counts the bytes that the step was given (a source: that it gave) before;
+        `is_file_offset` says that these are the bytes of the file as they are.
         """
         fields = error.fields if isinstance(error, SnowmeltError) else {}
-        place = [self._named(), str(step), self._byte(fields.get("offset"), read, of_file=of_file)]
+        place = [
+            self._describe_portion(),
+            str(step),
+            self._describe_offset(fields.get("offset"), bytes_read, is_file_offset=is_file_offset),
+        ]
         if fields.get("record") is not None:
             place.append(f"record {fields['record']:,}")
-        reason = str(error).rstrip(".") if isinstance(error, SnowmeltError) else _described(error)
+        reason = (
+            str(error).rstrip(".") if isinstance(error, SnowmeltError) else _describe_error(error)
+        )
         # A source's own error begins with the path, too.
         reason = reason.removeprefix(f"{self._portion.file.path}: ")
         failure = LoadFailed(
@@ -222,22 +237,22 @@ class Placer:
         self.failure = self.failure or failure
         return failure
 
-    def _named(self) -> str:
+    def _describe_portion(self) -> str:
         portion = self._portion
         if portion.is_whole:
             return portion.file.path
         end = "its end" if portion.size is None else f"{portion.offset + portion.size:,}"
         return f"{portion.file.path} (bytes {portion.offset:,} to {end})"
 
-    def _byte(self, offset: object, read: int, *, of_file: bool) -> str:
-        start = self._portion.offset if of_file else 0
-        whose = "the file" if of_file else "its input"
+    def _describe_offset(self, offset: object, bytes_read: int, *, is_file_offset: bool) -> str:
+        start = self._portion.offset if is_file_offset else 0
+        whose = "the file" if is_file_offset else "its input"
         if isinstance(offset, int):
             return f"at byte {start + offset:,} of {whose}"
-        return f"after {start + read:,} bytes of {whose}"
+        return f"after {start + bytes_read:,} bytes of {whose}"
 
 
-def _described(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -246,44 +261,46 @@ def _described(error: Exception) -> str:
 
 Item = TypeVar("Item")
 
-_END = object()
+_END_OF_ITEMS = object()
 
 
-class Flow(Generic[Item]):
+class StepOutput(Generic[Item]):
     """The items of one step; `handed` counts the bytes in them, `ended` tells that all came."""
 
     def __init__(
         self,
-        step: Step,
+        step: LoadStep,
         items: Iterator[Item],
-        placer: Placer,
-        before: Flow[object] | None,
+        locator: FailureLocator,
+        upstream: StepOutput[object] | None,
         *,
-        of_user: bool = False,
+        is_user_code: bool = False,
     ) -> None:
         """Take the items of a step.
 
         Args:
             step: The step.
             items: What it yields.
-            placer: Says where a failure is.
-            before: The flow that the step reads, None for a source.
-            of_user: The step is code of a user, with its limits.
+            locator: Says where a failure is.
+            upstream: The flow that the step reads, None for a source.
+            is_user_code: The step is code of a user, with its limits.
         """
         self.handed = 0
         self.ended = False
         self._step = step
         self._items = items
-        self._placer = placer
-        self._before = before
-        self._label = progress.label_of(str(step)) if of_user else b""
-        self._most_output = progress.limits().most_output if of_user and before else None
-        self._watched = self._watch()
+        self._locator = locator
+        self._upstream = upstream
+        self._label = progress.encode_label(str(step)) if is_user_code else b""
+        self._max_output_bytes = (
+            progress.get_limits().max_output_bytes if is_user_code and upstream else None
+        )
+        self._checked_items = self._iter_checked_items()
 
     @property
-    def is_first(self) -> bool:
+    def is_source_output(self) -> bool:
         """Whether it is the source's."""
-        return self._before is None
+        return self._upstream is None
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the items.
@@ -292,65 +309,65 @@ class Flow(Generic[Item]):
             LoadFailed: The step failed, or one before it.
             LoadCancelled: The load was cancelled.
         """
-        return self._watched
+        return self._checked_items
 
     def close(self) -> None:
         """Close the step; again is harmless."""
         # A thread of Arrow may still be inside; it finds the load cancelled.
         with suppress(ValueError):
-            self._watched.close()
+            self._checked_items.close()
 
-    def _watch(self) -> Generator[Item]:
+    def _iter_checked_items(self) -> Generator[Item]:
         items = iter(self._items)
         try:
-            while (item := self._next(items)) is not _END:
-                self._placer.go_on()
-                self.handed += _measured(item)
-                self._check_output()
+            while (item := self._next_item(items)) is not _END_OF_ITEMS:
+                self._locator.raise_if_cancelled()
+                self.handed += _count_item_bytes(item)
+                self._check_output_limit()
                 yield cast("Item", item)
             self.ended = True
         except (LoadFailed, LoadCancelled, InternalError):
             raise
         except Exception as error:
-            self._placer.go_on()
-            raise self._failed(error) from error
+            self._locator.raise_if_cancelled()
+            raise self._make_failure(error) from error
         finally:
             close = getattr(self._items, "close", None)
             if close is not None:
                 close()
 
-    def _next(self, items: Iterator[Item]) -> Item | object:
-        ran = progress.enter(self._label)
+    def _next_item(self, items: Iterator[Item]) -> Item | object:
+        ran = progress.enter_step(self._label)
         try:
-            return next(items, _END)
+            return next(items, _END_OF_ITEMS)
         except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:
             # In a process of their own they come from user code, not from Ctrl-C.
             if not progress.is_isolated():
                 raise
-            self._placer.go_on()
-            raise self._failed(RuntimeError(f"it raised {type(error).__name__}")) from error
+            self._locator.raise_if_cancelled()
+            raise self._make_failure(RuntimeError(f"it raised {type(error).__name__}")) from error
         finally:
-            progress.enter(ran)
+            progress.enter_step(ran)
 
-    def _check_output(self) -> None:
-        most = self._most_output
-        if most is None or self._before is None:
+    def _check_output_limit(self) -> None:
+        most = self._max_output_bytes
+        if most is None or self._upstream is None:
             return
-        limit = most(self._before.handed)
+        limit = most(self._upstream.handed)
         if self.handed > limit:
             raise PhaseFailed(
-                reason=f"it has emitted {self.handed:,} bytes for {self._before.handed:,} bytes of "
+                reason=f"it has emitted {self.handed:,} bytes for {self._upstream.handed:,} bytes of "
                 f"input, more than the limit of {limit:,} (`user_code_output_bytes`)"
             )
 
-    def _failed(self, error: Exception) -> LoadFailed:
-        before = self._before
+    def _make_failure(self, error: Exception) -> LoadFailed:
+        before = self._upstream
         read = self.handed if before is None else before.handed
-        of_file = before is None or before.is_first
-        return self._placer.failed(self._step, error, read, of_file=of_file)
+        of_file = before is None or before.is_source_output
+        return self._locator.make_failure(self._step, error, read, is_file_offset=of_file)
 
 
-def size_of_records(records: Records) -> int:
+def count_record_bytes(records: Records) -> int:
     """Return the number of bytes in a batch of records."""
     if not len(records):
         return 0
@@ -358,47 +375,47 @@ def size_of_records(records: Records) -> int:
     return int(offsets[records.offset + len(records)] - offsets[records.offset])
 
 
-def stream_of(records: Iterator[Records]) -> Iterator[bytes]:
+def iter_record_bytes(records: Iterator[Records]) -> Iterator[bytes]:
     """Yield the bytes of records without their ends."""
     for batch in records:
-        if size := size_of_records(batch):
+        if size := count_record_bytes(batch):
             offsets = np.frombuffer(batch.buffers()[1], dtype=np.int32)
             start = int(offsets[batch.offset])
             yield batch.buffers()[2].slice(start, size).to_pybytes()
 
 
-def _measured(item: object) -> int:
+def _count_item_bytes(item: object) -> int:
     if isinstance(item, bytes):
         return len(item)
     if isinstance(item, pa.BinaryArray):
         if item.null_count:
             raise TypeError("a record is null; a record without bytes is empty")
-        return size_of_records(item)
+        return count_record_bytes(item)
     if hasattr(item, "rows"):
         return 0
     raise TypeError(f"it hands on {type(item).__name__}; bytes or records are expected")
 
 
-class Stack:
+class LoadStack:
     """The steps of a load, made once and used for one portion after the other."""
 
-    def __init__(self, plan: StackPlan, functions: Functions) -> None:
+    def __init__(self, plan: StackPlan, functions: LoadFunctions) -> None:
         """Make the steps.
 
         Raises:
             LoadRefused: A step is unknown, its parameters are refused, or it cannot follow the
                 one before it.
         """
-        self._shaper = Shaper(plan)
-        self.source = functions.source(plan.source)
-        self.filters = [functions.filter(step) for step in plan.filters]
-        self.parser = functions.parser(plan.parser)
-        self._of_user = tuple(
-            functions.is_of_user(step) for step in (plan.source, *plan.filters, plan.parser)
+        self._projector = ColumnProjector(plan)
+        self.source = functions.make_source(plan.source)
+        self.filters = [functions.make_filter(step) for step in plan.filters]
+        self.parser = functions.make_parser(plan.parser)
+        self._user_code_flags = tuple(
+            functions.is_user_function(step) for step in (plan.source, *plan.filters, plan.parser)
         )
-        self._decompressors: dict[Compression, Filter | RecordFilter] = {}
-        check_chain(plan, self.source, self.filters, self.parser)
-        if not self._of_user[-1]:
+        self._decompressors: dict[InputCompression, Filter | RecordFilter] = {}
+        check_step_chain(plan, self.source, self.filters, self.parser)
+        if not self._user_code_flags[-1]:
             check_column_options(plan, self.parser)
 
     @property
@@ -407,31 +424,31 @@ class Stack:
         bytewise = not self.filters and not isinstance(self.source, RecordSource)
         return bytewise and bool(getattr(self.parser, "splittable", False))
 
-    def run(self, task: LoadTask) -> PortionRun:
+    def make_run(self, task: LoadTask) -> PortionRun:
         """Return the run of one portion; one at a time for each stack."""
         filters = self.filters
-        of_user = self._of_user
+        of_user = self._user_code_flags
         if task.compression is not None:
-            filters = [self._decompressor(task.compression), *filters]
+            filters = [self._get_decompressor(task.compression), *filters]
             of_user = (of_user[0], False, *of_user[1:])
-        return PortionRun(task, (self.source, *filters, self.parser), self._shaper, of_user)
+        return PortionRun(task, (self.source, *filters, self.parser), self._projector, of_user)
 
-    def _decompressor(self, compression: Compression) -> Filter | RecordFilter:
+    def _get_decompressor(self, compression: InputCompression) -> Filter | RecordFilter:
         if compression not in self._decompressors:
-            step = Step("filter", compression.value)
+            step = LoadStep("filter", compression.value)
             # Not what a user may have registered under this name.
-            self._decompressors[compression] = Functions().filter(step)
+            self._decompressors[compression] = LoadFunctions().make_filter(step)
         return self._decompressors[compression]
 
 
-def run_portion(task: LoadTask, functions: Functions | None = None) -> PortionRun:
+def run_portion(task: LoadTask, functions: LoadFunctions | None = None) -> PortionRun:
     """Make the steps of a task and return the run of its portion, to be iterated once.
 
     Raises:
         LoadRefused: A step is unknown, its parameters are refused, or it cannot follow the one
             before it.
     """
-    return Stack(task.plan, functions or Functions()).run(task)
+    return LoadStack(task.plan, functions or LoadFunctions()).make_run(task)
 
 
 class PortionRun:
@@ -442,17 +459,21 @@ class PortionRun:
     """
 
     def __init__(
-        self, task: LoadTask, steps: Sequence[Any], shaper: Shaper, of_user: Sequence[bool]
+        self,
+        task: LoadTask,
+        steps: Sequence[Any],
+        projector: ColumnProjector,
+        user_code_flags: Sequence[bool],
     ) -> None:
-        self.counts = Counts()
+        self.counts = PortionCounts()
         self._task = task
         self._steps = steps
-        self._of_user = of_user
-        self._shaper = shaper
-        self._placer = Placer(task.portion)
-        self._ahead: list[Ahead] = []
+        self._user_code_flags = user_code_flags
+        self._projector = projector
+        self._locator = FailureLocator(task.portion)
+        self._prefetchers: list[Prefetcher] = []
 
-    def __iter__(self) -> Iterator[Parsed]:
+    def __iter__(self) -> Iterator[ParsedBatch]:
         """Yield blocks of consecutive records: rows in native form of the table, and rejects.
 
         After the limit of rejects nothing more comes, and `counts.limited` is set.
@@ -461,21 +482,21 @@ class PortionRun:
             LoadFailed: A step failed; says which, and where.
             LoadCancelled: `cancel` was called.
         """
-        flows, task = self._connected(), self._task
+        flows, task = self._connect_steps(), self._task
         try:
             for block in flows[-1]:
-                self._check(block)
-                shaped = self._shaper.shape(block, self.counts.records, task.portion.file.path)
-                self._count(shaped, flows)
+                self._check_batch(block)
+                shaped = self._projector.project(block, self.counts.records, task.portion.file.path)
+                self._count_batch(shaped, flows)
                 yield shaped
-                if self.counts.limited:
+                if self.counts.reject_limit_reached:
                     return
-            self._check_end(flows)
+            self._check_completeness(flows)
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
             self.cancel()
             raise
         finally:
-            for ahead in self._ahead:
+            for ahead in self._prefetchers:
                 ahead.close()
             for flow in reversed(flows):
                 flow.close()
@@ -487,78 +508,83 @@ class PortionRun:
 
     def cancel(self) -> None:
         """Make the run end with LoadCancelled soon; from any thread, again is harmless."""
-        if not self._placer.cancelled:
-            self._placer.cancelled = True
+        if not self._locator.cancelled:
+            self._locator.cancelled = True
             for step in self._steps:
                 cancel = getattr(step, "cancel", None)
                 if cancel is not None:
                     cancel()
 
-    def _connected(self) -> list[Flow[Any]]:
+    def _connect_steps(self) -> list[StepOutput[Any]]:
         """Let each step read from the one before it."""
-        task, placer = self._task, self._placer
+        task, placer = self._task, self._locator
         source, *filters, parser = self._steps
         records = isinstance(source, RecordSource)
         items = source.read_records(task.portion) if records else source.read(task.portion)
-        own = iter(self._of_user)
-        flows: list[Flow[Any]] = [Flow(task.plan.source, items, placer, None, of_user=next(own))]
+        own = iter(self._user_code_flags)
+        flows: list[StepOutput[Any]] = [
+            StepOutput(task.plan.source, items, placer, None, is_user_code=next(own))
+        ]
         before: Any = source
         for step, each in zip(task.filters, filters, strict=True):
             if reads_records(each, records=records):
                 items = each.run_records(iter(flows[-1]))
             else:
-                items = each.run(self._reader(flows[-1], before, records=records))
+                items = each.run(self._make_reader(flows[-1], before, records=records))
             records = keeps_records(each, records=records)
             before = each
-            flows.append(Flow(step, items, placer, flows[-1], of_user=next(own)))
+            flows.append(StepOutput(step, items, placer, flows[-1], is_user_code=next(own)))
         if reads_records(parser, records=records):
             items = parser.parse_records(iter(flows[-1]), task.plan.target)
         else:
-            reader = self._reader(flows[-1], before, records=False)
+            reader = self._make_reader(flows[-1], before, records=False)
             items = parser.parse(reader, task.plan.target, task.portion)
-        return [*flows, Flow(task.plan.parser, items, placer, flows[-1], of_user=next(own))]
+        return [
+            *flows,
+            StepOutput(task.plan.parser, items, placer, flows[-1], is_user_code=next(own)),
+        ]
 
-    def _reader(self, flow: Flow[Any], step: object, *, records: bool) -> Reader:
+    def _make_reader(self, output: StepOutput[Any], step: object, *, records: bool) -> ByteReader:
         """Return what reads the bytes that a step hands on; some are made before they are read."""
         if records:
-            return Reader(stream_of(iter(flow)))
+            return ByteReader(iter_record_bytes(iter(output)))
         if not getattr(step, "overlaps", False) or (os.cpu_count() or 1) < 2:
-            return Reader(flow)
-        ahead = Ahead(flow)
-        self._ahead.append(ahead)
-        return Reader(ahead)
+            return ByteReader(output)
+        ahead = Prefetcher(output)
+        self._prefetchers.append(ahead)
+        return ByteReader(ahead)
 
-    def _check(self, block: Parsed) -> None:
-        if block.records != block.rows.num_rows + len(block.rejects):
+    def _check_batch(self, batch: ParsedBatch) -> None:
+        if batch.records != batch.rows.num_rows + len(batch.rejects):
             raise InternalError(
-                f"{self._task.portion.file.path}, {self._task.plan.parser}: {block.records} "
-                f"records are not {block.rows.num_rows} rows and {len(block.rejects)} rejects"
+                f"{self._task.portion.file.path}, {self._task.plan.parser}: {batch.records} "
+                f"records are not {batch.rows.num_rows} rows and {len(batch.rejects)} rejects"
             )
 
-    def _count(self, block: Parsed, flows: Sequence[Flow[Any]]) -> None:
+    def _count_batch(self, batch: ParsedBatch, outputs: Sequence[StepOutput[Any]]) -> None:
         counts, limit = self.counts, self._task.plan.reject_limit
-        counts.records += block.records
-        counts.rows += block.rows.num_rows
-        counts.rejects += len(block.rejects)
-        counts.limited = limit is not None and counts.rejects >= limit
-        self._count_bytes(flows)
+        counts.records += batch.records
+        counts.rows += batch.rows.num_rows
+        counts.rejects += len(batch.rejects)
+        counts.reject_limit_reached = limit is not None and counts.rejects >= limit
+        self._count_bytes(outputs)
 
-    def _count_bytes(self, flows: Sequence[Flow[Any]]) -> None:
+    def _count_bytes(self, outputs: Sequence[StepOutput[Any]]) -> None:
         size = self._task.portion.size
-        handed = flows[0].handed
+        handed = outputs[0].handed
         self.counts.bytes_in = handed if size is None else min(handed, size)
-        self.counts.bytes_parsed = flows[-2].handed
+        self.counts.bytes_parsed = outputs[-2].handed
 
-    def _check_end(self, flows: Sequence[Flow[Any]]) -> None:
+    def _check_completeness(self, outputs: Sequence[StepOutput[Any]]) -> None:
         """Nothing was swallowed on the way, and the file is as long as it was."""
-        self._count_bytes(flows)
-        placer, portion = self._placer, self._task.portion
-        placer.go_on()
+        self._count_bytes(outputs)
+        placer, portion = self._locator, self._task.portion
+        placer.raise_if_cancelled()
         if placer.failure is not None:
             raise placer.failure
         size = portion.file.size
-        if portion.is_whole and flows[0].ended and size not in {None, flows[0].handed}:
+        if portion.is_whole and outputs[0].ended and size not in {None, outputs[0].handed}:
             raise LoadFailed(
                 where=f"{portion.file.path}, {self._task.plan.source}",
-                reason=f"it had {size:,} bytes when it was listed and has {flows[0].handed:,} now",
+                reason=f"it had {size:,} bytes when it was listed and has {outputs[0].handed:,} now",
             )

@@ -10,47 +10,47 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping
 
-    from snowmelt.load.copy_ast import Compression
-    from snowmelt.load.phases import Target
+    from snowmelt.load.copy_ast import InputCompression
+    from snowmelt.load.phases import ParseTarget
     from snowmelt.load.portion import Portion
     from snowmelt.schema.types import TableSchema
 
 StepKind: TypeAlias = Literal["source", "filter", "parser"]
 
-_SECRETS = ("secret", "password", "token", "credential", "conf")
-_CREDENTIALS = re.compile(r"//[^/@\s]+@")
-_MOST_SHOWN = 60
+_SECRET_WORDS = ("secret", "password", "token", "credential", "conf")
+_URL_CREDENTIALS = re.compile(r"//[^/@\s]+@")
+_MAX_SHOWN_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LoadStep:
     """One source, filter or parser by name, with parameters as they were given.
 
-    `planned` is what the step's own planning on the driver left for its tasks.
+    `planned_values` is what the step's own planning on the driver left for its tasks.
     """
 
     kind: StepKind
     name: str
     parameters: Mapping[str, object] = field(default_factory=dict)
-    planned: Mapping[str, object] = field(default_factory=dict)
+    planned_values: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Show kind, name and parameters; what may be secret is not shown, long values are cut."""
         shown = ", ".join(
-            f"{name}={_shown(name, value)}" for name, value in self.parameters.items()
+            f"{name}={_display_parameter(name, value)}" for name, value in self.parameters.items()
         )
         return f"{self.kind} {self.name}({shown})"
 
 
-def _shown(name: str, value: object) -> str:
-    if any(word in name.lower() for word in _SECRETS):
+def _display_parameter(name: str, value: object) -> str:
+    if any(word in name.lower() for word in _SECRET_WORDS):
         return "…"
-    text = _CREDENTIALS.sub("//…@", repr(value))
-    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
+    text = _URL_CREDENTIALS.sub("//…@", repr(value))
+    return text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + "…"
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedExpression:
     """A column of the table, by internal name, with its expression as it was written."""
 
     column: str
@@ -67,12 +67,12 @@ class StackPlan:
     rejects. `started_at`, aware, is what expressions see as now.
     """
 
-    source: Step
-    filters: tuple[Step, ...]
-    parser: Step
-    target: Target
+    source: LoadStep
+    filters: tuple[LoadStep, ...]
+    parser: LoadStep
+    target: ParseTarget
     table: TableSchema
-    computed: tuple[Computed, ...] = ()
+    computed: tuple[ComputedExpression, ...] = ()
     reject_limit: int | None = None
     started_at: dt.datetime | None = None
 
@@ -84,22 +84,22 @@ class LoadTask:
     number: int
     portion: Portion
     plan: StackPlan
-    compression: Compression | None = None
+    compression: InputCompression | None = None
 
     @property
-    def filters(self) -> tuple[Step, ...]:
+    def filters(self) -> tuple[LoadStep, ...]:
         """The filters in the order they run, decompression first."""
         if self.compression is None:
             return self.plan.filters
-        return (Step("filter", self.compression.value), *self.plan.filters)
+        return (LoadStep("filter", self.compression.value), *self.plan.filters)
 
 
 @dataclass(slots=True)
-class Counts:
+class PortionCounts:
     """What went through one portion, complete once it has been run to the end.
 
     `bytes_in` counts bytes of the file that belong to the portion and were read, `bytes_parsed`
-    what the parser was given; `records == rows + rejects`. `limited` tells that the run stopped
+    what the parser was given; `records == rows + rejects`. `reject_limit_reached` tells that the run stopped
     because the limit of rejects was reached: the load is to fail.
     """
 
@@ -108,4 +108,4 @@ class Counts:
     records: int = 0
     rows: int = 0
     rejects: int = 0
-    limited: bool = False
+    reject_limit_reached: bool = False

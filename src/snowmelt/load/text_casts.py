@@ -27,36 +27,37 @@ if TYPE_CHECKING:
 TRUE_WORDS = ["true", "t", "yes", "y", "on", "1", "TRUE", "T", "YES", "Y", "ON", "True"]
 FALSE_WORDS = ["false", "f", "no", "n", "off", "0", "FALSE", "F", "NO", "N", "OFF", "False"]
 
-_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
-_OFFSET = r"[+-](0[0-9]|1[0-7]):[0-5][0-9]"
-_ZONED = rf"(Z|{_OFFSET})$"
-_SHAPES = {
+_TIME_OF_DAY_PATTERN = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
+_OFFSET_PATTERN = r"[+-](0[0-9]|1[0-7]):[0-5][0-9]"
+_ZONE_SUFFIX_PATTERN = rf"(Z|{_OFFSET_PATTERN})$"
+_CASTABLE_PATTERNS = {
     LogicalType.REAL: r"^-?[0-9]{1,100}(\.[0-9]{0,100})?([eE][+-]?[0-9]{1,2})?$",
     LogicalType.DATE: r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$",
-    LogicalType.TIME: rf"^{_CLOCK}$",
+    LogicalType.TIME: rf"^{_TIME_OF_DAY_PATTERN}$",
     **dict.fromkeys(
-        TIMESTAMP_TYPES, rf"^[1-9][0-9]{{3}}-[0-9]{{2}}-[0-9]{{2}}[T ]{_CLOCK}(Z|{_OFFSET})?$"
+        TIMESTAMP_TYPES,
+        rf"^[1-9][0-9]{{3}}-[0-9]{{2}}-[0-9]{{2}}[T ]{_TIME_OF_DAY_PATTERN}(Z|{_OFFSET_PATTERN})?$",
     ),
 }
 _MAX_INT64 = 2**63 - 1
 _FIRST_YEAR_US = -62_135_596_800_000_000
 
 
-class Plain:
+class TextCaster:
     """What Arrow may do for one column."""
 
     def __init__(self, column: Column) -> None:
         self._column = column
         self._kind = column.kind
         self._scale = column.scale or 0
-        self._shape = _SHAPES.get(column.kind)
+        self._pattern = _CASTABLE_PATTERNS.get(column.kind)
         if column.kind is LogicalType.FIXED:
             digits = (column.precision or 38) - self._scale
             fraction = rf"(\.[0-9]{{1,{self._scale}}})?" if self._scale else ""
-            self._shape = rf"^-?[0-9]{{1,{digits}}}{fraction}$" if digits else None
+            self._pattern = rf"^-?[0-9]{{1,{digits}}}{fraction}$" if digits else None
 
     @property
-    def direct_type(self) -> pa.DataType | None:
+    def direct_arrow_type(self) -> pa.DataType | None:
         """The type that a CSV reader may make; None where it must hand on text."""
         match self._kind:
             case (
@@ -74,16 +75,16 @@ class Plain:
             case _:
                 return None
 
-    def finished(self, array: pa.Array) -> list[pa.Array] | None:
-        """Turn values of `direct_type` into native form; None if some need the exact rules."""
+    def convert_direct_values(self, array: pa.Array) -> list[pa.Array] | None:
+        """Turn values of `direct_arrow_type` into native form; None if some need the exact rules."""
         if self._kind is LogicalType.FIXED:
             # Arrow looks at the digits before it moves the point.
-            return [array] if _within_precision(array) else None
+            return [array] if _is_within_precision(array) else None
         if self._kind is LogicalType.REAL:
             # Infinities and NaN have many spellings, of which some are refused.
             return None if pc.all(pc.is_finite(array)).as_py() is False else [array]
         if self._kind is LogicalType.TEXT:
-            return [array] if self._fits(array) else None
+            return [array] if self._fits_length(array) else None
         if self._kind is LogicalType.TIME or self._kind is LogicalType.TIMESTAMP_NTZ:
             first = pc.min(array.view(pa.int64())).as_py()
             if (
@@ -92,22 +93,22 @@ class Plain:
                 and first < _FIRST_YEAR_US
             ):
                 return None
-            return self._floored(array)
+            return self._truncate_to_scale(array)
         return [array]
 
-    def mask(self, texts: pa.Array) -> Mask | None:
+    def mask_castable(self, texts: pa.Array) -> Mask | None:
         """Tell which texts have the shape; False for null, None if no text has one."""
         if self._kind is LogicalType.TEXT:
-            return self._short(texts)
+            return self._mask_short_texts(texts)
         if self._kind is LogicalType.BOOLEAN:
             known = pc.is_in(texts, value_set=pa.array(TRUE_WORDS + FALSE_WORDS))
-        elif self._shape is None:
+        elif self._pattern is None:
             return None
         else:
-            known = pc.match_substring_regex(texts, self._shape)
-        return _bools(known)
+            known = pc.match_substring_regex(texts, self._pattern)
+        return _to_mask(known)
 
-    def read(self, texts: pa.Array) -> list[pa.Array] | None:
+    def cast_texts(self, texts: pa.Array) -> list[pa.Array] | None:
         """Turn texts that all have the shape, or are null, into native form; None if one fails."""
         if self._kind is LogicalType.TEXT:
             return [texts]
@@ -116,33 +117,33 @@ class Plain:
             return [pc.if_else(pc.is_valid(texts), read, pa.scalar(None, pa.bool_()))]
         try:
             if self._kind in TIMESTAMP_TYPES:
-                return self._moments(texts)
+                return self._cast_timestamps(texts)
             if self._kind is LogicalType.TIME:
                 # Arrow casts no text to a time of day.
                 texts = pc.binary_join_element_wise("1970-01-01", texts, " ")
                 clock = texts.cast(pa.timestamp("us")).view(pa.int64())
-                return self._floored(clock.view(pa.time64("us")))
-            direct = self.direct_type
+                return self._truncate_to_scale(clock.view(pa.time64("us")))
+            direct = self.direct_arrow_type
             array = None if direct is None else texts.cast(direct)
         except pa.ArrowInvalid:
             return None
-        return None if array is None else self.finished(array)
+        return None if array is None else self.convert_direct_values(array)
 
-    def _moments(self, texts: pa.Array) -> list[pa.Array]:
+    def _cast_timestamps(self, texts: pa.Array) -> list[pa.Array]:
         """Read date and time; the zone decides the instant, or is dropped for a clock time."""
-        zoned = pc.match_substring_regex(texts, _ZONED)
+        zoned = pc.match_substring_regex(texts, _ZONE_SUFFIX_PATTERN)
         offsets: Int64s | None = None
         if pc.any(zoned).as_py():
-            offsets = _offsets(pc.if_else(zoned, texts, pa.scalar(None, pa.string())))
-            texts = pc.replace_substring_regex(texts, _ZONED, "")
+            offsets = _parse_offset_minutes(pc.if_else(zoned, texts, pa.scalar(None, pa.string())))
+            texts = pc.replace_substring_regex(texts, _ZONE_SUFFIX_PATTERN, "")
         clock = texts.cast(pa.timestamp("us"))
         if self._kind is LogicalType.TIMESTAMP_NTZ:
-            return self._floored(clock)
+            return self._truncate_to_scale(clock)
         if offsets is not None:
             micros = clock.view(pa.int64()).fill_null(0).to_numpy() - offsets * 60_000_000
             mask = null_mask(texts) if texts.null_count else None
             clock = pa.array(micros, mask=mask).view(pa.timestamp("us"))
-        parts = self._floored(clock.view(pa.timestamp("us", "UTC")))
+        parts = self._truncate_to_scale(clock.view(pa.timestamp("us", "UTC")))
         if self._kind is LogicalType.TIMESTAMP_TZ:
             minutes = (
                 np.zeros(len(texts), np.int32) if offsets is None else offsets.astype(np.int32)
@@ -151,7 +152,7 @@ class Plain:
             parts.append(pa.array(minutes, mask=mask))
         return parts
 
-    def _floored(self, array: pa.Array) -> list[pa.Array]:
+    def _truncate_to_scale(self, array: pa.Array) -> list[pa.Array]:
         """Cut microseconds to the column's scale; their nanoseconds are 0."""
         if self._scale < 6:
             unit = 10 ** (6 - self._scale)
@@ -163,14 +164,14 @@ class Plain:
         mask = null_mask(array) if array.null_count else None
         return [array, pa.array(np.zeros(len(array), np.int32), mask=mask)]
 
-    def _fits(self, array: pa.Array) -> bool:
-        return bool(self._short(array).all()) if self._may_be_long(array) else True
+    def _fits_length(self, array: pa.Array) -> bool:
+        return bool(self._mask_short_texts(array).all()) if self._may_be_long(array) else True
 
     def _may_be_long(self, texts: pa.Array) -> bool:
         longest = pc.max(pc.binary_length(texts)).as_py() or 0
         return bool(longest > min(self._column.length or MAX_TEXT_BYTES, MAX_TEXT_BYTES))
 
-    def _short(self, texts: pa.Array) -> Mask:
+    def _mask_short_texts(self, texts: pa.Array) -> Mask:
         if not self._may_be_long(texts):
             return np.ones(len(texts), np.bool_)
         limit = self._column.length or MAX_TEXT_BYTES
@@ -181,7 +182,7 @@ class Plain:
         return np.asarray(pc.fill_null(fits, True))
 
 
-def _within_precision(array: pa.Array) -> bool:
+def _is_within_precision(array: pa.Array) -> bool:
     limit = 10**array.type.precision
     if limit < _MAX_INT64 and len(array):
         words = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)
@@ -192,9 +193,9 @@ def _within_precision(array: pa.Array) -> bool:
     return bounds["min"] is None or (bounds["max"] < limit and bounds["min"] > -limit)
 
 
-def _offsets(texts: pa.Array) -> Int64s:
+def _parse_offset_minutes(texts: pa.Array) -> Int64s:
     """Return the offsets in minutes that end the texts; 0 for Z and null."""
-    written = pc.match_substring_regex(texts, rf"{_OFFSET}$")
+    written = pc.match_substring_regex(texts, rf"{_OFFSET_PATTERN}$")
     ends = pc.if_else(written, pc.utf8_slice_codeunits(texts, -6), "+00:00").fill_null("+00:00")
     hours = pc.utf8_slice_codeunits(ends, 1, 3).cast(pa.int64()).to_numpy()
     minutes = pc.utf8_slice_codeunits(ends, 4, 6).cast(pa.int64()).to_numpy()
@@ -204,19 +205,19 @@ def _offsets(texts: pa.Array) -> Int64s:
     return signed
 
 
-def _bools(known: pa.Array) -> Mask:
-    mask: Mask = np.asarray(pc.fill_null(known, False))
+def _to_mask(values: pa.Array) -> Mask:
+    mask: Mask = np.asarray(pc.fill_null(values, False))
     return mask
 
 
 # --- Arrays as delimited files write them: `[a,b,"c,d",null]`, with marks that a load may choose.
 
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_WORDS = {"true", "false"}
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_JSON_WORDS = {"true", "false"}
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class ArraySyntax:
     """The marks of an array: between elements, around it, around a text, and instead of NULL."""
 
     delimiter: str = ","
@@ -225,70 +226,70 @@ class Collection:
     enclose: str = '"'
     null: str = "null"
 
-    def json(self, text: str) -> str:
+    def to_json(self, text: str) -> str:
         """Return the array as JSON. Elements without marks are numbers, booleans or texts.
 
         Raises:
             InvalidValue: An array does not end, or something follows it.
         """
         text = text.strip(TRIMMED_CHARACTERS)
-        if self == Collection():
+        if self == ArraySyntax():
             try:
                 return normalize_json(text)
             except InvalidJson:
                 pass
-        written, end = self._array(text, 0)
+        written, end = self._parse_array(text, 0)
         if text[end:].strip(TRIMMED_CHARACTERS):
             raise InvalidValue(reason=f"Not a valid array: something follows its {self.closing}")
         return written
 
-    def _array(self, text: str, at: int) -> tuple[str, int]:
-        if not text.startswith(self.opening, at):
+    def _parse_array(self, text: str, position: int) -> tuple[str, int]:
+        if not text.startswith(self.opening, position):
             raise InvalidValue(reason=f"Not a valid array: it does not begin with {self.opening}")
-        at += len(self.opening)
+        position += len(self.opening)
         elements: list[str] = []
         while True:
-            element, at = self._element(text, at)
-            is_last = text.startswith(self.closing, at)
+            element, position = self._parse_element(text, position)
+            is_last = text.startswith(self.closing, position)
             if element or elements or not is_last:
                 elements.append(element or '""')
             if is_last:
-                return f"[{','.join(elements)}]", at + len(self.closing)
-            if not text.startswith(self.delimiter, at):
+                return f"[{','.join(elements)}]", position + len(self.closing)
+            if not text.startswith(self.delimiter, position):
                 raise InvalidValue(reason=f"Not a valid array: {self.closing} is missing")
-            at += len(self.delimiter)
+            position += len(self.delimiter)
 
-    def _element(self, text: str, at: int) -> tuple[str, int]:
-        while text[at : at + 1] == " ":
-            at += 1
-        if text.startswith(self.opening, at):
-            element, at = self._array(text, at)
-        elif self.enclose and text.startswith(self.enclose, at):
-            element, at = self._enclosed(text, at + len(self.enclose))
+    def _parse_element(self, text: str, position: int) -> tuple[str, int]:
+        while text[position : position + 1] == " ":
+            position += 1
+        if text.startswith(self.opening, position):
+            element, position = self._parse_array(text, position)
+        elif self.enclose and text.startswith(self.enclose, position):
+            element, position = self._parse_enclosed(text, position + len(self.enclose))
         else:
-            ends = [text.find(mark, at) for mark in (self.delimiter, self.closing)]
+            ends = [text.find(mark, position) for mark in (self.delimiter, self.closing)]
             end = min((found for found in ends if found >= 0), default=len(text))
-            return self._plain(text[at:end].rstrip(" ")), end
-        while text[at : at + 1] == " ":
-            at += 1
-        return element, at
+            return self._parse_bare_element(text[position:end].rstrip(" ")), end
+        while text[position : position + 1] == " ":
+            position += 1
+        return element, position
 
-    def _enclosed(self, text: str, at: int) -> tuple[str, int]:
+    def _parse_enclosed(self, text: str, position: int) -> tuple[str, int]:
         pieces: list[str] = []
         while True:
-            end = text.find(self.enclose, at)
+            end = text.find(self.enclose, position)
             if end < 0:
                 raise InvalidValue(reason=f"Not a valid array: a text lacks its {self.enclose}")
-            pieces.append(text[at:end])
-            at = end + len(self.enclose)
-            if not text.startswith(self.enclose, at):
-                return quote_json_string("".join(pieces)), at
+            pieces.append(text[position:end])
+            position = end + len(self.enclose)
+            if not text.startswith(self.enclose, position):
+                return quote_json_string("".join(pieces)), position
             pieces.append(self.enclose)
-            at += len(self.enclose)
+            position += len(self.enclose)
 
-    def _plain(self, text: str) -> str:
+    def _parse_bare_element(self, text: str) -> str:
         if text == self.null:
             return "null"
-        if not text or text in _WORDS or _NUMBER.fullmatch(text):
+        if not text or text in _JSON_WORDS or _JSON_NUMBER.fullmatch(text):
             return text
         return quote_json_string(text)

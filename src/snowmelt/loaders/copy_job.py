@@ -30,9 +30,9 @@ from snowmelt.errors import (
 )
 from snowmelt.load.copy_ast import StandardInput
 from snowmelt.load.copy_parser import parse_copy
-from snowmelt.load.function_registry import Functions, UserFunction
-from snowmelt.load.planner import named_steps, plan_load
-from snowmelt.load.portion import SMALLEST_PORTION
+from snowmelt.load.function_registry import LoadFunctions, UserFunction
+from snowmelt.load.planner import list_named_steps, plan_load
+from snowmelt.load.portion import MIN_PORTION_BYTES
 from snowmelt.load.udx.worker_progress import UserCodeLimits
 from snowmelt.loaders.reconciliation import failed_inputs, settle
 from snowmelt.loaders.reject_publisher import (
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.load.copy_ast import CopyStatement
     from snowmelt.load.planner import LoadPlan
-    from snowmelt.load.task import LoadTask, Step
+    from snowmelt.load.task import LoadStep, LoadTask
     from snowmelt.loaders.reconciliation import Settled
     from snowmelt.loaders.task_runner import Portioned
     from snowmelt.schema.types import TableName
@@ -97,7 +97,7 @@ class CopyContext:
     default_database: str | None = None
     default_schema: str | None = None
     lease_s: float = 60.0
-    smallest_portion: int = SMALLEST_PORTION
+    smallest_portion: int = MIN_PORTION_BYTES
     reserved: tuple[str, ...] = ()
     limits: UserCodeLimits = field(default_factory=UserCodeLimits)
 
@@ -184,22 +184,22 @@ def copy_into(
         )
     prepared = _prepared(context, statement, run.parallelism)
     if not prepared.plan.tasks:
-        if prepared.plan.failed:
-            where, reason = prepared.plan.failed[0]
+        if prepared.plan.failed_inputs:
+            where, reason = prepared.plan.failed_inputs[0]
             raise LoadFailed(where=where, reason=reason.rstrip("."))
         totals = LoadTotals(0, 0, 0, 0)
         return Copied(
             None,
             prepared.table.name,
             totals,
-            len(prepared.plan.skipped),
-            repeated=prepared.plan.repeated,
+            len(prepared.plan.skipped_files),
+            repeated=prepared.plan.duplicate_paths,
         )
     load = begin_load(
         context.database,
         LoadRequest(
             prepared.table.name,
-            statement.shown(),
+            statement.to_redacted_text(),
             context.role,
             prepared.rejects,
             statement.stream_name,
@@ -221,7 +221,7 @@ def _has_sink(statement: CopyStatement) -> bool:
 class _Prepared:
     table: TableRecord
     rejects: TableName | None
-    functions: Functions
+    functions: LoadFunctions
     plan: LoadPlan
     stream: str
     saved: Mapping[tuple[str, int], int]
@@ -255,7 +255,7 @@ def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) 
         require_table_privilege(connection, context.role, table, "INSERT")
         sink = statement.rejects.table
         rejects = None if sink is None else session.resolve_table_name(sink)
-        functions = functions_in(connection, named_steps(statement))
+        functions = functions_in(connection, list_named_steps(statement))
         stream = f"{table.incarnation}/{statement.stream_name or ''}"
         saved = read_stream_offsets(connection, stream)
     plan = plan_load(
@@ -272,18 +272,18 @@ def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) 
         with context.database.reading() as connection:
             paths = {task.portion.file.path for task in plan.tasks}
             known = set(find_loaded_files(connection, table.table_id, paths))
-        plan = plan.without({(key.path, key.size, key.tag) for key in known})
+        plan = plan.without_loaded_files({(key.path, key.size, key.tag) for key in known})
     check_reject_files(statement.rejects, plan, reserved=(*context.reserved, context.warehouse_url))
     return _Prepared(table, rejects, functions, plan, stream, saved)
 
 
-def functions_in(connection: sa.Connection, steps: Sequence[Step]) -> Functions:
+def functions_in(connection: sa.Connection, steps: Sequence[LoadStep]) -> LoadFunctions:
     """Return the filters, parsers and sources of users, with the libraries that `steps` need."""
     made = list_load_functions(connection)
-    functions = Functions(
+    functions = LoadFunctions(
         tuple(UserFunction(each.kind, each.name, each.factory, each.library) for each in made)
     )
-    libraries = read_library_files(connection, sorted(functions.libraries_of(steps)))
+    libraries = read_library_files(connection, sorted(functions.list_needed_libraries(steps)))
     return replace(functions, libraries=libraries)
 
 
@@ -334,9 +334,9 @@ class _Copy:
                 settled = settle(
                     tasks,
                     outcomes,
-                    unlisted=self._prepared.plan.failed,
+                    unlisted=self._prepared.plan.failed_inputs,
                     shown=self._plan.shown,
-                    reject_limit=self._statement.limit_of_rejects(),
+                    reject_limit=self._statement.compute_reject_limit(),
                     tolerant=self._statement.error_tolerance,
                 )
                 kept = self._publish(outcomes, settled)
@@ -401,7 +401,7 @@ class _Copy:
     def _left_out(self) -> list[str]:
         return [
             f"{path} was left out: it is the same file as {other}"
-            for path, other in self._prepared.plan.repeated
+            for path, other in self._prepared.plan.duplicate_paths
         ]
 
     def _report(self, outcomes: Sequence[Portioned]) -> None:
@@ -409,9 +409,9 @@ class _Copy:
         ends = [end for each in outcomes for end in each.ends]
         if ends:
             step = self._prepared.plan.tasks[0].plan.source
-            if self._prepared.functions.is_of_user(step):
+            if self._prepared.functions.is_user_function(step):
                 return
-            report = getattr(self._prepared.functions.source(step), "report", None)
+            report = getattr(self._prepared.functions.make_source(step), "report", None)
             if report is not None:
                 report(ends)
 
@@ -455,7 +455,7 @@ class _Copy:
             load_id=self._load.load_id,
             table=self._load.table.name,
             totals=settled.totals,
-            skipped=len(self._prepared.plan.skipped),
+            skipped=len(self._prepared.plan.skipped_files),
             reasons=settled.reasons,
             rejected_to=place or None,
             failed=tuple(
@@ -463,5 +463,5 @@ class _Copy:
                 for each in settled.inputs
                 if each.state == "LOAD_FAILED"
             ),
-            repeated=self._prepared.plan.repeated,
+            repeated=self._prepared.plan.duplicate_paths,
         )

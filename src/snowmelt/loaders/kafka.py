@@ -25,9 +25,9 @@ from snowmelt.errors import (
     PhaseFailed,
     UserError,
 )
-from snowmelt.load.kafka.connection import bounds_of, partitions_of
-from snowmelt.load.kafka.consumer import Bounds, Reading
-from snowmelt.load.kafka.partitions import MessagePlace, Stream
+from snowmelt.load.kafka.connection import fetch_offset_bounds, list_partitions
+from snowmelt.load.kafka.consumer import PartitionConsumer, ReadBounds
+from snowmelt.load.kafka.partitions import MessagePosition, PartitionRange
 from snowmelt.loaders.copy_job import copy_into
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from snowmelt.client.channel import Channel
     from snowmelt.client.client import Client
     from snowmelt.clock import Clock
-    from snowmelt.load.kafka.connection import Connection
+    from snowmelt.load.kafka.connection import KafkaConnection
     from snowmelt.loaders.copy_job import Copied, CopyContext, Runner
     from snowmelt.schema.conversion.row_converter import RowError
 
@@ -64,7 +64,7 @@ class ConnectorOptions:
 class Refused:
     """A message that is no row of the table: where it lies, its bytes, and why."""
 
-    place: MessagePlace
+    place: MessagePosition
     data: bytes
     reason: str
 
@@ -75,7 +75,7 @@ class _Waiting:
 
     since: float = 0.0
     size: int = 0
-    places: list[MessagePlace] = field(default_factory=list)
+    places: list[MessagePosition] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
 
 
@@ -86,7 +86,7 @@ class Connector:
         self,
         options: ConnectorOptions,
         client: Client,
-        connection: Connection,
+        connection: KafkaConnection,
         clock: Clock,
         on_refused: Callable[[Refused], None],
     ) -> None:
@@ -124,10 +124,10 @@ class Connector:
     def _stream(self, stop: threading.Event) -> None:
         self._waiting.clear()
         streams = self._opened()
-        bounds = Bounds(duration_s=_READING_S, tells_idle=True)
-        reading = Reading(self._connection, streams, bounds, self._clock)
+        bounds = ReadBounds(duration_s=_READING_S, yields_when_idle=True)
+        reading = PartitionConsumer(self._connection, streams, bounds, self._clock)
         record = 0
-        with contextlib.closing(reading.batches()) as batches:
+        with contextlib.closing(reading.read_batches()) as batches:
             for batch in batches:
                 for value in batch.to_pylist():
                     record += 1
@@ -139,21 +139,21 @@ class Connector:
         self._hand_on(everything=True)
         self._client.flush()
 
-    def _opened(self) -> list[Stream]:
+    def _opened(self) -> list[PartitionRange]:
         """Open a channel for each partition; return where to go on."""
         topic = self._options.topic
-        consumer = self._connection.consumer(_ignore)
+        consumer = self._connection.make_consumer(_ignore)
         try:
             streams = []
-            for partition in partitions_of(consumer, topic):
+            for partition in list_partitions(consumer, topic):
                 channel = self._open(partition)
                 token = channel.latest_committed_offset_token()
                 start = (
-                    bounds_of(consumer, topic, partition)[0]
+                    fetch_offset_bounds(consumer, topic, partition)[0]
                     if token is None
                     else _offset(channel, token) + 1
                 )
-                streams.append(Stream(topic, partition, start))
+                streams.append(PartitionRange(topic, partition, start))
         finally:
             consumer.close()
         return streams
@@ -173,7 +173,7 @@ class Connector:
         for channel in self._channels.values():
             channel.state.check_valid()
 
-    def _keep(self, place: MessagePlace | None, value: bytes) -> None:
+    def _keep(self, place: MessagePosition | None, value: bytes) -> None:
         if place is None:
             raise ValueError("a message that has just come has no place")
         waiting = self._waiting.setdefault(place.partition, _Waiting(self._clock.monotonic()))
@@ -340,11 +340,13 @@ def run_frames(
 
 
 def _ends_of(frames: Frames) -> dict[int, int]:
-    from snowmelt.load.kafka.connection import Connection, end_offsets, settings_of
+    from snowmelt.load.kafka.connection import KafkaConnection, fetch_end_offsets, parse_settings
 
-    settings = settings_of(frames.settings, strict=False, parameter="kafka_conf")
+    settings = parse_settings(frames.settings, strict=False, parameter="kafka_conf")
     try:
-        return end_offsets(Connection(frames.brokers, frames.group, settings), frames.topic)
+        return fetch_end_offsets(
+            KafkaConnection(frames.brokers, frames.group, settings), frames.topic
+        )
     except PhaseFailed as error:
         where = f"KafkaSource({frames.topic})"
         raise LoadFailed(where=where, reason=str(error).rstrip(".")) from error

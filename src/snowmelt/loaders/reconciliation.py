@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.jobs.loads import LoadFileRecord, LoadFileState, LoadTotals
 from snowmelt.errors import InternalError
-from snowmelt.load.task import Counts
+from snowmelt.load.task import PortionCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -107,7 +107,7 @@ def failed_inputs(inputs: Iterable[LoadFileRecord], reason: str) -> tuple[LoadFi
 
 
 def _is_complete(portion: Portioned) -> bool:
-    return portion.error is None and not portion.stopped and not portion.counts.limited
+    return portion.error is None and not portion.stopped and not portion.counts.reject_limit_reached
 
 
 def _failed_files(
@@ -212,7 +212,7 @@ def _reasons(portions: Iterable[Portioned]) -> tuple[tuple[str, int], ...]:
 # --- What the portions of a load come to: nothing missing, nothing twice, and which record is which.
 
 
-def first_records(tasks: Sequence[LoadTask], counts: Mapping[int, Counts]) -> dict[int, int]:
+def first_records(tasks: Sequence[LoadTask], counts: Mapping[int, PortionCounts]) -> dict[int, int]:
     """Return the number, from 1 in its file, of the first record of each task, by task number.
 
     Records that SKIP leaves out are not counted. `counts` holds those of each task by number;
@@ -229,7 +229,7 @@ def first_records(tasks: Sequence[LoadTask], counts: Mapping[int, Counts]) -> di
     return numbers
 
 
-def check_sums(tasks: Sequence[LoadTask], counts: Mapping[int, Counts]) -> Counts:
+def check_sums(tasks: Sequence[LoadTask], counts: Mapping[int, PortionCounts]) -> PortionCounts:
     """Return what all tasks come to together, once it adds up.
 
     Raises:
@@ -241,7 +241,7 @@ def check_sums(tasks: Sequence[LoadTask], counts: Mapping[int, Counts]) -> Count
         raise InternalError(f"The load does not add up: portion {missing[0]} is missing or unknown")
     for portions in _by_file(tasks):
         _check_cover(portions)
-    total = Counts()
+    total = PortionCounts()
     for task in tasks:
         part = counts[task.number]
         if part.records != part.rows + part.rejects:
@@ -254,7 +254,7 @@ def check_sums(tasks: Sequence[LoadTask], counts: Mapping[int, Counts]) -> Count
         total.records += part.records
         total.rows += part.rows
         total.rejects += part.rejects
-        total.limited |= part.limited
+        total.reject_limit_reached |= part.reject_limit_reached
     return total
 
 

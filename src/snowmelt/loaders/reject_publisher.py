@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from snowmelt.load.copy_ast import Rejects
+    from snowmelt.load.copy_ast import RejectOptions
     from snowmelt.load.planner import LoadPlan
     from snowmelt.loaders.task_runner import Portioned
     from snowmelt.storage.store import ObjectWriter, Store
@@ -77,7 +77,7 @@ def write_reject_files(
     files: Sequence[WrittenFile],
     *,
     warehouse_url: str,
-    rejects: Rejects,
+    rejects: RejectOptions,
 ) -> None:
     """Write rejected records as they came to one file, and the reasons to another.
 
@@ -125,7 +125,7 @@ def reject_rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa
                 yield pa.Table.from_batches([batch]).cast(schema)
 
 
-def check_reject_files(rejects: Rejects, plan: LoadPlan, *, reserved: Sequence[str]) -> None:
+def check_reject_files(rejects: RejectOptions, plan: LoadPlan, *, reserved: Sequence[str]) -> None:
     """Verify before a load that its files of rejects replace nothing that is in use.
 
     Raises:
@@ -135,7 +135,7 @@ def check_reject_files(rejects: Rejects, plan: LoadPlan, *, reserved: Sequence[s
     """
     outputs = _outputs(rejects)
     inputs = {task.portion.file.path for task in plan.tasks}
-    inputs |= {file.path for file in plan.skipped}
+    inputs |= {file.path for file in plan.skipped_files}
     check_outputs(outputs, inputs=inputs, reserved=reserved)
     for each in outputs:
         if to_local_path(each.path) is None and not each.overwrite:
@@ -144,7 +144,7 @@ def check_reject_files(rejects: Rejects, plan: LoadPlan, *, reserved: Sequence[s
                 raise each.make_error(f"the object already exists. {_REMEDY}")
 
 
-def empty_reject_files(rejects: Rejects) -> None:
+def empty_reject_files(rejects: RejectOptions) -> None:
     """Empty the files of rejects that a load without rejects may overwrite.
 
     Raises:
@@ -157,7 +157,7 @@ def empty_reject_files(rejects: Rejects) -> None:
                 store.put(name, b"")
 
 
-def _outputs(rejects: Rejects) -> list[CommandOutput]:
+def _outputs(rejects: RejectOptions) -> list[CommandOutput]:
     given = (
         (_DATA, rejects.data_path, rejects.data_overwrite),
         (_EXCEPTIONS, rejects.exceptions_path, rejects.exceptions_overwrite),

@@ -17,7 +17,7 @@ from snowmelt.table.warehouse import cached_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from snowmelt.load.phases import Rejected
+    from snowmelt.load.phases import ParseReject
     from snowmelt.schema.types import TableSchema
     from snowmelt.table.native_writer import WrittenFile
     from snowmelt.table.rejects import RejectOrigin
@@ -127,7 +127,7 @@ class RejectSpool:
         self._waiting: list[RejectedRow] = []
         self._bytes = 0
 
-    def add(self, rejects: Sequence[Rejected], place_of: Callable[[int], str | None]) -> None:
+    def add(self, rejects: Sequence[ParseReject], place_of: Callable[[int], str | None]) -> None:
         """Take rejected records; `place_of` tells by its number where one lies, if it is known."""
         for each in rejects:
             self._waiting.append(

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from snowmelt import failpoints as faults
 from snowmelt.errors import LoadCancelled, LoadFailed, SnowmeltError, UserCodeFailed, UserError
 from snowmelt.failpoints import Failpoint
-from snowmelt.load.function_registry import Functions
+from snowmelt.load.function_registry import LoadFunctions
 from snowmelt.load.stack import run_portion
-from snowmelt.load.task import Counts
+from snowmelt.load.task import PortionCounts
 from snowmelt.load.udx.worker_process import run_isolated
 from snowmelt.load.udx.worker_progress import UserCodeLimits, is_isolated
 from snowmelt.loaders.spool import FileSpool, RejectSpool, RowSpool, reject_files
@@ -31,8 +31,8 @@ from snowmelt.table.warehouse import cached_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from snowmelt.load.kafka.partitions import StreamEnd
-    from snowmelt.load.phases import Rejected
+    from snowmelt.load.kafka.partitions import PartitionEnd
+    from snowmelt.load.phases import ParseReject
     from snowmelt.load.stack import PortionRun
     from snowmelt.load.task import LoadTask
     from snowmelt.schema.types import TableSchema
@@ -63,7 +63,7 @@ class WorkPlan:
     reject_folder: str | None = None
     tolerant: bool = False
     shown: str | None = None
-    functions: Functions = field(default_factory=Functions)
+    functions: LoadFunctions = field(default_factory=LoadFunctions)
     limits: UserCodeLimits = field(default_factory=UserCodeLimits)
 
 
@@ -77,14 +77,14 @@ class Portioned:
     """
 
     number: int
-    counts: Counts = field(default_factory=Counts)
+    counts: PortionCounts = field(default_factory=PortionCounts)
     files: tuple[WrittenFile, ...] = ()
     reject_files: tuple[WrittenFile, ...] = ()
-    first_reject: Rejected | None = None
+    first_reject: ParseReject | None = None
     reasons: tuple[tuple[str, int], ...] = ()
     error: str | None = None
     stopped: bool = False
-    ends: tuple[StreamEnd, ...] = ()
+    ends: tuple[PartitionEnd, ...] = ()
 
 
 def run_work(
@@ -124,7 +124,7 @@ def run_work(
 def has_user_code(plan: WorkPlan, task: LoadTask) -> bool:
     """Return True if a step of a portion is code of a user."""
     steps = (task.plan.source, *task.filters, task.plan.parser)
-    return any(map(plan.functions.is_of_user, steps))
+    return any(map(plan.functions.is_user_function, steps))
 
 
 def _run_here(
@@ -150,7 +150,7 @@ def _run_here(
         raise
     finally:
         attempt.close()
-    if (done.error is not None or done.counts.limited) and not plan.tolerant:
+    if (done.error is not None or done.counts.reject_limit_reached) and not plan.tolerant:
         stop(plan)
     faults.hit_failpoint(Failpoint.LOAD_TASK)
     return done
@@ -184,7 +184,7 @@ class _Attempt:
         self._run: PortionRun | None = None
         self._cancelled = False
         self._reasons: Counter[str] = Counter()
-        self._first: Rejected | None = None
+        self._first: ParseReject | None = None
 
     def run(self) -> Portioned:
         self._run = run_portion(self._task, self._plan.functions)
@@ -218,7 +218,7 @@ class _Attempt:
 
     def _outcome(self, files: Sequence[WrittenFile], error: str | None) -> Portioned:
         rejects = () if self._rejects is None else self._rejects.finish()
-        counts = Counts() if self._run is None else self._run.counts
+        counts = PortionCounts() if self._run is None else self._run.counts
         return Portioned(
             number=self._task.number,
             counts=counts,
@@ -230,7 +230,7 @@ class _Attempt:
             ends=tuple(getattr(self._run.source, "ends", ())) if self._run is not None else (),
         )
 
-    def _reject(self, rejects: Sequence[Rejected]) -> None:
+    def _reject(self, rejects: Sequence[ParseReject]) -> None:
         if not rejects:
             return
         self._first = self._first or rejects[0]

@@ -135,7 +135,7 @@ class Snowmelt:
             max_chunks=settings.migrate_max_chunks,
             lease_s=settings.lease_s,
         )
-        self._limits = UserCodeLimits.of(settings)
+        self._limits = UserCodeLimits.from_settings(settings)
         self._reserved = (
             *settings.deployment_paths(),
             self._migration.stage_url,

@@ -23,7 +23,7 @@ from snowmelt.config import Settings
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.load.copy_ast import is_copy
 from snowmelt.load.copy_parser import parse_copy
-from snowmelt.load.function_registry import Functions
+from snowmelt.load.function_registry import LoadFunctions
 from snowmelt.load.planner import plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from snowmelt.load.phases import Rejected
+    from snowmelt.load.phases import ParseReject
     from snowmelt.load.task import LoadTask
 
 FORMAT = "snowmelt-load"
@@ -119,8 +119,8 @@ class _Reader(DataSourceReader):
         self._ignored = options.get("ignore_rejects", "").lower() == "true"
         given = options.get(FUNCTIONS)
         # Only bytes that this very process's driver has pickled come here.
-        self._functions: Functions = (
-            Functions() if given is None else pickle.loads(base64.b85decode(given))  # noqa: S301
+        self._functions: LoadFunctions = (
+            LoadFunctions() if given is None else pickle.loads(base64.b85decode(given))  # noqa: S301
         )
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -141,7 +141,7 @@ class _Reader(DataSourceReader):
                     yield from self._rejected(task, block.rejects, wanted, sink)
                 if block.rows.num_rows:
                     yield from shaped(block.rows, wanted).to_batches()
-            if run.counts.limited:
+            if run.counts.reject_limit_reached:
                 raise LoadFailed(
                     where=task.portion.file.path,
                     reason=f"{run.counts.rejects:,} records were rejected, which is the limit",
@@ -152,7 +152,7 @@ class _Reader(DataSourceReader):
     def _rejected(
         self,
         task: LoadTask,
-        rejects: Sequence[Rejected],
+        rejects: Sequence[ParseReject],
         wanted: pa.Schema,
         sink: _Sink | None,
     ) -> Iterator[pa.RecordBatch]:
@@ -220,7 +220,7 @@ def shaped(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=wanted).combine_chunks()
 
 
-def _rows_of(file: str, rejects: Sequence[Rejected], wanted: pa.Schema) -> pa.Table:
+def _rows_of(file: str, rejects: Sequence[ParseReject], wanted: pa.Schema) -> pa.Table:
     values = [
         {
             "file": file,
@@ -268,7 +268,7 @@ class _Sink:
         self._origin = RejectOrigin("0" * 32, "", portion.file.path, task.number)
         self._writer: NativeWriter | None = None
 
-    def add(self, rejects: Sequence[Rejected]) -> None:
+    def add(self, rejects: Sequence[ParseReject]) -> None:
         """Take rejected records."""
         rows = [RejectedRow(r.record, r.offset, r.data, r.reason, r.column) for r in rejects]
         table = to_reject_table(self._origin, rows)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import StatementError
 from snowmelt.load.copy_ast import (
-    Call,
-    Compression,
-    Expression,
-    Filler,
+    ComputedColumn,
+    FillerColumn,
+    InputCompression,
     InputPath,
     ParsedColumn,
+    PhaseCall,
     StandardInput,
 )
 from snowmelt.load.copy_parser import parse_copy
@@ -52,15 +52,15 @@ def test_columns_are_parsed_filled_and_computed() -> None:
     assert isinstance(b, ParsedColumn)
     assert (a.name, b.name) == ("A", "b")
     assert (b.options.format, b.options.null, b.options.trim) == ("YYYY-MM-DD", "-", " ")
-    assert isinstance(c, Filler)
+    assert isinstance(c, FillerColumn)
     assert (c.column.kind, c.column.precision, c.column.scale) == (LogicalType.FIXED, 10, 2)
     assert (c.options.delimiter, c.options.enclosed_by) == (";", '"')
     assert c.options.enforce_length
-    assert isinstance(d, Expression)
+    assert isinstance(d, ComputedColumn)
     assert d.sql == "coalesce(c, (1 + 2)) || ', )'"
-    assert isinstance(e, Filler)
+    assert isinstance(e, FillerColumn)
     assert (e.column.kind, e.options.escape) == (LogicalType.TEXT, "")
-    assert isinstance(f, Expression)
+    assert isinstance(f, ComputedColumn)
     assert f.sql == "c"
     assert set(copy.column_options) == {"A", "b", "C", "E"}
 
@@ -80,10 +80,10 @@ def test_paths_have_compressions_of_their_own() -> None:
     )
     assert isinstance(copy.inputs, tuple)
     assert [(each.path, each.compression) for each in copy.inputs] == [
-        ("a", Compression.GZIP),
-        ("b", Compression.BZIP),
+        ("a", InputCompression.GZIP),
+        ("b", InputCompression.BZIP),
         ("s3://c/*", None),
-        ("d", Compression.UNCOMPRESSED),
+        ("d", InputCompression.UNCOMPRESSED),
     ]
 
 
@@ -91,7 +91,7 @@ def test_local_and_standard_input() -> None:
     copy = parse_copy("copy t from local stdin zstd")
     assert copy.local
     assert isinstance(copy.inputs, StandardInput)
-    assert copy.inputs.compression is Compression.ZSTD
+    assert copy.inputs.compression is InputCompression.ZSTD
     copy = parse_copy("COPY t FROM LOCAL 'x', 'y'")
     assert copy.local
     assert isinstance(copy.inputs, tuple)
@@ -124,7 +124,7 @@ def test_a_source_has_parameters_of_all_kinds() -> None:
         eof_timeout=interval '2' minute, stop_on_eof=TRUE, x=false, n = -3, f=1.5, z=NULL,
         "Q"=E'\t')  FILTER KafkaInsertDelimiters(delimiter = E'\n') DELIMITER ','"""
     )
-    assert isinstance(copy.inputs, Call)
+    assert isinstance(copy.inputs, PhaseCall)
     assert copy.inputs.parameters == {
         "stream": "a|0|-2,a|1|-2",
         "duration": dt.timedelta(seconds=10),
@@ -207,10 +207,10 @@ def test_rejects_go_to_files_or_a_table() -> None:
 
 
 def test_the_limit_of_rejects() -> None:
-    assert parse_copy("COPY t FROM 'x'").limit_of_rejects() is None
-    assert parse_copy("COPY t FROM 'x' REJECTMAX 0").limit_of_rejects() is None
-    assert parse_copy("COPY t FROM 'x' REJECTMAX 5").limit_of_rejects() == 5
-    assert parse_copy("COPY t FROM 'x' REJECTMAX 5 ABORT ON ERROR").limit_of_rejects() == 1
+    assert parse_copy("COPY t FROM 'x'").compute_reject_limit() is None
+    assert parse_copy("COPY t FROM 'x' REJECTMAX 0").compute_reject_limit() is None
+    assert parse_copy("COPY t FROM 'x' REJECTMAX 5").compute_reject_limit() == 5
+    assert parse_copy("COPY t FROM 'x' REJECTMAX 5 ABORT ON ERROR").compute_reject_limit() == 1
 
 
 @pytest.mark.parametrize(

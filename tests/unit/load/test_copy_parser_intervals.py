@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.load.copy_parser import interval_of
+from snowmelt.load.copy_parser import parse_interval
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ from snowmelt.load.copy_parser import interval_of
     ],
 )
 def test_an_interval_is_a_sum_of_parts(text: str, seconds: float) -> None:
-    assert interval_of(text) == dt.timedelta(seconds=seconds)
+    assert parse_interval(text) == dt.timedelta(seconds=seconds)
 
 
 def test_numbers_without_a_unit_are_of_the_unit_given() -> None:
-    assert interval_of("5", "MINUTES") == dt.timedelta(minutes=5)
-    assert interval_of("5") is None
+    assert parse_interval("5", "MINUTES") == dt.timedelta(minutes=5)
+    assert parse_interval("5") is None
 
 
 @pytest.mark.parametrize("text", ["", " ", "soon", "1 year", "1 month", "10:99", "5 bananas"])
 def test_what_has_no_fixed_length_is_none(text: str) -> None:
-    assert interval_of(text) is None
+    assert parse_interval(text) is None

@@ -7,17 +7,17 @@ import datetime as dt
 import pytest
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.definition import Definition, Parameter
+from snowmelt.load.definition import PhaseDefinition, PhaseParameter
 
-DEFINITION = Definition(
+DEFINITION = PhaseDefinition(
     "Filter f",
     dict,
     (
-        Parameter("text", str, required=True),
-        Parameter("Count", int),
-        Parameter("ratio", float),
-        Parameter("flag", bool),
-        Parameter("wait", dt.timedelta),
+        PhaseParameter("text", str, required=True),
+        PhaseParameter("Count", int),
+        PhaseParameter("ratio", float),
+        PhaseParameter("flag", bool),
+        PhaseParameter("wait", dt.timedelta),
     ),
 )
 

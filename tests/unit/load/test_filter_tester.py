@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.filter_tester import SAMPLES, check_filter, chunkings
+from snowmelt.load.filter_tester import SAMPLE_INPUTS, check_filter, generate_chunkings
 from support.user_code import library
 
 DATA = b'{"a": 1}\n{"b": 2}\n{"c": 3}\n' * 4
@@ -18,10 +18,10 @@ def check(code: str, data: bytes = DATA, name: str = "F", **given):
 
 
 def test_every_chunking_is_the_same_bytes():
-    for data in (*SAMPLES.values(), DATA, bytes(200_000)):
-        for chunking in chunkings(data):
-            assert b"".join(chunking.pieces) == data
-            assert all(chunking.pieces)
+    for data in (*SAMPLE_INPUTS.values(), DATA, bytes(200_000)):
+        for chunking in generate_chunkings(data):
+            assert b"".join(chunking.slices) == data
+            assert all(chunking.slices)
 
 
 @pytest.mark.slow
@@ -33,7 +33,7 @@ def test_a_careful_filter_passes():
             {END}
     """
     report = check(code)
-    assert (report.differences, report.refused, report.output_bytes) == ([], None, len(DATA))
+    assert (report.differences, report.error, report.output_bytes) == ([], None, len(DATA))
     assert report.runs > 100
 
 
@@ -52,7 +52,7 @@ def test_a_record_that_is_split_and_lost_is_found_with_its_place():
             {END}
     """
     report = check(code)
-    found = {each.chunking: each for each in report.differences}
+    found = {each.chunking_name: each for each in report.differences}
     assert "two pieces cut at byte 9" not in found  # there a line ends
     assert found["two pieces cut at byte 10"].offset == 9
     assert 'differs at byte 9 of the output: expected b\'{"b": 2}' in str(
@@ -89,7 +89,7 @@ def test_state_that_survives_a_stream_is_found():
             return F()
     """
     report = check(code, name="Factory")
-    assert {each.reused for each in report.differences} == {True}
+    assert {each.is_reused_object for each in report.differences} == {True}
     assert "an object that was used before" in str(report.differences[0])
 
 
@@ -106,12 +106,12 @@ def test_an_error_that_depends_on_the_chunking_is_a_difference_and_another_is_no
     """
     report = check(code, name="picky")
     assert any(
-        each.chunking == "pieces of 7 bytes" and "ValueError: seven" in each.got
+        each.chunking_name == "pieces of 7 bytes" and "ValueError: seven" in each.actual
         for each in report.differences
     )
     report = check(code, name="never")
     assert report.differences == []
-    assert "ValueError: never" in report.refused
+    assert "ValueError: never" in report.error
 
 
 def test_a_filter_of_records_cannot_be_checked_with_bytes():

@@ -130,7 +130,7 @@ def test_code_that_does_not_run_is_refused_with_the_line():
         (b"raise SystemExit\n", r"SystemExit"),
     ):
         with pytest.raises(LoadRefused, match=reason):
-            load_library("lib", {"x.py": code}).find("F")
+            load_library("lib", {"x.py": code}).find_object("F")
     with pytest.raises(LoadRefused, match=r"no file that ends with \.py"):
         load_library("lib", {"readme.txt": b""})
 

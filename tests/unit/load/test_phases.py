@@ -5,17 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.load.phases import Reader
+from snowmelt.load.phases import ByteReader
 
 
 def test_pieces_come_as_they_are_without_empty_ones():
-    reader = Reader([b"ab", b"", b"c"])
+    reader = ByteReader([b"ab", b"", b"c"])
     assert list(reader) == [b"ab", b"c"]
     assert (reader.read(), reader.offset, reader.at_end) == (b"", 3, True)
 
 
 def test_exact_sizes_run_across_pieces_and_are_short_only_at_the_end():
-    reader = Reader([b"ab", b"cde"])
+    reader = ByteReader([b"ab", b"cde"])
     assert (reader.read(3), reader.offset, reader.read(5), reader.read(1)) == (
         b"abc",
         3,
@@ -25,14 +25,14 @@ def test_exact_sizes_run_across_pieces_and_are_short_only_at_the_end():
 
 
 def test_peeking_reads_nothing():
-    reader = Reader([b"ab", b"cd"])
+    reader = ByteReader([b"ab", b"cd"])
     assert (reader.peek(3), reader.peek(9), reader.offset) == (b"abc", b"abcd", 0)
     assert (reader.read(), reader.read()) == (b"abcd", b"")
 
 
 def test_a_piece_that_is_read_as_it_comes_is_not_copied():
     piece = bytes(100)
-    assert Reader([piece]).read() is piece
+    assert ByteReader([piece]).read() is piece
 
 
 def test_closing_ends_the_pieces_and_what_is_held():
@@ -45,7 +45,7 @@ def test_closing_ends_the_pieces_and_what_is_held():
         finally:
             ended.append(True)
 
-    reader = Reader(pieces())
+    reader = ByteReader(pieces())
     reader.peek(1)
     reader.close()
     reader.close()
@@ -57,7 +57,7 @@ def test_closing_ends_the_pieces_and_what_is_held():
     st.lists(st.one_of(st.none(), st.integers(0, 12)), max_size=20),
 )
 def test_any_way_of_reading_gives_the_bytes_in_order(pieces, sizes):
-    data, reader, got = b"".join(pieces), Reader(pieces), b""
+    data, reader, got = b"".join(pieces), ByteReader(pieces), b""
     for size in sizes:
         assert reader.peek(3) == data[len(got) : len(got) + 3]
         got += reader.read(size)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from snowmelt.errors import LoadFailed, LoadRefused, StatementError
-from snowmelt.load.copy_ast import Compression
+from snowmelt.load.copy_ast import InputCompression
 from snowmelt.load.copy_parser import parse_copy
-from snowmelt.load.function_registry import Functions
+from snowmelt.load.function_registry import LoadFunctions
 from snowmelt.load.planner import LoadPlan, plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.loaders.reconciliation import check_sums, first_records
@@ -20,7 +20,7 @@ from snowmelt.schema.types import Column, LogicalType, TableSchema
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from snowmelt.load.phases import Rejected
+    from snowmelt.load.phases import ParseReject
 
 TABLE = TableSchema(
     3,
@@ -33,10 +33,10 @@ TABLE = TableSchema(
 
 
 def planned(text: str, **options: Any) -> LoadPlan:
-    return plan_load(parse_copy(text), TABLE, Functions(), **{"tasks": 2, **options})
+    return plan_load(parse_copy(text), TABLE, LoadFunctions(), **{"tasks": 2, **options})
 
 
-def loaded(plan: LoadPlan) -> tuple[list[dict[str, Any]], list[tuple[int, Rejected]]]:
+def loaded(plan: LoadPlan) -> tuple[list[dict[str, Any]], list[tuple[int, ParseReject]]]:
     """Run all tasks as other processes would; rejects come with their number in the file."""
     rows: list[dict[str, Any]] = []
     rejects = []
@@ -115,7 +115,7 @@ def test_what_is_compressed_is_one_portion_each(tmp_path: Path) -> None:
         smallest=100,
     )
     by_file = [(task.portion.file.path[-5:], task.compression) for task in plan.tasks]
-    assert by_file.count(("sv.gz", Compression.GZIP)) == 1
+    assert by_file.count(("sv.gz", InputCompression.GZIP)) == 1
     assert {each for name, each in by_file if name == "/d.gz"} == {None}
     rows, _ = loaded(plan)
     assert len(rows) == 4000
@@ -138,8 +138,8 @@ def test_what_was_loaded_before_is_left_out(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"1|{name}|\n")
     plan = planned(f"COPY t FROM '{tmp_path}/*'")
     first = plan.tasks[0].portion.file
-    left = plan.without({(first.path, first.size, first.tag)})
-    assert [file.path for file in left.skipped] == [first.path]
+    left = plan.without_loaded_files({(first.path, first.size, first.tag)})
+    assert [file.path for file in left.skipped_files] == [first.path]
     assert [task.number for task in left.tasks] == [0]
     rows, _ = loaded(left)
     assert [row["NAME"] for row in rows] == ["b"]
@@ -151,7 +151,7 @@ def test_a_path_without_files_fails_or_is_told(tmp_path: Path) -> None:
         planned(f"COPY t FROM '{tmp_path}/a', '{tmp_path}/none*'")
     plan = planned(f"COPY t FROM '{tmp_path}/a', '{tmp_path}/none*' ERROR TOLERANCE")
     assert len(plan.tasks) == 1
-    assert plan.failed[0][0].endswith("none*")
+    assert plan.failed_inputs[0][0].endswith("none*")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.load.portion import InputFile, Portion, cut
+from snowmelt.load.portion import InputFile, Portion, split_into_portions
 
 MIB = 2**20
 
@@ -17,7 +17,9 @@ MIB = 2**20
 )
 def test_every_byte_is_in_one_portion(sizes, tasks, smallest):
     files = [InputFile(f"f{number}", size) for number, size in enumerate(sizes)]
-    portions = cut(files, tasks=tasks, splittable=lambda file: True, smallest=smallest)
+    portions = split_into_portions(
+        files, parallelism=tasks, is_splittable=lambda file: True, min_portion_bytes=smallest
+    )
     for file in files:
         own = sorted((p for p in portions if p.file == file), key=lambda p: p.offset)
         if len(own) == 1:
@@ -34,15 +36,17 @@ def test_every_byte_is_in_one_portion(sizes, tasks, smallest):
 
 def test_large_files_are_shared_by_the_tasks_and_small_ones_are_whole():
     big, small = InputFile("big", 1000 * MIB), InputFile("small", 10 * MIB)
-    portions = cut([small, big], tasks=2, splittable=lambda file: True)
+    portions = split_into_portions([small, big], parallelism=2, is_splittable=lambda file: True)
     assert [(p.file.path, p.offset // MIB) for p in portions] == [
         ("big", 0),
         ("big", 500),
         ("small", 0),
     ]
-    assert len(cut([big], tasks=100, splittable=lambda file: True)) == 15
+    assert len(split_into_portions([big], parallelism=100, is_splittable=lambda file: True)) == 15
 
 
 def test_what_cannot_be_split_is_whole():
     big = InputFile("big.gz", 1000 * MIB)
-    assert cut([big], tasks=8, splittable=lambda file: False) == (Portion(big),)
+    assert split_into_portions([big], parallelism=8, is_splittable=lambda file: False) == (
+        Portion(big),
+    )

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from snowmelt.errors import InternalError, LoadCancelled, LoadFailed, LoadRefused
-from snowmelt.load.copy_ast import Compression
-from snowmelt.load.function_registry import Functions, UserFunction
-from snowmelt.load.phases import Target
+from snowmelt.load.copy_ast import InputCompression
+from snowmelt.load.function_registry import LoadFunctions, UserFunction
+from snowmelt.load.phases import ParseTarget
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.stack import PortionRun, Stack, run_portion
-from snowmelt.load.task import LoadTask, StackPlan, Step
+from snowmelt.load.stack import LoadStack, PortionRun, run_portion
+from snowmelt.load.task import LoadStep, LoadTask, StackPlan
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
@@ -94,13 +94,13 @@ class Miscounting:
 '''
 
 
-def functions() -> Functions:
+def functions() -> LoadFunctions:
     names = {
         "source": ("Numbers", "Messages", "NullMessages"),
         "filter": ("swallow", "broken", "texts"),
         "parser": ("Miscounting",),
     }
-    return Functions(
+    return LoadFunctions(
         tuple(
             UserFunction(kind, name, name, "made")  # type: ignore[arg-type]
             for kind, all_names in names.items()
@@ -111,13 +111,16 @@ def functions() -> Functions:
 
 
 def plan(
-    *filters: Step, source: Step | None = None, parser: Step | None = None, **options: Any
+    *filters: LoadStep,
+    source: LoadStep | None = None,
+    parser: LoadStep | None = None,
+    **options: Any,
 ) -> StackPlan:
     return StackPlan(
-        source=source or Step("source", "File", {"file": "x"}),
+        source=source or LoadStep("source", "File", {"file": "x"}),
         filters=filters,
-        parser=parser or Step("parser", "Delimited"),
-        target=Target(TABLE),
+        parser=parser or LoadStep("parser", "Delimited"),
+        target=ParseTarget(TABLE),
         table=TABLE,
         **options,
     )
@@ -139,27 +142,32 @@ def numbers(tmp_path: Path) -> str:
 
 
 def test_bytes_records_rows_and_rejects_are_counted(numbers: str) -> None:
-    run = run_of(numbers, plan(Step("filter", "SearchAndReplace", {"pattern": "3", "replace_with": "xx"})), 20)  # fmt: skip
+    run = run_of(numbers, plan(LoadStep("filter", "SearchAndReplace", {"pattern": "3", "replace_with": "xx"})), 20)  # fmt: skip
     assert rows_of(run) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     counts = run.counts
     assert (counts.bytes_in, counts.bytes_parsed) == (20, 21)
-    assert (counts.records, counts.rows, counts.rejects, counts.limited) == (10, 9, 1, False)
+    assert (counts.records, counts.rows, counts.rejects, counts.reject_limit_reached) == (
+        10,
+        9,
+        1,
+        False,
+    )
 
 
 def test_a_failing_filter_is_named_with_file_byte_and_parameters(tmp_path: Path) -> None:
     path = tmp_path / "broken.gz"
     path.write_bytes(gzip.compress(b"1\n" * 100_000)[:-20])
     with pytest.raises(LoadFailed) as failed:
-        rows_of(run_of(str(path), plan(Step("filter", "GZip", {"max_output": 10_000_000}))))
+        rows_of(run_of(str(path), plan(LoadStep("filter", "GZip", {"max_output": 10_000_000}))))
     text = str(failed.value)
     assert text.startswith(f"{path}, filter GZip(max_output=10000000), a")
     assert "of the file: " in text
 
 
 def test_what_code_of_users_raises_is_placed_and_secrets_are_not_shown(numbers: str) -> None:
-    step = Step("filter", "broken", {"secret": "tell nobody", "times": 2})
+    step = LoadStep("filter", "broken", {"secret": "tell nobody", "times": 2})
     with pytest.raises(LoadFailed, match="no more of this") as failed:
-        rows_of(run_of(numbers, plan(Step("filter", "LineEndings"), step)))
+        rows_of(run_of(numbers, plan(LoadStep("filter", "LineEndings"), step)))
     text = str(failed.value)
     assert text.startswith(f"{numbers}, filter broken(secret=…, times=2), ")
     assert "20 of its input" in text or "20 bytes of its input" in text
@@ -167,7 +175,7 @@ def test_what_code_of_users_raises_is_placed_and_secrets_are_not_shown(numbers: 
 
 
 def test_a_step_is_shown_without_what_may_be_secret() -> None:
-    step = Step(
+    step = LoadStep(
         "source", "Url", {"url": "https://me:pass@there/x", "api_token": "t", "n": "y" * 99}
     )
     assert str(step).startswith("source Url(url='https://…@there/x', api_token=…, n='yyy")
@@ -175,7 +183,7 @@ def test_a_step_is_shown_without_what_may_be_secret() -> None:
 
 
 def test_a_failing_source_is_named_with_its_byte() -> None:
-    source = Step("source", "Numbers", {"fails": True})
+    source = LoadStep("source", "Numbers", {"fails": True})
     with pytest.raises(LoadFailed) as failed:
         rows_of(run_of("numbers", plan(source=source)))
     assert str(failed.value) == (
@@ -184,14 +192,14 @@ def test_a_failing_source_is_named_with_its_byte() -> None:
 
 
 def test_a_failure_that_a_filter_swallows_is_seen_all_the_same() -> None:
-    source = Step("source", "Numbers", {"fails": True})
+    source = LoadStep("source", "Numbers", {"fails": True})
     with pytest.raises(LoadFailed, match="the wire broke"):
-        rows_of(run_of("numbers", plan(Step("filter", "swallow"), source=source)))
+        rows_of(run_of("numbers", plan(LoadStep("filter", "swallow"), source=source)))
 
 
 def test_a_filter_that_yields_no_bytes_fails(numbers: str) -> None:
     with pytest.raises(LoadFailed, match=r"filter texts\(\).*yielded str"):
-        rows_of(run_of(numbers, plan(Step("filter", "texts"))))
+        rows_of(run_of(numbers, plan(LoadStep("filter", "texts"))))
 
 
 def test_a_file_of_another_length_than_listed_fails(numbers: str) -> None:
@@ -201,7 +209,7 @@ def test_a_file_of_another_length_than_listed_fails(numbers: str) -> None:
 
 def test_a_parser_whose_counts_do_not_add_up_is_an_error_of_its_own(numbers: str) -> None:
     with pytest.raises(InternalError, match="2 records are not 1 rows and 0 rejects"):
-        rows_of(run_of(numbers, plan(parser=Step("parser", "Miscounting"))))
+        rows_of(run_of(numbers, plan(parser=LoadStep("parser", "Miscounting"))))
 
 
 def test_the_limit_of_rejects_ends_the_run_and_keeps_them(tmp_path: Path) -> None:
@@ -210,12 +218,12 @@ def test_the_limit_of_rejects_ends_the_run_and_keeps_them(tmp_path: Path) -> Non
     run = run_of(str(path), plan(reject_limit=2))
     rejects = [reject for block in run for reject in block.rejects]
     assert [reject.data for reject in rejects] == [b"x", b"y"]
-    assert run.counts.limited
+    assert run.counts.reject_limit_reached
 
 
 def test_records_go_through_a_converting_filter() -> None:
-    delimiters = Step("filter", "KafkaInsertDelimiters", {"delimiter": "\n"})
-    run = run_of("messages", plan(delimiters, source=Step("source", "Messages")))
+    delimiters = LoadStep("filter", "KafkaInsertDelimiters", {"delimiter": "\n"})
+    run = run_of("messages", plan(delimiters, source=LoadStep("source", "Messages")))
     # The message without bytes is a row whose only column is NULL.
     assert [block.rows.column("A").to_pylist() for block in run] == [[None, 23, 4]]
     assert run.counts.bytes_in == 3
@@ -223,14 +231,16 @@ def test_records_go_through_a_converting_filter() -> None:
 
 
 def test_records_in_front_of_a_filter_of_bytes_become_one_stream() -> None:
-    run = run_of("messages", plan(Step("filter", "LineEndings"), source=Step("source", "Messages")))
+    run = run_of(
+        "messages", plan(LoadStep("filter", "LineEndings"), source=LoadStep("source", "Messages"))
+    )
     assert rows_of(run) == [234]
 
 
 def test_a_record_that_is_null_fails() -> None:
-    delimiters = Step("filter", "KafkaInsertDelimiters", {"delimiter": "\n"})
+    delimiters = LoadStep("filter", "KafkaInsertDelimiters", {"delimiter": "\n"})
     with pytest.raises(LoadFailed, match="a record is null"):
-        rows_of(run_of("m", plan(delimiters, source=Step("source", "NullMessages"))))
+        rows_of(run_of("m", plan(delimiters, source=LoadStep("source", "NullMessages"))))
 
 
 @pytest.mark.parametrize(
@@ -243,15 +253,17 @@ def test_a_record_that_is_null_fails() -> None:
 def test_steps_that_cannot_follow_one_another_are_refused(
     filters: tuple[str, ...], reason: str
 ) -> None:
-    steps = [Step("filter", name, {"delimiter": "x"} if "Del" in name else {}) for name in filters]
+    steps = [
+        LoadStep("filter", name, {"delimiter": "x"} if "Del" in name else {}) for name in filters
+    ]
     with pytest.raises(LoadRefused, match=reason):
-        Stack(plan(*steps), functions())
+        LoadStack(plan(*steps), functions())
     with pytest.raises(LoadRefused, match="put FILTER KafkaInsertDelimiters"):
-        Stack(plan(source=Step("source", "Messages")), functions())
+        LoadStack(plan(source=LoadStep("source", "Messages")), functions())
 
 
 def test_leaving_early_cancels_and_closes_the_source() -> None:
-    run = run_of("numbers", plan(source=Step("source", "Numbers")))
+    run = run_of("numbers", plan(source=LoadStep("source", "Numbers")))
     told = run._steps[0].told
     told.clear()
     blocks = iter(run)
@@ -262,7 +274,9 @@ def test_leaving_early_cancels_and_closes_the_source() -> None:
 
 @pytest.mark.slow
 def test_a_cancel_from_another_thread_ends_the_run() -> None:
-    run = run_of("numbers", plan(Step("filter", "LineEndings"), source=Step("source", "Numbers")))
+    run = run_of(
+        "numbers", plan(LoadStep("filter", "LineEndings"), source=LoadStep("source", "Numbers"))
+    )
     told = run._steps[0].told
     threading.Timer(0.2, run.cancel).start()
     with pytest.raises(LoadCancelled):
@@ -272,9 +286,9 @@ def test_a_cancel_from_another_thread_ends_the_run() -> None:
 
 
 def test_a_stack_runs_one_portion_after_the_other(numbers: str) -> None:
-    stack = Stack(plan(), functions())
+    stack = LoadStack(plan(), functions())
     for _ in range(2):
-        run = stack.run(LoadTask(0, Portion(InputFile(numbers)), plan()))
+        run = stack.make_run(LoadTask(0, Portion(InputFile(numbers)), plan()))
         assert sum(rows_of(run)) == 45
 
 
@@ -283,13 +297,13 @@ def test_functions_of_users_hide_those_built_in_but_not_from_compressed_paths(
 ) -> None:
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"1\n2\n", mtime=0x0A7C2C7C))
-    own = Functions(
+    own = LoadFunctions(
         (UserFunction("filter", "gzip", "swallow", "made"),),
         {"made": {"made.py": LIBRARY.encode()}},
     )
     portion = Portion(InputFile(str(path)))
-    named = Stack(plan(Step("filter", "GZip")), own).run(LoadTask(0, portion, plan(Step("filter", "GZip"))))  # fmt: skip
+    named = LoadStack(plan(LoadStep("filter", "GZip")), own).make_run(LoadTask(0, portion, plan(LoadStep("filter", "GZip"))))  # fmt: skip
     assert rows_of(named) == []
     assert named.counts.rejects
-    task = LoadTask(0, portion, plan(), Compression.GZIP)
-    assert rows_of(Stack(plan(), own).run(task)) == [1, 2]
+    task = LoadTask(0, portion, plan(), InputCompression.GZIP)
+    assert rows_of(LoadStack(plan(), own).make_run(task)) == [1, 2]

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.load.stack import Ahead
+from snowmelt.load.stack import Prefetcher
 
 
 @given(st.lists(st.binary(max_size=3), max_size=9))
 def test_all_pieces_come_in_their_order(pieces):
-    assert list(Ahead(pieces)) == pieces
+    assert list(Prefetcher(pieces)) == pieces
 
 
 def test_an_error_comes_behind_the_pieces_before_it():
@@ -22,9 +22,9 @@ def test_an_error_comes_behind_the_pieces_before_it():
 
     found = []
     with pytest.raises(ValueError, match="here"):
-        found.extend(Ahead(broken()))
+        found.extend(Prefetcher(broken()))
     found = []
-    pieces = iter(Ahead(broken()))
+    pieces = iter(Prefetcher(broken()))
     found = [next(pieces), next(pieces)]
     assert found == [b"a", b"b"]
 
@@ -40,7 +40,7 @@ def test_pieces_are_made_beside_their_reader_but_only_a_few_early():
                 third.set()
             yield b"x"
 
-    ahead = Ahead(source())
+    ahead = Prefetcher(source())
     pieces = iter(ahead)
     next(pieces)
     # Without a thread of its own the third piece would wait to be asked for.
@@ -57,7 +57,7 @@ def test_closing_ends_what_makes_the_pieces_before_it_returns():
         while True:
             yield b"x"
 
-    ahead = Ahead(source())
+    ahead = Prefetcher(source())
     assert next(iter(ahead)) == b"x"
     ahead.close()
     ahead.close()
@@ -65,4 +65,4 @@ def test_closing_ends_what_makes_the_pieces_before_it_returns():
 
 
 def test_what_was_never_asked_for_is_closed_without_a_thread():
-    Ahead([b"x"]).close()
+    Prefetcher([b"x"]).close()

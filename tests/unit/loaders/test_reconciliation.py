@@ -6,19 +6,19 @@ import pytest
 
 from snowmelt.catalog.jobs.loads import LoadFileState
 from snowmelt.errors import InternalError
-from snowmelt.load.phases import Rejected, Target
+from snowmelt.load.phases import ParseReject, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.task import Counts, LoadTask, StackPlan, Step
+from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
 from snowmelt.loaders.reconciliation import failed_inputs, settle
 from snowmelt.loaders.task_runner import Portioned
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(1, (Column("N", LogicalType.FIXED, 1, precision=9, scale=0),))
 PLAN = StackPlan(
-    source=Step("source", "File", {"file": "*"}),
+    source=LoadStep("source", "File", {"file": "*"}),
     filters=(),
-    parser=Step("parser", "Delimited"),
-    target=Target(SCHEMA),
+    parser=LoadStep("parser", "Delimited"),
+    target=ParseTarget(SCHEMA),
     table=SCHEMA,
 )
 # Two halves of `a`, and `b` whole.
@@ -30,8 +30,8 @@ TASKS = (
 
 
 def done(number, rows, rejects=0, **fields):
-    counts = Counts(50 if number < 2 else 10, 50, rows + rejects, rows, rejects)
-    first = Rejected(rows + 1, 9, b"x", "bad") if rejects else None
+    counts = PortionCounts(50 if number < 2 else 10, 50, rows + rejects, rows, rejects)
+    first = ParseReject(rows + 1, 9, b"x", "bad") if rejects else None
     return Portioned(number, counts, first_reject=first, reasons=(("bad", rejects),), **fields)
 
 
@@ -57,7 +57,10 @@ def test_portions_of_a_file_are_added_up():
         ((done(0, 1), done(1, 1)), "2 portions of 3"),
         ((done(0, 1), done(1, 1), done(2, 1), done(3, 1)), "4 portions of 3"),
         ((done(0, 1), done(0, 1), done(1, 1), done(2, 1)), "came twice"),
-        ((Portioned(0, Counts(records=2, rows=1)), done(1, 1), done(2, 1)), "2 records, 1 rows"),
+        (
+            (Portioned(0, PortionCounts(records=2, rows=1)), done(1, 1), done(2, 1)),
+            "2 records, 1 rows",
+        ),
     ],
 )
 def test_what_does_not_add_up_is_no_load(outcomes, reason):

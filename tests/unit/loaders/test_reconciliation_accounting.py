@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import InternalError
-from snowmelt.load.phases import Target
+from snowmelt.load.phases import ParseTarget
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.task import Counts, LoadTask, StackPlan, Step
+from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
 from snowmelt.loaders.reconciliation import check_sums, first_records
 from snowmelt.schema.types import TableSchema
 
 SCHEMA = TableSchema(1, ())
 PLAN = StackPlan(
-    source=Step("source", "s"),
+    source=LoadStep("source", "s"),
     filters=(),
-    parser=Step("parser", "p"),
-    target=Target(SCHEMA),
+    parser=LoadStep("parser", "p"),
+    target=ParseTarget(SCHEMA),
     table=SCHEMA,
 )
 A, B = InputFile("a", 30), InputFile("b")
@@ -28,14 +28,14 @@ def tasks(*portions: Portion) -> list[LoadTask]:
 
 THREE = tasks(Portion(A, 20, 10), Portion(B), Portion(A, 0, 20))
 COUNTS = {
-    0: Counts(10, 10, 5, 4, 1),
-    1: Counts(7, 9, 3, 3, 0),
-    2: Counts(20, 20, 8, 8, 0, limited=True),
+    0: PortionCounts(10, 10, 5, 4, 1),
+    1: PortionCounts(7, 9, 3, 3, 0),
+    2: PortionCounts(20, 20, 8, 8, 0, reject_limit_reached=True),
 }
 
 
 def test_what_all_portions_come_to_is_their_sum() -> None:
-    assert check_sums(THREE, COUNTS) == Counts(37, 39, 16, 15, 1, limited=True)
+    assert check_sums(THREE, COUNTS) == PortionCounts(37, 39, 16, 15, 1, reject_limit_reached=True)
 
 
 def test_records_are_numbered_through_a_file() -> None:
@@ -50,16 +50,32 @@ def test_what_follows_a_portion_that_failed_has_no_numbers() -> None:
 @pytest.mark.parametrize(
     ("planned", "counts", "reason"),
     [
-        (THREE, {0: Counts(), 1: Counts()}, "portion 2 is missing"),
-        (THREE[:2], {0: Counts(), 1: Counts()}, "a is loaded up to byte 0, and then from byte 20"),
-        (tasks(Portion(A, 0, 20)), {0: Counts()}, "a has 30 bytes, 20 of them were loaded"),
-        (tasks(Portion(A, 0, 20), Portion(A, 10, 20)), {0: Counts(), 1: Counts()}, "up to byte 20"),
-        (tasks(Portion(A)), {0: Counts(records=3, rows=1, rejects=1)}, "3 records, 1 rows and 1"),
-        (tasks(Portion(A)), {0: Counts(), 1: Counts()}, "portion 1 is missing or unknown"),
+        (THREE, {0: PortionCounts(), 1: PortionCounts()}, "portion 2 is missing"),
+        (
+            THREE[:2],
+            {0: PortionCounts(), 1: PortionCounts()},
+            "a is loaded up to byte 0, and then from byte 20",
+        ),
+        (tasks(Portion(A, 0, 20)), {0: PortionCounts()}, "a has 30 bytes, 20 of them were loaded"),
+        (
+            tasks(Portion(A, 0, 20), Portion(A, 10, 20)),
+            {0: PortionCounts(), 1: PortionCounts()},
+            "up to byte 20",
+        ),
+        (
+            tasks(Portion(A)),
+            {0: PortionCounts(records=3, rows=1, rejects=1)},
+            "3 records, 1 rows and 1",
+        ),
+        (
+            tasks(Portion(A)),
+            {0: PortionCounts(), 1: PortionCounts()},
+            "portion 1 is missing or unknown",
+        ),
     ],
 )
 def test_what_does_not_add_up_is_an_error_of_its_own(
-    planned: list[LoadTask], counts: dict[int, Counts], reason: str
+    planned: list[LoadTask], counts: dict[int, PortionCounts], reason: str
 ) -> None:
     with pytest.raises(InternalError, match=reason):
         check_sums(planned, counts)

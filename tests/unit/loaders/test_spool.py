@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from snowmelt.load.copy_ast import Rejects
-from snowmelt.load.phases import Rejected
+from snowmelt.load.copy_ast import RejectOptions
+from snowmelt.load.phases import ParseReject
 from snowmelt.loaders import spool
 from snowmelt.loaders.reject_publisher import numbered_files, write_reject_files
 from snowmelt.loaders.spool import FileSpool, RejectSpool, RowSpool, reject_files
@@ -81,7 +81,7 @@ def test_an_aborted_file_was_never_there(warehouse, tmp_path):
 def test_rejects_of_later_portions_are_numbered_anew(warehouse, tmp_path):
     portions = []
     for number, rejected in enumerate(
-        ([Rejected(2, 5, b"x", "bad", "D")], [Rejected(1, 0, b"\xfe", "worse")])
+        ([ParseReject(2, 5, b"x", "bad", "D")], [ParseReject(1, 0, b"\xfe", "worse")])
     ):
         files = reject_files(warehouse, "t/data/load", str(number))
         found = RejectSpool(files, RejectOrigin("0" * 32, "node", "a.csv", number))
@@ -89,7 +89,9 @@ def test_rejects_of_later_portions_are_numbered_anew(warehouse, tmp_path):
         portions.append(Portioned(number, reject_files=found.finish()))
     numbered = numbered_files(portions, {0: 1, 1: 8}, warehouse_url=warehouse, folder="t/data/load")
     data, reasons = tmp_path / "data", tmp_path / "reasons"
-    write_reject_files(numbered, warehouse_url=warehouse, rejects=Rejects(str(data), str(reasons)))
+    write_reject_files(
+        numbered, warehouse_url=warehouse, rejects=RejectOptions(str(data), str(reasons))
+    )
     assert data.read_bytes() == b"x\n\xfe\n"
     assert reasons.read_text() == (
         "COPY: Record 2 of a.csv was rejected: bad\nCOPY: Record 8 of a.csv was rejected: worse\n"

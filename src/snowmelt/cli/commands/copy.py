@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
             None if options.database is None else internal_name(options.database),
             None if options.schema is None else internal_name(options.schema),
             settings.lease_s,
-            limits=UserCodeLimits.of(settings),
+            limits=UserCodeLimits.from_settings(settings),
             reserved=(*settings.deployment_paths(), *_given_files(options)),
         )
         with plain_errors():

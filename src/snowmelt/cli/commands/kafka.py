@@ -156,7 +156,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
             "ACCOUNTADMIN" if options.role is None else internal_name(options.role),
             open_catalog_clock(database),
             lease_s=settings.lease_s,
-            limits=UserCodeLimits.of(settings),
+            limits=UserCodeLimits.from_settings(settings),
             reserved=settings.deployment_paths(),
         )
         for copied in run_frames(frames, context, LocalRunner(), stop, once=options.once):
@@ -164,12 +164,12 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
 
 
 def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
-    from snowmelt.load.kafka.connection import Connection
-    from snowmelt.load.kafka.connection import settings_of as kafka_settings
+    from snowmelt.load.kafka.connection import KafkaConnection
+    from snowmelt.load.kafka.connection import parse_settings as kafka_settings
     from snowmelt.loaders.kafka import Connector, ConnectorOptions
 
     errors = _checked_errors(options)
-    connection = Connection(
+    connection = KafkaConnection(
         options.brokers,
         options.group,
         kafka_settings(options.conf, strict=True, parameter="--conf"),

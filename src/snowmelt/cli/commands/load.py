@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from snowmelt.load.definition import Definition
-    from snowmelt.load.filter_tester import Report
+    from snowmelt.load.definition import PhaseDefinition
+    from snowmelt.load.filter_tester import FilterReport
     from snowmelt.load.library import Library
 
 NAME = "load"
@@ -47,23 +47,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what the check finds."""
-    from snowmelt.load.filter_tester import SAMPLES
+    from snowmelt.load.filter_tester import SAMPLE_INPUTS
     from snowmelt.load.udx.worker_process import run_isolated
     from snowmelt.load.udx.worker_progress import UserCodeLimits
 
-    inputs = {str(path): path.read_bytes() for path in options.input} or dict(SAMPLES)
+    inputs = {str(path): path.read_bytes() for path in options.input} or dict(SAMPLE_INPUTS)
     name, reports = run_isolated(
         _reports,
         options.file,
         options.factory,
         options.parameters,
         inputs,
-        limits=UserCodeLimits.of(settings_of(options)),
+        limits=UserCodeLimits.from_settings(settings_of(options)),
     )
     changed, answered = False, False
     for title, report in reports:
         changed |= bool(report.differences)
-        answered |= report.refused is None
+        answered |= report.error is None
         _print(title, report)
     if not (changed or answered):
         print(f"{name}: it refuses all of it, so nothing is known of its output.")
@@ -74,13 +74,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _reports(
     file: Path, factory: str | None, parameters: Sequence[str], inputs: Mapping[str, bytes]
-) -> tuple[str, list[tuple[str, Report]]]:
+) -> tuple[str, list[tuple[str, FilterReport]]]:
     """Check a filter with each input, in the process that runs code of users."""
     from snowmelt.load.filter_tester import check_filter
     from snowmelt.load.library import load_library
     from snowmelt.load.udx import worker_progress
 
-    with worker_progress.running(f"{file.name}, {factory or 'its filter'}"):
+    with worker_progress.running_step(f"{file.name}, {factory or 'its filter'}"):
         library = load_library(file.stem, _files(file))
         name = factory or _only(library)
         definition = library.filter(name)
@@ -90,10 +90,10 @@ def _reports(
         ]
 
 
-def _print(title: str, report: Report) -> None:
+def _print(title: str, report: FilterReport) -> None:
     print(f"{title}: {report.runs} runs, {report.output_bytes:,} bytes")
-    if report.refused is not None:
-        print(f"  refused: {report.refused}")
+    if report.error is not None:
+        print(f"  refused: {report.error}")
     for difference in report.differences[:_SHOWN]:
         print(f"  {difference}")
     if len(report.differences) > _SHOWN:
@@ -107,7 +107,7 @@ def _files(path: Path) -> dict[str, bytes]:
 
 def _only(library: Library) -> str:
     """Return the one name of the file that can be a filter; a factory before its filter."""
-    found = library.offered()
+    found = library.list_definitions()
     for method in ("prepare", "process", "run"):
         names = [name for name, value in found.items() if callable(getattr(value, method, None))]
         if names:
@@ -120,7 +120,7 @@ def _only(library: Library) -> str:
     return names[0]
 
 
-def _parameters(definition: Definition[Any], given: Sequence[str]) -> dict[str, object]:
+def _parameters(definition: PhaseDefinition[Any], given: Sequence[str]) -> dict[str, object]:
     kinds = {parameter.name.lower(): parameter.kind for parameter in definition.parameters}
     values: dict[str, object] = {}
     for each in given:

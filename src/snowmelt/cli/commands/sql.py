@@ -130,7 +130,7 @@ class _Runner:
             None if database is None else internal_name(database),
             None if schema is None else internal_name(schema),
             self._settings.lease_s,
-            limits=UserCodeLimits.of(self._settings),
+            limits=UserCodeLimits.from_settings(self._settings),
             reserved=self._settings.deployment_paths(),
         )
         show(copy_into(context, text, LocalRunner()), self._options.format)

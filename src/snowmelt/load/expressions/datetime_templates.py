@@ -1,6 +1,6 @@
 """Date and time templates of TO_CHAR, TO_DATE, TO_TIMESTAMP and FORMAT: Vertica's patterns.
 
-A template is cut into fields once. `char_sql` turns it into an expression for DuckDB that writes a
+A template is cut into fields once. `write_to_char` turns it into an expression for DuckDB that writes a
 timestamp; `TemplateReader` reads texts. A pattern that is not Vertica's, or whose meaning its manual
 leaves open, is rejected by name. `docs/copy-functions.md` lists them.
 """
@@ -21,21 +21,21 @@ MONTHS = (
     *("August", "September", "October", "November", "December"),
 )
 WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
-ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")
+ROMAN_MONTHS = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")
 
 _NAME_WIDTH, _ROMAN_WIDTH = 9, 4
-_NOON = 12
-_PIVOT = 70
-_MAX_ORDINAL = 366
-_J_1970 = 2_440_588
-_LAST_YEAR = 9999
+_HALF_DAY_HOURS = 12
+_TWO_DIGIT_YEAR_PIVOT = 70
+_MAX_DAY_OF_YEAR = 366
+_JULIAN_DAY_1970 = 2_440_588
+_MAX_YEAR = 9999
 
 
 class TemplateInvalid(ValueError):
     """The template has a part that is not supported; the text says which, and what to write."""
 
 
-class DateFields(NamedTuple):
+class ParsedDateTime(NamedTuple):
     """What a text holds: a date and a time of day with its fraction as digits."""
 
     year: int
@@ -47,19 +47,19 @@ class DateFields(NamedTuple):
     fraction: str
 
     @property
-    def time(self) -> str:
+    def iso_time(self) -> str:
         """The time of day in ISO 8601."""
         clock = f"{self.hour:02}:{self.minute:02}:{self.second:02}"
         return f"{clock}.{self.fraction}" if self.fraction else clock
 
     @property
-    def timestamp(self) -> str:
+    def iso_timestamp(self) -> str:
         """Date and time in ISO 8601."""
-        return f"{self.year:04}-{self.month:02}-{self.day:02}T{self.time}"
+        return f"{self.year:04}-{self.month:02}-{self.day:02}T{self.iso_time}"
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TemplateField:
     """A pattern of a template, as written and by its name, or literal text (no name)."""
 
     name: str | None
@@ -69,9 +69,9 @@ class Field:
 
 
 # What DuckDB computes for a pattern, of a timestamp {x}; then how it is padded.
-_YEAR = "(CASE WHEN year({x}) <= 0 THEN 1 - year({x}) ELSE year({x}) END)"
-_ISO_YEAR = "(CASE WHEN isoyear({x}) <= 0 THEN 1 - isoyear({x}) ELSE isoyear({x}) END)"
-_NUMBERS: dict[str, tuple[str, int]] = {
+_YEAR_SQL = "(CASE WHEN year({x}) <= 0 THEN 1 - year({x}) ELSE year({x}) END)"
+_ISO_YEAR_SQL = "(CASE WHEN isoyear({x}) <= 0 THEN 1 - isoyear({x}) ELSE isoyear({x}) END)"
+_NUMBER_PATTERNS: dict[str, tuple[str, int]] = {
     "HH": ("hour({x})", 2),
     "HH24": ("hour({x})", 2),
     "HH12": ("((hour({x}) + 11) % 12 + 1)", 2),
@@ -80,14 +80,14 @@ _NUMBERS: dict[str, tuple[str, int]] = {
     "MS": ("(microsecond({x}) // 1000 % 1000)", 3),
     "US": ("(microsecond({x}) % 1000000)", 6),
     "SSSS": ("(hour({x}) * 3600 + minute({x}) * 60 + second({x}))", 1),
-    "YYYY": (_YEAR, 4),
-    "YYY": (f"({_YEAR} % 1000)", 3),
-    "YY": (f"({_YEAR} % 100)", 2),
-    "Y": (f"({_YEAR} % 10)", 1),
-    "IYYY": (_ISO_YEAR, 4),
-    "IYY": (f"({_ISO_YEAR} % 1000)", 3),
-    "IY": (f"({_ISO_YEAR} % 100)", 2),
-    "I": (f"({_ISO_YEAR} % 10)", 1),
+    "YYYY": (_YEAR_SQL, 4),
+    "YYY": (f"({_YEAR_SQL} % 1000)", 3),
+    "YY": (f"({_YEAR_SQL} % 100)", 2),
+    "Y": (f"({_YEAR_SQL} % 10)", 1),
+    "IYYY": (_ISO_YEAR_SQL, 4),
+    "IYY": (f"({_ISO_YEAR_SQL} % 1000)", 3),
+    "IY": (f"({_ISO_YEAR_SQL} % 100)", 2),
+    "I": (f"({_ISO_YEAR_SQL} % 10)", 1),
     "MM": ("month({x})", 2),
     "DDD": ("dayofyear({x})", 3),
     "DD": ("day({x})", 2),
@@ -100,11 +100,24 @@ _NUMBERS: dict[str, tuple[str, int]] = {
     "J": ("CAST(julian(CAST({x} AS DATE)) AS BIGINT)", 1),
     "Q": ("quarter({x})", 1),
 }
-_UNFILLED_ALWAYS = frozenset({"MS", "US"})
-_HALVES = ("AM", "PM", "A.M.", "P.M.")
-_ERAS = ("AD", "BC", "A.D.", "B.C.")
-_NAMES = ("MONTH", "Month", "month", "MON", "Mon", "mon", "DAY", "Day", "day", "DY", "Dy", "dy")
-_OTHERS = ("Y,YYY", "RM", "rm")
+_ALWAYS_PADDED = frozenset({"MS", "US"})
+_MERIDIEM_PATTERNS = ("AM", "PM", "A.M.", "P.M.")
+_ERA_PATTERNS = ("AD", "BC", "A.D.", "B.C.")
+_NAME_PATTERNS = (
+    "MONTH",
+    "Month",
+    "month",
+    "MON",
+    "Mon",
+    "mon",
+    "DAY",
+    "Day",
+    "day",
+    "DY",
+    "Dy",
+    "dy",
+)
+_OTHER_PATTERNS = ("Y,YYY", "RM", "rm")
 # Patterns of other systems and of newer PostgreSQL, and what to write instead.
 REJECTED_PATTERNS = {
     "TZH": "offsets have no pattern in Vertica; a column without FORMAT reads them",
@@ -120,74 +133,78 @@ REJECTED_PATTERNS = {
     "TM": "names are English; leave TM out",
     "SP": "it is not one of Vertica's modifiers",
 }
-_EXACT_CASE = frozenset({*_NAMES, "RM", "rm"})
-_SAME_IN_LOWER = frozenset({*_NUMBERS, *_HALVES, *_ERAS, "Y,YYY"})
-PATTERNS = frozenset({*_NUMBERS, *_HALVES, *_ERAS, *_NAMES, *_OTHERS})
-_WORDS = {
+_CASE_SENSITIVE_PATTERNS = frozenset({*_NAME_PATTERNS, "RM", "rm"})
+_CASE_INSENSITIVE_PATTERNS = frozenset(
+    {*_NUMBER_PATTERNS, *_MERIDIEM_PATTERNS, *_ERA_PATTERNS, "Y,YYY"}
+)
+PATTERNS = frozenset(
+    {*_NUMBER_PATTERNS, *_MERIDIEM_PATTERNS, *_ERA_PATTERNS, *_NAME_PATTERNS, *_OTHER_PATTERNS}
+)
+_PATTERN_WORDS = {
     **{name: name for name in PATTERNS},
-    **{name.lower(): name.lower() for name in _SAME_IN_LOWER},
+    **{name.lower(): name.lower() for name in _CASE_INSENSITIVE_PATTERNS},
     **{word: word for name in REJECTED_PATTERNS for word in (name, name.lower())},
 }
-_WORD = re.compile(
+_PATTERN_REGEX = re.compile(
     "(?P<fill>FM|fm)?(?P<word>"
-    + "|".join(map(re.escape, sorted(_WORDS, key=lambda word: (-len(word), word))))
+    + "|".join(map(re.escape, sorted(_PATTERN_WORDS, key=lambda word: (-len(word), word))))
     + ")(?P<ordinal>TH|th)?"
 )
 
 
 @lru_cache(maxsize=1024)
-def parse_template(template: str) -> tuple[Field, ...]:
+def parse_template(template: str) -> tuple[TemplateField, ...]:
     """Cut a template into its patterns and literal text.
 
     Raises:
         TemplateInvalid: If a part is no pattern, or one that is not supported.
     """
-    fields: list[Field] = []
+    fields: list[TemplateField] = []
     at = 0
     while at < len(template):
         if template[at] == '"':
             end = template.find('"', at + 1)
             if end < 0:
                 raise TemplateInvalid(f"the quote at {template[at:]!r} has no end")
-            _check_quoted(template[at : end + 1])
-            fields.append(Field(None, template[at + 1 : end]))
+            _check_quoted_text(template[at : end + 1])
+            fields.append(TemplateField(None, template[at + 1 : end]))
             at = end + 1
         elif template.startswith('\\"', at):
-            fields.append(Field(None, '"'))
+            fields.append(TemplateField(None, '"'))
             at += 2
         else:
-            match = _WORD.match(template, at)
+            match = _PATTERN_REGEX.match(template, at)
             if match is None:
-                fields.append(Field(None, _literal(template, at)))
+                fields.append(TemplateField(None, _parse_literal(template, at)))
                 at += 1
             else:
-                fields.append(_field(match, template))
+                fields.append(_parse_field(match, template))
                 at = match.end()
-    return tuple(_joined(fields))
+    return tuple(_merge_literals(fields))
 
 
-def char_sql(template: str, x: str) -> str:
+def write_to_char(template: str, timestamp_sql: str) -> str:
     """Return DuckDB's expression for TO_CHAR of a timestamp with a template.
 
     Raises:
         TemplateInvalid: If a part of the template is not supported.
     """
-    written = [_written(field, x) for field in parse_template(template)]
+    written = [_write_field(field, timestamp_sql) for field in parse_template(template)]
     # An empty template still is NULL for NULL.
-    return f"(CASE WHEN {x} IS NOT NULL THEN concat({', '.join(written or [_quote('')])}) END)"
+    return f"(CASE WHEN {timestamp_sql} IS NOT NULL THEN concat({', '.join(written or [_quote_literal('')])}) END)"
 
 
-def _check_quoted(quoted: str) -> None:
+def _check_quoted_text(quoted: str) -> None:
     if "\\" in quoted:
         raise TemplateInvalid(f"quoted text {quoted} holds a backslash; leave it out of the quotes")
 
 
-def _literal(template: str, at: int) -> str:
-    char = template[at]
+def _parse_literal(template: str, start: int) -> str:
+    char = template[start]
     if char == "\\":
         raise TemplateInvalid(r"a backslash stands for nothing but itself in \" here")
     if char.isalpha():
-        word = re.match(r"\w+", template[at:])
+        word = re.match(r"\w+", template[start:])
         shown = word[0] if word else char
         raise TemplateInvalid(
             f'{shown!r} is not one of Vertica\'s patterns; write literal text in quotes: "{shown}"'
@@ -195,9 +212,9 @@ def _literal(template: str, at: int) -> str:
     return char
 
 
-def _field(match: re.Match[str], template: str) -> Field:
+def _parse_field(match: re.Match[str], template: str) -> TemplateField:
     word = match["word"]
-    name = word if word in _EXACT_CASE else word.upper()
+    name = word if word in _CASE_SENSITIVE_PATTERNS else word.upper()
     if name in REJECTED_PATTERNS:
         raise TemplateInvalid(f"{word}: {REJECTED_PATTERNS[name]}")
     ordinal = match["ordinal"] or ""
@@ -206,53 +223,53 @@ def _field(match: re.Match[str], template: str) -> Field:
         raise TemplateInvalid(
             f'{word}{ordinal} is an ordinal number; write a literal T as {word}"T"HH24'
         )
-    if ordinal and name not in _NUMBERS:
+    if ordinal and name not in _NUMBER_PATTERNS:
         raise TemplateInvalid(f"{word}{ordinal}: only numbers have an ordinal suffix")
-    return Field(name, word, fill=match["fill"] is None, ordinal=ordinal)
+    return TemplateField(name, word, fill=match["fill"] is None, ordinal=ordinal)
 
 
-def _joined(fields: list[Field]) -> list[Field]:
+def _merge_literals(fields: list[TemplateField]) -> list[TemplateField]:
     """Join literal texts that follow each other."""
-    joined: list[Field] = []
+    joined: list[TemplateField] = []
     for field in fields:
         if field.name is None and joined and joined[-1].name is None:
-            joined[-1] = Field(None, joined[-1].text + field.text)
+            joined[-1] = TemplateField(None, joined[-1].text + field.text)
         else:
             joined.append(field)
     return joined
 
 
-def _written(field: Field, x: str) -> str:
+def _write_field(field: TemplateField, x: str) -> str:
     name = field.name
     if name is None:
-        sql = _quote(field.text)
-    elif name in _NUMBERS:
-        sql = _number(field, x)
+        sql = _quote_literal(field.text)
+    elif name in _NUMBER_PATTERNS:
+        sql = _write_number(field, x)
     elif name == "Y,YYY":
-        year = _YEAR.format(x=x)
+        year = _YEAR_SQL.format(x=x)
         sql = f"printf('%d,%03d', {year} // 1000, {year} % 1000)"
-    elif name in _HALVES:
+    elif name in _MERIDIEM_PATTERNS:
         late, early = ("P.M.", "A.M.") if "." in name else ("PM", "AM")
-        sql = _cased(field, f"CASE WHEN hour({x}) >= 12 THEN '{late}' ELSE '{early}' END")
-    elif name in _ERAS:
+        sql = _write_in_case(field, f"CASE WHEN hour({x}) >= 12 THEN '{late}' ELSE '{early}' END")
+    elif name in _ERA_PATTERNS:
         late, early = ("A.D.", "B.C.") if "." in name else ("AD", "BC")
-        sql = _cased(field, f"CASE WHEN year({x}) >= 1 THEN '{late}' ELSE '{early}' END")
+        sql = _write_in_case(field, f"CASE WHEN year({x}) >= 1 THEN '{late}' ELSE '{early}' END")
     elif name.upper() == "RM":
-        numerals = [numeral if name == "RM" else numeral.lower() for numeral in ROMAN]
-        sql = _chosen(numerals, f"month({x})", _ROMAN_WIDTH if field.fill else 0)
+        numerals = [numeral if name == "RM" else numeral.lower() for numeral in ROMAN_MONTHS]
+        sql = _write_choice(numerals, f"month({x})", _ROMAN_WIDTH if field.fill else 0)
     else:
-        sql = _named(field, x)
+        sql = _write_name(field, x)
     return sql
 
 
-def _cased(field: Field, sql: str) -> str:
+def _write_in_case(field: TemplateField, sql: str) -> str:
     return f"({sql})" if field.text.isupper() else f"lower({sql})"
 
 
-def _number(field: Field, x: str) -> str:
-    value, width = _NUMBERS[field.name or ""]
+def _write_number(field: TemplateField, x: str) -> str:
+    value, width = _NUMBER_PATTERNS[field.name or ""]
     value = value.format(x=x)
-    fill = field.fill or field.name in _UNFILLED_ALWAYS
+    fill = field.fill or field.name in _ALWAYS_PADDED
     digits = f"printf('%0{width}d', {value})" if fill and width > 1 else f"CAST({value} AS VARCHAR)"
     if not field.ordinal:
         return digits
@@ -263,7 +280,7 @@ def _number(field: Field, x: str) -> str:
     return f"{digits}, {suffix if field.ordinal == 'th' else f'upper({suffix})'}"
 
 
-def _named(field: Field, x: str) -> str:
+def _write_name(field: TemplateField, x: str) -> str:
     name = field.name or ""
     is_month = name.upper().startswith("MON")
     names = MONTHS if is_month else WEEKDAYS
@@ -275,21 +292,21 @@ def _named(field: Field, x: str) -> str:
         shown = [each.upper() for each in shown]
     elif name.islower():
         shown = [each.lower() for each in shown]
-    return _chosen(shown, f"month({x})" if is_month else f"(dayofweek({x}) + 1)", width)
+    return _write_choice(shown, f"month({x})" if is_month else f"(dayofweek({x}) + 1)", width)
 
 
-def _chosen(texts: list[str], index: str, width: int) -> str:
-    listed = ", ".join(_quote(text.ljust(width)) for text in texts)
+def _write_choice(texts: list[str], index: str, width: int) -> str:
+    listed = ", ".join(_quote_literal(text.ljust(width)) for text in texts)
     return f"list_extract([{listed}], {index})"
 
 
-def _quote(text: str) -> str:
+def _quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
 # How the texts of patterns look that are read; names of groups are the values' names.
-_EXACT = {"YYYY": 4, "YY": 2, "DDD": 3, "SSSS": 5, "J": 7, "MS": 3, "US": 6}
-_READ = {
+_EXACT_WIDTHS = {"YYYY": 4, "YY": 2, "DDD": 3, "SSSS": 5, "J": 7, "MS": 3, "US": 6}
+_GROUP_NAMES = {
     "YYYY": "year",
     "YY": "short",
     "MM": "month",
@@ -305,11 +322,11 @@ _READ = {
     "MS": "fraction",
     "US": "fraction",
 }
-_WIDTHS = {"YYYY": (4, 4), "YY": (2, 2), "DDD": (1, 3), "J": (1, 7), "SSSS": (1, 5)}
-_WIDTHS |= {"MS": (1, 3), "US": (1, 6)}
-_DATED = frozenset({"year", "short", "month", "name", "roman", "day", "ordinal", "julian"})
+_DIGIT_WIDTHS = {"YYYY": (4, 4), "YY": (2, 2), "DDD": (1, 3), "J": (1, 7), "SSSS": (1, 5)}
+_DIGIT_WIDTHS |= {"MS": (1, 3), "US": (1, 6)}
+_DATE_GROUPS = frozenset({"year", "short", "month", "name", "roman", "day", "ordinal", "julian"})
 # Columns of these alone are read by Arrow: one pattern of fixed width in each place of ISO 8601.
-_PLAIN = {
+_BULK_PATTERNS = {
     "YYYY": "([0-9]{4})",
     "MM": "(0[1-9]|1[0-2])",
     "DD": "(0[1-9]|[12][0-9]|3[01])",
@@ -325,67 +342,67 @@ _PLAIN = {
 class TemplateReader:
     """Reads texts by a template; the whole text must fit it.
 
-    `plain`, if not None, is a regular expression and what replaces its matches: where it matches,
+    `bulk_pattern`, if not None, is a regular expression and what replaces its matches: where it matches,
     the replacement is the text in ISO 8601, and `read` would say the same unless there is no such
     day in its month.
     """
 
-    def __init__(self, template: str, *, dated: bool, timed: bool = True) -> None:
-        """Check a template; `dated` if texts must hold a year, `timed` if the time is wanted.
+    def __init__(self, template: str, *, needs_date: bool, needs_time: bool = True) -> None:
+        """Check a template; `needs_date` if texts must hold a year, `needs_time` if the time is wanted.
 
         Raises:
             TemplateInvalid: If texts cannot be read by it.
         """
         self.template = template
         fields = parse_template(template)
-        self._names: set[str] = set()
-        pieces = [self._piece(fields, place) for place in range(len(fields))]
+        self._groups: set[str] = set()
+        pieces = [self._make_field_pattern(fields, place) for place in range(len(fields))]
         self._pattern = re.compile("".join(pieces), re.ASCII | re.IGNORECASE)
-        self._check(dated=dated)
-        self.plain = _plain(fields, dated=dated, timed=timed)
+        self._check_groups(needs_date=needs_date)
+        self.bulk_pattern = _make_bulk_pattern(fields, needs_date=needs_date, needs_time=needs_time)
         # Dates repeat in files: most are read once.
-        self.read = lru_cache(maxsize=65_536)(self._read)
+        self.read = lru_cache(maxsize=65_536)(self._parse_text)
 
-    def _piece(self, fields: tuple[Field, ...], place: int) -> str:
-        field = fields[place]
+    def _make_field_pattern(self, fields: tuple[TemplateField, ...], index: int) -> str:
+        field = fields[index]
         name = field.name
         if name is None:
-            return self._text(field.text, is_last=place + 1 == len(fields))
-        if name in _READ:
-            return self._digits(fields, place)
+            return self._make_literal_pattern(field.text, is_last=index + 1 == len(fields))
+        if name in _GROUP_NAMES:
+            return self._make_digits_pattern(fields, index)
         if name.upper() in {"MONTH", "MON"}:
             names = MONTHS if name.upper() == "MONTH" else [month[:3] for month in MONTHS]
-            return f"(?P<{self._take('name', name)}>{'|'.join(names)})"
+            return f"(?P<{self._claim_group('name', name)}>{'|'.join(names)})"
         if name.upper() in {"DAY", "DY"}:
             days = WEEKDAYS if name.upper() == "DAY" else [day[:3] for day in WEEKDAYS]
-            self._take("weekday", name)
+            self._claim_group("weekday", name)
             return f"(?:{'|'.join(days)})"
         if name.upper() == "RM":
-            numerals = "|".join(sorted(ROMAN, key=len, reverse=True))
-            return f"(?P<{self._take('roman', name)}>{numerals})"
-        if name in _HALVES:
+            numerals = "|".join(sorted(ROMAN_MONTHS, key=len, reverse=True))
+            return f"(?P<{self._claim_group('roman', name)}>{numerals})"
+        if name in _MERIDIEM_PATTERNS:
             dot = r"\." if "." in name else ""
-            return f"(?P<{self._take('half', name)}>[AP]){dot}M{dot}"
+            return f"(?P<{self._claim_group('half', name)}>[AP]){dot}M{dot}"
         raise TemplateInvalid(
             f"{field.text} is not read from texts; write a date with YYYY or YY, MM, MON, MONTH "
             "or DDD, and DD"
         )
 
-    def _digits(self, fields: tuple[Field, ...], place: int) -> str:
-        field = fields[place]
+    def _make_digits_pattern(self, fields: tuple[TemplateField, ...], index: int) -> str:
+        field = fields[index]
         name = field.name or ""
-        group = self._take(_READ[name], name)
-        low, high = _WIDTHS.get(name, (1, 2))
-        if _touches(fields, place):
+        group = self._claim_group(_GROUP_NAMES[name], name)
+        low, high = _DIGIT_WIDTHS.get(name, (1, 2))
+        if _is_next_to_number(fields, index):
             if not field.fill:
                 raise TemplateInvalid(
                     f"FM{name} has no width, and a number follows or precedes it; put text between"
                 )
-            low = high = _EXACT.get(name, 2)
+            low = high = _EXACT_WIDTHS.get(name, 2)
         digits = f"(?P<{group}>[0-9]{{{low},{high}}})"
         return f"{digits}(?:st|nd|rd|th)" if field.ordinal else digits
 
-    def _text(self, text: str, *, is_last: bool) -> str:
+    def _make_literal_pattern(self, text: str, *, is_last: bool) -> str:
         """Return a pattern for literal text; blanks before a value may be more in the text."""
         before = text.rstrip(" ")
         blanks = len(text) - len(before)
@@ -393,20 +410,20 @@ class TemplateReader:
             return re.escape(text)
         return f"{re.escape(before)} {{{blanks},}}"
 
-    def _take(self, group: str, name: str) -> str:
-        if group in self._names:
+    def _claim_group(self, group: str, name: str) -> str:
+        if group in self._groups:
             raise TemplateInvalid(f"{name}: the value has been given before it")
-        self._names.add(group)
+        self._groups.add(group)
         return group
 
-    def _check(self, *, dated: bool) -> None:
-        names = self._names
+    def _check_groups(self, *, needs_date: bool) -> None:
+        names = self._groups
         month = names & {"month", "name", "roman"}
         clash = (
             (len(month) > 1, "the month is given twice"),
             (names >= {"year", "short"}, "the year is given twice"),
             ("ordinal" in names and month | names & {"day"}, "DDD is a date without month and day"),
-            ("julian" in names and names & (_DATED - {"julian"}), "J is a whole date"),
+            ("julian" in names and names & (_DATE_GROUPS - {"julian"}), "J is a whole date"),
             ("seconds" in names and names & {"hour", "hour12", "minute", "second"},
              "SSSS is a whole time of day"),
             (names >= {"hour", "hour12"}, "the hour is given twice"),
@@ -417,14 +434,14 @@ class TemplateReader:
         for wrong, reason in clash:
             if wrong:
                 raise TemplateInvalid(reason)
-        if dated and not names & {"year", "short", "julian"}:
+        if needs_date and not names & {"year", "short", "julian"}:
             raise TemplateInvalid("it has no year: YYYY, YY or J")
-        if dated and "day" in names and not month:
+        if needs_date and "day" in names and not month:
             raise TemplateInvalid("it has a day and no month")
-        if not dated and not names & {"hour", "hour12", "minute", "second", "seconds"}:
+        if not needs_date and not names & {"hour", "hour12", "minute", "second", "seconds"}:
             raise TemplateInvalid("it has no time of day, such as HH24:MI:SS")
 
-    def _read(self, text: str) -> DateFields:
+    def _parse_text(self, text: str) -> ParsedDateTime:
         """Read a text.
 
         Raises:
@@ -434,94 +451,100 @@ class TemplateReader:
         if match is None:
             raise InvalidValue(reason=f"Not of the format {self.template!r}")
         found = {name: value for name, value in match.groupdict().items() if value is not None}
-        year, month, day = self._date(found)
-        hour, minute, second, fraction = self._time(found)
-        return DateFields(year, month, day, hour, minute, second, fraction)
+        year, month, day = self._parse_date(found)
+        hour, minute, second, fraction = self._parse_time(found)
+        return ParsedDateTime(year, month, day, hour, minute, second, fraction)
 
-    def _date(self, found: dict[str, str]) -> tuple[int, int, int]:
-        if "julian" in found:
-            return self._julian(int(found["julian"]))
-        short = int(found.get("short", "0"))
-        year = int(found.get("year") or short + (1900 if short >= _PIVOT else 2000))
+    def _parse_date(self, groups: dict[str, str]) -> tuple[int, int, int]:
+        if "julian" in groups:
+            return self._parse_julian_day(int(groups["julian"]))
+        short = int(groups.get("short", "0"))
+        year = int(groups.get("year") or short + (1900 if short >= _TWO_DIGIT_YEAR_PIVOT else 2000))
         if year < 1:
-            raise self._wrong(f"there is no year {year}")
-        if "ordinal" in found:
-            return self._ordinal(year, int(found["ordinal"]))
-        month = int(found.get("month", "1"))
-        if "name" in found:
-            name = found["name"][:3].capitalize()
+            raise self._make_error(f"there is no year {year}")
+        if "ordinal" in groups:
+            return self._parse_day_of_year(year, int(groups["ordinal"]))
+        month = int(groups.get("month", "1"))
+        if "name" in groups:
+            name = groups["name"][:3].capitalize()
             month = next(n for n, each in enumerate(MONTHS, 1) if each.startswith(name))
-        elif "roman" in found:
-            month = ROMAN.index(found["roman"].upper()) + 1
-        day = int(found.get("day", "1"))
+        elif "roman" in groups:
+            month = ROMAN_MONTHS.index(groups["roman"].upper()) + 1
+        day = int(groups.get("day", "1"))
         if not 1 <= month <= 12:
-            raise self._wrong(f"there is no month {month}")
+            raise self._make_error(f"there is no month {month}")
         if not 1 <= day <= calendar.monthrange(year, month)[1]:
-            raise self._wrong(f"there is no day {day} in month {month} of {year}")
+            raise self._make_error(f"there is no day {day} in month {month} of {year}")
         return year, month, day
 
-    def _julian(self, julian: int) -> tuple[int, int, int]:
+    def _parse_julian_day(self, julian: int) -> tuple[int, int, int]:
         from datetime import date
 
         try:
-            day = date.fromordinal(julian - _J_1970 + date(1970, 1, 1).toordinal())
+            day = date.fromordinal(julian - _JULIAN_DAY_1970 + date(1970, 1, 1).toordinal())
         except (ValueError, OverflowError):
-            raise self._wrong(
-                f"Julian day {julian} is not within years 1 to {_LAST_YEAR}"
+            raise self._make_error(
+                f"Julian day {julian} is not within years 1 to {_MAX_YEAR}"
             ) from None
         return day.year, day.month, day.day
 
-    def _ordinal(self, year: int, ordinal: int) -> tuple[int, int, int]:
+    def _parse_day_of_year(self, year: int, ordinal: int) -> tuple[int, int, int]:
         from datetime import date, timedelta
 
-        days = _MAX_ORDINAL if calendar.isleap(year) else _MAX_ORDINAL - 1
+        days = _MAX_DAY_OF_YEAR if calendar.isleap(year) else _MAX_DAY_OF_YEAR - 1
         if not 1 <= ordinal <= days:
-            raise self._wrong(f"{year} has no day {ordinal}")
+            raise self._make_error(f"{year} has no day {ordinal}")
         day = date(year, 1, 1) + timedelta(days=ordinal - 1)
         return day.year, day.month, day.day
 
-    def _time(self, found: dict[str, str]) -> tuple[int, int, int, str]:
-        if "seconds" in found:
-            minutes, second = divmod(int(found["seconds"]), 60)
+    def _parse_time(self, groups: dict[str, str]) -> tuple[int, int, int, str]:
+        if "seconds" in groups:
+            minutes, second = divmod(int(groups["seconds"]), 60)
             hour, minute = divmod(minutes, 60)
         else:
-            hour = int(found.get("hour", "0"))
-            minute, second = int(found.get("minute", "0")), int(found.get("second", "0"))
-        if "hour12" in found:
-            hour = int(found["hour12"])
-            if not 1 <= hour <= _NOON:
-                raise self._wrong(f"there is no hour {hour} of twelve")
-            hour = hour % _NOON + (_NOON if found.get("half", "a") in "Pp" else 0)
+            hour = int(groups.get("hour", "0"))
+            minute, second = int(groups.get("minute", "0")), int(groups.get("second", "0"))
+        if "hour12" in groups:
+            hour = int(groups["hour12"])
+            if not 1 <= hour <= _HALF_DAY_HOURS:
+                raise self._make_error(f"there is no hour {hour} of twelve")
+            hour = hour % _HALF_DAY_HOURS + (
+                _HALF_DAY_HOURS if groups.get("half", "a") in "Pp" else 0
+            )
         if hour > 23 or minute > 59 or second > 59:
-            raise self._wrong(f"there is no time {hour}:{minute:02}:{second:02}")
-        return hour, minute, second, found.get("fraction", "")
+            raise self._make_error(f"there is no time {hour}:{minute:02}:{second:02}")
+        return hour, minute, second, groups.get("fraction", "")
 
-    def _wrong(self, reason: str) -> InvalidValue:
+    def _make_error(self, reason: str) -> InvalidValue:
         return InvalidValue(reason=f"Not of the format {self.template!r}: {reason}")
 
 
-def _touches(fields: tuple[Field, ...], place: int) -> bool:
+def _is_next_to_number(fields: tuple[TemplateField, ...], index: int) -> bool:
     """Return whether a number is next to another one without anything between."""
-    before = place > 0 and fields[place - 1].name in _READ and not fields[place - 1].ordinal
+    before = index > 0 and fields[index - 1].name in _GROUP_NAMES and not fields[index - 1].ordinal
     after = (
-        place + 1 < len(fields) and fields[place + 1].name in _READ and not fields[place].ordinal
+        index + 1 < len(fields)
+        and fields[index + 1].name in _GROUP_NAMES
+        and not fields[index].ordinal
     )
     return before or after
 
 
-def _plain(fields: tuple[Field, ...], *, dated: bool, timed: bool) -> tuple[str, str] | None:
+def _make_bulk_pattern(
+    fields: tuple[TemplateField, ...], *, needs_date: bool, needs_time: bool
+) -> tuple[str, str] | None:
     """Return a regular expression of RE2 for the usual texts, and what replaces them."""
     pattern = ""
     places: dict[str, int] = {}
     for field in fields:
         if field.name is None:
             pattern += re.escape(field.text)
-        elif field.name in _PLAIN and not field.ordinal:
-            pattern += _PLAIN[field.name]
-            places[_READ[field.name]] = len(places) + 1
+        elif field.name in _BULK_PATTERNS and not field.ordinal:
+            pattern += _BULK_PATTERNS[field.name]
+            places[_GROUP_NAMES[field.name]] = len(places) + 1
         else:
             return None
-    if dated and "year" not in places:
+    if needs_date and "year" not in places:
         return None
 
     def part(name: str, default: str) -> str:
@@ -530,6 +553,6 @@ def _plain(fields: tuple[Field, ...], *, dated: bool, timed: bool) -> tuple[str,
     date = f"{part('year', '')}-{part('month', '01')}-{part('day', '01')}"
     fraction = f".{part('fraction', '')}" if "fraction" in places else ""
     time = f"{part('hour', '00')}:{part('minute', '00')}:{part('second', '00')}{fraction}"
-    if not dated:
+    if not needs_date:
         return f"^{pattern}$", time
-    return f"^{pattern}$", f"{date}T{time}" if timed else date
+    return f"^{pattern}$", f"{date}T{time}" if needs_time else date

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
     Read = Callable[[str], object]
 
-_ASCII = "regexp_matches(s, '^[\\x00-\\x7F]*$')"
-_DIGITS = "CAST(replace(CAST({0} AS VARCHAR), '.', '') AS HUGEINT)"
+_IS_ASCII_SQL = "regexp_matches(s, '^[\\x00-\\x7F]*$')"
+_DIGITS_SQL = "CAST(replace(CAST({0} AS VARCHAR), '.', '') AS HUGEINT)"
 # Digits after the point of a number's text.
-_SCALE = (
+_SCALE_SQL = (
     "CASE WHEN contains(CAST({0} AS VARCHAR), '.') "
     "THEN strlen(CAST({0} AS VARCHAR)) - strpos(CAST({0} AS VARCHAR), '.') ELSE 0 END"
 )
 # A quotient has 18 digits after the point.
 _QUOTIENT_SCALE = 18
 _MACROS = (
-    f"unicode_upper(s) AS CASE WHEN {_ASCII} THEN upper(s) ELSE python_upper(s) END",
-    f"unicode_lower(s) AS CASE WHEN {_ASCII} THEN lower(s) ELSE python_lower(s) END",
+    f"unicode_upper(s) AS CASE WHEN {_IS_ASCII_SQL} THEN upper(s) ELSE python_upper(s) END",
+    f"unicode_lower(s) AS CASE WHEN {_IS_ASCII_SQL} THEN lower(s) ELSE python_lower(s) END",
     (
         "cut_octets(s, n) AS CASE WHEN strlen(s) <= n THEN s WHEN strlen(s) = length(s) "
         "THEN left(s, n) ELSE python_cut(s, n) END"
@@ -52,8 +52,8 @@ _MACROS = (
         "ELSE CAST('0x' || hex_digits(s) AS BIGINT) END"
     ),
     "power_of_ten(n) AS CAST(rpad('1', CAST(n + 1 AS INTEGER), '0') AS HUGEINT)",
-    f"digits_of(x) AS {_DIGITS.format('x')}",
-    f"scale_of(x) AS {_SCALE.format('x')}",
+    f"digits_of(x) AS {_DIGITS_SQL.format('x')}",
+    f"scale_of(x) AS {_SCALE_SQL.format('x')}",
     (
         "rounded_quotient(n, d) AS n // d + CASE WHEN abs(n % d) >= abs(d) - abs(n % d) "
         "THEN CASE WHEN (n < 0) = (d < 0) THEN 1 ELSE -1 END ELSE 0 END"
@@ -67,25 +67,38 @@ _MACROS = (
 )
 
 
-def add_functions(connection: duckdb.DuckDBPyConnection) -> None:
+def register_functions(connection: duckdb.DuckDBPyConnection) -> None:
     """Add all functions but those of templates."""
-    _create(connection, "python_upper", _of_column(str.upper, pa.string()), "VARCHAR")
-    _create(connection, "python_lower", _of_column(str.lower, pa.string()), "VARCHAR")
-    _create(connection, "python_cut", _cut, "VARCHAR", ("VARCHAR", "BIGINT"))
-    for name, read, arrow, result in _READERS:
-        _create(connection, f"read_{name}", _of_column(read, arrow), result)
-        _create(connection, f"try_read_{name}", _of_column(_or_none(read), arrow), result)
+    _create_function(
+        connection, "python_upper", _apply_to_distinct(str.upper, pa.string()), "VARCHAR"
+    )
+    _create_function(
+        connection, "python_lower", _apply_to_distinct(str.lower, pa.string()), "VARCHAR"
+    )
+    _create_function(connection, "python_cut", _truncate_octets, "VARCHAR", ("VARCHAR", "BIGINT"))
+    for name, read, arrow, result in _TEXT_READERS:
+        _create_function(connection, f"read_{name}", _apply_to_distinct(read, arrow), result)
+        _create_function(
+            connection,
+            f"try_read_{name}",
+            _apply_to_distinct(_return_none_on_error(read), arrow),
+            result,
+        )
     for macro in _MACROS:
         connection.execute(f"CREATE TEMP MACRO {macro}")
 
 
-def add_readers(connection: duckdb.DuckDBPyConnection, readers: Sequence[TemplateReader]) -> None:
+def register_template_readers(
+    connection: duckdb.DuckDBPyConnection, readers: Sequence[TemplateReader]
+) -> None:
     """Add the functions that read texts by templates."""
     for number, reader in enumerate(readers):
-        _create(connection, f"read_template_{number}", _by_template(reader), "TIMESTAMP")
+        _create_function(
+            connection, f"read_template_{number}", _make_template_function(reader), "TIMESTAMP"
+        )
 
 
-def _create(
+def _create_function(
     connection: duckdb.DuckDBPyConnection,
     name: str,
     function: Callable[..., pa.Array],
@@ -97,21 +110,25 @@ def _create(
     create(name, function, list(parameters), result, type="arrow", null_handling="special")
 
 
-def _of_column(read: Read, arrow: pa.DataType) -> Callable[[pa.ChunkedArray], pa.Array]:
+def _apply_to_distinct(
+    parse: Read, arrow_type: pa.DataType
+) -> Callable[[pa.ChunkedArray], pa.Array]:
     """Return a function of a column that reads each different text once."""
 
     def function(texts: pa.ChunkedArray) -> pa.Array:
         found = to_contiguous_array(texts).dictionary_encode()
         try:
-            values = [None if text is None else read(text) for text in found.dictionary.to_pylist()]
+            values = [
+                None if text is None else parse(text) for text in found.dictionary.to_pylist()
+            ]
         except InvalidValue as error:
             raise ValueError(error.fields["reason"]) from None
-        return pa.array(values, arrow).take(found.indices)
+        return pa.array(values, arrow_type).take(found.indices)
 
     return function
 
 
-def _cut(texts: pa.ChunkedArray, lengths: pa.ChunkedArray) -> pa.Array:
+def _truncate_octets(texts: pa.ChunkedArray, lengths: pa.ChunkedArray) -> pa.Array:
     """Cut texts to a number of octets, and never within a character."""
     cut = [
         None if text is None else text.encode()[:length].decode(errors="ignore")
@@ -120,14 +137,16 @@ def _cut(texts: pa.ChunkedArray, lengths: pa.ChunkedArray) -> pa.Array:
     return pa.array(cut, pa.string())
 
 
-def _by_template(reader: TemplateReader) -> Callable[[pa.ChunkedArray], pa.Array]:
-    exact = _of_column(lambda text: _micros(reader.read(text).timestamp), pa.timestamp("us"))
+def _make_template_function(reader: TemplateReader) -> Callable[[pa.ChunkedArray], pa.Array]:
+    exact = _apply_to_distinct(
+        lambda text: _parse_timestamp_us(reader.read(text).iso_timestamp), pa.timestamp("us")
+    )
 
     def function(texts: pa.ChunkedArray) -> pa.Array:
         array = to_contiguous_array(texts)
-        if reader.plain is None:
+        if reader.bulk_pattern is None:
             return exact(texts)
-        pattern, iso = reader.plain
+        pattern, iso = reader.bulk_pattern
         if pc.all(pc.match_substring_regex(array, pattern)).as_py() is False:
             return exact(texts)
         try:
@@ -138,21 +157,21 @@ def _by_template(reader: TemplateReader) -> Callable[[pa.ChunkedArray], pa.Array
     return function
 
 
-def _micros(text: str, *, offset: bool = False) -> int:
+def _parse_timestamp_us(text: str, *, apply_offset: bool = False) -> int:
     try:
         found = parse_timestamp(text, TimestampTextFormat.VERTICA)
     except TimestampSyntaxError as error:
         reason = error.reason or f"{text[:80]!r} is no date or timestamp"
         raise InvalidValue(reason=reason) from None
-    seconds = found.local_s - ((found.offset_s or 0) if offset else 0)
+    seconds = found.local_s - ((found.offset_s or 0) if apply_offset else 0)
     return seconds * 1_000_000 + found.nanos // 1000
 
 
-def _day(text: str) -> int:
-    return _micros(text) // 86_400_000_000
+def _parse_epoch_day(text: str) -> int:
+    return _parse_timestamp_us(text) // 86_400_000_000
 
 
-def _time(text: str) -> int:
+def _parse_time_us(text: str) -> int:
     try:
         seconds, nanos = parse_time(text, TimestampTextFormat.VERTICA)
     except TimestampSyntaxError as error:
@@ -161,19 +180,24 @@ def _time(text: str) -> int:
     return seconds * 1_000_000 + nanos // 1000
 
 
-def _or_none(read: Read) -> Read:
+def _return_none_on_error(parse: Read) -> Read:
     def function(text: str) -> object:
         try:
-            return read(text)
+            return parse(text)
         except InvalidValue:
             return None
 
     return function
 
 
-_READERS: tuple[tuple[str, Read, pa.DataType, str], ...] = (
-    ("timestamp", _micros, pa.timestamp("us"), "TIMESTAMP"),
-    ("instant", lambda text: _micros(text, offset=True), pa.timestamp("us"), "TIMESTAMP"),
-    ("date", _day, pa.date32(), "DATE"),
-    ("time", _time, pa.time64("us"), "TIME"),
+_TEXT_READERS: tuple[tuple[str, Read, pa.DataType, str], ...] = (
+    ("timestamp", _parse_timestamp_us, pa.timestamp("us"), "TIMESTAMP"),
+    (
+        "instant",
+        lambda text: _parse_timestamp_us(text, apply_offset=True),
+        pa.timestamp("us"),
+        "TIMESTAMP",
+    ),
+    ("date", _parse_epoch_day, pa.date32(), "DATE"),
+    ("time", _parse_time_us, pa.time64("us"), "TIME"),
 )

@@ -1,7 +1,7 @@
 """The functions of COPY expressions: what Vertica's manual says, written for DuckDB.
 
 A function is in `FUNCTIONS` only if its result is Vertica's for every value, or the value fails.
-`REJECTED` says what to write instead of those that are known and not supported.
+`REJECTED_FUNCTIONS` says what to write instead of those that are known and not supported.
 `docs/copy-functions.md` has a line with an example for each.
 """
 
@@ -17,23 +17,28 @@ from snowmelt.load.expressions.regex_patterns import (
     check_pattern,
     check_replacement,
 )
-from snowmelt.load.expressions.types import ExpressionInvalid, TypedSql, failing, quote
+from snowmelt.load.expressions.types import (
+    ExpressionInvalid,
+    TypedSql,
+    quote_literal,
+    write_failure_if,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-T = types.ExpressionType
+ExprType = types.ExpressionType
 
 # How an argument is taken, by the letter that a signature has for it.
-_TAKE: dict[str, Callable[[TypedSql], str]] = {
+_ARGUMENT_WRITERS: dict[str, Callable[[TypedSql], str]] = {
     "t": types.to_text,
     "i": types.to_integer,
-    "n": lambda value: _whole(value),
+    "n": lambda value: _write_exact_number(value),
     "f": types.to_float,
     "d": types.to_timestamp,
     "x": types.to_binary,
 }
-_NEEDS = {
+_ARGUMENT_TYPE_NAMES = {
     "t": "VARCHAR",
     "i": "INTEGER",
     "n": "INTEGER or NUMERIC",
@@ -41,12 +46,12 @@ _NEEDS = {
     "d": "DATE or TIMESTAMP",
     "x": "VARBINARY",
 }
-_ASCII = "^[\\x00-\\x7F]*$"
+_ASCII_PATTERN = "^[\\x00-\\x7F]*$"
 
 
 @dataclass(frozen=True, slots=True)
-class Overload:
-    """A function of these arguments: a letter of `_TAKE` for each, `{0}` in its SQL is the first."""
+class FunctionOverload:
+    """A function of these arguments: a letter of `_ARGUMENT_WRITERS` for each, `{0}` in its SQL is the first."""
 
     arguments: str
     sql: str
@@ -55,48 +60,48 @@ class Overload:
 
 
 @dataclass(frozen=True, slots=True)
-class Special:
+class SpecialFunction:
     """A function that looks at its arguments itself."""
 
     build: Callable[[Sequence[TypedSql]], TypedSql]
     usage: str
 
 
-def _whole(value: TypedSql) -> str:
+def _write_exact_number(value: TypedSql) -> str:
     number = types.to_number(value)
-    if number.type is T.FLOAT:
+    if number.type is ExprType.FLOAT:
         raise ExpressionInvalid("expected INTEGER or NUMERIC, got FLOAT; write ::NUMERIC(p,s)")
     return number.sql
 
 
-def _ascii(sql: str, value: str, name: str) -> str:
+def _require_ascii(sql: str, value: str, name: str) -> str:
     """Return SQL that fails where the text that is looked at has other than ASCII characters."""
     reason = (
         f"{name} of a text with characters other than ASCII: Vertica counts octets or characters, "
         "as the locale says"
     )
-    return failing(f"NOT regexp_matches({value}, '{_ASCII}')", reason, sql)
+    return write_failure_if(f"NOT regexp_matches({value}, '{_ASCII_PATTERN}')", reason, sql)
 
 
-def _limited(position: str, sql: str, name: str, least: int) -> str:
-    reason = f"{name}: expected a number of at least {least}"
-    return failing(f"{position} < {least}", reason, sql)
+def _require_minimum(position: str, sql: str, name: str, minimum: int) -> str:
+    reason = f"{name}: expected a number of at least {minimum}"
+    return write_failure_if(f"{position} < {minimum}", reason, sql)
 
 
-def _finite(name: str, sql: str, condition: str | None = None) -> str:
+def _require_finite(name: str, sql: str, condition: str | None = None) -> str:
     wrong = f"NOT isfinite({sql})"
     if condition is not None:
-        return failing(condition, f"{name} is not defined for this value", sql)
-    return failing(wrong, f"{name} is not defined for this value, or too large", sql)
+        return write_failure_if(condition, f"{name} is not defined for this value", sql)
+    return write_failure_if(wrong, f"{name} is not defined for this value, or too large", sql)
 
 
-def _constant(value: TypedSql, what: str) -> str:
+def _require_literal(value: TypedSql, label: str) -> str:
     if value.literal is None:
-        raise ExpressionInvalid(f"{what} must be a text in quotes, the same for all rows")
+        raise ExpressionInvalid(f"{label} must be a text in quotes, the same for all rows")
     return value.literal
 
 
-_CALENDAR = {
+_CALENDAR_FUNCTIONS = {
     "YEAR": "year({0})",
     "QUARTER": "quarter({0})",
     "MONTH": "month({0})",
@@ -116,13 +121,13 @@ _CALENDAR = {
     "DAYS": "(CAST(julian(CAST({0} AS DATE)) AS BIGINT) - 1721425)",
     "MIDNIGHT_SECONDS": "(hour({0}) * 3600 + minute({0}) * 60 + second({0}))",
 }
-_MONTH_END = "last_day(CAST({0} AS DATE))"
-_ADD_MONTHS = (
-    f"(CASE WHEN CAST({{0}} AS DATE) = {_MONTH_END} "
-    f"THEN last_day(CAST({_MONTH_END} + to_months(CAST({{1}} AS INTEGER)) AS DATE)) "
+_MONTH_END_SQL = "last_day(CAST({0} AS DATE))"
+_ADD_MONTHS_SQL = (
+    f"(CASE WHEN CAST({{0}} AS DATE) = {_MONTH_END_SQL} "
+    f"THEN last_day(CAST({_MONTH_END_SQL} + to_months(CAST({{1}} AS INTEGER)) AS DATE)) "
     "ELSE CAST(CAST({0} AS DATE) + to_months(CAST({1} AS INTEGER)) AS DATE) END)"
 )
-_FLOATS = {
+_FLOAT_FUNCTIONS = {
     "EXP": "exp({0})",
     "SIN": "sin({0})",
     "COS": "cos({0})",
@@ -131,135 +136,135 @@ _FLOATS = {
     "DEGREES": "degrees({0})",
     "RADIANS": "radians({0})",
 }
-_HALF = "abs({0} - trunc({0})) = 0.5"
+_ENDS_IN_HALF_SQL = "abs({0} - trunc({0})) = 0.5"
 _HALF_REASON = "ROUND of a FLOAT that ends in .5: write ::NUMERIC(p,s) before it"
 
-FUNCTIONS: dict[str, tuple[Overload, ...] | Special] = {
-    **{name: (Overload("d", sql, T.INTEGER),) for name, sql in _CALENDAR.items()},
+FUNCTIONS: dict[str, tuple[FunctionOverload, ...] | SpecialFunction] = {
+    **{name: (FunctionOverload("d", sql, ExprType.INTEGER),) for name, sql in _CALENDAR_FUNCTIONS.items()},
     **{
-        name: (Overload("f", _finite(name, sql), T.FLOAT),) for name, sql in _FLOATS.items()
+        name: (FunctionOverload("f", _require_finite(name, sql), ExprType.FLOAT),) for name, sql in _FLOAT_FUNCTIONS.items()
     },
     # Dates and times
-    "ADD_MONTHS": (Overload("di", _ADD_MONTHS, T.DATE),),
-    "LAST_DAY": (Overload("d", _MONTH_END, T.DATE),),
-    "DATE": (Overload("d", "CAST({0} AS DATE)", T.DATE),),
-    "TO_TIMESTAMP": (Overload("f", "make_timestamp(CAST({0} * 1000000 AS BIGINT))", T.TIMESTAMP),),
+    "ADD_MONTHS": (FunctionOverload("di", _ADD_MONTHS_SQL, ExprType.DATE),),
+    "LAST_DAY": (FunctionOverload("d", _MONTH_END_SQL, ExprType.DATE),),
+    "DATE": (FunctionOverload("d", "CAST({0} AS DATE)", ExprType.DATE),),
+    "TO_TIMESTAMP": (FunctionOverload("f", "make_timestamp(CAST({0} * 1000000 AS BIGINT))", ExprType.TIMESTAMP),),
     # Numbers
-    "ABS": (Overload("n", "abs({0})", T.NUMERIC), Overload("f", "abs({0})", T.FLOAT)),
-    "SIGN": (Overload("n", "sign({0})", T.INTEGER),),
-    "MOD": (Overload("nn", "({0} % {1})", T.NUMERIC, has_scale=False),),
+    "ABS": (FunctionOverload("n", "abs({0})", ExprType.NUMERIC), FunctionOverload("f", "abs({0})", ExprType.FLOAT)),
+    "SIGN": (FunctionOverload("n", "sign({0})", ExprType.INTEGER),),
+    "MOD": (FunctionOverload("nn", "({0} % {1})", ExprType.NUMERIC, has_scale=False),),
     "CEIL": (
-        Overload("n", "ceil({0})", T.NUMERIC, has_scale=False),
-        Overload("f", "ceil({0})", T.FLOAT),
+        FunctionOverload("n", "ceil({0})", ExprType.NUMERIC, has_scale=False),
+        FunctionOverload("f", "ceil({0})", ExprType.FLOAT),
     ),
     "FLOOR": (
-        Overload("n", "floor({0})", T.NUMERIC, has_scale=False),
-        Overload("f", "floor({0})", T.FLOAT),
+        FunctionOverload("n", "floor({0})", ExprType.NUMERIC, has_scale=False),
+        FunctionOverload("f", "floor({0})", ExprType.FLOAT),
     ),
     "TRUNC": (
-        Overload("n", "trunc({0})", T.NUMERIC, has_scale=False),
-        Overload("f", "trunc({0})", T.FLOAT),
+        FunctionOverload("n", "trunc({0})", ExprType.NUMERIC, has_scale=False),
+        FunctionOverload("f", "trunc({0})", ExprType.FLOAT),
     ),
-    "POWER": (Overload("ff", _finite("POWER", "power({0}, {1})"), T.FLOAT),),
-    "SQRT": (Overload("f", _finite("SQRT", "sqrt({0})", "{0} < 0"), T.FLOAT),),
-    "LN": (Overload("f", _finite("LN", "ln({0})", "{0} <= 0"), T.FLOAT),),
+    "POWER": (FunctionOverload("ff", _require_finite("POWER", "power({0}, {1})"), ExprType.FLOAT),),
+    "SQRT": (FunctionOverload("f", _require_finite("SQRT", "sqrt({0})", "{0} < 0"), ExprType.FLOAT),),
+    "LN": (FunctionOverload("f", _require_finite("LN", "ln({0})", "{0} <= 0"), ExprType.FLOAT),),
     "LOG": (
-        Overload("f", _finite("LOG", "log10({0})", "{0} <= 0"), T.FLOAT),
-        Overload("ff", _finite("LOG", "(ln({1}) / ln({0}))", "{0} <= 0 OR {1} <= 0"), T.FLOAT),
+        FunctionOverload("f", _require_finite("LOG", "log10({0})", "{0} <= 0"), ExprType.FLOAT),
+        FunctionOverload("ff", _require_finite("LOG", "(ln({1}) / ln({0}))", "{0} <= 0 OR {1} <= 0"), ExprType.FLOAT),
     ),
-    "LOG10": (Overload("f", _finite("LOG10", "log10({0})", "{0} <= 0"), T.FLOAT),),
-    "ASIN": (Overload("f", _finite("ASIN", "asin({0})", "abs({0}) > 1"), T.FLOAT),),
-    "ACOS": (Overload("f", _finite("ACOS", "acos({0})", "abs({0}) > 1"), T.FLOAT),),
-    "ATAN2": (Overload("ff", "atan2({0}, {1})", T.FLOAT),),
-    "COT": (Overload("f", _finite("COT", "(1 / tan({0}))", "{0} = 0"), T.FLOAT),),
-    "PI": (Overload("", "pi()", T.FLOAT),),
+    "LOG10": (FunctionOverload("f", _require_finite("LOG10", "log10({0})", "{0} <= 0"), ExprType.FLOAT),),
+    "ASIN": (FunctionOverload("f", _require_finite("ASIN", "asin({0})", "abs({0}) > 1"), ExprType.FLOAT),),
+    "ACOS": (FunctionOverload("f", _require_finite("ACOS", "acos({0})", "abs({0}) > 1"), ExprType.FLOAT),),
+    "ATAN2": (FunctionOverload("ff", "atan2({0}, {1})", ExprType.FLOAT),),
+    "COT": (FunctionOverload("f", _require_finite("COT", "(1 / tan({0}))", "{0} = 0"), ExprType.FLOAT),),
+    "PI": (FunctionOverload("", "pi()", ExprType.FLOAT),),
     # Texts
-    "UPPER": (Overload("t", "unicode_upper({0})", T.TEXT),),
-    "LOWER": (Overload("t", "unicode_lower({0})", T.TEXT),),
+    "UPPER": (FunctionOverload("t", "unicode_upper({0})", ExprType.TEXT),),
+    "LOWER": (FunctionOverload("t", "unicode_lower({0})", ExprType.TEXT),),
     "LENGTH": (
-        Overload("x", "octet_length({0})", T.INTEGER),
-        Overload("t", "length({0})", T.INTEGER),
+        FunctionOverload("x", "octet_length({0})", ExprType.INTEGER),
+        FunctionOverload("t", "length({0})", ExprType.INTEGER),
     ),
-    "CHARACTER_LENGTH": (Overload("t", "length({0})", T.INTEGER),),
+    "CHARACTER_LENGTH": (FunctionOverload("t", "length({0})", ExprType.INTEGER),),
     "OCTET_LENGTH": (
-        Overload("x", "octet_length({0})", T.INTEGER),
-        Overload("t", "strlen({0})", T.INTEGER),
+        FunctionOverload("x", "octet_length({0})", ExprType.INTEGER),
+        FunctionOverload("t", "strlen({0})", ExprType.INTEGER),
     ),
     "BIT_LENGTH": (
-        Overload("x", "(8 * octet_length({0}))", T.INTEGER),
-        Overload("t", "(8 * strlen({0}))", T.INTEGER),
+        FunctionOverload("x", "(8 * octet_length({0}))", ExprType.INTEGER),
+        FunctionOverload("t", "(8 * strlen({0}))", ExprType.INTEGER),
     ),
-    "CONCAT": (Overload("tt", "({0} || {1})", T.TEXT),),
-    "REPLACE": (Overload("ttt", "replace({0}, {1}, {2})", T.TEXT),),
-    "REPEAT": (Overload("ti", "repeat({0}, {1})", T.TEXT),),
-    "SPACE": (Overload("i", "repeat(' ', {0})", T.TEXT),),
+    "CONCAT": (FunctionOverload("tt", "({0} || {1})", ExprType.TEXT),),
+    "REPLACE": (FunctionOverload("ttt", "replace({0}, {1}, {2})", ExprType.TEXT),),
+    "REPEAT": (FunctionOverload("ti", "repeat({0}, {1})", ExprType.TEXT),),
+    "SPACE": (FunctionOverload("i", "repeat(' ', {0})", ExprType.TEXT),),
     "SUBSTR": (
-        Overload("ti", _limited("{1}", "substr({0}, {1})", "SUBSTR", 1), T.TEXT),
-        Overload(
+        FunctionOverload("ti", _require_minimum("{1}", "substr({0}, {1})", "SUBSTR", 1), ExprType.TEXT),
+        FunctionOverload(
             "tii",
-            _limited("least({1}, {2} + 1)", "substr({0}, {1}, {2})", "SUBSTR", 1),
-            T.TEXT,
+            _require_minimum("least({1}, {2} + 1)", "substr({0}, {1}, {2})", "SUBSTR", 1),
+            ExprType.TEXT,
         ),
     ),
-    "LEFT": (Overload("ti", _limited("{1}", "left({0}, {1})", "LEFT", 0), T.TEXT),),
-    "RIGHT": (Overload("ti", _limited("{1}", "right({0}, {1})", "RIGHT", 0), T.TEXT),),
+    "LEFT": (FunctionOverload("ti", _require_minimum("{1}", "left({0}, {1})", "LEFT", 0), ExprType.TEXT),),
+    "RIGHT": (FunctionOverload("ti", _require_minimum("{1}", "right({0}, {1})", "RIGHT", 0), ExprType.TEXT),),
     "SPLIT_PART": (
-        Overload(
+        FunctionOverload(
             "tti",
-            failing(
+            write_failure_if(
                 "{1} = ''",
                 "SPLIT_PART: the delimiter is not empty",
-                _limited("{2}", "split_part({0}, {1}, {2})", "SPLIT_PART", 1),
+                _require_minimum("{2}", "split_part({0}, {1}, {2})", "SPLIT_PART", 1),
             ),
-            T.TEXT,
+            ExprType.TEXT,
         ),
     ),
     **{
         name: (
-            Overload("t", f"{each}({{0}}, ' ')", T.TEXT),
-            Overload("tt", _ascii(f"{each}({{0}}, {{1}})", "{1}", name), T.TEXT),
+            FunctionOverload("t", f"{each}({{0}}, ' ')", ExprType.TEXT),
+            FunctionOverload("tt", _require_ascii(f"{each}({{0}}, {{1}})", "{1}", name), ExprType.TEXT),
         )
         for name, each in (("BTRIM", "trim"), ("LTRIM", "ltrim"), ("RTRIM", "rtrim"))
     },
     **{
         name: (
-            Overload("ti", _ascii(f"{each}({{0}}, CAST({{1}} AS INTEGER), ' ')", "{0}", name), T.TEXT),
-            Overload(
+            FunctionOverload("ti", _require_ascii(f"{each}({{0}}, CAST({{1}} AS INTEGER), ' ')", "{0}", name), ExprType.TEXT),
+            FunctionOverload(
                 "tit",
-                failing(
+                write_failure_if(
                     "{2} = ''",
                     f"{name}: the text to fill up with is not empty",
-                    _ascii(f"{each}({{0}}, CAST({{1}} AS INTEGER), {{2}})", "({0} || {2})", name),
+                    _require_ascii(f"{each}({{0}}, CAST({{1}} AS INTEGER), {{2}})", "({0} || {2})", name),
                 ),
-                T.TEXT,
+                ExprType.TEXT,
             ),
         )
         for name, each in (("LPAD", "lpad"), ("RPAD", "rpad"))
     },
     **{
-        name: (Overload("tt", _ascii("strpos({0}, {1})", "{0}", name), T.INTEGER),)
+        name: (FunctionOverload("tt", _require_ascii("strpos({0}, {1})", "{0}", name), ExprType.INTEGER),)
         for name in ("INSTR", "STRPOS")
     },
     "TRANSLATE": (
-        Overload("ttt", _ascii("translate({0}, {1}, {2})", "({1} || {2})", "TRANSLATE"), T.TEXT),
+        FunctionOverload("ttt", _require_ascii("translate({0}, {1}, {2})", "({1} || {2})", "TRANSLATE"), ExprType.TEXT),
     ),
-    "ASCII": (Overload("t", _ascii("ascii({0})", "left({0}, 1)", "ASCII"), T.INTEGER),),
+    "ASCII": (FunctionOverload("t", _require_ascii("ascii({0})", "left({0}, 1)", "ASCII"), ExprType.INTEGER),),
     "CHR": (
-        Overload(
+        FunctionOverload(
             "i",
-            failing("{0} NOT BETWEEN 1 AND 127", "CHR: expected 1 to 127", "chr(CAST({0} AS INTEGER))"),
-            T.TEXT,
+            write_failure_if("{0} NOT BETWEEN 1 AND 127", "CHR: expected 1 to 127", "chr(CAST({0} AS INTEGER))"),
+            ExprType.TEXT,
         ),
     ),
-    "MD5": (Overload("t", "md5({0})", T.TEXT),),
-    "SHA1": (Overload("t", "sha1({0})", T.TEXT),),
-    "SHA256": (Overload("t", "sha256({0})", T.TEXT),),
+    "MD5": (FunctionOverload("t", "md5({0})", ExprType.TEXT),),
+    "SHA1": (FunctionOverload("t", "sha1({0})", ExprType.TEXT),),
+    "SHA256": (FunctionOverload("t", "sha256({0})", ExprType.TEXT),),
     "TO_HEX": (
-        Overload("x", "lower(hex({0}))", T.TEXT),
-        Overload("i", "lower(to_hex({0}))", T.TEXT),
+        FunctionOverload("x", "lower(hex({0}))", ExprType.TEXT),
+        FunctionOverload("i", "lower(to_hex({0}))", ExprType.TEXT),
     ),
-    "HEX_TO_BINARY": (Overload("t", "hex_to_binary({0})", T.BINARY),),
-    "HEX_TO_INTEGER": (Overload("t", "hex_to_integer({0})", T.INTEGER),),
+    "HEX_TO_BINARY": (FunctionOverload("t", "hex_to_binary({0})", ExprType.BINARY),),
+    "HEX_TO_INTEGER": (FunctionOverload("t", "hex_to_integer({0})", ExprType.INTEGER),),
 }  # fmt: skip
 FUNCTIONS |= {
     "CEILING": FUNCTIONS["CEIL"],
@@ -268,56 +273,60 @@ FUNCTIONS |= {
 }
 
 
-def _choice(values: Sequence[TypedSql], written: str) -> TypedSql:
+def _write_choice(values: Sequence[TypedSql], sql_template: str) -> TypedSql:
     """Return a choice among values of a common type."""
-    found, listed = types.unify(values)
-    return TypedSql(written.format(*listed), found, has_scale=types.has_one_scale(values))
+    found, listed = types.unify_types(values)
+    return TypedSql(sql_template.format(*listed), found, has_scale=types.has_one_scale(values))
 
 
-def _coalesce(values: Sequence[TypedSql]) -> TypedSql:
+def _build_coalesce(values: Sequence[TypedSql]) -> TypedSql:
     if not values:
         raise ExpressionInvalid("expected at least one argument")
-    return _choice(values, f"coalesce({', '.join(f'{{{n}}}' for n in range(len(values)))})")
+    return _write_choice(values, f"coalesce({', '.join(f'{{{n}}}' for n in range(len(values)))})")
 
 
-def _two(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 2, 2)
-    return _coalesce(values)
+def _build_coalesce_of_two(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 2, 2)
+    return _build_coalesce(values)
 
 
-def _count(values: Sequence[TypedSql], least: int, most: int | None) -> None:
-    if len(values) < least or (most is not None and len(values) > most):
-        wanted = f"{least}" if most == least else f"{least} to {most or 'any number of'}"
+def _check_argument_count(values: Sequence[TypedSql], minimum: int, maximum: int | None) -> None:
+    if len(values) < minimum or (maximum is not None and len(values) > maximum):
+        wanted = (
+            f"{minimum}" if maximum == minimum else f"{minimum} to {maximum or 'any number of'}"
+        )
         raise ExpressionInvalid(f"expected {wanted} arguments, got {len(values)}")
 
 
-def _nullif(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 2, 2)
-    return _choice(values, "nullif({0}, {1})")
+def _build_nullif(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 2, 2)
+    return _write_choice(values, "nullif({0}, {1})")
 
 
-def _nvl2(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 3, 3)
-    found, (chosen, other) = types.unify(values[1:])
+def _build_nvl2(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 3, 3)
+    found, (chosen, other) = types.unify_types(values[1:])
     sql = f"(CASE WHEN {values[0].sql} IS NOT NULL THEN {chosen} ELSE {other} END)"
     return TypedSql(sql, found, has_scale=types.has_one_scale(values[1:]))
 
 
-def _zero_if_null(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 1, 1)
-    return _coalesce([types.to_number(values[0]), TypedSql("CAST(0 AS BIGINT)", T.INTEGER)])
+def _build_zero_if_null(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 1, 1)
+    return _build_coalesce(
+        [types.to_number(values[0]), TypedSql("CAST(0 AS BIGINT)", ExprType.INTEGER)]
+    )
 
 
-def _null_if_zero(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 1, 1)
+def _build_null_if_zero(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 1, 1)
     number = types.to_number(values[0])
     return TypedSql(f"nullif({number.sql}, 0)", number.type, has_scale=number.has_scale)
 
 
-def _extreme(function: str) -> Callable[[Sequence[TypedSql]], TypedSql]:
+def _make_extreme_builder(function: str) -> Callable[[Sequence[TypedSql]], TypedSql]:
     def build(values: Sequence[TypedSql]) -> TypedSql:
-        _count(values, 1, None)
-        found, listed = types.unify(values)
+        _check_argument_count(values, 1, None)
+        found, listed = types.unify_types(values)
         nulls = " OR ".join(f"{each} IS NULL" for each in listed)
         sql = f"(CASE WHEN NOT ({nulls}) THEN {function}({', '.join(listed)}) END)"
         return TypedSql(sql, found, has_scale=types.has_one_scale(values))
@@ -325,15 +334,15 @@ def _extreme(function: str) -> Callable[[Sequence[TypedSql]], TypedSql]:
     return build
 
 
-def _decode(values: Sequence[TypedSql]) -> TypedSql:
+def _build_decode(values: Sequence[TypedSql]) -> TypedSql:
     """DECODE(value, search, result, …, default): NULL is equal to NULL."""
-    _count(values, 3, None)
+    _check_argument_count(values, 3, None)
     pairs, rest = divmod(len(values) - 1, 2)
     searches = [values[1 + 2 * n] for n in range(pairs)]
     results = [values[2 + 2 * n] for n in range(pairs)]
-    default = values[-1] if rest else TypedSql("NULL", T.NULL)
-    _, (value, *sought) = types.unify([values[0], *searches])
-    found, (*chosen, other) = types.unify([*results, default])
+    default = values[-1] if rest else TypedSql("NULL", ExprType.NULL)
+    _, (value, *sought) = types.unify_types([values[0], *searches])
+    found, (*chosen, other) = types.unify_types([*results, default])
     cases = " ".join(
         f"WHEN {value} IS NOT DISTINCT FROM {each} THEN {result}"
         for each, result in zip(sought, chosen, strict=True)
@@ -342,34 +351,36 @@ def _decode(values: Sequence[TypedSql]) -> TypedSql:
     return TypedSql(f"(CASE {cases} ELSE {other} END)", found, has_scale=scale)
 
 
-def _round(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 1, 2)
+def _build_round(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 1, 2)
     number = types.to_number(values[0])
-    digits = _digits(values)
-    if number.type is T.INTEGER:
+    digits = _parse_digit_count(values)
+    if number.type is ExprType.INTEGER:
         return number
-    if number.type is T.NUMERIC:
-        return TypedSql(f"round({number.sql}, {digits})", T.NUMERIC, has_scale=False)
+    if number.type is ExprType.NUMERIC:
+        return TypedSql(f"round({number.sql}, {digits})", ExprType.NUMERIC, has_scale=False)
     if digits:
         raise ExpressionInvalid("ROUND of a FLOAT to digits: write ::NUMERIC(p,s) before it")
-    sql = failing(_HALF.format(number.sql), _HALF_REASON, f"round({number.sql})")
-    return TypedSql(sql, T.FLOAT)
+    sql = write_failure_if(
+        _ENDS_IN_HALF_SQL.format(number.sql), _HALF_REASON, f"round({number.sql})"
+    )
+    return TypedSql(sql, ExprType.FLOAT)
 
 
-def _trunc(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 1, 2)
+def _build_trunc(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 1, 2)
     number = types.to_number(values[0])
-    digits = _digits(values)
-    if number.type is T.INTEGER:
+    digits = _parse_digit_count(values)
+    if number.type is ExprType.INTEGER:
         return number
-    if number.type is T.FLOAT:
+    if number.type is ExprType.FLOAT:
         if digits:
             raise ExpressionInvalid("TRUNC of a FLOAT to digits: write ::NUMERIC(p,s) before it")
-        return TypedSql(f"trunc({number.sql})", T.FLOAT)
-    return TypedSql(f"trunc({number.sql}, {digits})", T.NUMERIC, has_scale=False)
+        return TypedSql(f"trunc({number.sql})", ExprType.FLOAT)
+    return TypedSql(f"trunc({number.sql}, {digits})", ExprType.NUMERIC, has_scale=False)
 
 
-def _digits(values: Sequence[TypedSql]) -> int:
+def _parse_digit_count(values: Sequence[TypedSql]) -> int:
     if len(values) == 1:
         return 0
     match = re.fullmatch(r"CAST\((\d+) AS BIGINT\)", values[1].sql)
@@ -378,8 +389,11 @@ def _digits(values: Sequence[TypedSql]) -> int:
     return int(match[1])
 
 
-_PARTS = {
-    **{part: _CALENDAR[part] for part in ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE")},
+_DATE_PARTS = {
+    **{
+        part: _CALENDAR_FUNCTIONS[part]
+        for part in ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE")
+    },
     "DOW": "dayofweek({0})",
     "DOY": "dayofyear({0})",
     "DOQ": "(date_diff('day', date_trunc('quarter', {0}), {0}) + 1)",
@@ -391,36 +405,38 @@ _PARTS = {
     "MILLISECONDS": "(microsecond({0}) / 1000)",
     "MICROSECONDS": "microsecond({0})",
 }
-_PART_REJECTED = {
+_REJECTED_DATE_PARTS = {
     "WEEK": "write WEEK(…), whose weeks begin on Sunday, or ISOWEEK",
     "CENTURY": "write TO_CHAR(…, 'CC')",
 }
 
 
-def date_part(part: str, value: TypedSql) -> TypedSql:
+def build_date_part(part: str, value: TypedSql) -> TypedSql:
     """Return EXTRACT and DATE_PART.
 
     Raises:
         ExpressionInvalid: If there is no such part, or it is not one of a date or timestamp.
     """
     name = part.upper()
-    if name not in _PARTS:
-        more = _PART_REJECTED.get(name, f"valid parts are {', '.join(sorted(_PARTS))}")
+    if name not in _DATE_PARTS:
+        more = _REJECTED_DATE_PARTS.get(name, f"valid parts are {', '.join(sorted(_DATE_PARTS))}")
         raise ExpressionInvalid(f"part {part!r} of a date is not supported: {more}")
-    return TypedSql(f"CAST({_PARTS[name].format(types.to_timestamp(value))} AS DOUBLE)", T.FLOAT)
+    return TypedSql(
+        f"CAST({_DATE_PARTS[name].format(types.to_timestamp(value))} AS DOUBLE)", ExprType.FLOAT
+    )
 
 
-def _date_part(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 2, 2)
-    return date_part(_constant(values[0], "the part of a date"), values[1])
+def _build_date_part_call(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 2, 2)
+    return build_date_part(_require_literal(values[0], "the part of a date"), values[1])
 
 
-_UNITS = ("year", "quarter", "month", "day", "hour", "minute", "second")
-_FINE = ("millisecond", "microsecond")
+_DATE_UNITS = ("year", "quarter", "month", "day", "hour", "minute", "second")
+_SUBSECOND_UNITS = ("millisecond", "microsecond")
 
 
-def _unit(value: TypedSql, valid: Sequence[str], aliases: dict[str, str]) -> str:
-    word = _constant(value, "the part of a date").lower()
+def _parse_unit(value: TypedSql, valid: Sequence[str], aliases: dict[str, str]) -> str:
+    word = _require_literal(value, "the part of a date").lower()
     word = aliases.get(word, word)
     if word not in valid:
         raise ExpressionInvalid(
@@ -429,48 +445,49 @@ def _unit(value: TypedSql, valid: Sequence[str], aliases: dict[str, str]) -> str
     return word
 
 
-def _date_trunc(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 2, 2)
-    unit = _unit(values[0], (*_UNITS, "milliseconds", "microseconds"), {})
+def _build_date_trunc(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 2, 2)
+    unit = _parse_unit(values[0], (*_DATE_UNITS, "milliseconds", "microseconds"), {})
     return TypedSql(
-        f"CAST(date_trunc('{unit}', {types.to_timestamp(values[1])}) AS TIMESTAMP)", T.TIMESTAMP
+        f"CAST(date_trunc('{unit}', {types.to_timestamp(values[1])}) AS TIMESTAMP)",
+        ExprType.TIMESTAMP,
     )
 
 
-_DIFF_ALIASES = {"yy": "year", "yyyy": "year", "qq": "quarter", "q": "quarter", "mm": "month",
+_DATEDIFF_ALIASES = {"yy": "year", "yyyy": "year", "qq": "quarter", "q": "quarter", "mm": "month",
                  "m": "month", "dd": "day", "d": "day", "hh": "hour", "mi": "minute", "n": "minute",
                  "ss": "second", "s": "second", "ms": "millisecond", "mcs": "microsecond",
                  "us": "microsecond"}  # fmt: skip
 
 
-def _date_diff(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 3, 3)
-    unit = _unit(values[0], (*_UNITS, *_FINE), _DIFF_ALIASES)
+def _build_date_diff(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 3, 3)
+    unit = _parse_unit(values[0], (*_DATE_UNITS, *_SUBSECOND_UNITS), _DATEDIFF_ALIASES)
     start, end = map(types.to_timestamp, values[1:])
-    return TypedSql(f"date_diff('{unit}', {start}, {end})", T.INTEGER)
+    return TypedSql(f"date_diff('{unit}', {start}, {end})", ExprType.INTEGER)
 
 
-_ADDED_UNITS = {"day": "days", "hour": "hours", "minute": "minutes", "second": "seconds",
+_TIMESTAMPADD_UNITS = {"day": "days", "hour": "hours", "minute": "minutes", "second": "seconds",
                 "millisecond": "milliseconds", "microsecond": "microseconds"}  # fmt: skip
 
 
-def _timestamp_add(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 3, 3)
-    word = _constant(values[0], "the part of a date").lower()
+def _build_timestamp_add(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 3, 3)
+    word = _require_literal(values[0], "the part of a date").lower()
     if word in {"year", "quarter", "month"}:
         raise ExpressionInvalid(f"TIMESTAMPADD of {word}: write ADD_MONTHS, which adds to a DATE")
-    unit = _ADDED_UNITS[_unit(values[0], tuple(_ADDED_UNITS), {})]
+    unit = _TIMESTAMPADD_UNITS[_parse_unit(values[0], tuple(_TIMESTAMPADD_UNITS), {})]
     count = types.to_integer(values[1])
     if unit == "days":
         count = f"CAST({count} AS INTEGER)"
     sql = f"({types.to_timestamp(values[2])} + to_{unit}({count}))"
-    return TypedSql(sql, T.TIMESTAMP)
+    return TypedSql(sql, ExprType.TIMESTAMP)
 
 
-def _next_day(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 2, 2)
+def _build_next_day(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 2, 2)
     days = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
-    word = _constant(values[1], "the day of the week").lower()
+    word = _require_literal(values[1], "the day of the week").lower()
     found = [n for n, day in enumerate(days) if word in {day, day[:3]}]
     if not found:
         raise ExpressionInvalid(
@@ -478,131 +495,153 @@ def _next_day(values: Sequence[TypedSql]) -> TypedSql:
         )
     x = types.to_timestamp(values[0])
     ahead = f"CAST(({found[0]} - dayofweek({x}) + 6) % 7 + 1 AS INTEGER)"
-    return TypedSql(f"(CAST({x} AS DATE) + {ahead})", T.DATE)
+    return TypedSql(f"(CAST({x} AS DATE) + {ahead})", ExprType.DATE)
 
 
-def _pattern(values: Sequence[TypedSql], *, always: bool) -> CheckedPattern:
-    found = check_pattern(_constant(values[1], "a regular expression"))
-    if found.is_nullable and not always:
+def _parse_pattern(values: Sequence[TypedSql], *, allow_empty_match: bool) -> CheckedPattern:
+    found = check_pattern(_require_literal(values[1], "a regular expression"))
+    if found.is_nullable and not allow_empty_match:
         raise ExpressionInvalid(
             "a regular expression that matches the empty text is not supported here"
         )
     return found
 
 
-def _flags(values: Sequence[TypedSql], place: int) -> str:
-    if len(values) <= place:
+def _parse_flags(values: Sequence[TypedSql], index: int) -> str:
+    if len(values) <= index:
         return "'c'"
-    word = _constant(values[place], "the modifiers")
+    word = _require_literal(values[index], "the modifiers")
     if word not in {"", "c", "i"}:
         raise ExpressionInvalid(
             f"modifiers {word!r} are not supported; valid modifiers are 'c' and 'i'"
         )
-    return quote(word or "c")
+    return quote_literal(word or "c")
 
 
-def _fixed(values: Sequence[TypedSql], place: int, valid: tuple[int, ...], what: str) -> int:
-    if len(values) <= place:
+def _require_number_of(
+    values: Sequence[TypedSql], index: int, valid: tuple[int, ...], label: str
+) -> int:
+    if len(values) <= index:
         return valid[0]
     for number in valid:
-        if values[place].sql == f"CAST({number} AS BIGINT)":
+        if values[index].sql == f"CAST({number} AS BIGINT)":
             return number
-    raise ExpressionInvalid(f"{what} is not supported unless it is {' or '.join(map(str, valid))}")
+    raise ExpressionInvalid(f"{label} is not supported unless it is {' or '.join(map(str, valid))}")
 
 
-def _matched(text: str, pattern: CheckedPattern, sql: str) -> str:
+def _guard_end_anchor(text: str, pattern: CheckedPattern, sql: str) -> str:
     """Return SQL that fails where `$` and a newline at the end would be doubtful."""
     if not pattern.has_end:
         return sql
     reason = "$ in a regular expression, and a text that ends with a newline: TRIM it first"
-    return failing(f"ends_with({text}, chr(10))", reason, sql)
+    return write_failure_if(f"ends_with({text}, chr(10))", reason, sql)
 
 
-def _like(*, wanted: bool, fold: bool) -> Callable[[Sequence[TypedSql]], TypedSql]:
+def _make_like_builder(
+    *, expects_match: bool, ignore_case: bool
+) -> Callable[[Sequence[TypedSql]], TypedSql]:
     def build(values: Sequence[TypedSql]) -> TypedSql:
-        _count(values, 2, 3)
-        pattern, text = _pattern(values, always=True), types.to_text(values[0])
-        flags = "'i'" if fold else _flags(values, 2)
-        sql = f"regexp_matches({text}, {quote(pattern.sql)}, {flags})"
-        return TypedSql(_matched(text, pattern, sql if wanted else f"(NOT {sql})"), T.BOOLEAN)
+        _check_argument_count(values, 2, 3)
+        pattern, text = _parse_pattern(values, allow_empty_match=True), types.to_text(values[0])
+        flags = "'i'" if ignore_case else _parse_flags(values, 2)
+        sql = f"regexp_matches({text}, {quote_literal(pattern.sql)}, {flags})"
+        return TypedSql(
+            _guard_end_anchor(text, pattern, sql if expects_match else f"(NOT {sql})"),
+            ExprType.BOOLEAN,
+        )
 
     return build
 
 
-def _regexp_replace(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 2, 6)
-    pattern, text = _pattern(values, always=False), types.to_text(values[0])
-    replacement = _constant(values[2], "the replacement") if len(values) > 2 else ""
+def _build_regexp_replace(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 2, 6)
+    pattern, text = _parse_pattern(values, allow_empty_match=False), types.to_text(values[0])
+    replacement = _require_literal(values[2], "the replacement") if len(values) > 2 else ""
     check_replacement(replacement, pattern.groups)
-    _fixed(values, 3, (1,), "the position")
-    everywhere = _fixed(values, 4, (0, 1), "the occurrence") == 0
-    flags = f"{_flags(values, 5)} || '{'g' if everywhere else ''}'"
-    sql = f"regexp_replace({text}, {quote(pattern.sql)}, {quote(replacement)}, {flags})"
-    return TypedSql(_matched(text, pattern, sql), T.TEXT)
+    _require_number_of(values, 3, (1,), "the position")
+    everywhere = _require_number_of(values, 4, (0, 1), "the occurrence") == 0
+    flags = f"{_parse_flags(values, 5)} || '{'g' if everywhere else ''}'"
+    sql = f"regexp_replace({text}, {quote_literal(pattern.sql)}, {quote_literal(replacement)}, {flags})"
+    return TypedSql(_guard_end_anchor(text, pattern, sql), ExprType.TEXT)
 
 
-def _regexp_substr(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 2, 6)
-    pattern, text = _pattern(values, always=False), types.to_text(values[0])
-    _fixed(values, 2, (1,), "the position")
-    occurrence = _fixed(values, 3, (1, 2, 3, 4, 5, 6, 7, 8, 9), "the occurrence")
-    group = _fixed(values, 5, tuple(range(pattern.groups + 1)), "the group")
-    found = f"regexp_extract_all({text}, {quote(pattern.sql)}, {group}, {_flags(values, 4)})"
-    return TypedSql(_matched(text, pattern, f"list_extract({found}, {occurrence})"), T.TEXT)
+def _build_regexp_substr(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 2, 6)
+    pattern, text = _parse_pattern(values, allow_empty_match=False), types.to_text(values[0])
+    _require_number_of(values, 2, (1,), "the position")
+    occurrence = _require_number_of(values, 3, (1, 2, 3, 4, 5, 6, 7, 8, 9), "the occurrence")
+    group = _require_number_of(values, 5, tuple(range(pattern.groups + 1)), "the group")
+    found = f"regexp_extract_all({text}, {quote_literal(pattern.sql)}, {group}, {_parse_flags(values, 4)})"
+    return TypedSql(
+        _guard_end_anchor(text, pattern, f"list_extract({found}, {occurrence})"), ExprType.TEXT
+    )
 
 
-def _regexp_count(values: Sequence[TypedSql]) -> TypedSql:
-    _count(values, 2, 4)
-    pattern, text = _pattern(values, always=False), types.to_text(values[0])
-    _fixed(values, 2, (1,), "the position")
-    found = f"regexp_extract_all({text}, {quote(pattern.sql)}, 0, {_flags(values, 3)})"
-    return TypedSql(_matched(text, pattern, f"len({found})"), T.INTEGER)
+def _build_regexp_count(values: Sequence[TypedSql]) -> TypedSql:
+    _check_argument_count(values, 2, 4)
+    pattern, text = _parse_pattern(values, allow_empty_match=False), types.to_text(values[0])
+    _require_number_of(values, 2, (1,), "the position")
+    found = (
+        f"regexp_extract_all({text}, {quote_literal(pattern.sql)}, 0, {_parse_flags(values, 3)})"
+    )
+    return TypedSql(_guard_end_anchor(text, pattern, f"len({found})"), ExprType.INTEGER)
 
 
 FUNCTIONS |= {
-    "COALESCE": Special(_coalesce, "COALESCE(a, b, …)"),
-    "NVL": Special(_two, "NVL(a, b)"),
-    "IFNULL": Special(_two, "IFNULL(a, b)"),
-    "ISNULL": Special(_two, "ISNULL(a, b)"),
-    "NVL2": Special(_nvl2, "NVL2(a, b, c)"),
-    "NULLIF": Special(_nullif, "NULLIF(a, b)"),
-    "ZEROIFNULL": Special(_zero_if_null, "ZEROIFNULL(n)"),
-    "NULLIFZERO": Special(_null_if_zero, "NULLIFZERO(n)"),
-    "GREATEST": Special(_extreme("greatest"), "GREATEST(a, b, …)"),
-    "LEAST": Special(_extreme("least"), "LEAST(a, b, …)"),
-    "DECODE": Special(_decode, "DECODE(value, search, result, …, default)"),
-    "ROUND": Special(_round, "ROUND(n [, digits])"),
-    "TRUNC": Special(_trunc, "TRUNC(n [, digits])"),
-    "DATE_PART": Special(_date_part, "DATE_PART('part', date)"),
-    "DATE_TRUNC": Special(_date_trunc, "DATE_TRUNC('part', date)"),
-    "DATEDIFF": Special(_date_diff, "DATEDIFF('part', start, end)"),
-    "TIMESTAMPADD": Special(_timestamp_add, "TIMESTAMPADD('part', n, date)"),
-    "NEXT_DAY": Special(_next_day, "NEXT_DAY(date, 'weekday')"),
-    "REGEXP_LIKE": Special(_like(wanted=True, fold=False), "REGEXP_LIKE(text, 'pattern' [, 'c'])"),
-    "REGEXP_NOT_LIKE": Special(_like(wanted=False, fold=False), "REGEXP_NOT_LIKE(text, 'pattern')"),
-    "REGEXP_ILIKE": Special(_like(wanted=True, fold=True), "REGEXP_ILIKE(text, 'pattern')"),
-    "REGEXP_NOT_ILIKE": Special(
-        _like(wanted=False, fold=True), "REGEXP_NOT_ILIKE(text, 'pattern')"
+    "COALESCE": SpecialFunction(_build_coalesce, "COALESCE(a, b, …)"),
+    "NVL": SpecialFunction(_build_coalesce_of_two, "NVL(a, b)"),
+    "IFNULL": SpecialFunction(_build_coalesce_of_two, "IFNULL(a, b)"),
+    "ISNULL": SpecialFunction(_build_coalesce_of_two, "ISNULL(a, b)"),
+    "NVL2": SpecialFunction(_build_nvl2, "NVL2(a, b, c)"),
+    "NULLIF": SpecialFunction(_build_nullif, "NULLIF(a, b)"),
+    "ZEROIFNULL": SpecialFunction(_build_zero_if_null, "ZEROIFNULL(n)"),
+    "NULLIFZERO": SpecialFunction(_build_null_if_zero, "NULLIFZERO(n)"),
+    "GREATEST": SpecialFunction(_make_extreme_builder("greatest"), "GREATEST(a, b, …)"),
+    "LEAST": SpecialFunction(_make_extreme_builder("least"), "LEAST(a, b, …)"),
+    "DECODE": SpecialFunction(_build_decode, "DECODE(value, search, result, …, default)"),
+    "ROUND": SpecialFunction(_build_round, "ROUND(n [, digits])"),
+    "TRUNC": SpecialFunction(_build_trunc, "TRUNC(n [, digits])"),
+    "DATE_PART": SpecialFunction(_build_date_part_call, "DATE_PART('part', date)"),
+    "DATE_TRUNC": SpecialFunction(_build_date_trunc, "DATE_TRUNC('part', date)"),
+    "DATEDIFF": SpecialFunction(_build_date_diff, "DATEDIFF('part', start, end)"),
+    "TIMESTAMPADD": SpecialFunction(_build_timestamp_add, "TIMESTAMPADD('part', n, date)"),
+    "NEXT_DAY": SpecialFunction(_build_next_day, "NEXT_DAY(date, 'weekday')"),
+    "REGEXP_LIKE": SpecialFunction(
+        _make_like_builder(expects_match=True, ignore_case=False),
+        "REGEXP_LIKE(text, 'pattern' [, 'c'])",
     ),
-    "REGEXP_REPLACE": Special(_regexp_replace, "REGEXP_REPLACE(text, 'pattern' [, 'replacement'])"),
-    "REGEXP_SUBSTR": Special(_regexp_substr, "REGEXP_SUBSTR(text, 'pattern')"),
-    "REGEXP_COUNT": Special(_regexp_count, "REGEXP_COUNT(text, 'pattern')"),
+    "REGEXP_NOT_LIKE": SpecialFunction(
+        _make_like_builder(expects_match=False, ignore_case=False),
+        "REGEXP_NOT_LIKE(text, 'pattern')",
+    ),
+    "REGEXP_ILIKE": SpecialFunction(
+        _make_like_builder(expects_match=True, ignore_case=True), "REGEXP_ILIKE(text, 'pattern')"
+    ),
+    "REGEXP_NOT_ILIKE": SpecialFunction(
+        _make_like_builder(expects_match=False, ignore_case=True),
+        "REGEXP_NOT_ILIKE(text, 'pattern')",
+    ),
+    "REGEXP_REPLACE": SpecialFunction(
+        _build_regexp_replace, "REGEXP_REPLACE(text, 'pattern' [, 'replacement'])"
+    ),
+    "REGEXP_SUBSTR": SpecialFunction(_build_regexp_substr, "REGEXP_SUBSTR(text, 'pattern')"),
+    "REGEXP_COUNT": SpecialFunction(_build_regexp_count, "REGEXP_COUNT(text, 'pattern')"),
 }
 # The first argument of these may be a word without quotes.
-PART_FUNCTIONS = frozenset({"DATEDIFF", "TIMESTAMPADD"})
+UNIT_ARGUMENT_FUNCTIONS = frozenset({"DATEDIFF", "TIMESTAMPADD"})
 
-_OCTETS = "octets of texts are not counted here; write the function without B"
-_RANDOM = "a portion that is read again must give the same rows; generate it before the load"
-_NO_COMPAT = "it is not one of Vertica's functions"
-REJECTED = {
+_OCTET_REASON = "octets of texts are not counted here; write the function without B"
+_RANDOM_REASON = "a portion that is read again must give the same rows; generate it before the load"
+_NOT_VERTICA_REASON = "it is not one of Vertica's functions"
+REJECTED_FUNCTIONS = {
     **dict.fromkeys(
         ("SUBSTRB", "INSTRB", "STRPOSB", "POSITIONB", "UPPERB", "LOWERB", "INITCAPB", "OVERLAYB",
-         "SPLIT_PARTB", "GREATESTB", "LEASTB"), _OCTETS),
-    **dict.fromkeys(("RANDOM", "RANDOMINT", "UUID_GENERATE", "CLOCK_TIMESTAMP", "TIMEOFDAY"), _RANDOM),
+         "SPLIT_PARTB", "GREATESTB", "LEASTB"), _OCTET_REASON),
+    **dict.fromkeys(("RANDOM", "RANDOMINT", "UUID_GENERATE", "CLOCK_TIMESTAMP", "TIMEOFDAY"), _RANDOM_REASON),
     "INITCAP": "Vertica's words end at digits, too; write UPPER(LEFT(…)) || LOWER(SUBSTR(…, 2))",
     "INSERT": "write LEFT(…) || … || SUBSTR(…)",
     "OVERLAY": "write LEFT(…) || … || SUBSTR(…)",
-    "REVERSE": _NO_COMPAT,
+    "REVERSE": _NOT_VERTICA_REASON,
     "REGEXP_INSTR": "write REGEXP_SUBSTR or REGEXP_LIKE",
     "SOUNDEX": "compute it after the load",
     "EDIT_DISTANCE": "compute it after the load",
@@ -646,14 +685,14 @@ REJECTED = {
 }  # fmt: skip
 
 
-def call(name: str, values: Sequence[TypedSql]) -> TypedSql:
+def build_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
     """Return the call of a function in `FUNCTIONS`.
 
     Raises:
         ExpressionInvalid: If it takes no such arguments.
     """
     found = FUNCTIONS[name]
-    if isinstance(found, Special):
+    if isinstance(found, SpecialFunction):
         try:
             return found.build(values)
         except ExpressionInvalid as error:
@@ -663,24 +702,30 @@ def call(name: str, values: Sequence[TypedSql]) -> TypedSql:
     for overload in fitting:
         try:
             taken = [
-                _TAKE[letter](each) for letter, each in zip(overload.arguments, values, strict=True)
+                _ARGUMENT_WRITERS[letter](each)
+                for letter, each in zip(overload.arguments, values, strict=True)
             ]
         except ExpressionInvalid as error:
             reason = f": {error}"
             continue
-        return _result(overload, taken, values)
+        return _apply_overload(overload, taken, values)
     usage = " or ".join(
-        f"{name}({', '.join(_NEEDS[letter] for letter in each.arguments)})" for each in found
+        f"{name}({', '.join(_ARGUMENT_TYPE_NAMES[letter] for letter in each.arguments)})"
+        for each in found
     )
     raise ExpressionInvalid(f"expected {usage}{reason}")
 
 
-def _result(overload: Overload, taken: list[str], values: Sequence[TypedSql]) -> TypedSql:
+def _apply_overload(
+    overload: FunctionOverload, argument_sql: list[str], values: Sequence[TypedSql]
+) -> TypedSql:
     # Whole numbers stay whole.
     numbers = [types.to_number(value) for value in values] if "n" in overload.arguments else []
-    whole = overload.type is T.NUMERIC and all(number.type is T.INTEGER for number in numbers)
+    whole = overload.type is ExprType.NUMERIC and all(
+        number.type is ExprType.INTEGER for number in numbers
+    )
     return TypedSql(
-        overload.sql.format(*taken),
-        T.INTEGER if whole else overload.type,
+        overload.sql.format(*argument_sql),
+        ExprType.INTEGER if whole else overload.type,
         has_scale=whole or (overload.has_scale and all(number.has_scale for number in numbers)),
     )

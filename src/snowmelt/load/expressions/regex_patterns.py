@@ -13,11 +13,11 @@ from snowmelt.load.expressions.types import ExpressionInvalid
 
 _MAX_REPEAT = 1000
 _QUANTIFIER = re.compile(r"([*+?]|\{(\d+)(?:,(\d*))?\})(\??)(\+?)")
-_CLASSES = {"d": r"\d", "D": r"\D", "w": r"\w", "W": r"\W"}
-_SPACE = r"\t\n\x0B\f\r "
-_CONTROL = frozenset("tnrf")
-_ZERO_WIDTH = frozenset("bBAz")
-_POSIX = re.compile(
+_CLASS_ESCAPES = {"d": r"\d", "D": r"\D", "w": r"\w", "W": r"\W"}
+_SPACE_CHARACTERS = r"\t\n\x0B\f\r "
+_CONTROL_ESCAPES = frozenset("tnrf")
+_ZERO_WIDTH_ESCAPES = frozenset("bBAz")
+_POSIX_CLASS = re.compile(
     r"\[:(?:alpha|digit|alnum|upper|lower|space|punct|xdigit|cntrl|print|graph|blank):\]"
 )
 
@@ -42,7 +42,7 @@ def check_pattern(pattern: str) -> CheckedPattern:
     Raises:
         ExpressionInvalid: If a part of it is not supported.
     """
-    return _Checker(pattern).check()
+    return _PatternChecker(pattern).check()
 
 
 def check_replacement(replacement: str, groups: int) -> str:
@@ -60,138 +60,140 @@ def check_replacement(replacement: str, groups: int) -> str:
     return replacement
 
 
-class _Checker:
+class _PatternChecker:
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._at = 0
+        self._position = 0
         self._groups = 0
         self._has_end = False
 
     def check(self) -> CheckedPattern:
-        sql, nullable = self._alternatives()
-        if self._at < len(self._pattern):
-            raise self._wrong("a parenthesis is closed that was not opened")
+        sql, nullable = self._parse_alternatives()
+        if self._position < len(self._pattern):
+            raise self._make_error("a parenthesis is closed that was not opened")
         return CheckedPattern(sql, self._groups, nullable, self._has_end)
 
-    def _wrong(self, reason: str) -> ExpressionInvalid:
+    def _make_error(self, reason: str) -> ExpressionInvalid:
         return ExpressionInvalid(f"regular expression {self._pattern!r}: {reason}")
 
-    def _alternatives(self) -> tuple[str, bool]:
-        sql, nullable = self._sequence()
-        while self._next("|"):
-            more, also = self._sequence()
+    def _parse_alternatives(self) -> tuple[str, bool]:
+        sql, nullable = self._parse_sequence()
+        while self._accept("|"):
+            more, also = self._parse_sequence()
             sql, nullable = f"{sql}|{more}", nullable or also
         return sql, nullable
 
-    def _next(self, text: str) -> bool:
-        if self._pattern.startswith(text, self._at):
-            self._at += len(text)
+    def _accept(self, text: str) -> bool:
+        if self._pattern.startswith(text, self._position):
+            self._position += len(text)
             return True
         return False
 
-    def _sequence(self) -> tuple[str, bool]:
+    def _parse_sequence(self) -> tuple[str, bool]:
         sql, nullable = "", True
-        while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
-            piece, empty = self._piece()
+        while self._position < len(self._pattern) and self._pattern[self._position] not in "|)":
+            piece, empty = self._parse_quantified_atom()
             sql, nullable = sql + piece, nullable and empty
         return sql, nullable
 
-    def _piece(self) -> tuple[str, bool]:
-        atom, empty, is_anchor = self._atom()
-        match = _QUANTIFIER.match(self._pattern, self._at)
+    def _parse_quantified_atom(self) -> tuple[str, bool]:
+        atom, empty, is_anchor = self._parse_atom()
+        match = _QUANTIFIER.match(self._pattern, self._position)
         if match is None:
-            if self._pattern.startswith("{", self._at):
-                raise self._wrong(r"a brace that is no {n}, {n,} or {n,m} is written \{")
+            if self._pattern.startswith("{", self._position):
+                raise self._make_error(r"a brace that is no {n}, {n,} or {n,m} is written \{")
             return atom, empty
-        self._at = match.end()
+        self._position = match.end()
         if match[5]:
-            raise self._wrong("possessive quantifiers are not supported; leave the second + out")
+            raise self._make_error(
+                "possessive quantifiers are not supported; leave the second + out"
+            )
         if is_anchor or empty:
-            raise self._wrong("what is repeated must not match the empty text")
+            raise self._make_error("what is repeated must not match the empty text")
         low, high = int(match[2] or 0), match[3]
         if max(low, int(high or 0)) > _MAX_REPEAT:
-            raise self._wrong(f"a repetition is at most {_MAX_REPEAT}")
+            raise self._make_error(f"a repetition is at most {_MAX_REPEAT}")
         nullable = match[1] in "*?" or (match[2] is not None and low == 0)
         return f"{atom}{match[1]}{match[4]}", nullable
 
-    def _atom(self) -> tuple[str, bool, bool]:
+    def _parse_atom(self) -> tuple[str, bool, bool]:
         """Return an atom for RE2, whether it may be empty, and whether it is an anchor."""
-        char = self._pattern[self._at]
-        self._at += 1
+        char = self._pattern[self._position]
+        self._position += 1
         match char:
             case "(":
-                return *self._group(), False
+                return *self._parse_group(), False
             case "[":
-                return self._class(), False, False
+                return self._parse_class(), False, False
             case "\\":
-                return self._escape()
+                return self._parse_escape()
             case "^":
                 return "^", True, True
             case "$":
                 self._has_end = True
                 return r"\z", True, True
             case "*" | "+" | "?" | "{":
-                raise self._wrong(f"{char} repeats nothing; a literal one is written \\{char}")
+                raise self._make_error(f"{char} repeats nothing; a literal one is written \\{char}")
             case _:
                 return char, False, False
 
-    def _group(self) -> tuple[str, bool]:
+    def _parse_group(self) -> tuple[str, bool]:
         opening = "("
-        if self._next("?"):
-            if not self._next(":"):
-                raise self._wrong(
+        if self._accept("?"):
+            if not self._accept(":"):
+                raise self._make_error(
                     "groups are (…) and (?:…) alone; looking ahead or behind, names and flags "
                     "are not supported"
                 )
             opening = "(?:"
-        elif self._pattern.startswith("*", self._at):
-            raise self._wrong("verbs (*…) are not supported")
+        elif self._pattern.startswith("*", self._position):
+            raise self._make_error("verbs (*…) are not supported")
         else:
             self._groups += 1
-        sql, nullable = self._alternatives()
-        if not self._next(")"):
-            raise self._wrong("a parenthesis is not closed")
+        sql, nullable = self._parse_alternatives()
+        if not self._accept(")"):
+            raise self._make_error("a parenthesis is not closed")
         return f"{opening}{sql})", nullable
 
-    def _escape(self) -> tuple[str, bool, bool]:
-        char = self._pattern[self._at : self._at + 1]
-        self._at += 1
-        if char in _CLASSES:
-            return _CLASSES[char], False, False
+    def _parse_escape(self) -> tuple[str, bool, bool]:
+        char = self._pattern[self._position : self._position + 1]
+        self._position += 1
+        if char in _CLASS_ESCAPES:
+            return _CLASS_ESCAPES[char], False, False
         if char in {"s", "S"}:
-            return f"[{'^' if char == 'S' else ''}{_SPACE}]", False, False
-        if char and char in _ZERO_WIDTH:
+            return f"[{'^' if char == 'S' else ''}{_SPACE_CHARACTERS}]", False, False
+        if char and char in _ZERO_WIDTH_ESCAPES:
             return f"\\{char}", True, True
-        return self._escaped(char), False, False
+        return self._write_escape(char), False, False
 
-    def _escaped(self, char: str) -> str:
-        if char and (char in _CONTROL or (char.isascii() and not char.isalnum())):
+    def _write_escape(self, char: str) -> str:
+        if char and (char in _CONTROL_ESCAPES or (char.isascii() and not char.isalnum())):
             return f"\\{char}"
-        raise self._wrong(f"\\{char} is not supported")
+        raise self._make_error(f"\\{char} is not supported")
 
-    def _class(self) -> str:
-        sql = "[^" if self._next("^") else "["
-        if self._pattern.startswith("]", self._at):
-            raise self._wrong(r"a ] that begins a class is written \]")
-        while not self._next("]"):
-            sql += self._member()
+    def _parse_class(self) -> str:
+        sql = "[^" if self._accept("^") else "["
+        if self._pattern.startswith("]", self._position):
+            raise self._make_error(r"a ] that begins a class is written \]")
+        while not self._accept("]"):
+            sql += self._parse_class_member()
         return f"{sql}]"
 
-    def _member(self) -> str:
-        if self._at >= len(self._pattern):
-            raise self._wrong("a class [ is not closed")
-        posix = _POSIX.match(self._pattern, self._at)
+    def _parse_class_member(self) -> str:
+        if self._position >= len(self._pattern):
+            raise self._make_error("a class [ is not closed")
+        posix = _POSIX_CLASS.match(self._pattern, self._position)
         if posix is not None:
-            self._at = posix.end()
+            self._position = posix.end()
             return posix[0]
-        char = self._pattern[self._at]
-        self._at += 1
+        char = self._pattern[self._position]
+        self._position += 1
         if char == "[":
-            raise self._wrong(r"a [ in a class is written \[")
+            raise self._make_error(r"a [ in a class is written \[")
         if char != "\\":
             return char
-        char = self._pattern[self._at : self._at + 1]
-        self._at += 1
-        if char in _CLASSES:
-            return _CLASSES[char]
-        return _SPACE if char == "s" else self._escaped(char)
+        char = self._pattern[self._position : self._position + 1]
+        self._position += 1
+        if char in _CLASS_ESCAPES:
+            return _CLASS_ESCAPES[char]
+        return _SPACE_CHARACTERS if char == "s" else self._write_escape(char)

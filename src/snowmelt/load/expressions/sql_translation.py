@@ -17,15 +17,25 @@ from sqlglot.parsers.postgres import PostgresParser
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.expressions import types
-from snowmelt.load.expressions.casts import cast
-from snowmelt.load.expressions.datetime_templates import TemplateInvalid, TemplateReader, char_sql
-from snowmelt.load.expressions.functions import FUNCTIONS, PART_FUNCTIONS, REJECTED, call, date_part
+from snowmelt.load.expressions.casts import write_cast
+from snowmelt.load.expressions.datetime_templates import (
+    TemplateInvalid,
+    TemplateReader,
+    write_to_char,
+)
+from snowmelt.load.expressions.functions import (
+    FUNCTIONS,
+    REJECTED_FUNCTIONS,
+    UNIT_ARGUMENT_FUNCTIONS,
+    build_call,
+    build_date_part,
+)
 from snowmelt.load.expressions.types import (
     ExpressionInvalid,
     ExpressionType,
     TypedSql,
-    failing,
-    quote,
+    quote_literal,
+    write_failure_if,
 )
 from snowmelt.schema.types import display_name
 
@@ -33,16 +43,18 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Mapping
 
-T = ExpressionType
-COERCES = "coerces"
-_MAX_SQL = 200_000
-_NOW = frozenset({"NOW", "STATEMENT_TIMESTAMP", "TRANSACTION_TIMESTAMP"})
-_LOCAL_NOW = frozenset({"GETDATE", "SYSDATE", "GETUTCDATE"})
+ExprType = ExpressionType
+NULL_ON_ERROR_KEY = "coerces"
+_MAX_SQL_CHARS = 200_000
+_NOW_FUNCTIONS = frozenset({"NOW", "STATEMENT_TIMESTAMP", "TRANSACTION_TIMESTAMP"})
+_LOCAL_NOW_FUNCTIONS = frozenset({"GETDATE", "SYSDATE", "GETUTCDATE"})
 # Functions that Vertica writes without parentheses.
-_WORDS = frozenset({"SYSDATE", "CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP"})
-_BARE_REJECTED = frozenset({"CURRENT_TIME", "LOCALTIME", "CURRENT_USER", "SESSION_USER", "USER"})
-_TEMPLATED = frozenset({"TO_CHAR", "TO_DATE", "TO_TIMESTAMP"})
-_COMPARISONS: dict[type[exp.Expr], str] = {
+_BARE_FUNCTIONS = frozenset({"SYSDATE", "CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP"})
+_REJECTED_BARE_FUNCTIONS = frozenset(
+    {"CURRENT_TIME", "LOCALTIME", "CURRENT_USER", "SESSION_USER", "USER"}
+)
+_TEMPLATE_FUNCTIONS = frozenset({"TO_CHAR", "TO_DATE", "TO_TIMESTAMP"})
+_COMPARISON_OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
     exp.LT: "<",
@@ -51,20 +63,20 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.GTE: ">=",
     exp.NullSafeEQ: "IS NOT DISTINCT FROM",
 }
-_BITS: dict[type[exp.Expr], str] = {
+_BIT_OPERATORS: dict[type[exp.Expr], str] = {
     exp.BitwiseAnd: "({} & {})",
     exp.BitwiseOr: "({} | {})",
     exp.BitwiseXor: "xor({}, {})",
     exp.BitwiseLeftShift: "({} << {})",
     exp.BitwiseRightShift: "({} >> {})",
 }
-_UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
-_TRIMS = {None: "BTRIM", "BOTH": "BTRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}
-_MORE_THAN_ROW = (
+_INTERVAL_UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
+_TRIM_FUNCTIONS = {None: "BTRIM", "BOTH": "BTRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}
+_MULTI_ROW_NODES = (
     *(exp.Query, exp.Table, exp.Window, exp.AggFunc, exp.Star, exp.Parameter, exp.Placeholder),
     *(exp.UDTF, exp.Explode, exp.Command),
 )
-_AGGREGATES = frozenset(
+_AGGREGATE_FUNCTIONS = frozenset(
     {"SUM", "COUNT", "AVG", "MIN", "MAX", "UNNEST", "EXPLODE", "STDDEV", "MEDIAN"}
 )
 
@@ -89,37 +101,37 @@ class _Vertica(Postgres):
             coerces = self._match(TokenType.NOT)
             found = self._parse_types()
             if found is not None and coerces:
-                found.meta[COERCES] = True
+                found.meta[NULL_ON_ERROR_KEY] = True
             return found
 
 
 @dataclass(slots=True)
-class Readers:
+class TemplateReaders:
     """The templates that the expressions of a load read texts by, each with its function's name."""
 
-    found: list[TemplateReader] = field(default_factory=list)
+    readers: list[TemplateReader] = field(default_factory=list)
 
-    def function(self, template: str, *, timed: bool) -> str:
+    def add_template(self, template: str, *, needs_time: bool) -> str:
         """Return the name of the function that reads texts by a template.
 
         Raises:
             TemplateInvalid: If texts cannot be read by it.
         """
-        self.found.append(TemplateReader(template, dated=True, timed=timed))
-        return f"read_template_{len(self.found) - 1}"
+        self.readers.append(TemplateReader(template, needs_date=True, needs_time=needs_time))
+        return f"read_template_{len(self.readers) - 1}"
 
 
-def translate(
+def translate_expression(
     sql: str,
     columns: Mapping[str, TypedSql],
     started_at: dt.datetime | None,
     *,
-    what: str,
-    readers: Readers,
+    label: str,
+    readers: TemplateReaders,
 ) -> tuple[TypedSql, frozenset[str]]:
     """Return an expression for DuckDB, and the columns in it.
 
-    `columns` maps internal names that may be used to what stands for them in DuckDB; `what` is
+    `columns` maps internal names that may be used to what stands for them in DuckDB; `label` is
     how errors call the expression. `started_at`, aware, is what the expression sees as now.
 
     Raises:
@@ -128,11 +140,11 @@ def translate(
     """
 
     def refuse(reason: str) -> LoadRefused:
-        return LoadRefused(what=what, reason=reason)
+        return LoadRefused(what=label, reason=reason)
 
     try:
-        translator = _Translator(columns, started_at, readers)
-        written = translator.translate(_parsed(sql, refuse))
+        translator = _ExpressionTranslator(columns, started_at, readers)
+        written = translator.translate(_parse_expression(sql, refuse))
     except (ExpressionInvalid, TemplateInvalid) as error:
         raise refuse(str(error)) from None
     except RecursionError:
@@ -140,236 +152,250 @@ def translate(
     return written, frozenset(translator.used)
 
 
-def _parsed(sql: str, refuse: Callable[[str], LoadRefused]) -> exp.Expr:
+def _parse_expression(sql: str, make_error: Callable[[str], LoadRefused]) -> exp.Expr:
     try:
         trees = _Vertica().parse(f"SELECT {sql}\n")
     except ParseError as error:
         reason = error.errors[0]["description"].partition(" for <class")[0]
-        raise refuse(f"it cannot be understood: {reason}") from None
+        raise make_error(f"it cannot be understood: {reason}") from None
     except SqlglotError as error:
-        raise refuse(f"it cannot be understood: {error}") from None
+        raise make_error(f"it cannot be understood: {error}") from None
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Select):
-        raise refuse("it is not one expression")
+        raise make_error("it is not one expression")
     given = [name for name, value in tree.args.items() if value and name != "expressions"]
     if given or len(tree.expressions) != 1 or isinstance(tree.expressions[0], exp.Alias):
-        raise refuse("it is not one expression")
+        raise make_error("it is not one expression")
     expression: exp.Expr = tree.expressions[0]
     return expression
 
 
-class _Translator:
+class _ExpressionTranslator:
     """Writes one expression for DuckDB, from its parts upward."""
 
     def __init__(
         self,
         columns: Mapping[str, TypedSql],
         started_at: dt.datetime | None,
-        readers: Readers,
+        readers: TemplateReaders,
     ) -> None:
         self.used: set[str] = set()
         self._columns = columns
         self._started_at = started_at
         self._readers = readers
-        self._forms: dict[type[exp.Expr], Callable[[exp.Expr], TypedSql]] = {
-            exp.Paren: lambda node: self._paren(node),
-            exp.Column: self._column,
-            exp.Literal: self._literal,
-            exp.ByteString: lambda node: types.text_literal(node.name),
-            exp.RawString: lambda node: types.text_literal(node.name),
-            exp.Boolean: lambda node: TypedSql(str(bool(node.this)).upper(), T.BOOLEAN),
-            exp.Null: lambda _: TypedSql("NULL", T.NULL),
-            exp.Neg: self._negative,
-            exp.Add: self._sum,
-            exp.Sub: self._sum,
-            exp.Mul: self._product,
-            exp.Div: self._quotient,
-            exp.Mod: lambda node: call("MOD", self._both(node)),
-            exp.Pow: lambda node: call("POWER", self._both(node)),
-            exp.DPipe: lambda node: call("CONCAT", self._both(node)),
+        self._translators: dict[type[exp.Expr], Callable[[exp.Expr], TypedSql]] = {
+            exp.Paren: lambda node: self._translate_parentheses(node),
+            exp.Column: self._translate_column,
+            exp.Literal: self._translate_literal,
+            exp.ByteString: lambda node: types.write_text_literal(node.name),
+            exp.RawString: lambda node: types.write_text_literal(node.name),
+            exp.Boolean: lambda node: TypedSql(str(bool(node.this)).upper(), ExprType.BOOLEAN),
+            exp.Null: lambda _: TypedSql("NULL", ExprType.NULL),
+            exp.Neg: self._translate_negation,
+            exp.Add: self._translate_sum,
+            exp.Sub: self._translate_sum,
+            exp.Mul: self._translate_product,
+            exp.Div: self._translate_quotient,
+            exp.Mod: lambda node: build_call("MOD", self._translate_operands(node)),
+            exp.Pow: lambda node: build_call("POWER", self._translate_operands(node)),
+            exp.DPipe: lambda node: build_call("CONCAT", self._translate_operands(node)),
             exp.BitwiseNot: lambda node: TypedSql(
-                f"(~{types.to_integer(self.translate(node.this))})", T.INTEGER
+                f"(~{types.to_integer(self.translate(node.this))})", ExprType.INTEGER
             ),
-            **dict.fromkeys(_BITS, self._bits),
-            **dict.fromkeys(_COMPARISONS, self._comparison),
-            exp.And: self._logic,
-            exp.Or: self._logic,
-            exp.Not: lambda node: self._not(self.translate(node.this)),
-            exp.Is: self._is,
-            exp.Between: self._between,
-            exp.In: self._in,
-            exp.Like: self._like,
-            exp.ILike: self._like,
-            exp.Escape: self._escape,
-            exp.Case: self._case,
-            exp.Cast: self._cast,
-            exp.Interval: self._interval,
-            exp.Array: self._array,
-            exp.Anonymous: self._call,
-            exp.Extract: lambda node: date_part(node.name, self.translate(node.expression)),
-            exp.Trim: self._trim,
-            exp.Substring: self._substring,
-            exp.StrPosition: self._position,
+            **dict.fromkeys(_BIT_OPERATORS, self._translate_bit_operation),
+            **dict.fromkeys(_COMPARISON_OPERATORS, self._translate_comparison),
+            exp.And: self._translate_and_or,
+            exp.Or: self._translate_and_or,
+            exp.Not: lambda node: self._write_not(self.translate(node.this)),
+            exp.Is: self._translate_is,
+            exp.Between: self._translate_between,
+            exp.In: self._translate_in,
+            exp.Like: self._translate_like,
+            exp.ILike: self._translate_like,
+            exp.Escape: self._translate_escape,
+            exp.Case: self._translate_case,
+            exp.Cast: self._translate_cast,
+            exp.Interval: self._translate_interval,
+            exp.Array: self._translate_array,
+            exp.Anonymous: self._translate_call,
+            exp.Extract: lambda node: build_date_part(node.name, self.translate(node.expression)),
+            exp.Trim: self._translate_trim,
+            exp.Substring: self._translate_substring,
+            exp.StrPosition: self._translate_position,
         }
 
     def translate(self, node: exp.Expr) -> TypedSql:
         """Return part of an expression."""
-        form = self._forms.get(type(node))
-        if isinstance(node, _MORE_THAN_ROW):
-            raise _more_than_row(node)
+        form = self._translators.get(type(node))
+        if isinstance(node, _MULTI_ROW_NODES):
+            raise _make_multi_row_error(node)
         if form is None:
-            raise _WithPlace(f"{_shown(node)} is not supported")
+            raise _LocatedExpressionInvalid(f"{_display_node(node)} is not supported")
         try:
             found = form(node)
-        except _WithPlace:
+        except _LocatedExpressionInvalid:
             raise
         except ExpressionInvalid as error:
-            raise _WithPlace(f"in {_shown(node)}: {error}") from None
-        if len(found.sql) > _MAX_SQL:
+            raise _LocatedExpressionInvalid(f"in {_display_node(node)}: {error}") from None
+        if len(found.sql) > _MAX_SQL_CHARS:
             raise ExpressionInvalid("it is too long; split it up")
         return found
 
-    def _paren(self, node: exp.Expr) -> TypedSql:
+    def _translate_parentheses(self, node: exp.Expr) -> TypedSql:
         return self.translate(node.this)
 
-    def _both(self, node: exp.Expr) -> list[TypedSql]:
+    def _translate_operands(self, node: exp.Expr) -> list[TypedSql]:
         return [self.translate(node.this), self.translate(node.expression)]
 
-    def _column(self, node: exp.Expr) -> TypedSql:
+    def _translate_column(self, node: exp.Expr) -> TypedSql:
         if node.args.get("table"):
-            raise _WithPlace(f"columns have one part, unlike {_shown(node)}")
+            raise _LocatedExpressionInvalid(f"columns have one part, unlike {_display_node(node)}")
         identifier = node.this
         if not isinstance(identifier, exp.Identifier):
-            raise _more_than_row(node)
+            raise _make_multi_row_error(node)
         quoted = bool(identifier.args.get("quoted"))
         name = str(identifier.name if quoted else identifier.name.upper())
         if name in self._columns:
             self.used.add(name)
             return self._columns[name]
-        if name in _WORDS and not quoted:
-            return self._now(name)
-        if name in _BARE_REJECTED and not quoted:
-            raise _WithPlace(_function_reason(name))
+        if name in _BARE_FUNCTIONS and not quoted:
+            return self._translate_now(name)
+        if name in _REJECTED_BARE_FUNCTIONS and not quoted:
+            raise _LocatedExpressionInvalid(_describe_missing_function(name))
         parsed = ", ".join(map(display_name, self._columns)) or "none"
-        raise _WithPlace(f"there is no parsed column {display_name(name)}; there are {parsed}")
+        raise _LocatedExpressionInvalid(
+            f"there is no parsed column {display_name(name)}; there are {parsed}"
+        )
 
-    def _now(self, name: str) -> TypedSql:
+    def _translate_now(self, name: str) -> TypedSql:
         at = self._started_at
         if at is None:
             raise ExpressionInvalid("the time of the statement is not known here")
-        instant = f"CAST({quote(at.isoformat())} AS TIMESTAMPTZ)"
+        instant = f"CAST({quote_literal(at.isoformat())} AS TIMESTAMPTZ)"
         if name == "CURRENT_DATE":
-            return TypedSql(f"CAST(timezone('UTC', {instant}) AS DATE)", T.DATE)
-        if name in _LOCAL_NOW or name == "LOCALTIMESTAMP":
-            return TypedSql(f"timezone('UTC', {instant})", T.TIMESTAMP)
-        return TypedSql(instant, T.TIMESTAMP_TZ)
+            return TypedSql(f"CAST(timezone('UTC', {instant}) AS DATE)", ExprType.DATE)
+        if name in _LOCAL_NOW_FUNCTIONS or name == "LOCALTIMESTAMP":
+            return TypedSql(f"timezone('UTC', {instant})", ExprType.TIMESTAMP)
+        return TypedSql(instant, ExprType.TIMESTAMP_TZ)
 
-    def _literal(self, node: exp.Expr) -> TypedSql:
+    def _translate_literal(self, node: exp.Expr) -> TypedSql:
         text = str(node.this)
         if node.args.get("is_string"):
-            return types.text_literal(text)
-        return types.integer_literal(text) if text.isdigit() else types.number_literal(text)
+            return types.write_text_literal(text)
+        return (
+            types.write_integer_literal(text)
+            if text.isdigit()
+            else types.write_number_literal(text)
+        )
 
-    def _negative(self, node: exp.Expr) -> TypedSql:
+    def _translate_negation(self, node: exp.Expr) -> TypedSql:
         value = self.translate(node.this)
-        if value.type is T.INTERVAL:
-            return TypedSql(f"(-{value.sql})", T.INTERVAL)
+        if value.type is ExprType.INTERVAL:
+            return TypedSql(f"(-{value.sql})", ExprType.INTERVAL)
         number = types.to_number(value)
         return TypedSql(f"(-{number.sql})", number.type, has_scale=number.has_scale)
 
-    def _sum(self, node: exp.Expr) -> TypedSql:
-        left, right = self._both(node)
+    def _translate_sum(self, node: exp.Expr) -> TypedSql:
+        left, right = self._translate_operands(node)
         sign = "+" if isinstance(node, exp.Add) else "-"
-        dated = _sum_of_dates(left, right, sign)
+        dated = _write_date_sum(left, right, sign)
         if dated is None and sign == "+":
-            dated = _sum_of_dates(right, left, sign)
-        return dated or _arithmetic(left, right, sign)
+            dated = _write_date_sum(right, left, sign)
+        return dated or _write_arithmetic(left, right, sign)
 
-    def _product(self, node: exp.Expr) -> TypedSql:
-        left, right = self._both(node)
-        return _arithmetic(left, right, "*")
+    def _translate_product(self, node: exp.Expr) -> TypedSql:
+        left, right = self._translate_operands(node)
+        return _write_arithmetic(left, right, "*")
 
-    def _quotient(self, node: exp.Expr) -> TypedSql:
-        left, right = map(types.to_number, self._both(node))
+    def _translate_quotient(self, node: exp.Expr) -> TypedSql:
+        left, right = map(types.to_number, self._translate_operands(node))
         zero = f"{right.sql} = 0"
-        if T.FLOAT in {left.type, right.type}:
+        if ExprType.FLOAT in {left.type, right.type}:
             sql = f"({types.to_float(left)} / {types.to_float(right)})"
-            return TypedSql(failing(zero, "division by zero", sql), T.FLOAT)
+            return TypedSql(write_failure_if(zero, "division by zero", sql), ExprType.FLOAT)
         sql = f"divide_numbers({left.sql}, {right.sql})"
-        return TypedSql(failing(zero, "division by zero", sql), T.NUMERIC, has_scale=False)
-
-    def _bits(self, node: exp.Expr) -> TypedSql:
-        left, right = map(types.to_integer, self._both(node))
-        return TypedSql(_BITS[type(node)].format(left, right), T.INTEGER)
-
-    def _comparison(self, node: exp.Expr) -> TypedSql:
-        _, (left, right) = types.unify(self._both(node))
-        return TypedSql(f"({left} {_COMPARISONS[type(node)]} {right})", T.BOOLEAN)
-
-    def _logic(self, node: exp.Expr) -> TypedSql:
-        left, right = map(types.to_boolean, self._both(node))
         return TypedSql(
-            f"({left} {'AND' if isinstance(node, exp.And) else 'OR'} {right})", T.BOOLEAN
+            write_failure_if(zero, "division by zero", sql), ExprType.NUMERIC, has_scale=False
         )
 
-    def _not(self, value: TypedSql, *, negate: bool = True) -> TypedSql:
-        sql = types.to_boolean(value)
-        return TypedSql(f"(NOT {sql})" if negate else sql, T.BOOLEAN)
+    def _translate_bit_operation(self, node: exp.Expr) -> TypedSql:
+        left, right = map(types.to_integer, self._translate_operands(node))
+        return TypedSql(_BIT_OPERATORS[type(node)].format(left, right), ExprType.INTEGER)
 
-    def _is(self, node: exp.Expr) -> TypedSql:
+    def _translate_comparison(self, node: exp.Expr) -> TypedSql:
+        _, (left, right) = types.unify_types(self._translate_operands(node))
+        return TypedSql(f"({left} {_COMPARISON_OPERATORS[type(node)]} {right})", ExprType.BOOLEAN)
+
+    def _translate_and_or(self, node: exp.Expr) -> TypedSql:
+        left, right = map(types.to_boolean, self._translate_operands(node))
+        return TypedSql(
+            f"({left} {'AND' if isinstance(node, exp.And) else 'OR'} {right})", ExprType.BOOLEAN
+        )
+
+    def _write_not(self, value: TypedSql, *, negate: bool = True) -> TypedSql:
+        sql = types.to_boolean(value)
+        return TypedSql(f"(NOT {sql})" if negate else sql, ExprType.BOOLEAN)
+
+    def _translate_is(self, node: exp.Expr) -> TypedSql:
         value = self.translate(node.this)
         if isinstance(node.expression, exp.Null):
-            found = TypedSql(f"({value.sql} IS NULL)", T.BOOLEAN)
+            found = TypedSql(f"({value.sql} IS NULL)", ExprType.BOOLEAN)
         elif isinstance(node.expression, exp.Boolean):
             truth = str(bool(node.expression.this)).upper()
-            found = TypedSql(f"({types.to_boolean(value)} IS NOT DISTINCT FROM {truth})", T.BOOLEAN)
+            found = TypedSql(
+                f"({types.to_boolean(value)} IS NOT DISTINCT FROM {truth})", ExprType.BOOLEAN
+            )
         else:
             raise ExpressionInvalid("IS is followed by NULL, TRUE or FALSE")
-        return self._not(found, negate=bool(_arguments(node, "negate")))
+        return self._write_not(found, negate=bool(_check_node_arguments(node, "negate")))
 
-    def _between(self, node: exp.Expr) -> TypedSql:
-        negate = _arguments(node, "low", "high", "negate").get("negate")
+    def _translate_between(self, node: exp.Expr) -> TypedSql:
+        negate = _check_node_arguments(node, "low", "high", "negate").get("negate")
         values = [self.translate(node.args[name]) for name in ("this", "low", "high")]
-        _, (value, low, high) = types.unify(values)
-        found = TypedSql(f"({value} >= {low} AND {value} <= {high})", T.BOOLEAN)
-        return self._not(found, negate=bool(negate))
+        _, (value, low, high) = types.unify_types(values)
+        found = TypedSql(f"({value} >= {low} AND {value} <= {high})", ExprType.BOOLEAN)
+        return self._write_not(found, negate=bool(negate))
 
-    def _in(self, node: exp.Expr) -> TypedSql:
+    def _translate_in(self, node: exp.Expr) -> TypedSql:
         if node.args.get("query"):
-            raise _more_than_row(node)
-        negate = _arguments(node, "negate").get("negate")
+            raise _make_multi_row_error(node)
+        negate = _check_node_arguments(node, "negate").get("negate")
         values = [self.translate(each) for each in (node.this, *node.expressions)]
-        _, (value, *listed) = types.unify(values)
-        found = TypedSql(f"({value} IN ({', '.join(listed)}))", T.BOOLEAN)
-        return self._not(found, negate=bool(negate))
+        _, (value, *listed) = types.unify_types(values)
+        found = TypedSql(f"({value} IN ({', '.join(listed)}))", ExprType.BOOLEAN)
+        return self._write_not(found, negate=bool(negate))
 
-    def _like(self, node: exp.Expr, escape: str = "\\") -> TypedSql:
-        negate = _arguments(node, "negate").get("negate")
-        text, pattern = map(types.to_text, self._both(node))
+    def _translate_like(self, node: exp.Expr, escape: str = "\\") -> TypedSql:
+        negate = _check_node_arguments(node, "negate").get("negate")
+        text, pattern = map(types.to_text, self._translate_operands(node))
         word = "LIKE" if isinstance(node, exp.Like) else "ILIKE"
-        found = TypedSql(f"({text} {word} {pattern} ESCAPE {quote(escape)})", T.BOOLEAN)
-        return self._not(found, negate=bool(negate))
+        found = TypedSql(
+            f"({text} {word} {pattern} ESCAPE {quote_literal(escape)})", ExprType.BOOLEAN
+        )
+        return self._write_not(found, negate=bool(negate))
 
-    def _escape(self, node: exp.Expr) -> TypedSql:
+    def _translate_escape(self, node: exp.Expr) -> TypedSql:
         escape = self.translate(node.expression).literal
         like = node.this
         if escape is None or len(escape) != 1 or not isinstance(like, exp.Like | exp.ILike):
             raise ExpressionInvalid("ESCAPE is one character in quotes, after LIKE or ILIKE")
-        return self._like(like, escape)
+        return self._translate_like(like, escape)
 
-    def _case(self, node: exp.Expr) -> TypedSql:
-        _arguments(node, "ifs", "default")
+    def _translate_case(self, node: exp.Expr) -> TypedSql:
+        _check_node_arguments(node, "ifs", "default")
         branches = node.args["ifs"]
         sought = [self.translate(branch.this) for branch in branches]
         default = node.args.get("default")
         results = [self.translate(branch.args["true"]) for branch in branches]
-        results.append(TypedSql("NULL", T.NULL) if default is None else self.translate(default))
+        results.append(
+            TypedSql("NULL", ExprType.NULL) if default is None else self.translate(default)
+        )
         if node.this is None:
             conditions = [types.to_boolean(each) for each in sought]
         else:
-            _, (value, *others) = types.unify([self.translate(node.this), *sought])
+            _, (value, *others) = types.unify_types([self.translate(node.this), *sought])
             conditions = [f"{value} = {each}" for each in others]
-        found, (*chosen, other) = types.unify(results)
+        found, (*chosen, other) = types.unify_types(results)
         cases = " ".join(
             f"WHEN {condition} THEN {result}"
             for condition, result in zip(conditions, chosen, strict=True)
@@ -377,138 +403,152 @@ class _Translator:
         sql = f"(CASE {cases} ELSE {other} END)"
         return TypedSql(sql, found, has_scale=types.has_one_scale(results))
 
-    def _cast(self, node: exp.Expr) -> TypedSql:
-        _arguments(node, "to", "_type", "safe", "action")
+    def _translate_cast(self, node: exp.Expr) -> TypedSql:
+        _check_node_arguments(node, "to", "_type", "safe", "action")
         to = node.args["to"]
-        return cast(self.translate(node.this), to, lenient=bool(to.meta.get(COERCES)))
+        return write_cast(
+            self.translate(node.this), to, null_on_error=bool(to.meta.get(NULL_ON_ERROR_KEY))
+        )
 
-    def _interval(self, node: exp.Expr) -> TypedSql:
+    def _translate_interval(self, node: exp.Expr) -> TypedSql:
         unit = node.args.get("unit")
         number = node.this
         text = number.name if isinstance(number, exp.Literal) else ""
         name = unit.name.upper() if isinstance(unit, exp.Var) else ""
         name = name.removesuffix("S")
         digits = text.removeprefix("-")
-        if name not in _UNITS or not (digits.isascii() and digits.isdigit()):
+        if name not in _INTERVAL_UNITS or not (digits.isascii() and digits.isdigit()):
             raise ExpressionInvalid(
                 "an interval is written INTERVAL 'n unit', with a whole number of days, hours, "
                 "minutes or seconds; months are added by ADD_MONTHS"
             )
-        return TypedSql(f"(INTERVAL ({int(text)}) {name})", T.INTERVAL)
+        return TypedSql(f"(INTERVAL ({int(text)}) {name})", ExprType.INTERVAL)
 
-    def _array(self, node: exp.Expr) -> TypedSql:
-        found, listed = types.unify([self.translate(each) for each in node.expressions])
-        if found in {T.BINARY, T.INTERVAL, T.ARRAY, T.TIME} | types.DATED:
+    def _translate_array(self, node: exp.Expr) -> TypedSql:
+        found, listed = types.unify_types([self.translate(each) for each in node.expressions])
+        if (
+            found
+            in {ExprType.BINARY, ExprType.INTERVAL, ExprType.ARRAY, ExprType.TIME}
+            | types.DATE_TYPES
+        ):
             raise ExpressionInvalid(f"an array of {found} is not supported; write ::VARCHAR")
-        return TypedSql(f"[{', '.join(listed)}]", T.ARRAY)
+        return TypedSql(f"[{', '.join(listed)}]", ExprType.ARRAY)
 
-    def _trim(self, node: exp.Expr) -> TypedSql:
-        given = _arguments(node, "position", "expression")
+    def _translate_trim(self, node: exp.Expr) -> TypedSql:
+        given = _check_node_arguments(node, "position", "expression")
         values = [self.translate(node.this)]
         if given.get("expression"):
             values.append(self.translate(node.expression))
         position = given.get("position")
-        return call(_TRIMS[None if position is None else str(position)], values)
+        return build_call(_TRIM_FUNCTIONS[None if position is None else str(position)], values)
 
-    def _substring(self, node: exp.Expr) -> TypedSql:
-        given = _arguments(node, "start", "length")
+    def _translate_substring(self, node: exp.Expr) -> TypedSql:
+        given = _check_node_arguments(node, "start", "length")
         if "start" not in given:
             raise ExpressionInvalid("SUBSTRING needs a position: SUBSTRING(text, position, length)")
         parts = [node.this, *(given[name] for name in ("start", "length") if name in given)]
-        return call("SUBSTR", [self.translate(part) for part in parts])
+        return build_call("SUBSTR", [self.translate(part) for part in parts])
 
-    def _position(self, node: exp.Expr) -> TypedSql:
-        substr = _arguments(node, "substr")["substr"]
-        return call("INSTR", [self.translate(node.this), self.translate(substr)])
+    def _translate_position(self, node: exp.Expr) -> TypedSql:
+        substr = _check_node_arguments(node, "substr")["substr"]
+        return build_call("INSTR", [self.translate(node.this), self.translate(substr)])
 
-    def _call(self, node: exp.Expr) -> TypedSql:
+    def _translate_call(self, node: exp.Expr) -> TypedSql:
         name = str(node.this).upper()
         arguments = node.expressions
-        if name in _AGGREGATES:
-            raise _more_than_row(node)
-        if name in _NOW | _LOCAL_NOW | _WORDS:
+        if name in _AGGREGATE_FUNCTIONS:
+            raise _make_multi_row_error(node)
+        if name in _NOW_FUNCTIONS | _LOCAL_NOW_FUNCTIONS | _BARE_FUNCTIONS:
             if arguments:
                 raise ExpressionInvalid(f"{name} takes no arguments here")
-            return self._now(name)
-        if name in _TEMPLATED and len(arguments) == 2:
-            return self._templated(name, arguments)
+            return self._translate_now(name)
+        if name in _TEMPLATE_FUNCTIONS and len(arguments) == 2:
+            return self._translate_template_call(name, arguments)
         if name not in FUNCTIONS:
-            raise _WithPlace(_function_reason(name))
-        if name in PART_FUNCTIONS and arguments and isinstance(arguments[0], exp.Column):
+            raise _LocatedExpressionInvalid(_describe_missing_function(name))
+        if name in UNIT_ARGUMENT_FUNCTIONS and arguments and isinstance(arguments[0], exp.Column):
             word = arguments[0].name
-            return call(name, [types.text_literal(word), *map(self.translate, arguments[1:])])
-        return call(name, [self.translate(argument) for argument in arguments])
+            return build_call(
+                name, [types.write_text_literal(word), *map(self.translate, arguments[1:])]
+            )
+        return build_call(name, [self.translate(argument) for argument in arguments])
 
-    def _templated(self, name: str, arguments: list[exp.Expr]) -> TypedSql:
+    def _translate_template_call(self, name: str, arguments: list[exp.Expr]) -> TypedSql:
         value, template = map(self.translate, arguments)
         if template.literal is None:
             raise ExpressionInvalid(f"{name}: the template must be a text in quotes")
         try:
             if name == "TO_CHAR":
-                if value.type in types.NUMBERS:
+                if value.type in types.NUMBER_TYPES:
                     raise ExpressionInvalid(
                         "TO_CHAR of a number with a template is not supported; write "
                         "::NUMERIC(p,s)::VARCHAR and LPAD"
                     )
-                return TypedSql(char_sql(template.literal, types.to_timestamp(value)), T.TEXT)
-            function = self._readers.function(template.literal, timed=name == "TO_TIMESTAMP")
+                return TypedSql(
+                    write_to_char(template.literal, types.to_timestamp(value)), ExprType.TEXT
+                )
+            function = self._readers.add_template(
+                template.literal, needs_time=name == "TO_TIMESTAMP"
+            )
         except TemplateInvalid as error:
             raise ExpressionInvalid(f"template {template.literal!r}: {error}") from None
-        if value.type not in types.TEXTS | {T.NULL}:
+        if value.type not in types.TEXT_TYPES | {ExprType.NULL}:
             raise ExpressionInvalid(f"{name} reads VARCHAR, not {value.type}; write ::VARCHAR")
         sql = f"{function}(CAST({value.sql} AS VARCHAR))"
         if name == "TO_DATE":
-            return TypedSql(f"CAST({sql} AS DATE)", T.DATE)
-        return TypedSql(sql, T.TIMESTAMP)
+            return TypedSql(f"CAST({sql} AS DATE)", ExprType.DATE)
+        return TypedSql(sql, ExprType.TIMESTAMP)
 
 
-class _WithPlace(ExpressionInvalid):
+class _LocatedExpressionInvalid(ExpressionInvalid):
     """Says of which part of the expression it is."""
 
 
-def _more_than_row(node: exp.Expr) -> _WithPlace:
-    return _WithPlace(f"it may use the columns of its row alone, not {_shown(node)}")
+def _make_multi_row_error(node: exp.Expr) -> _LocatedExpressionInvalid:
+    return _LocatedExpressionInvalid(
+        f"it may use the columns of its row alone, not {_display_node(node)}"
+    )
 
 
-def _function_reason(name: str) -> str:
-    if name in REJECTED:
-        return f"function {name} is not available: {REJECTED[name]}"
-    close = difflib.get_close_matches(name, [*FUNCTIONS, *_TEMPLATED], n=1)
+def _describe_missing_function(name: str) -> str:
+    if name in REJECTED_FUNCTIONS:
+        return f"function {name} is not available: {REJECTED_FUNCTIONS[name]}"
+    close = difflib.get_close_matches(name, [*FUNCTIONS, *_TEMPLATE_FUNCTIONS], n=1)
     more = f"; the nearest is {close[0]}" if close else ""
     return f"function {name} is not available{more}"
 
 
-def _arguments(node: exp.Expr, *known: str) -> dict[str, exp.Expr]:
+def _check_node_arguments(node: exp.Expr, *known: str) -> dict[str, exp.Expr]:
     """Return what a part of a tree holds; other than `known`, `this` and lists is rejected."""
     given = {name: value for name, value in node.args.items() if value}
     extra = given.keys() - {*known, "this", "expression", "expressions", "is_string"}
     if extra:
-        raise ExpressionInvalid(f"{_shown(node)} is not supported")
+        raise ExpressionInvalid(f"{_display_node(node)} is not supported")
     return given
 
 
-def _sum_of_dates(left: TypedSql, right: TypedSql, sign: str) -> TypedSql | None:
-    if left.type not in types.DATED:
+def _write_date_sum(left: TypedSql, right: TypedSql, operator: str) -> TypedSql | None:
+    if left.type not in types.DATE_TYPES:
         return None
-    if right.type is T.INTERVAL:
-        return TypedSql(f"({types.to_timestamp(left)} {sign} {right.sql})", T.TIMESTAMP)
-    if left.type is T.DATE and right.type is T.INTEGER:
-        return TypedSql(f"({left.sql} {sign} CAST({right.sql} AS INTEGER))", T.DATE)
-    if left.type is right.type is T.DATE and sign == "-":
-        return TypedSql(f"({left.sql} - {right.sql})", T.INTEGER)
+    if right.type is ExprType.INTERVAL:
+        return TypedSql(f"({types.to_timestamp(left)} {operator} {right.sql})", ExprType.TIMESTAMP)
+    if left.type is ExprType.DATE and right.type is ExprType.INTEGER:
+        return TypedSql(f"({left.sql} {operator} CAST({right.sql} AS INTEGER))", ExprType.DATE)
+    if left.type is right.type is ExprType.DATE and operator == "-":
+        return TypedSql(f"({left.sql} - {right.sql})", ExprType.INTEGER)
     raise ExpressionInvalid(
-        f"{left.type} {sign} {right.type} is not supported; dates take whole numbers of days, "
+        f"{left.type} {operator} {right.type} is not supported; dates take whole numbers of days, "
         "timestamps take intervals, and DATEDIFF gives differences"
     )
 
 
-def _arithmetic(left: TypedSql, right: TypedSql, sign: str) -> TypedSql:
+def _write_arithmetic(left: TypedSql, right: TypedSql, operator: str) -> TypedSql:
     numbers = [types.to_number(left), types.to_number(right)]
-    found, (first, second) = types.unify(numbers)
+    found, (first, second) = types.unify_types(numbers)
     scale = all(number.has_scale for number in numbers)
-    return TypedSql(f"({first} {sign} {second})", found, has_scale=scale)
+    return TypedSql(f"({first} {operator} {second})", found, has_scale=scale)
 
 
-def _shown(node: exp.Expr) -> str:
+def _display_node(node: exp.Expr) -> str:
     shown = node.sql(_Vertica)
     return shown if len(shown) <= 60 else f"{shown[:59]}…"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_BIGINT_DIGITS = 18
-INTEGER_TEXT = r"^[ \t]*[-+]?[0-9]+[ \t]*$"
-NUMBER_TEXT = r"^[ \t]*[-+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9]{1,3})?[ \t]*$"
+INTEGER_TEXT_PATTERN = r"^[ \t]*[-+]?[0-9]+[ \t]*$"
+NUMBER_TEXT_PATTERN = r"^[ \t]*[-+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9]{1,3})?[ \t]*$"
 
 
 class ExpressionType(StrEnum):
@@ -40,11 +40,11 @@ class ExpressionType(StrEnum):
     NULL = "NULL"
 
 
-T = ExpressionType
-TEXTS = frozenset({T.TEXT, T.LITERAL})
-WHOLE = frozenset({T.INTEGER, T.NUMERIC})
-NUMBERS = WHOLE | {T.FLOAT}
-DATED = frozenset({T.DATE, T.TIMESTAMP, T.TIMESTAMP_TZ})
+ExprType = ExpressionType
+TEXT_TYPES = frozenset({ExprType.TEXT, ExprType.LITERAL})
+EXACT_NUMBER_TYPES = frozenset({ExprType.INTEGER, ExprType.NUMERIC})
+NUMBER_TYPES = EXACT_NUMBER_TYPES | {ExprType.FLOAT}
+DATE_TYPES = frozenset({ExprType.DATE, ExprType.TIMESTAMP, ExprType.TIMESTAMP_TZ})
 
 
 class ExpressionInvalid(ValueError):
@@ -65,46 +65,46 @@ class TypedSql:
     has_scale: bool = True
 
 
-def column_type(column: Column) -> ExpressionType:
+def find_expression_type(column: Column) -> ExpressionType:
     """Return the type that expressions see of a parsed column."""
     if column.kind is LogicalType.FIXED:
         whole = not column.scale and (column.precision or 38) <= MAX_BIGINT_DIGITS
-        return T.INTEGER if whole else T.NUMERIC
-    return _COLUMN_TYPES.get(column.kind, T.TEXT)
+        return ExprType.INTEGER if whole else ExprType.NUMERIC
+    return _COLUMN_TYPES.get(column.kind, ExprType.TEXT)
 
 
 _COLUMN_TYPES = {
-    LogicalType.REAL: T.FLOAT,
-    LogicalType.BOOLEAN: T.BOOLEAN,
-    LogicalType.BINARY: T.BINARY,
-    LogicalType.DATE: T.DATE,
-    LogicalType.TIME: T.TIME,
-    LogicalType.TIMESTAMP_NTZ: T.TIMESTAMP,
-    LogicalType.TIMESTAMP_LTZ: T.TIMESTAMP_TZ,
-    LogicalType.TIMESTAMP_TZ: T.TIMESTAMP_TZ,
+    LogicalType.REAL: ExprType.FLOAT,
+    LogicalType.BOOLEAN: ExprType.BOOLEAN,
+    LogicalType.BINARY: ExprType.BINARY,
+    LogicalType.DATE: ExprType.DATE,
+    LogicalType.TIME: ExprType.TIME,
+    LogicalType.TIMESTAMP_NTZ: ExprType.TIMESTAMP,
+    LogicalType.TIMESTAMP_LTZ: ExprType.TIMESTAMP_TZ,
+    LogicalType.TIMESTAMP_TZ: ExprType.TIMESTAMP_TZ,
 }
 
 
-def quote(text: str) -> str:
+def quote_literal(text: str) -> str:
     """Return a text as a literal of DuckDB."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def text_literal(text: str) -> TypedSql:
+def write_text_literal(text: str) -> TypedSql:
     """Return a text of a statement."""
-    return TypedSql(f"CAST({quote(text)} AS VARCHAR)", T.LITERAL, text)
+    return TypedSql(f"CAST({quote_literal(text)} AS VARCHAR)", ExprType.LITERAL, text)
 
 
 def has_one_scale(values: Sequence[TypedSql]) -> bool:
     """Return whether a choice among values has the digits after the point of them all."""
-    chosen = [value for value in values if value.type is not T.NULL]
-    is_numeric = any(value.type is T.NUMERIC for value in chosen)
+    chosen = [value for value in values if value.type is not ExprType.NULL]
+    is_numeric = any(value.type is ExprType.NUMERIC for value in chosen)
     return not is_numeric or (len(chosen) == 1 and chosen[0].has_scale)
 
 
-def failing(condition: str, reason: str, value: str) -> str:
+def write_failure_if(condition: str, reason: str, value: str) -> str:
     """Return SQL for a value that is an error where a condition holds."""
-    return f"(CASE WHEN {condition} THEN error({quote(reason)}) ELSE {value} END)"
+    return f"(CASE WHEN {condition} THEN error({quote_literal(reason)}) ELSE {value} END)"
 
 
 def to_text(value: TypedSql) -> str:
@@ -115,20 +115,28 @@ def to_text(value: TypedSql) -> str:
     """
     sql = value.sql
     match value.type:
-        case T.TEXT | T.LITERAL:
+        case ExprType.TEXT | ExprType.LITERAL:
             return sql
-        case T.NUMERIC if not value.has_scale:
+        case ExprType.NUMERIC if not value.has_scale:
             raise ExpressionInvalid(
                 "text of a computed number with an open number of digits after the point: write "
                 "::NUMERIC(p,s) before ::VARCHAR"
             )
-        case T.INTEGER | T.NUMERIC | T.DATE | T.TIME | T.TIMESTAMP | T.TIMESTAMP_TZ | T.NULL:
+        case (
+            ExprType.INTEGER
+            | ExprType.NUMERIC
+            | ExprType.DATE
+            | ExprType.TIME
+            | ExprType.TIMESTAMP
+            | ExprType.TIMESTAMP_TZ
+            | ExprType.NULL
+        ):
             return f"CAST({sql} AS VARCHAR)"
-        case T.FLOAT:
+        case ExprType.FLOAT:
             whole = f"CAST(CAST({sql} AS BIGINT) AS VARCHAR)"
             reason = "text of a FLOAT with a fraction: write ::NUMERIC(p,s)::VARCHAR"
-            return failing(f"{sql} <> trunc({sql}) OR abs({sql}) >= 1e15", reason, whole)
-        case T.BOOLEAN:
+            return write_failure_if(f"{sql} <> trunc({sql}) OR abs({sql}) >= 1e15", reason, whole)
+        case ExprType.BOOLEAN:
             raise ExpressionInvalid(
                 "BOOLEAN has no text here: write CASE WHEN … THEN 'true' ELSE 'false' END"
             )
@@ -142,33 +150,37 @@ def to_number(value: TypedSql) -> TypedSql:
     Raises:
         ExpressionInvalid: If the value is not a number.
     """
-    if value.type in NUMBERS:
+    if value.type in NUMBER_TYPES:
         return value
-    if value.type is T.NULL:
-        return TypedSql("CAST(NULL AS BIGINT)", T.INTEGER)
-    if value.literal is not None and re.match(INTEGER_TEXT, value.literal):
-        return integer_literal(value.literal.strip())
-    if value.literal is not None and re.match(NUMBER_TEXT, value.literal):
-        return number_literal(value.literal.strip())
-    raise ExpressionInvalid(f"expected a number, got {_described(value)}; write ::NUMERIC(p,s)")
+    if value.type is ExprType.NULL:
+        return TypedSql("CAST(NULL AS BIGINT)", ExprType.INTEGER)
+    if value.literal is not None and re.match(INTEGER_TEXT_PATTERN, value.literal):
+        return write_integer_literal(value.literal.strip())
+    if value.literal is not None and re.match(NUMBER_TEXT_PATTERN, value.literal):
+        return write_number_literal(value.literal.strip())
+    raise ExpressionInvalid(
+        f"expected a number, got {_describe_value(value)}; write ::NUMERIC(p,s)"
+    )
 
 
-def integer_literal(digits: str) -> TypedSql:
+def write_integer_literal(digits: str) -> TypedSql:
     """Return a whole number of a statement."""
     if -(2**63) <= int(digits) < 2**63:
-        return TypedSql(f"CAST({int(digits)} AS BIGINT)", T.INTEGER)
-    return number_literal(digits)
+        return TypedSql(f"CAST({int(digits)} AS BIGINT)", ExprType.INTEGER)
+    return write_number_literal(digits)
 
 
-def number_literal(written: str) -> TypedSql:
+def write_number_literal(written: str) -> TypedSql:
     """Return a number of a statement with a point, an exponent, or many digits."""
     if "e" in written.lower():
-        return TypedSql(f"CAST({quote(written)} AS DOUBLE)", T.FLOAT)
+        return TypedSql(f"CAST({quote_literal(written)} AS DOUBLE)", ExprType.FLOAT)
     whole, _, fraction = written.lstrip("+-").partition(".")
     precision = max(len(whole.lstrip("0")) + len(fraction), 1)
     if precision > 38:
         raise ExpressionInvalid(f"number {written} has more than 38 digits")
-    return TypedSql(f"CAST({quote(written)} AS DECIMAL({precision},{len(fraction)}))", T.NUMERIC)
+    return TypedSql(
+        f"CAST({quote_literal(written)} AS DECIMAL({precision},{len(fraction)}))", ExprType.NUMERIC
+    )
 
 
 def to_integer(value: TypedSql) -> str:
@@ -178,13 +190,13 @@ def to_integer(value: TypedSql) -> str:
         ExpressionInvalid: If it is not.
     """
     number = to_number(value)
-    if number.type is T.INTEGER:
+    if number.type is ExprType.INTEGER:
         return number.sql
-    if number.type is T.NUMERIC:
+    if number.type is ExprType.NUMERIC:
         sql = number.sql
         reason = "expected a whole number; write ROUND(…) or TRUNC(…)"
-        return failing(f"{sql} <> trunc({sql})", reason, f"CAST({sql} AS BIGINT)")
-    raise ExpressionInvalid(f"expected INTEGER, got {_described(value)}; write ::INTEGER")
+        return write_failure_if(f"{sql} <> trunc({sql})", reason, f"CAST({sql} AS BIGINT)")
+    raise ExpressionInvalid(f"expected INTEGER, got {_describe_value(value)}; write ::INTEGER")
 
 
 def to_float(value: TypedSql) -> str:
@@ -202,10 +214,10 @@ def to_boolean(value: TypedSql) -> str:
     Raises:
         ExpressionInvalid: If the value is not a BOOLEAN.
     """
-    if value.type is T.NULL:
+    if value.type is ExprType.NULL:
         return "CAST(NULL AS BOOLEAN)"
-    if value.type is not T.BOOLEAN:
-        raise ExpressionInvalid(f"expected BOOLEAN, got {_described(value)}")
+    if value.type is not ExprType.BOOLEAN:
+        raise ExpressionInvalid(f"expected BOOLEAN, got {_describe_value(value)}")
     return value.sql
 
 
@@ -216,17 +228,17 @@ def to_timestamp(value: TypedSql) -> str:
         ExpressionInvalid: If the value is not a date, a timestamp or a literal of one.
     """
     match value.type:
-        case T.TIMESTAMP:
+        case ExprType.TIMESTAMP:
             return value.sql
-        case T.DATE | T.NULL:
+        case ExprType.DATE | ExprType.NULL:
             return f"CAST({value.sql} AS TIMESTAMP)"
-        case T.TIMESTAMP_TZ:
+        case ExprType.TIMESTAMP_TZ:
             return f"timezone('UTC', {value.sql})"
         case _ if value.literal is not None:
             return f"read_timestamp({value.sql})"
         case _:
             raise ExpressionInvalid(
-                f"expected DATE or TIMESTAMP, got {_described(value)}; write ::TIMESTAMP or "
+                f"expected DATE or TIMESTAMP, got {_describe_value(value)}; write ::TIMESTAMP or "
                 "TO_TIMESTAMP(…)"
             )
 
@@ -237,65 +249,67 @@ def to_binary(value: TypedSql) -> str:
     Raises:
         ExpressionInvalid: If the value is not VARBINARY.
     """
-    if value.type is not T.BINARY:
-        raise ExpressionInvalid(f"expected VARBINARY, got {_described(value)}")
+    if value.type is not ExprType.BINARY:
+        raise ExpressionInvalid(f"expected VARBINARY, got {_describe_value(value)}")
     return value.sql
 
 
-def unify(values: Sequence[TypedSql]) -> tuple[ExpressionType, list[str]]:
+def unify_types(values: Sequence[TypedSql]) -> tuple[ExpressionType, list[str]]:
     """Return the common type of values that are compared or chosen from, and their SQL in it.
 
     Raises:
         ExpressionInvalid: If they have none.
     """
-    types = {value.type for value in values} - {T.NULL, T.LITERAL}
-    if types <= TEXTS:
-        literals = any(value.type is T.LITERAL for value in values)
-        found = T.TEXT if types or literals else T.NULL
+    types = {value.type for value in values} - {ExprType.NULL, ExprType.LITERAL}
+    if types <= TEXT_TYPES:
+        literals = any(value.type is ExprType.LITERAL for value in values)
+        found = ExprType.TEXT if types or literals else ExprType.NULL
         return found, [value.sql for value in values]
-    if types <= NUMBERS:
+    if types <= NUMBER_TYPES:
         return _unify_numbers(values)
-    if types <= DATED:
-        if types == {T.DATE}:
-            return T.DATE, [
+    if types <= DATE_TYPES:
+        if types == {ExprType.DATE}:
+            return ExprType.DATE, [
                 f"CAST({to_timestamp(value)} AS DATE)" if value.literal else value.sql
                 for value in values
             ]
-        return T.TIMESTAMP, [to_timestamp(value) for value in values]
-    if len(types) == 1 and not any(value.type is T.LITERAL for value in values):
+        return ExprType.TIMESTAMP, [to_timestamp(value) for value in values]
+    if len(types) == 1 and not any(value.type is ExprType.LITERAL for value in values):
         return types.pop(), [value.sql for value in values]
-    shown = ", ".join(sorted({_described(value) for value in values}))
+    shown = ", ".join(sorted({_describe_value(value) for value in values}))
     raise ExpressionInvalid(f"{shown} have no common type; write a cast")
 
 
 def _unify_numbers(values: Sequence[TypedSql]) -> tuple[ExpressionType, list[str]]:
-    numbers = [value if value.type is T.NULL else to_number(value) for value in values]
+    numbers = [value if value.type is ExprType.NULL else to_number(value) for value in values]
     types = {number.type for number in numbers}
-    if T.FLOAT in types:
-        return T.FLOAT, [f"CAST({number.sql} AS DOUBLE)" for number in numbers]
-    return (T.NUMERIC if T.NUMERIC in types else T.INTEGER), [number.sql for number in numbers]
+    if ExprType.FLOAT in types:
+        return ExprType.FLOAT, [f"CAST({number.sql} AS DOUBLE)" for number in numbers]
+    return (ExprType.NUMERIC if ExprType.NUMERIC in types else ExprType.INTEGER), [
+        number.sql for number in numbers
+    ]
 
 
-def assigned(value: TypedSql, column: Column) -> str:
+def write_assigned_text(value: TypedSql, column: Column) -> str:
     """Return SQL for the text of a value that its column will read as a field.
 
     Raises:
         ExpressionInvalid: If the column takes no value of this type without a cast.
     """
     kind, sql = column.kind, value.sql
-    if value.type is T.NULL:
+    if value.type is ExprType.NULL:
         return "CAST(NULL AS VARCHAR)"
-    if value.type not in _ASSIGNED.get(kind, _SEMI_STRUCTURED):
+    if value.type not in _ASSIGNABLE_TYPES.get(kind, _SEMI_STRUCTURED_TYPES):
         raise ExpressionInvalid(
-            f"a column of type {column.sql_type} takes no {_described(value)}; write a cast"
+            f"a column of type {column.sql_type} takes no {_describe_value(value)}; write a cast"
         )
     if kind is LogicalType.TEXT:
         sql = to_text(value)
-    elif value.type is T.BINARY:
+    elif value.type is ExprType.BINARY:
         sql = f"hex({sql})"
-    elif value.type is T.ARRAY:
+    elif value.type is ExprType.ARRAY:
         sql = f"to_json({sql})"
-    elif value.type in DATED and kind in _DATE_CASTS:
+    elif value.type in DATE_TYPES and kind in _DATE_CASTS:
         sql = f"CAST({to_timestamp(value)} AS {_DATE_CASTS[kind]})"
     return f"CAST({sql} AS VARCHAR)"
 
@@ -305,23 +319,23 @@ _DATE_CASTS = {
     LogicalType.TIME: "TIME",
     LogicalType.TIMESTAMP_NTZ: "TIMESTAMP",
 }
-_ASSIGNED = {
-    LogicalType.TEXT: TEXTS | NUMBERS | DATED | {T.TIME},
-    LogicalType.FIXED: TEXTS | NUMBERS,
-    LogicalType.REAL: TEXTS | NUMBERS,
-    LogicalType.BOOLEAN: TEXTS | {T.BOOLEAN},
-    LogicalType.BINARY: TEXTS | {T.BINARY},
-    LogicalType.DATE: TEXTS | DATED,
-    LogicalType.TIME: TEXTS | {T.TIME, T.TIMESTAMP},
+_ASSIGNABLE_TYPES = {
+    LogicalType.TEXT: TEXT_TYPES | NUMBER_TYPES | DATE_TYPES | {ExprType.TIME},
+    LogicalType.FIXED: TEXT_TYPES | NUMBER_TYPES,
+    LogicalType.REAL: TEXT_TYPES | NUMBER_TYPES,
+    LogicalType.BOOLEAN: TEXT_TYPES | {ExprType.BOOLEAN},
+    LogicalType.BINARY: TEXT_TYPES | {ExprType.BINARY},
+    LogicalType.DATE: TEXT_TYPES | DATE_TYPES,
+    LogicalType.TIME: TEXT_TYPES | {ExprType.TIME, ExprType.TIMESTAMP},
     **dict.fromkeys(
         (LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ),
-        TEXTS | DATED,
+        TEXT_TYPES | DATE_TYPES,
     ),
 }
-_SEMI_STRUCTURED = TEXTS | NUMBERS | {T.BOOLEAN, T.ARRAY}
+_SEMI_STRUCTURED_TYPES = TEXT_TYPES | NUMBER_TYPES | {ExprType.BOOLEAN, ExprType.ARRAY}
 
 
-def _described(value: TypedSql) -> str:
+def _describe_value(value: TypedSql) -> str:
     if value.literal is not None:
         return f"text {value.literal[:80]!r}"
     return str(value.type)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 from snowmelt.errors import LoadRefused, MissingExtra
 
 if TYPE_CHECKING:
-    from snowmelt.load.definition import Definition
+    from snowmelt.load.definition import PhaseDefinition
     from snowmelt.load.phases import Filter, RecordFilter
 
 # Module and the name in it, by the filter's name in lower case.
-_PLACES = {
+_FILTER_LOCATIONS = {
     "gzip": ("decompression", "GZIP"),
     "bzip": ("decompression", "BZIP"),
     "xz": ("decompression", "XZ"),
@@ -49,7 +49,7 @@ NAMES: tuple[str, ...] = (
 )
 
 
-def definition(name: str) -> Definition[Filter | RecordFilter] | None:
+def definition(name: str) -> PhaseDefinition[Filter | RecordFilter] | None:
     """Return the built-in filter of this name, in any case; None if there is none.
 
     Raises:
@@ -60,7 +60,7 @@ def definition(name: str) -> Definition[Filter | RecordFilter] | None:
     if lower == "lzo":
         reason = "LZO is not supported; compress with ZSTD or LZ4, or pipe through ExternalCommand"
         raise LoadRefused(what=name, reason=reason)
-    place = _PLACES.get(_ALIASES.get(lower, lower))
+    place = _FILTER_LOCATIONS.get(_ALIASES.get(lower, lower))
     if place is None:
         return None
     module_name, attribute = place
@@ -70,4 +70,4 @@ def definition(name: str) -> Definition[Filter | RecordFilter] | None:
         if (error.name or "").startswith("snowmelt"):
             raise
         raise MissingExtra(what=f"Filter {name}", package=error.name, extra="load") from None
-    return cast("Definition[Filter | RecordFilter]", getattr(module, attribute))
+    return cast("PhaseDefinition[Filter | RecordFilter]", getattr(module, attribute))

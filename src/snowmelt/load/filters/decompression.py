@@ -12,20 +12,20 @@ import lz4.frame
 from isal import igzip_lib
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.definition import Definition, Parameter
+from snowmelt.load.definition import PhaseDefinition, PhaseParameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from snowmelt.load.phases import Reader
+    from snowmelt.load.phases import ByteReader
 
 # Output stays in the processor's cache; on well compressed data that doubles the speed.
-PIECE = 1024 * 1024
-_LARGEST_STEP = 256 * 1024
-_SMALLEST_STEP = 4 * 1024
+SLICE_BYTES = 1024 * 1024
+_MAX_STEP_BYTES = 256 * 1024
+_MIN_STEP_BYTES = 4 * 1024
 
 
-class Decoder(Protocol):
+class MemberDecoder(Protocol):
     """Decompresses one member; the standard library's decompressors are of this kind."""
 
     @property
@@ -45,17 +45,17 @@ class Decoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Codec:
-    """A format: `begin` makes a decoder for a member by its first `magic` bytes, None if alien.
+class CompressionCodec:
+    """A format: `make_decoder` makes a decoder for a member by its first `magic_length` bytes, None if alien.
 
-    `padded` tells that zero bytes may stand between members and behind the last.
+    `allows_zero_padding` tells that zero bytes may stand between members and behind the last.
     """
 
     name: str
-    magic: int
-    begin: Callable[[bytes], Decoder | None]
+    magic_length: int
+    make_decoder: Callable[[bytes], MemberDecoder | None]
     errors: tuple[type[Exception], ...]
-    padded: bool = False
+    allows_zero_padding: bool = False
 
 
 class Decompressor:
@@ -64,52 +64,54 @@ class Decompressor:
     # It works without the interpreter's lock, and so beside what reads its output.
     overlaps = True
 
-    def __init__(self, codec: Codec, max_output: int | None) -> None:
+    def __init__(self, codec: CompressionCodec, max_output: int | None) -> None:
         self._codec = codec
-        self._limit = OutputLimit(codec.name, max_output)
+        self._limit = DecompressedOutputLimit(codec.name, max_output)
 
-    def run(self, reader: Reader) -> Iterator[bytes]:
+    def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield what was compressed, in pieces of up to 1 MiB.
 
         Raises:
             PhaseFailed: Not of this format, truncated, damaged, something else behind it, or
                 more output than allowed; with the offset in the compressed bytes.
         """
-        yield from self._limit.watch(self._members(_Window(reader)))
+        yield from self._limit.enforce(self._decompress_members(_CompressedInput(reader)))
 
-    def _members(self, window: _Window) -> Iterator[bytes]:
+    def _decompress_members(self, source: _CompressedInput) -> Iterator[bytes]:
         while True:
-            if self._codec.padded and window.offset:
-                window.skip_zeros()
-            head = window.peek(self._codec.magic)
+            if self._codec.allows_zero_padding and source.offset:
+                source.skip_zeros()
+            head = source.peek(self._codec.magic_length)
             if not head:
                 return
-            decoder = self._codec.begin(head)
+            decoder = self._codec.make_decoder(head)
             if decoder is None:
-                raise self._alien(window)
-            yield from self._member(window, decoder)
+                raise self._make_foreign_data_error(source)
+            yield from self._decompress_member(source, decoder)
 
-    def _member(self, window: _Window, decoder: Decoder) -> Iterator[bytes]:
-        start, step = window.offset, _LARGEST_STEP
+    def _decompress_member(
+        self, source: _CompressedInput, decoder: MemberDecoder
+    ) -> Iterator[bytes]:
+        start, step = source.offset, _MAX_STEP_BYTES
         while not decoder.eof:
-            before = window.offset
-            data = window.take(step) if decoder.needs_input else b""
+            before = source.offset
+            data = source.read_some(step) if decoder.needs_input else b""
             if decoder.needs_input and not data:
                 reason = f"the {self._codec.name} data that begins at byte {start} is cut off: the input ends at byte {before}"
                 raise PhaseFailed(reason=reason, offset=before)
             try:
-                output = decoder.decompress(data, PIECE)
+                output = decoder.decompress(data, SLICE_BYTES)
             except self._codec.errors as error:
-                reason = f"the {self._codec.name} data that begins at byte {start} is damaged before byte {window.offset}: {error}"
+                reason = f"the {self._codec.name} data that begins at byte {start} is damaged before byte {source.offset}: {error}"
                 raise PhaseFailed(reason=reason, offset=before) from error
             if output:
                 yield output
         # Members much smaller than a step would be copied again and again with what follows.
-        window.give_back(len(decoder.unused_data or b""), window.offset - start)
+        source.unread(len(decoder.unused_data or b""), source.offset - start)
 
-    def _alien(self, window: _Window) -> PhaseFailed:
-        name, offset = self._codec.name, window.offset
-        shown = window.peek(8).hex(" ")
+    def _make_foreign_data_error(self, source: _CompressedInput) -> PhaseFailed:
+        name, offset = self._codec.name, source.offset
+        shown = source.peek(8).hex(" ")
         if offset:
             reason = f"{name} data ends at byte {offset}, and something else follows ({shown})"
         else:
@@ -117,73 +119,75 @@ class Decompressor:
         return PhaseFailed(reason=reason, offset=offset)
 
 
-class OutputLimit:
+class DecompressedOutputLimit:
     """Refuses more output than allowed, so that a small file does not fill every disk."""
 
-    def __init__(self, name: str, most: int | None) -> None:
+    def __init__(self, name: str, max_bytes: int | None) -> None:
         self._name = name
-        self._most = most
+        self._max_bytes = max_bytes
 
-    def watch(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def enforce(self, slices: Iterator[bytes]) -> Iterator[bytes]:
         """Hand the pieces on.
 
         Raises:
             PhaseFailed: They are more bytes than allowed.
         """
-        if self._most is None:
-            yield from pieces
+        if self._max_bytes is None:
+            yield from slices
             return
-        left = self._most
-        for piece in pieces:
+        left = self._max_bytes
+        for piece in slices:
             left -= len(piece)
             if left < 0:
-                reason = f"the {self._name} data holds more than max_output, {self._most:,} bytes"
+                reason = (
+                    f"the {self._name} data holds more than max_output, {self._max_bytes:,} bytes"
+                )
                 raise PhaseFailed(reason=reason)
             yield piece
 
 
-class _Window:
+class _CompressedInput:
     """The compressed bytes, with a place in them that can go back a little."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
-        self._piece = memoryview(b"")
-        self._at = 0
-        self._step = _LARGEST_STEP
+        self._slice = memoryview(b"")
+        self._position = 0
+        self._step = _MAX_STEP_BYTES
         self.offset = 0
 
     def peek(self, size: int) -> bytes:
         """Return the next `size` bytes, fewer only at the end."""
-        while len(self._piece) - self._at < size:
+        while len(self._slice) - self._position < size:
             more = self._reader.read()
             if not more:
                 break
-            self._piece = memoryview(bytes(self._piece[self._at :]) + more)
-            self._at = 0
-        return bytes(self._piece[self._at : self._at + size])
+            self._slice = memoryview(bytes(self._slice[self._position :]) + more)
+            self._position = 0
+        return bytes(self._slice[self._position : self._position + size])
 
-    def take(self, size: int) -> memoryview:
+    def read_some(self, size: int) -> memoryview:
         """Return some bytes, at most `size`; none at the end."""
-        if self._at == len(self._piece):
-            self._piece, self._at = memoryview(self._reader.read()), 0
-        taken = self._piece[self._at : self._at + min(size, self._step)]
-        self._step = min(self._step * 2, _LARGEST_STEP)
-        self._at += len(taken)
+        if self._position == len(self._slice):
+            self._slice, self._position = memoryview(self._reader.read()), 0
+        taken = self._slice[self._position : self._position + min(size, self._step)]
+        self._step = min(self._step * 2, _MAX_STEP_BYTES)
+        self._position += len(taken)
         self.offset += len(taken)
         return taken
 
-    def give_back(self, size: int, taken: int) -> None:
-        """Go back `size` of the `taken` bytes; the next steps are like what was used of them."""
-        self._at -= size
+    def unread(self, size: int, bytes_read: int) -> None:
+        """Go back `size` of the `bytes_read` bytes; the next steps are like what was used of them."""
+        self._position -= size
         self.offset -= size
-        self._step = min(max(2 * (taken - size), _SMALLEST_STEP), _LARGEST_STEP)
+        self._step = min(max(2 * (bytes_read - size), _MIN_STEP_BYTES), _MAX_STEP_BYTES)
 
     def skip_zeros(self) -> None:
         """Go on to the next byte that is not zero."""
-        while data := self.take(_SMALLEST_STEP):
+        while data := self.read_some(_MIN_STEP_BYTES):
             rest = len(bytes(data).lstrip(b"\0"))
             if rest:
-                self._at -= rest
+                self._position -= rest
                 self.offset -= rest
                 return
 
@@ -191,7 +195,7 @@ class _Window:
 # --- GZip, BZip, Xz and Lz4: a member is decompressed as its header says, with checked sums.
 
 # What `xz -9` needs is 65 MiB; a file that wants more is not read.
-_XZ_MEMORY = 128 * 1024 * 1024
+_XZ_MEMORY_LIMIT_BYTES = 128 * 1024 * 1024
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 _LZMA_MAGIC = b"\x5d\x00\x00"
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -200,10 +204,10 @@ _LZ4_SKIPPABLE = b"\x2a\x4d\x18"
 # Its package says that it is an error, and means that it is a class of errors.
 _ISAL_ERROR = cast("type[Exception]", igzip_lib.IsalError)
 
-MAX_OUTPUT = Parameter("max_output", int)
+MAX_OUTPUT_PARAMETER = PhaseParameter("max_output", int)
 
 
-def _gzip(head: bytes) -> Decoder | None:
+def _make_gzip_decoder(head: bytes) -> MemberDecoder | None:
     if head == b"\x1f\x8b":
         return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
     # Zlib: method 8 and a check sum of its two bytes. Vertica's filter takes both.
@@ -212,43 +216,55 @@ def _gzip(head: bytes) -> Decoder | None:
     return None
 
 
-def _bzip(head: bytes) -> Decoder | None:
+def _make_bzip_decoder(head: bytes) -> MemberDecoder | None:
     return bz2.BZ2Decompressor() if head == b"BZh" else None
 
 
-def _xz(head: bytes) -> Decoder | None:
+def _make_xz_decoder(head: bytes) -> MemberDecoder | None:
     if head != _XZ_MAGIC and not head.startswith(_LZMA_MAGIC):
         return None
-    return lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+    return lzma.LZMADecompressor(memlimit=_XZ_MEMORY_LIMIT_BYTES)
 
 
-def _lz4(head: bytes) -> Decoder | None:
+def _make_lz4_decoder(head: bytes) -> MemberDecoder | None:
     skippable = head[1:] == _LZ4_SKIPPABLE and 0x50 <= head[0] <= 0x5F
     return lz4.frame.LZ4FrameDecompressor() if head == _LZ4_MAGIC or skippable else None
 
 
-_GZIP = Codec("gzip", 2, _gzip, (_ISAL_ERROR,), padded=True)
-_BZIP = Codec("bzip2", 3, _bzip, (OSError, ValueError))
-_XZ = Codec("xz", 6, _xz, (lzma.LZMAError,), padded=True)
-_LZ4 = Codec("lz4", 4, _lz4, (RuntimeError,))
+_GZIP_CODEC = CompressionCodec(
+    "gzip", 2, _make_gzip_decoder, (_ISAL_ERROR,), allows_zero_padding=True
+)
+_BZIP_CODEC = CompressionCodec("bzip2", 3, _make_bzip_decoder, (OSError, ValueError))
+_XZ_CODEC = CompressionCodec("xz", 6, _make_xz_decoder, (lzma.LZMAError,), allows_zero_padding=True)
+_LZ4_CODEC = CompressionCodec("lz4", 4, _make_lz4_decoder, (RuntimeError,))
 
 
-def _make(codec: Codec, max_output: int | None = None) -> Decompressor:
+def _make_decompressor(codec: CompressionCodec, max_output: int | None = None) -> Decompressor:
     check_max_output(codec.name, max_output)
     return Decompressor(codec, max_output)
 
 
-def check_max_output(what: str, max_output: int | None) -> None:
+def check_max_output(filter_name: str, max_output: int | None) -> None:
     """Check the limit of a decompressor's output, in bytes.
 
     Raises:
         LoadRefused: It is below 1.
     """
     if max_output is not None and max_output < 1:
-        raise LoadRefused(what=what, reason=f"max_output is bytes, 1 or more, not {max_output}")
+        raise LoadRefused(
+            what=filter_name, reason=f"max_output is bytes, 1 or more, not {max_output}"
+        )
 
 
-GZIP = Definition("GZip", functools.partial(_make, _GZIP), (MAX_OUTPUT,))
-BZIP = Definition("BZip", functools.partial(_make, _BZIP), (MAX_OUTPUT,))
-XZ = Definition("Xz", functools.partial(_make, _XZ), (MAX_OUTPUT,))
-LZ4 = Definition("Lz4", functools.partial(_make, _LZ4), (MAX_OUTPUT,))
+GZIP = PhaseDefinition(
+    "GZip", functools.partial(_make_decompressor, _GZIP_CODEC), (MAX_OUTPUT_PARAMETER,)
+)
+BZIP = PhaseDefinition(
+    "BZip", functools.partial(_make_decompressor, _BZIP_CODEC), (MAX_OUTPUT_PARAMETER,)
+)
+XZ = PhaseDefinition(
+    "Xz", functools.partial(_make_decompressor, _XZ_CODEC), (MAX_OUTPUT_PARAMETER,)
+)
+LZ4 = PhaseDefinition(
+    "Lz4", functools.partial(_make_decompressor, _LZ4_CODEC), (MAX_OUTPUT_PARAMETER,)
+)

@@ -10,16 +10,16 @@ import subprocess
 from typing import IO, TYPE_CHECKING, cast
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.definition import Definition, Parameter
+from snowmelt.load.definition import PhaseDefinition, PhaseParameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.phases import Reader
+    from snowmelt.load.phases import ByteReader
 
 # What a pipe takes and gives at once.
-_PIPE = 64 * 1024
-_COMPLAINT = 4 * 1024
+_PIPE_BYTES = 64 * 1024
+_MAX_ERROR_OUTPUT_BYTES = 4 * 1024
 
 
 class ExternalCommand:
@@ -33,63 +33,63 @@ class ExternalCommand:
         if not cmd.strip():
             raise LoadRefused(what="ExternalCommand", reason="cmd is empty")
         self._command = ["/usr/bin/env", f"CURRENT_NODE_NAME={node}", "/bin/sh", "-c", cmd]
-        self._shown = cmd
-        self._group: int | None = None
+        self._display_command = cmd
+        self._process_group: int | None = None
         self._cancelled = False
 
     def cancel(self) -> None:
         """Kill the command and its children, as soon as it starts if need be; from any thread."""
         self._cancelled = True
-        self._kill()
+        self._kill_process_group()
 
-    def _kill(self) -> None:
-        group = self._group
+    def _kill_process_group(self) -> None:
+        group = self._process_group
         if group is not None:
             # Some of it may be there when the command itself has ended.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
 
-    def run(self, reader: Reader) -> Iterator[bytes]:
+    def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield what the command writes.
 
         Raises:
             PhaseFailed: The command failed, complained, or could not be started.
         """
-        with self._started() as process:
+        with self._running_process() as process:
             complaint = bytearray()
-            yield from _talk(process, reader, complaint)
+            yield from _exchange_data(process, reader, complaint)
             status = process.wait()
         said = complaint.decode(errors="replace").strip()
         if status or said:
             how = f"was killed by signal {-status}" if status < 0 else f"ended with {status}"
             reason = f"the command {how}" + (f" and said: {said}" if said else "")
-            raise PhaseFailed(reason=f"{reason} ({self._shown})", offset=reader.offset)
+            raise PhaseFailed(reason=f"{reason} ({self._display_command})", offset=reader.offset)
 
     @contextlib.contextmanager
-    def _started(self) -> Iterator[subprocess.Popen[bytes]]:
+    def _running_process(self) -> Iterator[subprocess.Popen[bytes]]:
         pipe = subprocess.PIPE
         process = subprocess.Popen(  # noqa: S603 - to run what the user wrote is its purpose
             self._command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
         )
-        self._group = process.pid
+        self._process_group = process.pid
         try:
             if self._cancelled:
-                self._kill()
+                self._kill_process_group()
             yield process
         finally:
-            self._kill()
-            self._group = None
+            self._kill_process_group()
+            self._process_group = None
             for end in (process.stdin, process.stdout, process.stderr):
                 with contextlib.suppress(OSError):
-                    _there(end).close()
+                    _require_pipe(end).close()
             process.wait()
 
 
-def _talk(
-    process: subprocess.Popen[bytes], reader: Reader, complaint: bytearray
+def _exchange_data(
+    process: subprocess.Popen[bytes], reader: ByteReader, error_output: bytearray
 ) -> Iterator[bytes]:
     """Write and read by turns, as the command's pipes allow, until it closes its outputs."""
-    stdin, stdout, stderr = map(_there, (process.stdin, process.stdout, process.stderr))
+    stdin, stdout, stderr = map(_require_pipe, (process.stdin, process.stdout, process.stderr))
     os.set_blocking(stdin.fileno(), False)
     waiting, outputs = memoryview(b""), {stdout, stderr}
     with selectors.DefaultSelector() as selector:
@@ -101,39 +101,39 @@ def _talk(
                 end = cast("IO[bytes]", key.fileobj)
                 if end is stdin:
                     waiting = waiting or memoryview(reader.read())
-                    written = _write(stdin, waiting)
+                    written = _write_available(stdin, waiting)
                     waiting = waiting[written:]
                     if written is None:
                         selector.unregister(stdin)
                         stdin.close()
-                elif data := os.read(end.fileno(), _PIPE):
+                elif data := os.read(end.fileno(), _PIPE_BYTES):
                     if end is stdout:
                         yield data
                     else:
-                        complaint += data[: _COMPLAINT - len(complaint)]
+                        error_output += data[: _MAX_ERROR_OUTPUT_BYTES - len(error_output)]
                 else:
                     selector.unregister(end)
                     outputs.discard(end)
 
 
-def _write(stdin: IO[bytes], data: memoryview) -> int | None:
+def _write_available(stdin: IO[bytes], data: memoryview) -> int | None:
     """Write what the pipe takes; None when there is nothing more, or nobody reads it."""
     try:
-        return os.write(stdin.fileno(), data[:_PIPE]) if data else None
+        return os.write(stdin.fileno(), data[:_PIPE_BYTES]) if data else None
     except BlockingIOError:
         return 0
     except BrokenPipeError:
         return None
 
 
-def _there(end: IO[bytes] | None) -> IO[bytes]:
-    if end is None:
+def _require_pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
         raise ValueError("the command has no pipes")
-    return end
+    return pipe
 
 
-EXTERNAL_COMMAND = Definition(
+EXTERNAL_COMMAND = PhaseDefinition(
     "ExternalCommand",
     ExternalCommand,
-    (Parameter("cmd", str, required=True), Parameter("node", str)),
+    (PhaseParameter("cmd", str, required=True), PhaseParameter("node", str)),
 )

@@ -6,16 +6,16 @@ import codecs
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.definition import Definition, Parameter
+from snowmelt.load.definition import PhaseDefinition, PhaseParameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.phases import Reader
+    from snowmelt.load.phases import ByteReader
 
 # Names of iconv that Python has under another one.
-_OTHER_NAMES = {"ucs-2": "utf-16", "ucs-2le": "utf-16-le", "ucs-2be": "utf-16-be"}
-_OTHER_NAMES |= {"ucs-4": "utf-32", "ucs-4le": "utf-32-le", "ucs-4be": "utf-32-be"}
+_ICONV_ALIASES = {"ucs-2": "utf-16", "ucs-2le": "utf-16-le", "ucs-2be": "utf-16-be"}
+_ICONV_ALIASES |= {"ucs-4": "utf-32", "ucs-4le": "utf-32-le", "ucs-4be": "utf-32-be"}
 
 
 class Iconverter:
@@ -26,10 +26,10 @@ class Iconverter:
     """
 
     def __init__(self, from_encoding: str = "UTF-16", to_encoding: str = "UTF-8") -> None:
-        self._from = _known(from_encoding, "from_encoding")
-        self._to = _known(to_encoding, "to_encoding")
+        self._from = _find_encoding(from_encoding, "from_encoding")
+        self._to = _find_encoding(to_encoding, "to_encoding")
 
-    def run(self, reader: Reader) -> Iterator[bytes]:
+    def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield the text in the new encoding.
 
         Raises:
@@ -44,24 +44,24 @@ class Iconverter:
             try:
                 text = decoder.decode(piece, final=not piece)
             except UnicodeDecodeError as error:
-                raise self._illegal(error, reader.offset) from error
+                raise self._make_decode_error(error, reader.offset) from error
             try:
                 data = encoder.encode(text, final=not piece)
             except UnicodeEncodeError as error:
-                raise self._unknown(error, start) from error
+                raise self._make_encode_error(error, start) from error
             if data:
                 yield data
             if not piece:
                 return
 
-    def _illegal(self, error: UnicodeDecodeError, read: int) -> PhaseFailed:
+    def _make_decode_error(self, error: UnicodeDecodeError, bytes_read: int) -> PhaseFailed:
         # The decoder looks at what it kept of earlier pieces, and then at the last one.
-        offset = read - len(error.object) + error.start
+        offset = bytes_read - len(error.object) + error.start
         shown = error.object[error.start : error.end][:8].hex(" ")
         reason = f"byte {offset} ({shown}) begins no character of {self._from}: {error.reason}"
         return PhaseFailed(reason=reason, offset=offset)
 
-    def _unknown(self, error: UnicodeEncodeError, start: int) -> PhaseFailed:
+    def _make_encode_error(self, error: UnicodeEncodeError, start: int) -> PhaseFailed:
         shown = error.object[error.start]
         reason = f"{shown!r} (U+{ord(shown):04X}), character {error.start} of those behind byte {start}, does not exist in {self._to}"
         return PhaseFailed(reason=reason, offset=start)
@@ -70,16 +70,16 @@ class Iconverter:
 class StripBom:
     """Takes the mark that some programs write before UTF-8 away, if it is there."""
 
-    def run(self, reader: Reader) -> Iterator[bytes]:
+    def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield the bytes behind the mark."""
         if reader.peek(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
             reader.read(len(codecs.BOM_UTF8))
         yield from reader
 
 
-def _known(name: str, parameter: str) -> str:
+def _find_encoding(name: str, parameter: str) -> str:
     try:
-        found = codecs.lookup(_OTHER_NAMES.get(name.lower(), name)).name
+        found = codecs.lookup(_ICONV_ALIASES.get(name.lower(), name)).name
         # Some codecs are no encodings of text, and say so only here.
         "".encode(found)
         codecs.getincrementaldecoder(found)
@@ -90,18 +90,18 @@ def _known(name: str, parameter: str) -> str:
     return found
 
 
-ICONVERTER = Definition(
+ICONVERTER = PhaseDefinition(
     "Iconverter",
     Iconverter,
-    (Parameter("from_encoding", str), Parameter("to_encoding", str)),
+    (PhaseParameter("from_encoding", str), PhaseParameter("to_encoding", str)),
 )
-STRIP_BOM = Definition("StripBom", StripBom)
+STRIP_BOM = PhaseDefinition("StripBom", StripBom)
 
 
 # --- Bytes that stand for others: search and replace, line ends.
 
-_LONGEST_PATTERN = 1000
-_ENDS = {"LF": b"\n", "CRLF": b"\r\n", "CR": b"\r"}
+_MAX_PATTERN_BYTES = 1000
+_LINE_ENDINGS_BY_NAME = {"LF": b"\n", "CRLF": b"\r\n", "CR": b"\r"}
 
 
 class SearchAndReplace:
@@ -110,8 +110,8 @@ class SearchAndReplace:
     def __init__(self, pattern: str, replace_with: str) -> None:
         self._pattern = pattern.encode()
         self._new = replace_with.encode()
-        if not 1 <= len(self._pattern) <= _LONGEST_PATTERN:
-            reason = f"the pattern has 1 to {_LONGEST_PATTERN} bytes, not {len(self._pattern)}"
+        if not 1 <= len(self._pattern) <= _MAX_PATTERN_BYTES:
+            reason = f"the pattern has 1 to {_MAX_PATTERN_BYTES} bytes, not {len(self._pattern)}"
             raise LoadRefused(what="SearchAndReplace", reason=reason)
         # Occurrences of a pattern that ends as it begins may overlap: the last one that is found
         # from the right need not be one that counts from the left.
@@ -120,26 +120,26 @@ class SearchAndReplace:
             for start in range(1, len(self._pattern))
         )
 
-    def run(self, reader: Reader) -> Iterator[bytes]:
+    def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield the bytes with the replacements; occurrences may lie across pieces."""
         kept = b""
         for piece in reader:
             data = kept + piece if kept else piece
-            end = self._behind_last(data)
-            cut = len(data) - self._begun(data, end)
+            end = self._find_end_of_last_match(data)
+            cut = len(data) - self._count_partial_match(data, end)
             kept = data[cut:]
             if cut:
                 yield (data[:cut] if kept else data).replace(self._pattern, self._new)
         if kept:
             yield kept
 
-    def _behind_last(self, data: bytes) -> int:
+    def _find_end_of_last_match(self, data: bytes) -> int:
         if self._overlaps:
             return len(data) - len(data.split(self._pattern)[-1])
         found = data.rfind(self._pattern)
         return 0 if found < 0 else found + len(self._pattern)
 
-    def _begun(self, data: bytes, start: int) -> int:
+    def _count_partial_match(self, data: bytes, start: int) -> int:
         """Return how many last bytes from `start` on may begin an occurrence."""
         longest = min(len(self._pattern) - 1, len(data) - start)
         fits = (size for size in range(longest, 0, -1) if data.endswith(self._pattern[:size]))
@@ -150,31 +150,34 @@ class LineEndings:
     """Makes all line ends alike: LF, CRLF and a lone CR become what `to` says."""
 
     def __init__(self, to: str = "LF") -> None:
-        if to.upper() not in _ENDS:
+        if to.upper() not in _LINE_ENDINGS_BY_NAME:
             raise LoadRefused(what="LineEndings", reason=f"to is LF, CRLF or CR, not {to}")
-        self._end = _ENDS[to.upper()]
+        self._end = _LINE_ENDINGS_BY_NAME[to.upper()]
 
-    def run(self, reader: Reader) -> Iterator[bytes]:
+    def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield the bytes with the new line ends."""
         kept = b""
         for piece in reader:
             data = kept + piece if kept else piece
             # A CR at the end may be half of a CRLF.
             kept = b"\r" if data.endswith(b"\r") else b""
-            if ready := self._changed(data[:-1] if kept else data):
+            if ready := self._normalize_line_ends(data[:-1] if kept else data):
                 yield ready
         if kept:
             yield self._end
 
-    def _changed(self, data: bytes) -> bytes:
+    def _normalize_line_ends(self, data: bytes) -> bytes:
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         return data if self._end == b"\n" else data.replace(b"\n", self._end)
 
 
-SEARCH_AND_REPLACE = Definition(
+SEARCH_AND_REPLACE = PhaseDefinition(
     "SearchAndReplace",
     SearchAndReplace,
-    (Parameter("pattern", str, required=True), Parameter("replace_with", str, required=True)),
+    (
+        PhaseParameter("pattern", str, required=True),
+        PhaseParameter("replace_with", str, required=True),
+    ),
 )
-LINE_ENDINGS = Definition("LineEndings", LineEndings, (Parameter("to", str),))
+LINE_ENDINGS = PhaseDefinition("LineEndings", LineEndings, (PhaseParameter("to", str),))

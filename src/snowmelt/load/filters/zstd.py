@@ -11,51 +11,55 @@ from typing import TYPE_CHECKING
 import zstandard
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.definition import Definition
-from snowmelt.load.filters.decompression import MAX_OUTPUT, OutputLimit, check_max_output
+from snowmelt.load.definition import PhaseDefinition
+from snowmelt.load.filters.decompression import (
+    MAX_OUTPUT_PARAMETER,
+    DecompressedOutputLimit,
+    check_max_output,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.phases import Reader
+    from snowmelt.load.phases import ByteReader
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
-_SKIPPABLE = b"\x2a\x4d\x18"
+_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"
 # Bytes of the frame's content size and of its dictionary id, by their flags in the descriptor.
-_SIZE_BYTES = (0, 2, 4, 8)
-_DICTIONARY_BYTES = (0, 1, 2, 4)
-_LARGEST_HEADER = 18
-_RLE, _RESERVED = 1, 3
-_BLOCKS = 8
+_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+_DICTIONARY_ID_BYTES = (0, 1, 2, 4)
+_MAX_HEADER_BYTES = 18
+_RLE_BLOCK, _RESERVED_BLOCK = 1, 3
+_BLOCKS_PER_CALL = 8
 # As much as `zstd` itself takes without being asked for more (--long=27).
-_LARGEST_WINDOW = 128 * 1024 * 1024
-_STEP = 1024 * 1024
+_MAX_WINDOW_BYTES = 128 * 1024 * 1024
+_SKIP_STEP_BYTES = 1024 * 1024
 
 
-class Zstd:
+class ZstdFilter:
     """Decompresses frames that follow one another, skippable ones among them."""
 
     overlaps = True
 
     def __init__(self, max_output: int | None = None) -> None:
         check_max_output("Zstd", max_output)
-        self._limit = OutputLimit("zstd", max_output)
+        self._limit = DecompressedOutputLimit("zstd", max_output)
 
-    def run(self, reader: Reader) -> Iterator[bytes]:
+    def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield what was compressed, in pieces of up to 1 MiB.
 
         Raises:
             PhaseFailed: Not zstd, truncated, damaged, something else behind it, or more output
                 than allowed; with the offset in the compressed bytes.
         """
-        yield from self._limit.watch(_frames(_Bytes(reader)))
+        yield from self._limit.enforce(_decompress_frames(_CompressedInput(reader)))
 
 
-def _frames(data: _Bytes) -> Iterator[bytes]:
-    while head := data.peek(_LARGEST_HEADER):
+def _decompress_frames(data: _CompressedInput) -> Iterator[bytes]:
+    while head := data.peek(_MAX_HEADER_BYTES):
         if head[:4] == _MAGIC:
-            yield from _frame(data, head)
-        elif head[1:4] == _SKIPPABLE and 0x50 <= head[0] <= 0x5F:
+            yield from _decompress_frame(data, head)
+        elif head[1:4] == _SKIPPABLE_MAGIC and 0x50 <= head[0] <= 0x5F:
             data.skip(8 + int.from_bytes(head[4:8], "little"))
         elif data.offset:
             reason = f"zstd data ends at byte {data.offset}, and something else follows ({head[:8].hex(' ')})"
@@ -65,18 +69,18 @@ def _frames(data: _Bytes) -> Iterator[bytes]:
             raise PhaseFailed(reason=reason, offset=0)
 
 
-def _frame(data: _Bytes, head: bytes) -> Iterator[bytes]:
-    start, decoder = data.offset, _decoder()
+def _decompress_frame(data: _CompressedInput, head: bytes) -> Iterator[bytes]:
+    start, decoder = data.offset, _make_decoder()
     descriptor = head[4] if len(head) > 4 else 0
     single, sums = descriptor >> 5 & 1, descriptor >> 2 & 1
-    sizes = _SIZE_BYTES[descriptor >> 6] or single
-    wanted = 5 + (1 - single) + _DICTIONARY_BYTES[descriptor & 3] + sizes
-    data.begin(start)
+    sizes = _CONTENT_SIZE_BYTES[descriptor >> 6] or single
+    wanted = 5 + (1 - single) + _DICTIONARY_ID_BYTES[descriptor & 3] + sizes
+    data.begin_frame(start)
     last = False
     while not last:
-        wanted, last = _blocks(data, wanted)
+        wanted, last = _scan_blocks(data, wanted)
         try:
-            output = decoder.decompress(data.take(wanted + 4 * sums if last else wanted))
+            output = decoder.decompress(data.read_exactly(wanted + 4 * sums if last else wanted))
         except zstandard.ZstdError as error:
             reason = f"the zstd data that begins at byte {start} is damaged before byte {data.offset}: {error}"
             raise PhaseFailed(reason=reason, offset=data.offset) from error
@@ -85,67 +89,69 @@ def _frame(data: _Bytes, head: bytes) -> Iterator[bytes]:
             yield output
 
 
-def _blocks(data: _Bytes, at: int) -> tuple[int, bool]:
-    """Walk some blocks from `at` on; return where they end, and whether the last one is there.
+def _scan_blocks(data: _CompressedInput, block_start: int) -> tuple[int, bool]:
+    """Walk some blocks from `block_start` on; return where they end, and whether the last one is there.
 
     Some at once: fewer calls, and still not more output than a piece.
     """
-    for _ in range(_BLOCKS):
-        block = int.from_bytes(data.need(at + 3)[at : at + 3], "little")
+    for _ in range(_BLOCKS_PER_CALL):
+        block = int.from_bytes(
+            data.require(block_start + 3)[block_start : block_start + 3], "little"
+        )
         last, kind = block & 1, block >> 1 & 3
-        if kind == _RESERVED:
-            reason = f"the zstd data is damaged at byte {data.offset + at}: no such kind of block"
-            raise PhaseFailed(reason=reason, offset=data.offset + at)
-        at += 3 + (1 if kind == _RLE else block >> 3)
+        if kind == _RESERVED_BLOCK:
+            reason = f"the zstd data is damaged at byte {data.offset + block_start}: no such kind of block"
+            raise PhaseFailed(reason=reason, offset=data.offset + block_start)
+        block_start += 3 + (1 if kind == _RLE_BLOCK else block >> 3)
         if last:
-            return at, True
-    return at, False
+            return block_start, True
+    return block_start, False
 
 
-def _decoder() -> zstandard.ZstdDecompressionObj:
-    whole = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
-    return whole.decompressobj(write_size=_BLOCKS * 128 * 1024)
+def _make_decoder() -> zstandard.ZstdDecompressionObj:
+    whole = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    return whole.decompressobj(write_size=_BLOCKS_PER_CALL * 128 * 1024)
 
 
-class _Bytes:
+class _CompressedInput:
     """The compressed bytes from `offset` on."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
-        self._held = memoryview(b"")
+        self._buffer = memoryview(b"")
         self._start = 0
         self.offset = 0
 
-    def begin(self, start: int) -> None:
+    def begin_frame(self, start: int) -> None:
         """Remember where a frame begins."""
         self._start = start
 
     def peek(self, size: int) -> bytes:
         """Return the next `size` bytes; fewer only at the end."""
         self._fill(size)
-        return bytes(self._held[:size])
+        return bytes(self._buffer[:size])
 
-    def need(self, size: int) -> memoryview:
+    def require(self, size: int) -> memoryview:
         """Return what is there, at least `size` bytes.
 
         Raises:
             PhaseFailed: The input ends before.
         """
         self._fill(size)
-        if len(self._held) < size:
-            end = self.offset + len(self._held)
+        if len(self._buffer) < size:
+            end = self.offset + len(self._buffer)
             reason = f"the zstd data that begins at byte {self._start} is cut off: the input ends at byte {end}"
             raise PhaseFailed(reason=reason, offset=end)
-        return self._held
+        return self._buffer
 
-    def take(self, size: int) -> memoryview:
+    def read_exactly(self, size: int) -> memoryview:
         """Return the next `size` bytes and go on behind them.
 
         Raises:
             PhaseFailed: The input ends before.
         """
-        taken = self.need(size)[:size]
-        self._held = self._held[size:]
+        taken = self.require(size)[:size]
+        self._buffer = self._buffer[size:]
         self.offset += size
         return taken
 
@@ -155,18 +161,18 @@ class _Bytes:
         Raises:
             PhaseFailed: The input ends before.
         """
-        self.begin(self.offset)
+        self.begin_frame(self.offset)
         while size:
-            step = min(size, _STEP)
-            self.take(step)
+            step = min(size, _SKIP_STEP_BYTES)
+            self.read_exactly(step)
             size -= step
 
     def _fill(self, size: int) -> None:
-        while len(self._held) < size:
+        while len(self._buffer) < size:
             more = self._reader.read()
             if not more:
                 return
-            self._held = memoryview(bytes(self._held) + more)
+            self._buffer = memoryview(bytes(self._buffer) + more)
 
 
-ZSTD = Definition("Zstd", Zstd, (MAX_OUTPUT,))
+ZSTD = PhaseDefinition("Zstd", ZstdFilter, (MAX_OUTPUT_PARAMETER,))

@@ -15,16 +15,16 @@ from snowmelt.errors import BrokersSilent, LoadRefused, PhaseFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from snowmelt.load.kafka.partitions import StreamEnd
+    from snowmelt.load.kafka.partitions import PartitionEnd
 
-_Answer = TypeVar("_Answer")
+_Response = TypeVar("_Response")
 
 _LOG = logging.getLogger(__name__)
 # Asked again so often: meanwhile a signal may end the waiting.
-_ANSWER_S = 5.0
-_ASKED = 4
-_TOLD_S = 3.0
-_SILENT = {
+_REQUEST_TIMEOUT_S = 5.0
+_MAX_ATTEMPTS = 4
+_COMMIT_TIMEOUT_S = 3.0
+_UNAVAILABLE_ERRORS = {
     ck.KafkaError._TRANSPORT,  # noqa: SLF001
     ck.KafkaError._TIMED_OUT,  # noqa: SLF001
     ck.KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
@@ -38,14 +38,14 @@ _FETCH_WAIT_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class KafkaConnection:
     """Brokers, group and further settings of librdkafka. The group is told of progress only."""
 
     brokers: str
     group: str
     settings: Mapping[str, object] = field(default_factory=dict)
 
-    def consumer(self, on_error: Callable[[ck.KafkaError], None]) -> ck.Consumer:
+    def make_consumer(self, on_error: Callable[[ck.KafkaError], None]) -> ck.Consumer:
         """Make a consumer that is told its partitions and where to begin in them.
 
         Raises:
@@ -73,24 +73,26 @@ class Connection:
             reason = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
             raise LoadRefused(what="KafkaSource", reason=reason) from error
 
-    def tell(self, ends: Iterable[StreamEnd]) -> None:
+    def commit_offsets(self, partition_ends: Iterable[PartitionEnd]) -> None:
         """Tell the group where loads have come to; waits a few seconds at most.
 
         Nothing relies on it: that it failed is logged.
         """
-        places = [ck.TopicPartition(end.topic, end.partition, end.next_offset) for end in ends]
+        places = [
+            ck.TopicPartition(end.topic, end.partition, end.next_offset) for end in partition_ends
+        ]
         wanted = [ck.ConsumerGroupTopicPartitions(self.group, places)]
         silent = {"bootstrap.servers": self.brokers, "error_cb": lambda _: None}
         settings: dict[str, Any] = {**self.settings, **silent}
         try:
             admin = AdminClient(settings, logger=_LOG)
-            told = admin.alter_consumer_group_offsets(wanted, request_timeout=_TOLD_S)
-            told[self.group].result(timeout=2 * _TOLD_S)
+            told = admin.alter_consumer_group_offsets(wanted, request_timeout=_COMMIT_TIMEOUT_S)
+            told[self.group].result(timeout=2 * _COMMIT_TIMEOUT_S)
         except (ck.KafkaException, TimeoutError, TypeError, ValueError) as error:
             _LOG.warning("group %s was not told of offsets: %s", self.group, error)
 
 
-def settings_of(text: str, *, strict: bool, parameter: str) -> dict[str, object]:
+def parse_settings(text: str, *, strict: bool, parameter: str) -> dict[str, object]:
     """Read settings of librdkafka, as a JSON object or as `name=value;name=value`.
 
     What cannot be read is left out with a warning unless `strict`.
@@ -98,7 +100,7 @@ def settings_of(text: str, *, strict: bool, parameter: str) -> dict[str, object]
     Raises:
         LoadRefused: It cannot be read, and `strict`. The text is not shown: it may be secret.
     """
-    found = _json(text) if text.strip().startswith("{") else _pairs(text)
+    found = _parse_json(text) if text.strip().startswith("{") else _parse_pairs(text)
     if found is not None:
         return found
     reason = f"{parameter} is neither a JSON object nor name=value;name=value"
@@ -108,21 +110,21 @@ def settings_of(text: str, *, strict: bool, parameter: str) -> dict[str, object]
     return {}
 
 
-def _json(text: str) -> dict[str, object] | None:
+def _parse_json(text: str) -> dict[str, object] | None:
     try:
         return dict(json.loads(text))
     except ValueError:
         return None
 
 
-def _pairs(text: str) -> dict[str, object] | None:
+def _parse_pairs(text: str) -> dict[str, object] | None:
     pairs = [pair.partition("=") for pair in text.split(";") if pair.strip()]
     if all(name.strip() and equals for name, equals, _ in pairs):
         return {name.strip(): value.strip() for name, _, value in pairs}
     return None
 
 
-def partitions_of(consumer: ck.Consumer, topic: str) -> tuple[int, ...]:
+def list_partitions(consumer: ck.Consumer, topic: str) -> tuple[int, ...]:
     """Return the partitions of a topic.
 
     Raises:
@@ -131,16 +133,16 @@ def partitions_of(consumer: ck.Consumer, topic: str) -> tuple[int, ...]:
     """
 
     def asked() -> Any:
-        return consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+        return consumer.list_topics(topic, timeout=_REQUEST_TIMEOUT_S).topics[topic]
 
-    found = _answer(f"topic {topic}", asked)
+    found = _request_with_retry(f"topic {topic}", asked)
     if found.error is not None or not found.partitions:
         reason = "it has no partitions" if found.error is None else found.error.str()
         raise PhaseFailed(reason=f"topic {topic}: {reason}")
     return tuple(sorted(found.partitions))
 
 
-def bounds_of(consumer: ck.Consumer, topic: str, partition: int) -> tuple[int, int]:
+def fetch_offset_bounds(consumer: ck.Consumer, topic: str, partition: int) -> tuple[int, int]:
     """Return the first offset that a partition has, and the one behind its last.
 
     Raises:
@@ -150,38 +152,38 @@ def bounds_of(consumer: ck.Consumer, topic: str, partition: int) -> tuple[int, i
     place = ck.TopicPartition(topic, partition)
 
     def asked() -> tuple[int, int]:
-        low, high = consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
+        low, high = consumer.get_watermark_offsets(place, timeout=_REQUEST_TIMEOUT_S)
         return low, high
 
-    return _answer(f"topic {topic}, partition {partition}", asked)
+    return _request_with_retry(f"topic {topic}, partition {partition}", asked)
 
 
-def end_offsets(connection: Connection, topic: str) -> dict[int, int]:
+def fetch_end_offsets(connection: KafkaConnection, topic: str) -> dict[int, int]:
     """Return the offset behind the last message of each partition.
 
     Raises:
         PhaseFailed: If the topic does not exist.
         BrokersSilent: If no broker answers.
     """
-    consumer = connection.consumer(lambda _: None)
+    consumer = connection.make_consumer(lambda _: None)
     try:
         return {
-            number: bounds_of(consumer, topic, number)[1]
-            for number in partitions_of(consumer, topic)
+            number: fetch_offset_bounds(consumer, topic, number)[1]
+            for number in list_partitions(consumer, topic)
         }
     finally:
         consumer.close()
 
 
-def _answer(what: str, ask: Callable[[], _Answer]) -> _Answer:
-    left = _ASKED
+def _request_with_retry(label: str, request: Callable[[], _Response]) -> _Response:
+    left = _MAX_ATTEMPTS
     while True:
         try:
-            return ask()
+            return request()
         except ck.KafkaException as error:
             left -= 1
             reason = error.args[0].str()
-            if error.args[0].code() not in _SILENT:
-                raise PhaseFailed(reason=f"{what}: {reason}") from error
+            if error.args[0].code() not in _UNAVAILABLE_ERRORS:
+                raise PhaseFailed(reason=f"{label}: {reason}") from error
             if not left:
-                raise BrokersSilent(what=what, reason=reason) from error
+                raise BrokersSilent(what=label, reason=reason) from error

@@ -13,68 +13,76 @@ import confluent_kafka as ck
 import pyarrow as pa
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.kafka.connection import bounds_of
-from snowmelt.load.kafka.partitions import EndReason, Gap, MessagePlace, Stream, StreamEnd
+from snowmelt.load.kafka.connection import fetch_offset_bounds
+from snowmelt.load.kafka.partitions import (
+    EndReason,
+    MessagePosition,
+    OffsetGap,
+    PartitionEnd,
+    PartitionRange,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from snowmelt.clock import Clock
-    from snowmelt.load.kafka.connection import Connection
+    from snowmelt.load.kafka.connection import KafkaConnection
     from snowmelt.load.phases import Records
 
 _LOG = logging.getLogger(__name__)
-_MOST_MESSAGES = 5_000
+_MAX_BATCH_MESSAGES = 5_000
 _BATCH_BYTES = 4 * 1024 * 1024
-_WAIT_S = 0.1
+_POLL_TIMEOUT_S = 0.1
 # Without a bound in time: how long nothing may come before the load is given up.
-_SILENCE_S = 60.0
-_MOST_RUNS = 500_000
+_IDLE_TIMEOUT_S = 60.0
+_MAX_RUNS = 500_000
 _OUT_OF_RANGE = {ck.KafkaError._AUTO_OFFSET_RESET, ck.KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001
-_AT_END = ck.KafkaError._PARTITION_EOF  # noqa: SLF001
-_DOWN = ck.KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
-_HOPELESS = {
+_PARTITION_EOF = ck.KafkaError._PARTITION_EOF  # noqa: SLF001
+_ALL_BROKERS_DOWN = ck.KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+_PERMANENT_ERRORS = {
     ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
     ck.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
     ck.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
     ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
     ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
-_ERROR_OF, _OFFSET_OF, _VALUE_OF = map(methodcaller, ("error", "offset", "value"))
+_get_error, _get_offset, _get_value = map(methodcaller, ("error", "offset", "value"))
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReadBounds:
     """When reading ends, besides at end offsets; seconds, None for never.
 
-    With `tells_idle` an empty batch is handed on several times a second when nothing comes.
+    With `yields_when_idle` an empty batch is handed on several times a second when nothing comes.
     """
 
     duration_s: float | None = None
     eof_timeout_s: float | None = None
     stop_on_eof: bool = False
-    tells_idle: bool = False
+    yields_when_idle: bool = False
 
 
 @dataclass(slots=True)
-class _Partition:
-    stream: Stream
-    next: int
-    messages: int = 0
-    size: int = 0
-    skipped: int = 0
-    gaps: list[Gap] = field(default_factory=list)
-    reason: EndReason | None = None
+class _PartitionState:
+    partition_range: PartitionRange
+    next_offset: int
+    message_count: int = 0
+    size_bytes: int = 0
+    skipped_messages: int = 0
+    gaps: list[OffsetGap] = field(default_factory=list)
+    end_reason: EndReason | None = None
 
     @property
-    def place(self) -> ck.TopicPartition:
-        return ck.TopicPartition(self.stream.topic, self.stream.partition or 0, self.next)
+    def topic_partition(self) -> ck.TopicPartition:
+        return ck.TopicPartition(
+            self.partition_range.topic, self.partition_range.partition or 0, self.next_offset
+        )
 
     def __str__(self) -> str:
-        return f"topic {self.stream.topic}, partition {self.stream.partition}"
+        return f"topic {self.partition_range.topic}, partition {self.partition_range.partition}"
 
 
-class Reading:
+class PartitionConsumer:
     """One run over partitions, whose streams have a partition and an offset to start at.
 
     Messages without content are skipped and counted, unless `keep_empty`; those that are null
@@ -83,9 +91,9 @@ class Reading:
 
     def __init__(
         self,
-        connection: Connection,
-        streams: Sequence[Stream],
-        bounds: Bounds,
+        connection: KafkaConnection,
+        ranges: Sequence[PartitionRange],
+        bounds: ReadBounds,
         clock: Clock,
         *,
         keep_empty: bool = False,
@@ -93,16 +101,16 @@ class Reading:
         self._clock = clock
         self._bounds = bounds
         self._keep_empty = keep_empty
-        self._partitions: dict[tuple[str | None, int | None], _Partition] = {
-            (each.topic, each.partition): _Partition(each, each.start) for each in streams
+        self._partitions: dict[tuple[str | None, int | None], _PartitionState] = {
+            (each.topic, each.partition): _PartitionState(each, each.start) for each in ranges
         }
-        self._runs = _Runs()
-        self._average = 100.0
-        self._down: str | None = None
-        self._consumer = connection.consumer(self._noticed)
+        self._runs = _OffsetRuns()
+        self._average_message_bytes = 100.0
+        self._broker_error: str | None = None
+        self._consumer = connection.make_consumer(self._record_broker_error)
         self.cancelled = False
 
-    def batches(self) -> Generator[Records, None, None]:
+    def read_batches(self) -> Generator[Records, None, None]:
         """Yield messages, none of them null; closes the consumer at the end.
 
         Raises:
@@ -110,194 +118,223 @@ class Reading:
                 where nothing else bounds the time.
         """
         try:
-            self._start()
+            self._assign_partitions()
             started = heard = self._clock.monotonic()
-            while not self.cancelled and self._open():
-                most = int(min(max(_BATCH_BYTES / self._average, 1), _MOST_MESSAGES))
-                found = self._consumer.consume(most, _WAIT_S)
+            while not self.cancelled and self._list_open_partitions():
+                most = int(
+                    min(max(_BATCH_BYTES / self._average_message_bytes, 1), _MAX_BATCH_MESSAGES)
+                )
+                found = self._consumer.consume(most, _POLL_TIMEOUT_S)
                 now = self._clock.monotonic()
                 if found:
-                    heard, self._down = now, None
-                values = self._taken(found)
-                if values or self._bounds.tells_idle:
+                    heard, self._broker_error = now, None
+                values = self._collect_values(found)
+                if values or self._bounds.yields_when_idle:
                     yield pa.array(values, pa.binary())
-                self._check_time(now - started, now - heard)
+                self._check_time_bounds(now - started, now - heard)
         finally:
             self._consumer.close()
 
-    def ends(self) -> tuple[StreamEnd, ...]:
+    def list_partition_ends(self) -> tuple[PartitionEnd, ...]:
         """Return what was read of each partition; all of them have ended."""
         return tuple(
-            StreamEnd(
-                topic=each.stream.topic,
-                partition=each.stream.partition or 0,
-                start_offset=each.stream.start,
-                next_offset=each.next,
-                messages=each.messages,
-                size=each.size,
-                skipped=each.skipped,
+            PartitionEnd(
+                topic=each.partition_range.topic,
+                partition=each.partition_range.partition or 0,
+                start_offset=each.partition_range.start,
+                next_offset=each.next_offset,
+                message_count=each.message_count,
+                size_bytes=each.size_bytes,
+                skipped_messages=each.skipped_messages,
                 gaps=tuple(each.gaps),
-                reason=each.reason,
+                end_reason=each.end_reason,
             )
             for each in self._partitions.values()
-            if each.reason is not None
+            if each.end_reason is not None
         )
 
-    def locate(self, record: int) -> MessagePlace | None:
-        """Return where the message lies that was handed on as number `record`, from 1.
+    def locate(self, record_number: int) -> MessagePosition | None:
+        """Return where the message lies that was handed on as number `record_number`, from 1.
 
         None if it is long ago.
         """
-        return self._runs.locate(record)
+        return self._runs.locate(record_number)
 
-    def _start(self) -> None:
+    def _assign_partitions(self) -> None:
         for each in self._partitions.values():
             self._skip_gap(each)
-            if each.stream.end is not None and each.next >= each.stream.end:
-                each.reason = EndReason.END_OFFSET
-        self._consumer.assign([each.place for each in self._open()])
+            if (
+                each.partition_range.end is not None
+                and each.next_offset >= each.partition_range.end
+            ):
+                each.end_reason = EndReason.END_OFFSET
+        self._consumer.assign([each.topic_partition for each in self._list_open_partitions()])
 
-    def _open(self) -> list[_Partition]:
-        return [each for each in self._partitions.values() if each.reason is None]
+    def _list_open_partitions(self) -> list[_PartitionState]:
+        return [each for each in self._partitions.values() if each.end_reason is None]
 
-    def _taken(self, found: Sequence[ck.Message]) -> list[bytes]:
+    def _collect_values(self, messages_found: Sequence[ck.Message]) -> list[bytes]:
         values: list[bytes] = []
-        for key, group in groupby(found, key=_partition_of):
+        for key, group in groupby(messages_found, key=_get_partition_key):
             each, messages = self._partitions[key], list(group)
-            if not self._took_all(each, messages, values):
+            if not self._accept_all(each, messages, values):
                 for message in messages:
-                    self._take(each, message, values)
+                    self._accept_message(each, message, values)
         if values:
-            self._average = max(sum(map(len, values)) / len(values), 1.0)
+            self._average_message_bytes = max(sum(map(len, values)) / len(values), 1.0)
         return values
 
-    def _took_all(
-        self, each: _Partition, messages: Sequence[ck.Message], values: list[bytes]
+    def _accept_all(
+        self, partition: _PartitionState, messages: Sequence[ck.Message], values: list[bytes]
     ) -> bool:
         """Take messages at once, if there is nothing about any of them; tell whether."""
-        if each.reason is not None or any(map(_ERROR_OF, messages)):
+        if partition.end_reason is not None or any(map(_get_error, messages)):
             return False
-        offsets, contents = list(map(_OFFSET_OF, messages)), list(map(_VALUE_OF, messages))
-        first, behind, end = offsets[0], offsets[-1] + 1, each.stream.end
+        offsets, contents = list(map(_get_offset, messages)), list(map(_get_value, messages))
+        first, behind, end = offsets[0], offsets[-1] + 1, partition.partition_range.end
         if behind - first != len(offsets) or not all(contents):
             return False
         if end is not None and behind >= end:
             return False
-        each.next = behind
-        each.messages += len(contents)
-        each.size += sum(map(len, contents))
-        self._runs.add(each.stream, first, len(contents))
+        partition.next_offset = behind
+        partition.message_count += len(contents)
+        partition.size_bytes += sum(map(len, contents))
+        self._runs.add(partition.partition_range, first, len(contents))
         values += contents
         return True
 
-    def _take(self, each: _Partition, message: ck.Message, values: list[bytes]) -> None:
+    def _accept_message(
+        self, partition: _PartitionState, message: ck.Message, values: list[bytes]
+    ) -> None:
         # Librdkafka types it as one that may be missing; in a message it is not.
         offset, error, value = message.offset() or 0, message.error(), message.value()
-        if each.reason is not None:
+        if partition.end_reason is not None:
             return
         if error is not None:
-            self._happened(each, error, offset)
+            self._handle_partition_error(partition, error, offset)
             return
-        end = each.stream.end
+        end = partition.partition_range.end
         if end is None or offset < end:
-            each.next = offset + 1
+            partition.next_offset = offset + 1
             if value or (self._keep_empty and value is not None):
-                self._runs.add(each.stream, offset, 1)
+                self._runs.add(partition.partition_range, offset, 1)
                 values.append(value)
-                each.messages += 1
-                each.size += len(value)
+                partition.message_count += 1
+                partition.size_bytes += len(value)
             else:
-                each.skipped += 1
+                partition.skipped_messages += 1
         if end is not None and offset + 1 >= end:
-            each.next = end
-            self._finish(each, EndReason.END_OFFSET)
+            partition.next_offset = end
+            self._finish_partition(partition, EndReason.END_OFFSET)
 
-    def _happened(self, each: _Partition, error: ck.KafkaError, offset: int) -> None:
+    def _handle_partition_error(
+        self, partition: _PartitionState, error: ck.KafkaError, offset: int
+    ) -> None:
         code = error.code()
-        if code == _AT_END:
+        if code == _PARTITION_EOF:
             # Behind the last message may lie offsets of transactions, which are none.
-            each.next = max(each.next, offset)
-            if each.stream.end is not None and each.next >= each.stream.end:
-                self._finish(each, EndReason.END_OFFSET)
+            partition.next_offset = max(partition.next_offset, offset)
+            if (
+                partition.partition_range.end is not None
+                and partition.next_offset >= partition.partition_range.end
+            ):
+                self._finish_partition(partition, EndReason.END_OFFSET)
             elif self._bounds.stop_on_eof:
-                self._finish(each, EndReason.END_OF_STREAM)
+                self._finish_partition(partition, EndReason.END_OF_STREAM)
         elif code in _OUT_OF_RANGE:
-            if not self._skip_gap(each):
-                reason = f"{each} has no offset {each.next}: was the topic made anew?"
+            if not self._skip_gap(partition):
+                reason = (
+                    f"{partition} has no offset {partition.next_offset}: was the topic made anew?"
+                )
                 raise PhaseFailed(reason=reason)
-            self._consumer.seek(each.place)
-        elif code in _HOPELESS or error.fatal():
-            raise PhaseFailed(reason=f"{each}: {error.str()}")
+            self._consumer.seek(partition.topic_partition)
+        elif code in _PERMANENT_ERRORS or error.fatal():
+            raise PhaseFailed(reason=f"{partition}: {error.str()}")
         else:
-            self._down = error.str()
+            self._broker_error = error.str()
 
-    def _skip_gap(self, each: _Partition) -> bool:
+    def _skip_gap(self, partition: _PartitionState) -> bool:
         """Go to the first offset that is there, if it is behind the next one; tell whether."""
         # What is said of the last one may be late: only a refusal to read there counts.
-        low, _ = bounds_of(self._consumer, each.stream.topic, each.stream.partition or 0)
-        if each.next >= low:
+        low, _ = fetch_offset_bounds(
+            self._consumer,
+            partition.partition_range.topic,
+            partition.partition_range.partition or 0,
+        )
+        if partition.next_offset >= low:
             return False
         _LOG.warning(
-            "%s: messages %d to %d were gone before they were read", each, each.next, low - 1
+            "%s: messages %d to %d were gone before they were read",
+            partition,
+            partition.next_offset,
+            low - 1,
         )
-        each.gaps.append(Gap(each.next, low))
-        each.next = low
+        partition.gaps.append(OffsetGap(partition.next_offset, low))
+        partition.next_offset = low
         return True
 
-    def _finish(self, each: _Partition, reason: EndReason) -> None:
-        each.reason = reason
-        self._consumer.pause([each.place])
+    def _finish_partition(self, partition: _PartitionState, reason: EndReason) -> None:
+        partition.end_reason = reason
+        self._consumer.pause([partition.topic_partition])
 
-    def _noticed(self, error: ck.KafkaError) -> None:
-        if error.code() == _DOWN or error.fatal():
-            self._down = error.str()
+    def _record_broker_error(self, error: ck.KafkaError) -> None:
+        if error.code() == _ALL_BROKERS_DOWN or error.fatal():
+            self._broker_error = error.str()
 
-    def _check_time(self, passed: float, silent: float) -> None:
+    def _check_time_bounds(self, elapsed_s: float, idle_s: float) -> None:
         bounds = self._bounds
-        if bounds.duration_s is not None and passed >= bounds.duration_s:
-            reason = EndReason.DEADLINE if self._down is None else EndReason.NETWORK_ERROR
-        elif bounds.eof_timeout_s is not None and silent >= bounds.eof_timeout_s:
-            reason = EndReason.END_OF_STREAM if self._down is None else EndReason.NETWORK_ERROR
-        elif bounds.duration_s is None and bounds.eof_timeout_s is None and silent >= _SILENCE_S:
-            waiting = ", ".join(f"{each} at offset {each.next}" for each in self._open())
-            why = f": {self._down}" if self._down else ""
-            raise PhaseFailed(reason=f"nothing came for {_SILENCE_S:.0f} seconds of {waiting}{why}")
+        if bounds.duration_s is not None and elapsed_s >= bounds.duration_s:
+            reason = EndReason.DEADLINE if self._broker_error is None else EndReason.NETWORK_ERROR
+        elif bounds.eof_timeout_s is not None and idle_s >= bounds.eof_timeout_s:
+            reason = (
+                EndReason.END_OF_STREAM if self._broker_error is None else EndReason.NETWORK_ERROR
+            )
+        elif (
+            bounds.duration_s is None and bounds.eof_timeout_s is None and idle_s >= _IDLE_TIMEOUT_S
+        ):
+            waiting = ", ".join(
+                f"{each} at offset {each.next_offset}" for each in self._list_open_partitions()
+            )
+            why = f": {self._broker_error}" if self._broker_error else ""
+            raise PhaseFailed(
+                reason=f"nothing came for {_IDLE_TIMEOUT_S:.0f} seconds of {waiting}{why}"
+            )
         else:
             return
-        for each in self._open():
-            self._finish(each, reason)
+        for each in self._list_open_partitions():
+            self._finish_partition(each, reason)
 
 
-class _Runs:
+class _OffsetRuns:
     """Which messages were handed on, as runs of offsets that follow one another."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
-        self._starts: list[tuple[Stream, int]] = []
+        self._starts: list[tuple[PartitionRange, int]] = []
         self._count = 0
-        self._last: tuple[Stream | None, int] = (None, 0)
+        self._last: tuple[PartitionRange | None, int] = (None, 0)
 
-    def add(self, stream: Stream, offset: int, count: int) -> None:
+    def add(self, partition_range: PartitionRange, offset: int, count: int) -> None:
         """Note the next messages, whose offsets follow one another."""
         last, behind = self._last
-        if stream is not last or offset != behind:
-            if len(self._firsts) == _MOST_RUNS:
-                del self._firsts[: _MOST_RUNS // 2], self._starts[: _MOST_RUNS // 2]
+        if partition_range is not last or offset != behind:
+            if len(self._firsts) == _MAX_RUNS:
+                del self._firsts[: _MAX_RUNS // 2], self._starts[: _MAX_RUNS // 2]
             self._firsts.append(self._count + 1)
-            self._starts.append((stream, offset))
+            self._starts.append((partition_range, offset))
         self._count += count
-        self._last = stream, offset + count
+        self._last = partition_range, offset + count
 
-    def locate(self, record: int) -> MessagePlace | None:
-        """Return where message number `record` lies, None if it is not known any more."""
-        run = bisect_right(self._firsts, record) - 1
-        if run < 0 or record > self._count:
+    def locate(self, record_number: int) -> MessagePosition | None:
+        """Return where message number `record_number` lies, None if it is not known any more."""
+        run = bisect_right(self._firsts, record_number) - 1
+        if run < 0 or record_number > self._count:
             return None
         stream, offset = self._starts[run]
-        return MessagePlace(
-            stream.topic, stream.partition or 0, offset + record - self._firsts[run]
+        return MessagePosition(
+            stream.topic, stream.partition or 0, offset + record_number - self._firsts[run]
         )
 
 
-def _partition_of(message: ck.Message) -> tuple[str | None, int | None]:
+def _get_partition_key(message: ck.Message) -> tuple[str | None, int | None]:
     return message.topic(), message.partition()

@@ -7,13 +7,13 @@ from enum import StrEnum
 
 from snowmelt.errors import LoadRefused
 
-EARLIEST = -2
-SAVED = -3
-_ALL = "*"
+EARLIEST_OFFSET = -2
+SAVED_OFFSET = -3
+_ALL_PARTITIONS = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class PartitionRange:
     """Messages of a partition from offset `start` up to before `end`.
 
     `start` may be EARLIEST, or SAVED for where the last load ended; `partition` is None for all
@@ -22,12 +22,12 @@ class Stream:
 
     topic: str
     partition: int | None
-    start: int = EARLIEST
+    start: int = EARLIEST_OFFSET
     end: int | None = None
 
     def __str__(self) -> str:
         """Write it as it is parsed."""
-        partition = _ALL if self.partition is None else self.partition
+        partition = _ALL_PARTITIONS if self.partition is None else self.partition
         end = "" if self.end is None else f"|{self.end}"
         return f"{self.topic}|{partition}|{self.start}{end}"
 
@@ -42,7 +42,7 @@ class EndReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class OffsetGap:
     """Offsets from `start` up to before `end` that retention had removed before they were read."""
 
     start: int
@@ -50,25 +50,25 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamEnd:
+class PartitionEnd:
     """What was read of one partition; the next load begins at `next_offset`. Picklable.
 
-    `messages` and `size` (bytes) count what was handed on, `skipped` messages without content.
+    `message_count` and `size_bytes` (bytes) count what was handed on, `skipped_messages` messages without content.
     """
 
     topic: str
     partition: int
     start_offset: int
     next_offset: int
-    messages: int
-    size: int
-    skipped: int
-    gaps: tuple[Gap, ...]
-    reason: EndReason
+    message_count: int
+    size_bytes: int
+    skipped_messages: int
+    gaps: tuple[OffsetGap, ...]
+    end_reason: EndReason
 
 
 @dataclass(frozen=True, slots=True)
-class MessagePlace:
+class MessagePosition:
     """Where a message lies."""
 
     topic: str
@@ -80,7 +80,7 @@ class MessagePlace:
         return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
 
 
-def parse_streams(text: str) -> tuple[Stream, ...]:
+def parse_partition_ranges(text: str) -> tuple[PartitionRange, ...]:
     """Read `topic|partition|start[|end]`, several with commas between.
 
     The partition may be `*`, and may be left out with what follows.
@@ -88,35 +88,40 @@ def parse_streams(text: str) -> tuple[Stream, ...]:
     Raises:
         LoadRefused: It is not written so, ends before it starts, or names a partition twice.
     """
-    streams = tuple(_stream(each.strip()) for each in text.split(","))
+    streams = tuple(_parse_partition_range(each.strip()) for each in text.split(","))
     for number, stream in enumerate(streams):
         for other in streams[:number]:
             if stream.topic == other.topic and (
                 stream.partition == other.partition or None in {stream.partition, other.partition}
             ):
-                raise _refused(
+                raise _make_syntax_error(
                     text, f"partition {stream.partition} of {stream.topic} is there twice"
                 )
     return streams
 
 
-def _stream(text: str) -> Stream:
+def _parse_partition_range(text: str) -> PartitionRange:
     topic, *rest = (part.strip() for part in text.split("|"))
     if not topic or len(rest) > 3:
-        raise _refused(text, "it is written topic|partition|start or topic|partition|start|end")
+        raise _make_syntax_error(
+            text, "it is written topic|partition|start or topic|partition|start|end"
+        )
     try:
-        numbers = [None if part == _ALL and not at else int(part) for at, part in enumerate(rest)]
+        numbers = [
+            None if part == _ALL_PARTITIONS and not at else int(part)
+            for at, part in enumerate(rest)
+        ]
     except ValueError:
-        raise _refused(text, "partition, start and end are whole numbers") from None
+        raise _make_syntax_error(text, "partition, start and end are whole numbers") from None
     partition, start, end = (*numbers, None, None, None)[:3]
-    start = EARLIEST if start is None else start
-    if (start < 0 and start not in {EARLIEST, SAVED}) or (partition or 0) < 0:
-        reason = f"start is an offset, {EARLIEST} (earliest) or {SAVED} (where the last load ended)"
-        raise _refused(text, reason)
+    start = EARLIEST_OFFSET if start is None else start
+    if (start < 0 and start not in {EARLIEST_OFFSET, SAVED_OFFSET}) or (partition or 0) < 0:
+        reason = f"start is an offset, {EARLIEST_OFFSET} (earliest) or {SAVED_OFFSET} (where the last load ended)"
+        raise _make_syntax_error(text, reason)
     if end is not None and end < max(start, 0):
-        raise _refused(text, "it ends before it starts")
-    return Stream(topic, partition, start, end)
+        raise _make_syntax_error(text, "it ends before it starts")
+    return PartitionRange(topic, partition, start, end)
 
 
-def _refused(text: str, reason: str) -> LoadRefused:
+def _make_syntax_error(text: str, reason: str) -> LoadRefused:
     return LoadRefused(what=f"Stream {text!r}", reason=reason)

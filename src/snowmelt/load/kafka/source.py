@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.definition import Definition, Parameter
-from snowmelt.load.kafka.connection import Connection, bounds_of, partitions_of, settings_of
-from snowmelt.load.kafka.consumer import Bounds, Reading
-from snowmelt.load.kafka.partitions import SAVED, Stream, StreamEnd, parse_streams
+from snowmelt.load.definition import PhaseDefinition, PhaseParameter
+from snowmelt.load.kafka.connection import (
+    KafkaConnection,
+    fetch_offset_bounds,
+    list_partitions,
+    parse_settings,
+)
+from snowmelt.load.kafka.consumer import PartitionConsumer, ReadBounds
+from snowmelt.load.kafka.partitions import (
+    SAVED_OFFSET,
+    PartitionEnd,
+    PartitionRange,
+    parse_partition_ranges,
+)
 from snowmelt.load.portion import InputFile
 
 if TYPE_CHECKING:
@@ -20,16 +30,16 @@ if TYPE_CHECKING:
     import confluent_kafka as ck
 
     from snowmelt.clock import Clock
-    from snowmelt.load.kafka.partitions import MessagePlace
+    from snowmelt.load.kafka.partitions import MessagePosition
     from snowmelt.load.phases import Records
     from snowmelt.load.portion import Portion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaOptions:
+class KafkaSourceOptions:
     """The parameters of KafkaSource. Intervals bound the reading of each portion by itself.
 
-    `on_gap` is "report" (the gap is in `StreamEnd.gaps`, and logged) or "fail"; `zero_length` is
+    `on_gap` is "report" (the gap is in `PartitionEnd.gaps`, and logged) or "fail"; `zero_length` is
     "skip" or "keep". Each of `executionparallelism` portions reads a share of the partitions;
     one portion for each partition if it is not given.
     """
@@ -55,20 +65,22 @@ class KafkaSource:
     After `read_records` of a portion has ended, `ends` tells what was read, for the commit.
     """
 
-    def __init__(self, options: KafkaOptions, clock: Clock | None = None) -> None:
+    def __init__(self, options: KafkaSourceOptions, clock: Clock | None = None) -> None:
         self._options = options
         self._clock = clock or SystemClock()
-        self._streams = parse_streams(options.stream)
-        self._connection = Connection(options.brokers, options.group_id, _settings(options))
-        self._saved: Mapping[tuple[str, int], int] = {}
-        self._reading: Reading | None = None
+        self._ranges = parse_partition_ranges(options.stream)
+        self._connection = KafkaConnection(
+            options.brokers, options.group_id, _collect_settings(options)
+        )
+        self._saved_offsets: Mapping[tuple[str, int], int] = {}
+        self._consumer: PartitionConsumer | None = None
         self._cancelled = False
-        self.ends: tuple[StreamEnd, ...] = ()
-        _check(options, self._streams)
+        self.ends: tuple[PartitionEnd, ...] = ()
+        _check_options(options, self._ranges)
 
-    def resume(self, saved: Mapping[tuple[str, int], int]) -> None:
+    def resume(self, saved_offsets: Mapping[tuple[str, int], int]) -> None:
         """Say where the last load ended, by topic and partition, for streams that start there."""
-        self._saved = saved
+        self._saved_offsets = saved_offsets
 
     def files(self) -> Sequence[InputFile]:
         """List the partitions with the offsets they are read from.
@@ -80,13 +92,17 @@ class KafkaSource:
                 more, with `on_gap` "fail").
             BrokersSilent: No broker answers.
         """
-        consumer = self._connection.consumer(_ignore)
+        consumer = self._connection.make_consumer(_ignore_error)
         try:
             found = [
                 resolved
-                for stream in self._streams
-                for partition in self._wanted(consumer, stream)
-                if (resolved := self._resolved(consumer, replace(stream, partition=partition)))
+                for stream in self._ranges
+                for partition in self._list_requested_partitions(consumer, stream)
+                if (
+                    resolved := self._resolve_offsets(
+                        consumer, replace(stream, partition=partition)
+                    )
+                )
             ]
         finally:
             consumer.close()
@@ -106,82 +122,94 @@ class KafkaSource:
         """
         self.ends = ()
         options = self._options
-        reading = self._reading = Reading(
+        reading = self._consumer = PartitionConsumer(
             self._connection,
-            parse_streams(portion.file.path),
-            Bounds(_seconds(options.duration), _seconds(options.eof_timeout), options.stop_on_eof),
+            parse_partition_ranges(portion.file.path),
+            ReadBounds(
+                _to_seconds(options.duration), _to_seconds(options.eof_timeout), options.stop_on_eof
+            ),
             self._clock,
             keep_empty=options.zero_length.lower() == "keep",
         )
         # Whoever cancelled before this has found nothing to end.
         if self._cancelled:
             reading.cancelled = True
-        yield from reading.batches()
-        ends = reading.ends()
+        yield from reading.read_batches()
+        ends = reading.list_partition_ends()
         if options.on_gap.lower() == "fail":
-            _refuse_gaps(ends)
+            _reject_gaps(ends)
         self.ends = ends
 
-    def locate(self, record: int) -> MessagePlace | None:
-        """Return where message number `record`, from 1, of the portion that is read lies.
+    def locate(self, record_number: int) -> MessagePosition | None:
+        """Return where message number `record_number`, from 1, of the portion that is read lies.
 
         None if that is not known (any more).
         """
-        return None if self._reading is None else self._reading.locate(record)
+        return None if self._consumer is None else self._consumer.locate(record_number)
 
     def cancel(self) -> None:
         """Make reading end soon, or as soon as it begins, as if there were nothing more; any thread may."""
         self._cancelled = True
-        if self._reading is not None:
-            self._reading.cancelled = True
+        if self._consumer is not None:
+            self._consumer.cancelled = True
 
-    def report(self, ends: Sequence[StreamEnd]) -> None:
+    def report(self, partition_ends: Sequence[PartitionEnd]) -> None:
         """Tell the group how far loads have come, for those who watch it; failures are logged."""
-        self._connection.tell(ends)
+        self._connection.commit_offsets(partition_ends)
 
-    def _wanted(self, consumer: ck.Consumer, stream: Stream) -> Sequence[int]:
-        there = partitions_of(consumer, stream.topic)
-        if stream.partition is None:
+    def _list_requested_partitions(
+        self, consumer: ck.Consumer, partition_range: PartitionRange
+    ) -> Sequence[int]:
+        there = list_partitions(consumer, partition_range.topic)
+        if partition_range.partition is None:
             return there
-        if stream.partition not in there:
-            reason = f"topic {stream.topic} has partitions {there[0]} to {there[-1]}, not {stream.partition}"
+        if partition_range.partition not in there:
+            reason = f"topic {partition_range.topic} has partitions {there[0]} to {there[-1]}, not {partition_range.partition}"
             raise PhaseFailed(reason=reason)
-        return (stream.partition,)
+        return (partition_range.partition,)
 
-    def _resolved(self, consumer: ck.Consumer, stream: Stream) -> Stream | None:
+    def _resolve_offsets(
+        self, consumer: ck.Consumer, partition_range: PartitionRange
+    ) -> PartitionRange | None:
         """Find where a stream starts, None where nothing is new.
 
         That the start is still there is looked at when it is read.
         """
-        topic, partition = stream.topic, stream.partition or 0
-        low, high = bounds_of(consumer, topic, partition)
-        start = stream.start
+        topic, partition = partition_range.topic, partition_range.partition or 0
+        low, high = fetch_offset_bounds(consumer, topic, partition)
+        start = partition_range.start
         if start < 0:
-            start = self._saved.get((topic, partition), low) if start == SAVED else low
-        if stream.end is not None and stream.end > high and not self._ends_in_time():
-            reason = f"topic {topic}, partition {partition} ends at offset {high}, before {stream.end}: say duration or stop_on_eof, too"
+            start = (
+                self._saved_offsets.get((topic, partition), low) if start == SAVED_OFFSET else low
+            )
+        if (
+            partition_range.end is not None
+            and partition_range.end > high
+            and not self._has_time_bound()
+        ):
+            reason = f"topic {topic}, partition {partition} ends at offset {high}, before {partition_range.end}: say duration or stop_on_eof, too"
             raise PhaseFailed(reason=reason)
-        is_done = stream.end is not None and stream.end <= start <= high
+        is_done = partition_range.end is not None and partition_range.end <= start <= high
         if self._options.stop_on_eof and (start == high or is_done):
             return None
         # What was read already may lie beyond the end.
-        end = None if stream.end is None else max(stream.end, start)
-        return replace(stream, start=start, end=end)
+        end = None if partition_range.end is None else max(partition_range.end, start)
+        return replace(partition_range, start=start, end=end)
 
-    def _ends_in_time(self) -> bool:
+    def _has_time_bound(self) -> bool:
         options = self._options
         return bool(options.duration or options.eof_timeout or options.stop_on_eof)
 
 
-def _refuse_gaps(ends: Sequence[StreamEnd]) -> None:
-    for end in ends:
+def _reject_gaps(partition_ends: Sequence[PartitionEnd]) -> None:
+    for end in partition_ends:
         for gap in end.gaps:
             reason = f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} were gone before they were read"
             raise PhaseFailed(reason=reason)
 
 
-def _check(options: KafkaOptions, streams: Sequence[Stream]) -> None:
-    ends = all(stream.end is not None for stream in streams)
+def _check_options(options: KafkaSourceOptions, ranges: Sequence[PartitionRange]) -> None:
+    ends = all(stream.end is not None for stream in ranges)
     if not (options.duration or options.stop_on_eof or ends):
         reason = "nothing ends it: say duration, stop_on_eof, or an end offset for each partition"
     elif options.on_gap.lower() not in {"report", "fail"}:
@@ -190,34 +218,34 @@ def _check(options: KafkaOptions, streams: Sequence[Stream]) -> None:
         reason = f"zero_length is skip or keep, not {options.zero_length}"
     elif options.executionparallelism is not None and options.executionparallelism < 1:
         reason = f"executionparallelism is 1 or more, not {options.executionparallelism}"
-    elif any(stream.partition is None and stream.end is not None for stream in streams):
+    elif any(stream.partition is None and stream.end is not None for stream in ranges):
         reason = "an end offset is that of one partition, not of all"
     else:
         return
     raise LoadRefused(what="KafkaSource", reason=reason)
 
 
-def _settings(options: KafkaOptions) -> dict[str, object]:
+def _collect_settings(options: KafkaSourceOptions) -> dict[str, object]:
     found: dict[str, object] = {}
     for name in ("kafka_topic_conf", "kafka_conf", "kafka_conf_secret"):
         text = getattr(options, name)
-        found |= settings_of(text, strict=options.fail_on_conf_parse_error, parameter=name)
+        found |= parse_settings(text, strict=options.fail_on_conf_parse_error, parameter=name)
     return found
 
 
-def _seconds(interval: dt.timedelta | None) -> float | None:
+def _to_seconds(interval: dt.timedelta | None) -> float | None:
     return None if interval is None else interval.total_seconds()
 
 
-def _ignore(_: object) -> None:
+def _ignore_error(_: object) -> None:
     """Whoever asks gets the error as an answer."""
 
 
-def _make(**given: object) -> KafkaSource:
-    return KafkaSource(KafkaOptions(**given))  # type: ignore[arg-type]
+def _make_source(**given: object) -> KafkaSource:
+    return KafkaSource(KafkaSourceOptions(**given))  # type: ignore[arg-type]
 
 
-_KINDS = {
+_PARAMETER_TYPES = {
     "stream": str,
     "brokers": str,
     "duration": dt.timedelta,
@@ -232,8 +260,8 @@ _KINDS = {
     "on_gap": str,
     "zero_length": str,
 }
-KAFKA_SOURCE = Definition(
+KAFKA_SOURCE = PhaseDefinition(
     "KafkaSource",
-    _make,
-    tuple(Parameter(name, kind, name == "stream") for name, kind in _KINDS.items()),
+    _make_source,
+    tuple(PhaseParameter(name, kind, name == "stream") for name, kind in _PARAMETER_TYPES.items()),
 )

@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snowmelt.load.definition import Definition
+    from snowmelt.load.definition import PhaseDefinition
 
 # Name: module and class of its options, and where the parser is that takes them; the class itself
 # makes it where there is none. Modules load what they need when they are asked for.
-_OPTIONS: dict[str, tuple[str, str, str]] = {
+_PARSER_LOCATIONS: dict[str, tuple[str, str, str]] = {
     "DELIMITED": ("delimited", "DelimitedOptions", ""),
     "FDELIMITEDPARSER": ("delimited", "FlexDelimitedOptions", ""),
     "FCSVPARSER": ("delimited", "CsvOptions", ""),
@@ -26,23 +26,23 @@ _OPTIONS: dict[str, tuple[str, str, str]] = {
     "FDELIMITEDPAIRPARSER": ("line_parsers", "PairsOptions", ""),
     "KAFKAPARSER": ("line_parsers", "MessageOptions", ""),
 }
-_SHORT = {
+_SHORT_NAMES = {
     "CSV": "FCSVPARSER",
     "FIXED": "FIXEDWIDTH",
     "REGEX": "FREGEXPARSER",
     "PAIRS": "FDELIMITEDPAIRPARSER",
 }
 
-NAMES: tuple[str, ...] = (*_OPTIONS, *_SHORT)
+NAMES: tuple[str, ...] = (*_PARSER_LOCATIONS, *_SHORT_NAMES)
 """All names, for messages."""
 
 
-def definition(name: str) -> Definition[Any] | None:
+def definition(name: str) -> PhaseDefinition[Any] | None:
     """Return the parser of this name; None if there is none."""
-    from snowmelt.load.definition import defined
+    from snowmelt.load.definition import define_parser
 
     wanted = name.upper()
-    found = _OPTIONS.get(_SHORT.get(wanted, wanted))
+    found = _PARSER_LOCATIONS.get(_SHORT_NAMES.get(wanted, wanted))
     if found is None:
         return None
     module, options, parser = found
@@ -52,4 +52,4 @@ def definition(name: str) -> Definition[Any] | None:
         make = getattr(import_module(f"{__name__}.{place}"), called)
     else:
         make = chosen.parser
-    return defined(wanted, chosen, make)
+    return define_parser(wanted, chosen, make)

@@ -11,12 +11,12 @@ import fastavro
 import httpx
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.parsers.record_columns import Entry, Objects
+from snowmelt.load.parsers.record_columns import RecordColumns, RecordEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.phases import Parsed, Reader, Records, Target
+    from snowmelt.load.phases import ByteReader, ParsedBatch, ParseTarget, Records
     from snowmelt.load.portion import Portion
 
 # --- What FAVROPARSER and KAFKAAVROPARSER let one choose.
@@ -54,14 +54,22 @@ class KafkaAvroOptions(AvroOptions):
     codec: str = "default"
 
 
-_AT_ONCE = 4096
-_FRAME = 5
-_TIMEOUT_S = 30.0
+_BATCH_RECORDS = 4096
+_REGISTRY_HEADER_BYTES = 5
+_REGISTRY_TIMEOUT_S = 30.0
 # What a broken file makes fastavro raise, besides its own errors.
-_BROKEN = (ValueError, EOFError, KeyError, IndexError, TypeError, ArithmeticError, RecursionError)
+_DECODE_ERRORS = (
+    ValueError,
+    EOFError,
+    KeyError,
+    IndexError,
+    TypeError,
+    ArithmeticError,
+    RecursionError,
+)
 
 
-class Avro:
+class AvroParser:
     """Parses an Avro file; a file that is broken inside fails, as no record's end can be found."""
 
     splittable = False
@@ -69,34 +77,36 @@ class Avro:
     def __init__(self, options: AvroOptions) -> None:
         self._options = options
 
-    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:  # noqa: ARG002
+    def parse(
+        self, reader: ByteReader, target: ParseTarget, portion: Portion
+    ) -> Iterator[ParsedBatch]:  # noqa: ARG002
         """Yield what became of the records, at most a few thousand at once.
 
         Raises:
             PhaseFailed: The bytes are no Avro file, or not from some block on.
         """
-        objects = _objects(target, self._options)
-        source = _Source(reader)
+        objects = _make_record_columns(target, self._options)
+        source = _ReaderFile(reader)
         if reader.at_end:
             return
-        entries: list[Entry] = []
+        entries: list[RecordEntry] = []
         try:
             for block in fastavro.block_reader(cast("Any", source)):
                 for record in block:
-                    entries.append(Entry(block.offset, None, _named(record)))
-                    if len(entries) >= _AT_ONCE:
-                        yield objects.parsed(entries)
+                    entries.append(RecordEntry(block.offset, None, _to_named_record(record)))
+                    if len(entries) >= _BATCH_RECORDS:
+                        yield objects.build_rows(entries)
                         entries = []
-        except _BROKEN as error:
+        except _DECODE_ERRORS as error:
             if entries:
-                yield objects.parsed(entries)
+                yield objects.build_rows(entries)
             reason = f"not an Avro file, or broken: {str(error) or type(error).__name__}"
             raise PhaseFailed(reason=reason, offset=reader.offset) from None
         if entries:
-            yield objects.parsed(entries)
+            yield objects.build_rows(entries)
 
 
-class AvroMessages:
+class AvroMessageParser:
     """Parses messages, each of which is one record."""
 
     def __init__(self, options: KafkaAvroOptions) -> None:
@@ -119,62 +129,64 @@ class AvroMessages:
                 reason = f"external_schema is no Avro schema: {error}"
                 raise LoadRefused(what="KAFKAAVROPARSER", reason=reason) from None
 
-    def parse_records(self, records: Iterator[Records], target: Target) -> Iterator[Parsed]:
+    def parse_records(
+        self, records: Iterator[Records], target: ParseTarget
+    ) -> Iterator[ParsedBatch]:
         """Yield what became of the messages.
 
         Raises:
             PhaseFailed: The registry does not answer, or not with a schema.
         """
-        objects = _objects(target, self._options)
+        objects = _make_record_columns(target, self._options)
         offset = 0
         for batch in records:
-            for at in range(0, len(batch), _AT_ONCE):
+            for at in range(0, len(batch), _BATCH_RECORDS):
                 entries = []
-                for message in batch.slice(at, _AT_ONCE).to_pylist():
-                    entries.append(self._entry(message, offset))
+                for message in batch.slice(at, _BATCH_RECORDS).to_pylist():
+                    entries.append(self._make_entry(message, offset))
                     offset += len(message)
-                yield objects.parsed(entries)
+                yield objects.build_rows(entries)
 
-    def _entry(self, message: bytes, offset: int) -> Entry:
+    def _make_entry(self, message: bytes, offset: int) -> RecordEntry:
         try:
-            value = self._value(message)
-        except _BROKEN as error:
+            value = self._decode_value(message)
+        except _DECODE_ERRORS as error:
             problem = f"not a record of the schema: {str(error) or type(error).__name__}"
-            return Entry(offset, message, None, problem)
-        return Entry(offset, message, _named(value))
+            return RecordEntry(offset, message, None, problem)
+        return RecordEntry(offset, message, _to_named_record(value))
 
-    def _value(self, message: bytes) -> object:
+    def _decode_value(self, message: bytes) -> object:
         if self._options.with_metadata:
             (record,) = list(fastavro.reader(io.BytesIO(message)))
             return record
         schema, body = self._schema, io.BytesIO(message)
         if schema is None:
-            frame = body.read(_FRAME)
-            if len(frame) < _FRAME or frame[0]:
+            frame = body.read(_REGISTRY_HEADER_BYTES)
+            if len(frame) < _REGISTRY_HEADER_BYTES or frame[0]:
                 raise ValueError("it does not begin with a zero byte and its schema's number")
-            schema = self._registered(int.from_bytes(frame[1:], "big"))
+            schema = self._fetch_schema(int.from_bytes(frame[1:], "big"))
         value = fastavro.schemaless_reader(body, schema, None)
         if body.read(1):
             raise ValueError("bytes follow the record")
         return value
 
-    def _registered(self, number: int) -> Any:
-        known = self._schemas.get(number)
+    def _fetch_schema(self, schema_id: int) -> Any:
+        known = self._schemas.get(schema_id)
         if known is None:
-            url = f"{self._options.schema_registry_url.rstrip('/')}/schemas/ids/{number}"
+            url = f"{self._options.schema_registry_url.rstrip('/')}/schemas/ids/{schema_id}"
             try:
-                answer = httpx.get(url, timeout=_TIMEOUT_S).raise_for_status()
+                answer = httpx.get(url, timeout=_REGISTRY_TIMEOUT_S).raise_for_status()
                 known = fastavro.parse_schema(json.loads(answer.json()["schema"]))
             except (httpx.HTTPError, ValueError, KeyError) as error:
-                raise PhaseFailed(reason=f"no schema {number} at {url}: {error}") from None
-            self._schemas[number] = known
+                raise PhaseFailed(reason=f"no schema {schema_id} at {url}: {error}") from None
+            self._schemas[schema_id] = known
         return known
 
 
-class _Source:
+class _ReaderFile:
     """The bytes of a reader as a file that fastavro reads from front to back."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
 
     def read(self, size: int = -1) -> bytes:
@@ -186,16 +198,16 @@ class _Source:
         return self._reader.offset
 
 
-def _objects(target: Target, options: AvroOptions) -> Objects:
-    return Objects(
+def _make_record_columns(target: ParseTarget, options: AvroOptions) -> RecordColumns:
+    return RecordColumns(
         target,
         strict=options.reject_on_materialized_type_error,
-        maps=options.flatten_maps,
-        arrays=options.flatten_arrays,
-        separator=options.key_separator,
+        flatten_maps=options.flatten_maps,
+        flatten_arrays=options.flatten_arrays,
+        key_separator=options.key_separator,
     )
 
 
-def _named(record: object) -> dict[str, Any]:
+def _to_named_record(record: object) -> dict[str, Any]:
     """Return a record, or a value without a name as one under the name VALUE."""
     return record if isinstance(record, dict) else {"VALUE": record}

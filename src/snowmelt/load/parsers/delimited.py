@@ -6,31 +6,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.column_converter import Conversion
-from snowmelt.load.parsers.delimited_blocks import BlockParser, Shape
+from snowmelt.load.column_converter import TableConverter
+from snowmelt.load.parsers.delimited_blocks import DelimitedBlockParser, RecordShape
 from snowmelt.load.parsers.delimited_text import (
-    DEFAULT_MAX_RECORD,
-    Dialect,
+    DEFAULT_MAX_RECORD_BYTES,
+    DelimitedDialect,
+    DelimitedRecordReader,
     FieldDialect,
-    FieldReader,
-    check,
-    mark,
+    check_field_dialect,
+    parse_format_character,
 )
-from snowmelt.load.parsers.portion_stream import Border, Stream
-from snowmelt.load.text_casts import Collection
+from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundary
+from snowmelt.load.text_casts import ArraySyntax
 from snowmelt.schema.types import display_name, internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.phases import Parsed, Reader, Target
+    from snowmelt.load.phases import ByteReader, ParsedBatch, ParseTarget
     from snowmelt.load.portion import Portion
 
 # No table has so many columns; reading a million of names takes a processor 5 s.
-_MOST_NAMES = 65_536
+_MAX_HEADER_NAMES = 65_536
 
 
-class Delimited:
+class DelimitedParser:
     """Parses delimited text.
 
     With `header` the first record names the fields, and columns are found by name, in any case.
@@ -43,63 +43,69 @@ class Delimited:
 
     def __init__(
         self,
-        dialect: Dialect,
+        dialect: DelimitedDialect,
         *,
-        header: bool = False,
-        skip: int = 0,
-        pads: bool = False,
+        has_header: bool = False,
+        skip_records: int = 0,
+        pads_missing_fields: bool = False,
         trim: str | None = None,
-        collection: Collection | None = None,
+        array_syntax: ArraySyntax | None = None,
     ) -> None:
         self._dialect = dialect
-        self._header = header
-        self._skip = skip
-        self._pads = pads
+        self._has_header = has_header
+        self._skip_records = skip_records
+        self._pads_missing_fields = pads_missing_fields
         self._trim = trim
-        self._collection = collection
-        self._border = Border(dialect)
-        self.splittable = self._border.can_split and not header
+        self._array_syntax = array_syntax
+        self._boundary = RecordBoundary(dialect)
+        self.splittable = self._boundary.can_split and not has_header
 
-    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:
+    def parse(
+        self, reader: ByteReader, target: ParseTarget, portion: Portion
+    ) -> Iterator[ParsedBatch]:
         """Yield what became of the records, block by block.
 
         Raises:
             PhaseFailed: The header lacks a column or names one twice, more records are to be
                 skipped than a portion holds, or the text is not UTF-8.
         """
-        stream = Stream(reader, self._border, portion)
-        blocks = self._begun(stream, target, portion)
+        stream = PortionStream(reader, self._boundary, portion)
+        blocks = self._make_block_parser(stream, target, portion)
         if blocks is not None:
-            yield from stream.parse(blocks, self._dialect.max_record)
+            yield from stream.parse_blocks(blocks, self._dialect.max_record_bytes)
 
-    def _begun(self, stream: Stream, target: Target, portion: Portion) -> BlockParser | None:
+    def _make_block_parser(
+        self, stream: PortionStream, target: ParseTarget, portion: Portion
+    ) -> DelimitedBlockParser | None:
         """Read what stands before the records; None if there is nothing at all."""
-        dialect = self._dialect.for_columns(target)
-        conversion = Conversion(target, self._collection, trim=self._trim)
+        dialect = self._dialect.with_column_options(target)
+        conversion = TableConverter(target, self._array_syntax, trim=self._trim)
         count = len(conversion.columns)
-        shape = Shape(count, list(range(count)), self._pads)
+        shape = RecordShape(count, list(range(count)), self._pads_missing_fields)
         if not portion.is_first:
-            stream.drop_first()
-            return BlockParser(dialect, conversion, shape)
-        fields = FieldReader(dialect)
-        marks = [dialect.terminator, dialect.usual.delimiter, dialect.usual.quote]
-        stream.drop_mark(has_zeros=any(b"\0" in mark for mark in marks))
-        for _ in range(self._skip):
-            if stream.record(fields) is None and not portion.is_whole:
+            stream.skip_to_next_record()
+            return DelimitedBlockParser(dialect, conversion, shape)
+        fields = DelimitedRecordReader(dialect)
+        marks = [dialect.terminator, dialect.default_field.delimiter, dialect.default_field.quote]
+        stream.skip_byte_order_mark(expects_zeros=any(b"\0" in mark for mark in marks))
+        for _ in range(self._skip_records):
+            if stream.read_record(fields) is None and not portion.is_whole:
                 raise PhaseFailed(reason="more records are to be skipped than a portion holds")
-        if self._header:
-            names = stream.record(fields)
+        if self._has_header:
+            names = stream.read_record(fields)
             if names is None:
                 return None
-            shape = _shape_of(names, target, pads=self._pads)
-            dialect = dialect.at(shape.places)
-        return BlockParser(dialect, conversion, shape)
+            shape = _match_header(names, target, pads_missing_fields=self._pads_missing_fields)
+            dialect = dialect.with_overrides_at(shape.field_indexes)
+        return DelimitedBlockParser(dialect, conversion, shape)
 
 
-def _shape_of(header: list[bytes | None], target: Target, *, pads: bool) -> Shape:
-    if len(header) > _MOST_NAMES:
+def _match_header(
+    header: list[bytes | None], target: ParseTarget, *, pads_missing_fields: bool
+) -> RecordShape:
+    if len(header) > _MAX_HEADER_NAMES:
         raise PhaseFailed(
-            reason=f"the header has {len(header):,} names; there may be {_MOST_NAMES:,}. "
+            reason=f"the header has {len(header):,} names; there may be {_MAX_HEADER_NAMES:,}. "
             "Check delimiter and record terminator",
             record=0,
         )
@@ -117,7 +123,9 @@ def _shape_of(header: list[bytes | None], target: Target, *, pads: bool) -> Shap
     for name in wanted:
         # As in Vertica names of columns have no case; but of two that differ in it alone, each
         # is found by its very name only.
-        there = places.get(name) or _unclaimed(folded.get(name.upper(), []), names, exact)
+        there = places.get(name) or _list_unclaimed_fields(
+            folded.get(name.upper(), []), names, exact
+        )
         if len(there) > 1:
             shown = display_name(name)
             raise PhaseFailed(reason=f"the header names column {shown} twice", record=0)
@@ -125,12 +133,14 @@ def _shape_of(header: list[bytes | None], target: Target, *, pads: bool) -> Shap
     if not any(place is not None for place in found):
         listed = ", ".join(names[:20])
         raise PhaseFailed(reason=f"the header names none of the columns; it has {listed}", record=0)
-    return Shape(len(names), found, pads)
+    return RecordShape(len(names), found, pads_missing_fields)
 
 
-def _unclaimed(places: list[int], names: list[str], exact: set[str]) -> list[int]:
+def _list_unclaimed_fields(
+    field_indexes: list[int], names: list[str], exact_names: set[str]
+) -> list[int]:
     """Return the places whose names are not the very name of another column."""
-    return [place for place in places if names[place] not in exact]
+    return [place for place in field_indexes if names[place] not in exact_names]
 
 
 # --- What COPY, FDELIMITEDPARSER and FCSVPARSER let one choose of delimited text.
@@ -161,7 +171,7 @@ class DelimitedOptions:
     collection_null_element: str = "null"
     max_record: int = 0
 
-    def parser(self) -> Delimited:
+    def parser(self) -> DelimitedParser:
         """Make the parser.
 
         Raises:
@@ -171,21 +181,25 @@ class DelimitedOptions:
         if self.no_escape and self.escape:
             raise LoadRefused(what=what, reason="ESCAPE AS and NO ESCAPE exclude each other")
         escape = "\\" if self.escape is None else self.escape
-        usual = check(
+        usual = check_field_dialect(
             FieldDialect(
-                mark("DELIMITER", self.delimiter, what=what),
-                mark("ENCLOSED BY", self.enclosed_by, what=what, may_be_empty=True),
-                b"" if self.no_escape else mark("ESCAPE", escape, what=what, may_be_empty=True),
+                parse_format_character("DELIMITER", self.delimiter, label=what),
+                parse_format_character(
+                    "ENCLOSED BY", self.enclosed_by, label=what, may_be_empty=True
+                ),
+                b""
+                if self.no_escape
+                else parse_format_character("ESCAPE", escape, label=what, may_be_empty=True),
                 self.null.encode(),
             ),
-            what=what,
+            label=what,
         )
-        return Delimited(
-            _dialect(usual, self.record_terminator, self.max_record, blank_lines=True),
-            skip=_count("skip", self.skip, what=what),
-            pads=self.trailing_nullcols,
+        return DelimitedParser(
+            _make_dialect(usual, self.record_terminator, self.max_record, blank_lines=True),
+            skip_records=_check_count("skip", self.skip, parser_name=what),
+            pads_missing_fields=self.trailing_nullcols,
             trim=self.trim,
-            collection=Collection(
+            array_syntax=ArraySyntax(
                 self.collection_delimiter,
                 self.collection_open,
                 self.collection_close,
@@ -214,29 +228,31 @@ class FlexDelimitedOptions:
     trailing_nullcols: bool = False
     max_record: int = 0
 
-    def parser(self) -> Delimited:
+    def parser(self) -> DelimitedParser:
         """Make the parser.
 
         Raises:
             LoadRefused: Marks are longer than a character, or cannot be told apart.
         """
         what = "FDELIMITEDPARSER"
-        usual = check(
+        usual = check_field_dialect(
             FieldDialect(
-                mark("delimiter", self.delimiter, what=what),
-                mark("enclosed_by", self.enclosed_by, what=what, may_be_empty=True),
-                mark("escape", self.escape, what=what, may_be_empty=True),
-                self.null.encode() if self.treat_empty_val_as_null else _NEVER,
+                parse_format_character("delimiter", self.delimiter, label=what),
+                parse_format_character(
+                    "enclosed_by", self.enclosed_by, label=what, may_be_empty=True
+                ),
+                parse_format_character("escape", self.escape, label=what, may_be_empty=True),
+                self.null.encode() if self.treat_empty_val_as_null else _UNMATCHABLE_NULL,
             ),
-            what=what,
+            label=what,
         )
-        return Delimited(
-            _dialect(usual, self.record_terminator, self.max_record, blank_lines=False),
-            header=self.header,
-            skip=_count("skip", self.skip, what=what),
-            pads=self.trailing_nullcols,
+        return DelimitedParser(
+            _make_dialect(usual, self.record_terminator, self.max_record, blank_lines=False),
+            has_header=self.header,
+            skip_records=_check_count("skip", self.skip, parser_name=what),
+            pads_missing_fields=self.trailing_nullcols,
             trim=_BLANKS if self.trim else None,
-            collection=Collection(),
+            array_syntax=ArraySyntax(),
         )
 
 
@@ -259,7 +275,7 @@ class CsvOptions:
     trailing_nullcols: bool = False
     max_record: int = 0
 
-    def parser(self) -> Delimited:
+    def parser(self) -> DelimitedParser:
         """Make the parser.
 
         Raises:
@@ -272,39 +288,41 @@ class CsvOptions:
                 what=what, reason=f"type is rfc4180 or traditional, not {self.type!r}"
             )
         escape = ("\\" if kind == "traditional" else "") if self.escape is None else self.escape
-        usual = check(
+        usual = check_field_dialect(
             FieldDialect(
-                mark("delimiter", self.delimiter, what=what),
-                mark("enclosed_by", self.enclosed_by, what=what, may_be_empty=True),
+                parse_format_character("delimiter", self.delimiter, label=what),
+                parse_format_character(
+                    "enclosed_by", self.enclosed_by, label=what, may_be_empty=True
+                ),
                 b""
                 if escape == self.enclosed_by
-                else mark("escape", escape, what=what, may_be_empty=True),
+                else parse_format_character("escape", escape, label=what, may_be_empty=True),
                 self.null.encode(),
             ),
-            what=what,
+            label=what,
         )
-        return Delimited(
-            _dialect(usual, self.record_terminator, self.max_record, blank_lines=False),
-            header=self.header,
-            skip=_count("skip", self.skip, what=what),
-            pads=self.trailing_nullcols,
+        return DelimitedParser(
+            _make_dialect(usual, self.record_terminator, self.max_record, blank_lines=False),
+            has_header=self.header,
+            skip_records=_check_count("skip", self.skip, parser_name=what),
+            pads_missing_fields=self.trailing_nullcols,
             trim=_BLANKS if self.trim else None,
-            collection=Collection(),
+            array_syntax=ArraySyntax(),
         )
 
 
 # A text that no field can say, as it is no UTF-8.
-_NEVER = b"\xff\xfe\xff"
+_UNMATCHABLE_NULL = b"\xff\xfe\xff"
 
 
-def _dialect(
-    usual: FieldDialect, terminator: str, max_record: int, *, blank_lines: bool
-) -> Dialect:
-    limit = max_record if max_record > 0 else DEFAULT_MAX_RECORD
-    return Dialect(usual, terminator.encode(), blank_lines, limit)
+def _make_dialect(
+    default_field: FieldDialect, terminator: str, max_record: int, *, blank_lines: bool
+) -> DelimitedDialect:
+    limit = max_record if max_record > 0 else DEFAULT_MAX_RECORD_BYTES
+    return DelimitedDialect(default_field, terminator.encode(), blank_lines, limit)
 
 
-def _count(name: str, value: int, *, what: str) -> int:
+def _check_count(name: str, value: int, *, parser_name: str) -> int:
     if value < 0:
-        raise LoadRefused(what=what, reason=f"{name} is 0 or more, not {value}")
+        raise LoadRefused(what=parser_name, reason=f"{name} is 0 or more, not {value}")
     return value

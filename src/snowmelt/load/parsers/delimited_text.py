@@ -11,10 +11,10 @@ from snowmelt.errors import LoadRefused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.load.phases import ColumnOptions, Target
+    from snowmelt.load.phases import ColumnOptions, ParseTarget
 
-_LAST_ASCII = 127
-DEFAULT_MAX_RECORD = 32 * 1024 * 1024
+_MAX_ASCII = 127
+DEFAULT_MAX_RECORD_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +31,35 @@ class FieldDialect:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    r"""How records are written; `max_record` in bytes.
+class DelimitedDialect:
+    r"""How records are written; `max_record_bytes` in bytes.
 
-    `terminator` is empty for a line end, `\n` or `\r\n`. `blank_lines` are records of one empty
-    field or, if false, nothing at all. `own` are the marks of those fields that have others.
+    `terminator` is empty for a line end, `\n` or `\r\n`. `keeps_blank_lines` are records of one empty
+    field or, if false, nothing at all. `field_overrides` are the marks of those fields that have others.
     """
 
-    usual: FieldDialect = field(default_factory=FieldDialect)
+    default_field: FieldDialect = field(default_factory=FieldDialect)
     terminator: bytes = b""
-    blank_lines: bool = True
-    max_record: int = DEFAULT_MAX_RECORD
-    own: tuple[tuple[int, FieldDialect], ...] = ()
+    keeps_blank_lines: bool = True
+    max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
+    field_overrides: tuple[tuple[int, FieldDialect], ...] = ()
 
     @property
-    def repeats(self) -> bool:
+    def is_terminator_self_overlapping(self) -> bool:
         """Whether the terminator ends as it begins, so that it might be found shifted."""
         ends = self.terminator
         return any(ends.endswith(ends[:size]) for size in range(1, len(ends)))
 
     @property
-    def own_nulls(self) -> dict[int, bytes] | None:
+    def null_overrides(self) -> dict[int, bytes] | None:
         """What says NULL where it is not as usual, by field; None if other marks differ, too."""
-        alike = all(marks == replace(self.usual, null=marks.null) for _, marks in self.own)
-        return {place: marks.null for place, marks in self.own} if alike else None
+        alike = all(
+            marks == replace(self.default_field, null=marks.null)
+            for _, marks in self.field_overrides
+        )
+        return {place: marks.null for place, marks in self.field_overrides} if alike else None
 
-    def for_columns(self, target: Target) -> Dialect:
+    def with_column_options(self, target: ParseTarget) -> DelimitedDialect:
         """Return the dialect with the marks that columns of a target have for themselves.
 
         Raises:
@@ -65,51 +68,62 @@ class Dialect:
         own = []
         for place, column in enumerate(target.schema.columns):
             options = target.options.get(column.name)
-            marks = None if options is None else _own(self.usual, options, column.display_name)
-            if marks is not None and marks != self.usual:
+            marks = (
+                None
+                if options is None
+                else _make_column_dialect(self.default_field, options, column.display_name)
+            )
+            if marks is not None and marks != self.default_field:
                 own.append((place, marks))
-        return replace(self, own=tuple(own)) if own else self
+        return replace(self, field_overrides=tuple(own)) if own else self
 
-    def at(self, places: Sequence[int | None]) -> Dialect:
+    def with_overrides_at(self, field_indexes: Sequence[int | None]) -> DelimitedDialect:
         """Return the dialect with the marks of columns at the places of their fields."""
-        moved = [(places[column], marks) for column, marks in self.own]
+        moved = [(field_indexes[column], marks) for column, marks in self.field_overrides]
         return replace(
-            self, own=tuple((place, marks) for place, marks in moved if place is not None)
+            self,
+            field_overrides=tuple((place, marks) for place, marks in moved if place is not None),
         )
 
 
-def _own(usual: FieldDialect, options: ColumnOptions, name: str) -> FieldDialect:
+def _make_column_dialect(
+    default_field: FieldDialect, options: ColumnOptions, name: str
+) -> FieldDialect:
     what = f"column {name}"
     delimiter, quote, escape = options.delimiter, options.enclosed_by, options.escape
-    return check(
+    return check_field_dialect(
         FieldDialect(
-            usual.delimiter if delimiter is None else mark("DELIMITER", delimiter, what=what),
-            usual.quote
+            default_field.delimiter
+            if delimiter is None
+            else parse_format_character("DELIMITER", delimiter, label=what),
+            default_field.quote
             if quote is None
-            else mark("ENCLOSED BY", quote, what=what, may_be_empty=True),
-            usual.escape
+            else parse_format_character("ENCLOSED BY", quote, label=what, may_be_empty=True),
+            default_field.escape
             if escape is None
-            else mark("ESCAPE", escape, what=what, may_be_empty=True),
-            usual.null if options.null is None else options.null.encode(),
+            else parse_format_character("ESCAPE", escape, label=what, may_be_empty=True),
+            default_field.null if options.null is None else options.null.encode(),
         ),
-        what=what,
+        label=what,
     )
 
 
-def mark(name: str, value: str, *, what: str, may_be_empty: bool = False) -> bytes:
+def parse_format_character(
+    name: str, value: str, *, label: str, may_be_empty: bool = False
+) -> bytes:
     """Return a mark of one ASCII character as a byte.
 
     Raises:
         LoadRefused: It is longer, or not ASCII.
     """
-    if len(value) != 1 or ord(value) > _LAST_ASCII:
+    if len(value) != 1 or ord(value) > _MAX_ASCII:
         if may_be_empty and not value:
             return b""
-        raise LoadRefused(what=what, reason=f"{name} is one ASCII character, not {value!r}")
+        raise LoadRefused(what=label, reason=f"{name} is one ASCII character, not {value!r}")
     return value.encode()
 
 
-def check(dialect: FieldDialect, *, what: str) -> FieldDialect:
+def check_field_dialect(dialect: FieldDialect, *, label: str) -> FieldDialect:
     """Return the dialect if its marks can be told apart.
 
     Raises:
@@ -117,11 +131,11 @@ def check(dialect: FieldDialect, *, what: str) -> FieldDialect:
     """
     if dialect.delimiter in {dialect.quote, dialect.escape, dialect.null}:
         raise LoadRefused(
-            what=what,
+            what=label,
             reason="the delimiter must differ from the quote, the escape and the NULL text",
         )
     if {dialect.delimiter, dialect.quote, dialect.escape} & {b"\n", b"\r"}:
-        raise LoadRefused(what=what, reason="the delimiter, quote and escape cannot be a line end")
+        raise LoadRefused(what=label, reason="the delimiter, quote and escape cannot be a line end")
     return dialect
 
 
@@ -131,12 +145,12 @@ def check(dialect: FieldDialect, *, what: str) -> FieldDialect:
 # that is neither doubled nor escaped, and then a delimiter or a record's end must follow; a quote
 # elsewhere is text. What an escape stands before is taken as it is.
 
-AFTER_QUOTE = "something follows the closing quote of field {}"
-UNCLOSED = "the quote that opens field {} is not closed"
+TEXT_AFTER_QUOTE = "something follows the closing quote of field {}"
+UNCLOSED_QUOTE = "the quote that opens field {} is not closed"
 
 
 @dataclass(slots=True)
-class Record:
+class DelimitedRecord:
     """One record: the fields (None where one says NULL), where it ends and where the next begins.
 
     `problem` says why it cannot be read at all.
@@ -144,55 +158,61 @@ class Record:
 
     fields: list[bytes | None]
     end: int
-    next: int
+    next_start: int
     problem: str | None = None
 
 
-class FieldReader:
+class DelimitedRecordReader:
     """Reads records one after the other."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: DelimitedDialect) -> None:
         self._dialect = dialect
-        self._usual = _Marks(dialect.usual, dialect.terminator)
-        self._own = {place: _Marks(own, dialect.terminator) for place, own in dialect.own}
+        self._default_patterns = _FieldPatterns(dialect.default_field, dialect.terminator)
+        self._field_patterns = {
+            place: _FieldPatterns(own, dialect.terminator) for place, own in dialect.field_overrides
+        }
         end = re.escape(dialect.terminator) if dialect.terminator else rb"\r?\n"
         self._terminator = re.compile(end)
-        own = dict(dialect.own)
-        marks = [dialect.usual, *own.values()]
+        own = dict(dialect.field_overrides)
+        marks = [dialect.default_field, *own.values()]
         self._nulls = {place: marked.null for place, marked in own.items()}
         self._hiding = {mark for marked in marks for mark in (marked.quote, marked.escape) if mark}
         self._splits = (
             len({marked.delimiter for marked in marks}) == 1
-            and dialect.usual.delimiter not in dialect.terminator
+            and dialect.default_field.delimiter not in dialect.terminator
         )
 
-    def read(self, data: bytes, at: int, *, is_last: bool) -> Record | None:
-        """Return the record at `at`; None if it does not end here and more may come."""
-        split = self._split(data, at) if self._splits else None
-        return split or self._read(data, at, is_last=is_last)
+    def read(self, data: bytes, start: int, *, is_last: bool) -> DelimitedRecord | None:
+        """Return the record at `start`; None if it does not end here and more may come."""
+        split = self._split_plain_record(data, start) if self._splits else None
+        return split or self._read_exactly(data, start, is_last=is_last)
 
-    def _read(self, data: bytes, at: int, *, is_last: bool) -> Record | None:
+    def _read_exactly(self, data: bytes, at: int, *, is_last: bool) -> DelimitedRecord | None:
         start = at
         fields: list[bytes | None] = []
         while True:
-            marks = self._own.get(len(fields), self._usual) if self._own else self._usual
+            marks = (
+                self._field_patterns.get(len(fields), self._default_patterns)
+                if self._field_patterns
+                else self._default_patterns
+            )
             quoted = bool(marks.quote) and data.startswith(marks.quote, at)
-            end = marks.field_end(data, at, is_quoted=quoted)
+            end = marks.find_field_end(data, at, is_quoted=quoted)
             if end is None:
-                return self._unclosed(data, start, len(fields), is_last=is_last)
+                return self._reject_unclosed(data, start, len(fields), is_last=is_last)
             problem = None
             if quoted:
-                fields.append(marks.unquoted(data[at + 1 : end - 1]))
-                if not (ended := self._ended(data, end, marks, is_last=is_last)):
+                fields.append(marks.decode_quoted(data[at + 1 : end - 1]))
+                if not (ended := self._check_field_end(data, end, marks, is_last=is_last)):
                     if ended is None:
                         return None
-                    return self._broken(
-                        data, start, AFTER_QUOTE.format(len(fields)), is_last=is_last
+                    return self._make_rejected_record(
+                        data, start, TEXT_AFTER_QUOTE.format(len(fields)), is_last=is_last
                     )
             else:
                 if end == len(data) and not is_last:
                     return None
-                fields.append(marks.content(data[at:end]))
+                fields.append(marks.decode_unquoted(data[at:end]))
             if data.startswith(marks.delimiter, end):
                 at = end + 1
                 continue
@@ -200,32 +220,34 @@ class FieldReader:
             if terminator is None and not is_last:
                 return None
             after = end if terminator is None else terminator.end()
-            return Record(fields, end, after, problem)
+            return DelimitedRecord(fields, end, after, problem)
 
-    def _split(self, data: bytes, at: int) -> Record | None:
+    def _split_plain_record(self, data: bytes, start: int) -> DelimitedRecord | None:
         """Return a record in which no mark hides another; None if there is such a mark, or no end."""
-        found = self._terminator.search(data, at)
+        found = self._terminator.search(data, start)
         if found is None:
             return None
-        record = data[at : found.start()]
+        record = data[start : found.start()]
         for mark in self._hiding:
             if mark in record:
                 return None
-        usual, nulls = self._dialect.usual, self._nulls
+        usual, nulls = self._dialect.default_field, self._nulls
         fields: list[bytes | None] = [
             None if text == (nulls.get(place, usual.null) if nulls else usual.null) else text
             for place, text in enumerate(record.split(usual.delimiter))
         ]
-        return Record(fields, found.start(), found.end())
+        return DelimitedRecord(fields, found.start(), found.end())
 
-    def find_end(self, data: bytes, at: int) -> tuple[int, int] | None:
-        """Return where the first record end at or after `at` begins and ends; quotes are text."""
-        found = self._terminator.search(data, at)
+    def find_terminator(self, data: bytes, start: int) -> tuple[int, int] | None:
+        """Return where the first record end at or after `start` begins and ends; quotes are text."""
+        found = self._terminator.search(data, start)
         return None if found is None else found.span()
 
-    def _ended(self, data: bytes, end: int, marks: _Marks, *, is_last: bool) -> bool | None:
+    def _check_field_end(
+        self, data: bytes, end: int, patterns: _FieldPatterns, *, is_last: bool
+    ) -> bool | None:
         """Tell whether a field may end here; None if that is not known yet."""
-        if data.startswith(marks.delimiter, end) or self._terminator.match(data, end):
+        if data.startswith(patterns.delimiter, end) or self._terminator.match(data, end):
             return True
         rest = len(data) - end
         longest = len(self._dialect.terminator) or 2
@@ -233,36 +255,42 @@ class FieldReader:
             return True if is_last else None
         return None if rest < longest and not is_last else False
 
-    def _unclosed(self, data: bytes, start: int, place: int, *, is_last: bool) -> Record | None:
+    def _reject_unclosed(
+        self, data: bytes, start: int, field_index: int, *, is_last: bool
+    ) -> DelimitedRecord | None:
         """Give up a record whose quote is not closed; the next one begins after its first line."""
-        if not is_last and len(data) - start < self._dialect.max_record:
+        if not is_last and len(data) - start < self._dialect.max_record_bytes:
             return None
-        return self._broken(data, start, UNCLOSED.format(place + 1), is_last=is_last)
+        return self._make_rejected_record(
+            data, start, UNCLOSED_QUOTE.format(field_index + 1), is_last=is_last
+        )
 
-    def _broken(self, data: bytes, start: int, problem: str, *, is_last: bool) -> Record | None:
-        found = self.find_end(data, start)
+    def _make_rejected_record(
+        self, data: bytes, start: int, problem: str, *, is_last: bool
+    ) -> DelimitedRecord | None:
+        found = self.find_terminator(data, start)
         if found is None:
-            return Record([], len(data), len(data), problem) if is_last else None
-        return Record([], *found, problem)
+            return DelimitedRecord([], len(data), len(data), problem) if is_last else None
+        return DelimitedRecord([], *found, problem)
 
 
 # Pieces that one match takes at most; it keeps something of each until it ends.
-_MOST_PIECES = 10_000
-_PIECES = b"){0,%d}" % _MOST_PIECES
+_MAX_REPEATS = 10_000
+_REPEAT_SUFFIX = b"){0,%d}" % _MAX_REPEATS
 
 
-def _run(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+def _match_repeatedly(pattern: re.Pattern[bytes], data: bytes, position: int) -> int:
     """Return where pieces of a field end that follow each other."""
     while True:
-        found = pattern.match(data, at)
-        end = at if found is None else found.end()
+        found = pattern.match(data, position)
+        end = position if found is None else found.end()
         # A piece has a byte at least.
-        if end - at < _MOST_PIECES:
+        if end - position < _MAX_REPEATS:
             return end
-        at = end
+        position = end
 
 
-class _Marks:
+class _FieldPatterns:
     """The patterns of one field."""
 
     def __init__(self, dialect: FieldDialect, terminator: bytes) -> None:
@@ -279,7 +307,7 @@ class _Marks:
             rb"(?:[^"
             + stops
             + escape
-            + _first(terminator)
+            + _escape_first_byte(terminator)
             + rb"]+|(?!"
             + end
             + rb"|"
@@ -287,24 +315,24 @@ class _Marks:
             + rb")"
             + (rb"[^" + escape + rb"]" if escape else rb".")
             + escaped
-            + _PIECES,
+            + _REPEAT_SUFFIX,
             re.DOTALL,
         )
         quote = re.escape(self.quote)
-        inside = rb"(?:[^" + quote + escape + rb"]+|" + quote + quote + escaped + _PIECES
+        inside = rb"(?:[^" + quote + escape + rb"]+|" + quote + quote + escaped + _REPEAT_SUFFIX
         self._quoted = re.compile(inside if quote else b"", re.DOTALL)
         self._escapes = re.compile(escape + rb"(.)", re.DOTALL) if escape else None
         kept = ([quote + quote] if quote else []) + ([escape + b"."] if escape else [])
         self._inside = re.compile(b"|".join(kept) or b"(?!)", re.DOTALL)
 
-    def field_end(self, data: bytes, start: int, *, is_quoted: bool) -> int | None:
+    def find_field_end(self, data: bytes, start: int, *, is_quoted: bool) -> int | None:
         """Return where a field ends, quotes included; None if its quote is not closed."""
         if not is_quoted:
-            return _run(self._plain, data, start)
-        end = _run(self._quoted, data, start + len(self.quote))
+            return _match_repeatedly(self._plain, data, start)
+        end = _match_repeatedly(self._quoted, data, start + len(self.quote))
         return end + len(self.quote) if data.startswith(self.quote, end) else None
 
-    def content(self, raw: bytes) -> bytes | None:
+    def decode_unquoted(self, raw: bytes) -> bytes | None:
         """Return what a field without quotes says."""
         if raw == self._null:
             return None
@@ -312,16 +340,16 @@ class _Marks:
             return self._escapes.sub(rb"\1", raw)
         return raw
 
-    def unquoted(self, raw: bytes) -> bytes:
+    def decode_quoted(self, raw: bytes) -> bytes:
         """Return what stands between quotes."""
         if self.quote not in raw and (not self._escape or self._escape not in raw):
             return raw
-        return self._inside.sub(_kept, raw)
+        return self._inside.sub(_keep_second_character, raw)
 
 
-def _kept(match: re.Match[bytes]) -> bytes:
+def _keep_second_character(match: re.Match[bytes]) -> bytes:
     return match[0][1:]
 
 
-def _first(terminator: bytes) -> bytes:
+def _escape_first_byte(terminator: bytes) -> bytes:
     return re.escape(terminator[:1]) if terminator else rb"\r\n"

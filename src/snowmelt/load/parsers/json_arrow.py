@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
-from snowmelt.load.parsers.arrow_block import BOM
+from snowmelt.load.parsers.arrow_block import UTF8_BOM
 from snowmelt.schema.chunk_types import decimal_from_int64, null_mask, to_contiguous_array
 from snowmelt.schema.native_types import native_fields
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
@@ -21,22 +21,24 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from snowmelt.load.column_converter import Conversion, TextColumn
-    from snowmelt.load.parsers.json_documents import FlexJsonOptions, Paths
+    from snowmelt.load.column_converter import TableConverter, TextColumnConverter
+    from snowmelt.load.parsers.json_documents import ColumnPaths, FlexJsonOptions
 
-_DIRECT = {LogicalType.FIXED, LogicalType.REAL, LogicalType.BOOLEAN, LogicalType.TEXT}
+_DIRECT_KINDS = {LogicalType.FIXED, LogicalType.REAL, LogicalType.BOOLEAN, LogicalType.TEXT}
 
 
-class JsonBlocks:
+class JsonBlockReader:
     """Reads blocks of objects; remembers how keys are written, which Arrow must know before."""
 
-    def __init__(self, conversion: Conversion, paths: Paths, options: FlexJsonOptions) -> None:
-        self._columns = conversion.columns
-        self._paths = paths
+    def __init__(
+        self, converter: TableConverter, column_paths: ColumnPaths, options: FlexJsonOptions
+    ) -> None:
+        self._columns = converter.columns
+        self._column_paths = column_paths
         self._strict = options.reject_on_materialized_type_error
-        self._spelled: dict[int, tuple[str, ...]] = {}
+        self._known_paths: dict[int, tuple[str, ...]] = {}
         kinds = {column.column.kind for column in self._columns}
-        self._can = not (
+        self._is_supported = not (
             kinds & SEMI_STRUCTURED_TYPES
             or options.flatten_arrays
             or options.reject_on_duplicate
@@ -54,40 +56,40 @@ class JsonBlocks:
         `count` is how many objects there must be, if that is known; `is_json` says that they are
         known to be JSON.
         """
-        if not self._can or not (is_json or _is_json(data)):
+        if not self._is_supported or not (is_json or _is_strict_json(data)):
             return None
-        if not self._spelled and not self._learn(data):
+        if not self._known_paths and not self._learn_paths(data):
             return None
-        read = self._read(data)
-        if read is not None and self._learn_more(read.schema):
-            read = self._read(data)
+        read = self._read_with_arrow(data)
+        if read is not None and self._learn_new_paths(read.schema):
+            read = self._read_with_arrow(data)
         if read is None or (count is not None and read.num_rows != count):
             return None
-        return self._converted(read) if self._names_all(read.schema) else None
+        return self._convert_columns(read) if self._has_only_known_paths(read.schema) else None
 
-    def _learn(self, data: bytes) -> bool:
+    def _learn_paths(self, data: bytes) -> bool:
         end = data.find(b"\n")
         try:
             first = orjson.loads(data[: end if end >= 0 else None])
         except orjson.JSONDecodeError:
             return False
         if isinstance(first, dict):
-            self._spelled = dict(self._paths.spelled(first))
-        return bool(self._spelled)
+            self._known_paths = dict(self._column_paths.iter_column_paths(first))
+        return bool(self._known_paths)
 
-    def _read(self, data: bytes) -> pa.Table | None:
+    def _read_with_arrow(self, data: bytes) -> pa.Table | None:
         tree: dict[str, Any] = {}
-        for place, path in self._spelled.items():
+        for place, path in self._known_paths.items():
             inner = tree
             for key in path[:-1]:
                 inner = inner.setdefault(key, {})
-            inner[path[-1]] = self._type(place)
+            inner[path[-1]] = self._choose_arrow_type(place)
         try:
             return arrow_json.read_json(
                 pa.BufferReader(data),
                 arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
                 arrow_json.ParseOptions(
-                    explicit_schema=pa.schema(_fields(tree)),
+                    explicit_schema=pa.schema(_make_arrow_fields(tree)),
                     newlines_in_values=True,
                     unexpected_field_behavior="infer",
                 ),
@@ -95,34 +97,41 @@ class JsonBlocks:
         except (pa.ArrowException, UnicodeDecodeError):
             return None
 
-    def _type(self, place: int) -> pa.DataType:
-        column = self._columns[place]
-        direct = column.direct_type
-        return direct if direct is not None and column.column.kind in _DIRECT else pa.string()
+    def _choose_arrow_type(self, column_index: int) -> pa.DataType:
+        column = self._columns[column_index]
+        direct = column.direct_arrow_type
+        return direct if direct is not None and column.column.kind in _DIRECT_KINDS else pa.string()
 
-    def _learn_more(self, schema: pa.Schema) -> bool:
+    def _learn_new_paths(self, schema: pa.Schema) -> bool:
         """Remember paths of columns that had none before; tell whether there are any."""
-        before = len(self._spelled)
-        for place, path in self._paths.spelled(_record_of(schema)):
-            self._spelled.setdefault(place, path)
-        return len(self._spelled) > before
+        before = len(self._known_paths)
+        for place, path in self._column_paths.iter_column_paths(_schema_to_record(schema)):
+            self._known_paths.setdefault(place, path)
+        return len(self._known_paths) > before
 
-    def _names_all(self, schema: pa.Schema) -> bool:
+    def _has_only_known_paths(self, schema: pa.Schema) -> bool:
         """Tell whether no column is written in two ways."""
-        known = set(self._spelled.values())
-        return all(path in known for _, path in self._paths.spelled(_record_of(schema)))
+        known = set(self._known_paths.values())
+        return all(
+            path in known
+            for _, path in self._column_paths.iter_column_paths(_schema_to_record(schema))
+        )
 
-    def _converted(
-        self, read: pa.Table
+    def _convert_columns(
+        self, arrow_table: pa.Table
     ) -> tuple[list[pa.Array], dict[int, tuple[str, str]]] | None:
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str, str]] = {}
         for place, column in enumerate(self._columns):
-            path = self._spelled.get(place)
-            values = pa.nulls(read.num_rows, self._type(place)) if path is None else _at(read, path)
+            path = self._known_paths.get(place)
+            values = (
+                pa.nulls(arrow_table.num_rows, self._choose_arrow_type(place))
+                if path is None
+                else _get_nested_column(arrow_table, path)
+            )
             parts = None
-            if column.column.kind in _DIRECT and column.direct_type is not None:
-                parts = column.finished(values)
+            if column.column.kind in _DIRECT_KINDS and column.direct_arrow_type is not None:
+                parts = column.convert_direct_values(values)
                 if parts is None:
                     return None
             else:
@@ -134,9 +143,9 @@ class JsonBlocks:
         return arrays, refused
 
 
-def _is_json(data: bytes) -> bool:
+def _is_strict_json(data: bytes) -> bool:
     """Tell whether nothing is there that is no JSON, but that Arrow may take."""
-    if data.startswith(BOM) or b"NaN" in data or b"Inf" in data:
+    if data.startswith(UTF8_BOM) or b"NaN" in data or b"Inf" in data:
         return False
     try:
         data.decode()
@@ -145,22 +154,22 @@ def _is_json(data: bytes) -> bool:
     return True
 
 
-def _fields(tree: dict[str, Any]) -> list[pa.Field]:
+def _make_arrow_fields(tree: dict[str, Any]) -> list[pa.Field]:
     return [
-        pa.field(key, pa.struct(_fields(inner)) if isinstance(inner, dict) else inner)
+        pa.field(key, pa.struct(_make_arrow_fields(inner)) if isinstance(inner, dict) else inner)
         for key, inner in tree.items()
     ]
 
 
-def _record_of(fields: pa.Schema | pa.StructType) -> dict[str, Any]:
+def _schema_to_record(fields: pa.Schema | pa.StructType) -> dict[str, Any]:
     return {
-        field.name: _record_of(field.type) if pa.types.is_struct(field.type) else None
+        field.name: _schema_to_record(field.type) if pa.types.is_struct(field.type) else None
         for field in fields
     }
 
 
-def _at(read: pa.Table, path: tuple[str, ...]) -> pa.Array:
-    values = to_contiguous_array(read.column(path[0]))
+def _get_nested_column(arrow_table: pa.Table, path: tuple[str, ...]) -> pa.Array:
+    values = to_contiguous_array(arrow_table.column(path[0]))
     for key in path[1:]:
         # Flattening puts the parent's nulls into the child.
         names = [field.name for field in values.type]
@@ -176,22 +185,22 @@ def _at(read: pa.Table, path: tuple[str, ...]) -> pa.Array:
 if TYPE_CHECKING:
     Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-_UNREAD = (msgspec.DecodeError, ValueError, RecursionError)
+_DECODE_ERRORS = (msgspec.DecodeError, ValueError, RecursionError)
 _MAX_KEYS = 500
 # From so many records that were left alone, new keys are learned.
-_LEARN_FROM = 16
+_LEARN_RECORDS = 16
 # Where more than one in so many is left alone, or so often one after the other, another way is better.
-_FEW = 8
-_PATIENCE = 3
+_MIN_RECORDS_PER_SKIP = 8
+_MAX_FAILURES = 3
 # Up to here no two decimals of a scale round to the same double, and each rounds back by itself.
-_EXACT = 2**50
+_MAX_EXACT_UNSCALED = 2**50
 _MAX_SCALE = 22
 _MAX_INT64_DIGITS = 18
 _NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.eE])")
 
 
 @dataclass(frozen=True, slots=True)
-class Shaped:
+class StructBatch:
     """What became of some records.
 
     Attributes:
@@ -201,44 +210,48 @@ class Shaped:
     """
 
     arrays: list[pa.Array]
-    refused: dict[int, tuple[str, str]]
-    rest: list[int]
+    rejected: dict[int, tuple[str, str]]
+    skipped_indexes: list[int]
 
 
-class JsonStructs:
+class JsonStructReader:
     """Reads records; remembers which keys they have."""
 
-    def __init__(self, conversion: Conversion, paths: Paths, options: FlexJsonOptions) -> None:
-        self._columns = conversion.columns
-        self._paths = paths
+    def __init__(
+        self, converter: TableConverter, column_paths: ColumnPaths, options: FlexJsonOptions
+    ) -> None:
+        self._columns = converter.columns
+        self._column_paths = column_paths
         self._strict = options.reject_on_materialized_type_error
         self._keys: dict[str, int] = {}
-        self._decode: Callable[[bytes], Any] = _nothing
+        self._decode: Callable[[bytes], Any] = _return_none
         self._failures = 0
-        self._can = paths.is_plain and not (
+        self._is_supported = column_paths.is_plain and not (
             options.flatten_arrays
             or options.reject_on_duplicate
             or options.reject_on_empty_key
             or options.start_point
-            or any(map(_is_out_of_reach, conversion.columns))
+            or any(map(_is_unsupported_column, converter.columns))
         )
 
-    def read(self, records: Sequence[bytes]) -> Shaped | None:
+    def read(self, records: Sequence[bytes]) -> StructBatch | None:
         """Read records; None where another way is better."""
-        if not self._can or not records or self._failures >= _PATIENCE:
+        if not self._is_supported or not records or self._failures >= _MAX_FAILURES:
             return None
         shaped = None
-        if self._keys or self._learn(records[:_LEARN_FROM]):
-            objects, rest = self._objects(records)
-            if _are_many(rest, records) and self._learn([records[at] for at in rest[:_LEARN_FROM]]):
-                objects, rest = self._objects(records)
-            if not _are_many(rest, records):
-                shaped = self._shaped(records, objects, rest)
-                self._learn([records[at] for at in rest[:_LEARN_FROM]])
+        if self._keys or self._learn_keys(records[:_LEARN_RECORDS]):
+            objects, rest = self._decode_records(records)
+            if _exceed_skip_limit(rest, records) and self._learn_keys(
+                [records[at] for at in rest[:_LEARN_RECORDS]]
+            ):
+                objects, rest = self._decode_records(records)
+            if not _exceed_skip_limit(rest, records):
+                shaped = self._make_batch(records, objects, rest)
+                self._learn_keys([records[at] for at in rest[:_LEARN_RECORDS]])
         self._failures = self._failures + 1 if shaped is None else 0
         return shaped
 
-    def _learn(self, records: Sequence[bytes]) -> bool:
+    def _learn_keys(self, records: Sequence[bytes]) -> bool:
         """Remember the keys of records; tell whether there are new ones."""
         before = len(self._keys)
         for record in records:
@@ -248,18 +261,18 @@ class JsonStructs:
                 continue
             if isinstance(value, dict):
                 for key in value:
-                    place = self._paths.place(key)
+                    place = self._column_paths.find_column(key)
                     self._keys.setdefault(key, -1 if place is None else place)
         if len(self._keys) == before:
             return False
         places = [place for place in self._keys.values() if place >= 0]
         # Where two keys mean one column, the last in the object counts.
-        self._can = len(set(places)) == len(places) and len(self._keys) <= _MAX_KEYS
-        if not self._can:
+        self._is_supported = len(set(places)) == len(places) and len(self._keys) <= _MAX_KEYS
+        if not self._is_supported:
             return False
         names = {f"k{at}": key for at, key in enumerate(self._keys)}
         fields: list[tuple[str, Any, Any]] = [
-            (name, Any if place < 0 else _type_of(self._columns[place]), None)
+            (name, Any if place < 0 else _choose_json_type(self._columns[place]), None)
             for name, place in zip(names, self._keys.values(), strict=True)
         ]
         struct = msgspec.defstruct(
@@ -268,7 +281,7 @@ class JsonStructs:
         self._decode = msgspec.json.Decoder(struct).decode
         return True
 
-    def _objects(self, records: Sequence[bytes]) -> tuple[list[Any], list[int]]:
+    def _decode_records(self, records: Sequence[bytes]) -> tuple[list[Any], list[int]]:
         """Return the objects of the records that are as expected, and the places of the others."""
         objects: list[Any] = []
         rest: list[int] = []
@@ -277,23 +290,23 @@ class JsonStructs:
             try:
                 # What was read before a record fails stays in the list.
                 objects.extend(map(self._decode, left))
-            except _UNREAD:
+            except _DECODE_ERRORS:
                 rest.append(len(objects) + len(rest))
             else:
                 return objects, rest
 
-    def _shaped(
-        self, records: Sequence[bytes], objects: list[Any], rest: list[int]
-    ) -> Shaped | None:
+    def _make_batch(
+        self, records: Sequence[bytes], objects: list[Any], skipped_indexes: list[int]
+    ) -> StructBatch | None:
         odd = np.zeros(len(objects), np.bool_)
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str, str]] = {}
         names = {place: f"k{at}" for at, place in enumerate(self._keys.values())}
-        taken = np.delete(np.arange(len(records)), rest)
+        taken = np.delete(np.arange(len(records)), skipped_indexes)
         for place, column in enumerate(self._columns):
             name = names.get(place)
-            get = attrgetter(name) if name else _nothing
-            parts, reasons, zeros = _converted(column, objects, get, odd)
+            get = attrgetter(name) if name else _return_none
+            parts, reasons, zeros = _convert_column(column, objects, get, odd)
             for at in zeros:
                 odd[at] |= _NEGATIVE_ZERO.search(records[taken[at]]) is not None
             arrays.extend(parts)
@@ -301,22 +314,22 @@ class JsonStructs:
                 name = column.column.display_name
                 refused |= {row: (name, reason) for row, reason in reasons.items()}
         left = np.flatnonzero(odd)
-        if _are_many(left, records):
+        if _exceed_skip_limit(left, records):
             return None
         if len(left):
             kept = pa.array(~odd)
             arrays = [array.filter(kept) for array in arrays]
             rows = np.cumsum(~odd) - 1
             refused = {int(rows[at]): why for at, why in refused.items() if not odd[at]}
-            rest = sorted(rest + taken[left].tolist())
-        return Shaped(arrays, refused, rest)
+            skipped_indexes = sorted(skipped_indexes + taken[left].tolist())
+        return StructBatch(arrays, refused, skipped_indexes)
 
 
-def _nothing(_: object) -> None:
+def _return_none(_: object) -> None:
     return None
 
 
-def _is_out_of_reach(column: TextColumn) -> bool:
+def _is_unsupported_column(column: TextColumnConverter) -> bool:
     described = column.column
     is_decimal = described.kind is LogicalType.FIXED
     return described.kind in SEMI_STRUCTURED_TYPES or (
@@ -324,8 +337,8 @@ def _is_out_of_reach(column: TextColumn) -> bool:
     )
 
 
-def _type_of(column: TextColumn) -> Any:
-    if column.direct_type is None:
+def _choose_json_type(column: TextColumnConverter) -> Any:
+    if column.direct_arrow_type is None:
         return str | None
     match column.column.kind:
         case LogicalType.FIXED:
@@ -338,59 +351,67 @@ def _type_of(column: TextColumn) -> Any:
             return str | None
 
 
-def _are_many(places: Sequence[int] | np.ndarray[Any, Any], records: Sequence[bytes]) -> bool:
-    return len(places) * _FEW > len(records)
+def _exceed_skip_limit(
+    indexes: Sequence[int] | np.ndarray[Any, Any], records: Sequence[bytes]
+) -> bool:
+    return len(indexes) * _MIN_RECORDS_PER_SKIP > len(records)
 
 
-def _converted(
-    column: TextColumn, objects: list[Any], get: Callable[[Any], Any], odd: Mask
+def _convert_column(
+    column: TextColumnConverter, objects: list[Any], get: Callable[[Any], Any], inexact: Mask
 ) -> tuple[list[pa.Array], dict[int, str], list[int]]:
     """Return native arrays, why values were refused, and where a zero may have lost its sign.
 
-    Rows that must be read exactly are marked in `odd`.
+    Rows that must be read exactly are marked in `inexact`.
     """
     described = column.column
-    kind = described.kind if column.direct_type is not None else LogicalType.TEXT
+    kind = described.kind if column.direct_arrow_type is not None else LogicalType.TEXT
     if kind is LogicalType.FIXED:
-        return [_decimals(column, objects, get, odd)], {}, []
+        return [_make_decimals(column, objects, get, inexact)], {}, []
     if kind is LogicalType.REAL:
-        numbers, nulls = _numbers(column, objects, get, np.float64, odd)
+        numbers, nulls = _collect_numbers(column, objects, get, np.float64, inexact)
         zeros = np.flatnonzero((numbers == 0) & ~np.signbit(numbers))
         return [pa.array(numbers, pa.float64(), mask=nulls)], {}, zeros.tolist()
     if kind is LogicalType.BOOLEAN:
         array = pa.array(list(map(get, objects)), pa.bool_())
-        _mark_nulls(column, array, odd)
+        _mark_null_violations(column, array, inexact)
         return [array], {}, []
     array = pa.array(list(map(get, objects)), pa.string())
-    parts = column.finished(array) if described.kind is LogicalType.TEXT else None
+    parts = column.convert_direct_values(array) if described.kind is LogicalType.TEXT else None
     if parts is not None:
         return parts, {}, []
     return *column.convert(array), []
 
 
-def _decimals(
-    column: TextColumn, objects: list[Any], get: Callable[[Any], Any], odd: Mask
+def _make_decimals(
+    column: TextColumnConverter, objects: list[Any], get: Callable[[Any], Any], inexact: Mask
 ) -> pa.Array:
     described = column.column
     scale, precision = described.scale or 0, described.precision or 38
     try:
-        numbers, nulls = _numbers(column, objects, get, np.float64 if scale else np.int64, odd)
+        numbers, nulls = _collect_numbers(
+            column, objects, get, np.float64 if scale else np.int64, inexact
+        )
     except (OverflowError, pa.ArrowException):
-        odd |= True
+        inexact |= True
         return pa.nulls(len(objects), native_fields(described)[0].type)
     if not scale:
         if precision <= _MAX_INT64_DIGITS:
-            odd |= (numbers >= 10**precision) | (numbers <= -(10**precision))
-        return decimal_from_int64(np.where(odd, 0, numbers), nulls, precision, 0)
+            inexact |= (numbers >= 10**precision) | (numbers <= -(10**precision))
+        return decimal_from_int64(np.where(inexact, 0, numbers), nulls, precision, 0)
     moved = np.rint(numbers * float(10**scale))
-    bound = min(float(_EXACT), float(10**precision))
-    odd |= ~((np.abs(moved) < bound) & (moved / float(10**scale) == numbers))
-    unscaled = np.where(odd, 0.0, moved).astype(np.int64)
+    bound = min(float(_MAX_EXACT_UNSCALED), float(10**precision))
+    inexact |= ~((np.abs(moved) < bound) & (moved / float(10**scale) == numbers))
+    unscaled = np.where(inexact, 0.0, moved).astype(np.int64)
     return decimal_from_int64(unscaled, nulls, precision, scale)
 
 
-def _numbers(
-    column: TextColumn, objects: list[Any], get: Callable[[Any], Any], kind: type[Any], odd: Mask
+def _collect_numbers(
+    column: TextColumnConverter,
+    objects: list[Any],
+    get: Callable[[Any], Any],
+    kind: type[Any],
+    inexact: Mask,
 ) -> tuple[np.ndarray[Any, Any], Mask | None]:
     """Return the numbers, and where they are null (1 there)."""
     try:
@@ -401,10 +422,10 @@ def _numbers(
     if numbers is not None and (kind is np.int64 or not np.isnan(numbers).any()):
         return numbers, None
     array = pa.array(list(map(get, objects)), pa.from_numpy_dtype(kind))
-    _mark_nulls(column, array, odd)
+    _mark_null_violations(column, array, inexact)
     return array.fill_null(1).to_numpy(), null_mask(array)
 
 
-def _mark_nulls(column: TextColumn, array: pa.Array, odd: Mask) -> None:
+def _mark_null_violations(column: TextColumnConverter, array: pa.Array, inexact: Mask) -> None:
     if array.null_count and not column.column.nullable:
-        odd |= null_mask(array)
+        inexact |= null_mask(array)

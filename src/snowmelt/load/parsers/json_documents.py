@@ -57,30 +57,30 @@ class KafkaJsonOptions(FlexJsonOptions):
 if TYPE_CHECKING:
     Object = dict[str, Any]
 
-_MAX_KNOWN = 10_000
-_ODD = re.compile(r"[^0-9A-Za-z]")
+_MAX_CACHED_KEYS = 10_000
+_NON_ALPHANUMERIC = re.compile(r"[^0-9A-Za-z]")
 
 
-class NotJson(ValueError):
+class InvalidJsonDocument(ValueError):
     """The bytes are not one JSON object; the text says why."""
 
 
-class Duplicated(dict[str, Any]):
+class DuplicateKeyObject(dict[str, Any]):
     """An object in which a key occurred twice."""
 
     key = ""
 
 
-class Documents:
+class DocumentReader:
     """Reads documents as the options say."""
 
     def __init__(self, options: FlexJsonOptions) -> None:
         self._options = options
-        hook = _pairs if options.reject_on_duplicate else None
+        hook = _make_object if options.reject_on_duplicate else None
         self._decoder = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=hook)
         # A whole number has no sign of zero, which a floating-point column keeps.
-        self._signed = json.JSONDecoder(
-            parse_float=Decimal, parse_int=_whole, object_pairs_hook=hook
+        self._signed_zero_decoder = json.JSONDecoder(
+            parse_float=Decimal, parse_int=_parse_whole_number, object_pairs_hook=hook
         )
 
     def check(self, data: bytes) -> None:
@@ -92,124 +92,132 @@ class Documents:
         try:
             value = orjson.loads(data)
         except orjson.JSONDecodeError as error:
-            raise NotJson(f"not JSON: {error.msg} at byte {_byte(data, error.pos)}") from None
+            raise InvalidJsonDocument(
+                f"not JSON: {error.msg} at byte {_to_byte_offset(data, error.pos)}"
+            ) from None
         if not isinstance(value, dict):
-            raise NotJson(f"not a JSON object but {_NAMES.get(type(value), 'a number')}")
+            raise InvalidJsonDocument(
+                f"not a JSON object but {_TYPE_DESCRIPTIONS.get(type(value), 'a number')}"
+            )
 
-    def records(self, data: bytes) -> list[Object]:
+    def extract_records(self, data: bytes) -> list[Object]:
         """Return the records of one checked document: itself, or what stands at the start point.
 
         Raises:
             NotJson: There is no start point, what stands there is no object, or it has a key that is refused.
         """
         try:
-            document = (self._signed if b"-0" in data else self._decoder).decode(data.decode())
+            document = (self._signed_zero_decoder if b"-0" in data else self._decoder).decode(
+                data.decode()
+            )
         except (ValueError, RecursionError) as error:
-            raise NotJson(f"not JSON: {error}") from None
+            raise InvalidJsonDocument(f"not JSON: {error}") from None
         start = self._options.start_point
         found = [document]
         if start:
-            occurrences = list(_occurrences(document, start))
+            occurrences = list(_iter_occurrences(document, start))
             at = self._options.start_point_occurrence
             if len(occurrences) < at:
-                raise NotJson(f"no key {start!r} number {at}")
+                raise InvalidJsonDocument(f"no key {start!r} number {at}")
             value = occurrences[at - 1]
             found = value if isinstance(value, list) else [value]
         if start or self._options.reject_on_duplicate or self._options.reject_on_empty_key:
             for record in found:
-                self._refuse_keys(record)
+                self._reject_keys(record)
         return found
 
-    def _refuse_keys(self, record: object) -> None:
+    def _reject_keys(self, record: object) -> None:
         if not isinstance(record, dict):
-            raise NotJson("what stands at the start point is no object")
-        if self._options.reject_on_duplicate and (key := _duplicate(record)) is not None:
-            raise NotJson(f"key {key!r} occurs twice")
+            raise InvalidJsonDocument("what stands at the start point is no object")
+        if self._options.reject_on_duplicate and (key := _find_duplicate_key(record)) is not None:
+            raise InvalidJsonDocument(f"key {key!r} occurs twice")
         if self._options.reject_on_empty_key and _has_empty_key(record):
-            raise NotJson("a key is empty")
+            raise InvalidJsonDocument("a key is empty")
 
 
-class Paths:
+class ColumnPaths:
     """Finds the values of columns in records, by keys in any case and paths of keys."""
 
     def __init__(self, names: Sequence[str], options: FlexJsonOptions) -> None:
         self._options = options
-        self._places = {name.upper(): place for place, name in reversed(list(enumerate(names)))}
-        self._exact = {name: place for place, name in enumerate(names)}
+        self._folded_indexes = {
+            name.upper(): place for place, name in reversed(list(enumerate(names)))
+        }
+        self._exact_indexes = {name: place for place, name in enumerate(names)}
         separator = options.key_separator
         self._prefixes = {
             upper[: end + 1]
-            for upper in self._places
+            for upper in self._folded_indexes
             for end in range(len(upper))
             if separator and upper[: end + 1].endswith(separator.upper())
         }
 
-        self._known: dict[str, int] = {}
+        self._cached_indexes: dict[str, int] = {}
         self.is_plain = not (
             self._prefixes or options.suppress_nonalphanumeric_key_chars or options.omit_empty_keys
         )
 
-    def fill(self, record: Object, values: list[object]) -> None:
+    def fill_row(self, record: Object, values: list[object]) -> None:
         """Put each value that a column wants at the column's place."""
         if self.is_plain:
-            known = self._known
+            known = self._cached_indexes
             for key, value in record.items():
                 place = known.get(key, -2)
                 if place == -2:
-                    place = self._remember(key)
+                    place = self._cache_key(key)
                 if place >= 0:
                     values[place] = value
         else:
-            self._fill(record, "", "", values)
+            self._fill_nested(record, "", "", values)
 
-    def _remember(self, key: str) -> int:
-        place = self.place(key)
-        if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
-        self._known[key] = -1 if place is None else place
-        return self._known[key]
+    def _cache_key(self, key: str) -> int:
+        place = self.find_column(key)
+        if len(self._cached_indexes) >= _MAX_CACHED_KEYS:
+            self._cached_indexes.clear()
+        self._cached_indexes[key] = -1 if place is None else place
+        return self._cached_indexes[key]
 
-    def place(self, name: str) -> int | None:
+    def find_column(self, name: str) -> int | None:
         """Return the place of the column that a key or path of keys means."""
-        place = self._exact.get(name)
-        return self._places.get(name.upper()) if place is None else place
+        place = self._exact_indexes.get(name)
+        return self._folded_indexes.get(name.upper()) if place is None else place
 
-    def spelled(
-        self, record: Object, before: tuple[str, ...] = ()
+    def iter_column_paths(
+        self, record: Object, prefix: tuple[str, ...] = ()
     ) -> Iterator[tuple[int, tuple[str, ...]]]:
         """Yield the place of each column that is in a record, with the path of keys to it."""
         separator = self._options.key_separator
         for key, value in record.items():
-            path = (*before, key)
+            path = (*prefix, key)
             name = separator.join(path)
-            place = self.place(name)
+            place = self.find_column(name)
             if place is not None:
                 yield place, path
             flattened = self._options.flatten_maps and isinstance(value, dict)
             if flattened and (name + separator).upper() in self._prefixes:
-                yield from self.spelled(value, path)
+                yield from self.iter_column_paths(value, path)
 
-    def _fill(self, record: Object, exact: str, upper: str, values: list[object]) -> None:
+    def _fill_nested(self, record: Object, exact: str, upper: str, values: list[object]) -> None:
         options = self._options
         for given, value in record.items():
             if not given and options.omit_empty_keys:
                 continue
             key = given
             if options.suppress_nonalphanumeric_key_chars:
-                key = _ODD.sub("_", given)
+                key = _NON_ALPHANUMERIC.sub("_", given)
             name, folded = exact + key, upper + key.upper()
-            place = self._exact.get(name)
+            place = self._exact_indexes.get(name)
             if place is None:
-                place = self._places.get(folded)
+                place = self._folded_indexes.get(folded)
             if place is not None:
                 values[place] = value
-            inner = self._flattened(value)
+            inner = self._flatten(value)
             if inner is not None:
                 separator = options.key_separator
                 if folded + separator.upper() in self._prefixes:
-                    self._fill(inner, name + separator, folded + separator.upper(), values)
+                    self._fill_nested(inner, name + separator, folded + separator.upper(), values)
 
-    def _flattened(self, value: object) -> Object | None:
+    def _flatten(self, value: object) -> Object | None:
         if isinstance(value, dict):
             return value if self._options.flatten_maps else None
         if isinstance(value, list) and self._options.flatten_arrays:
@@ -217,7 +225,7 @@ class Paths:
         return None
 
 
-_NAMES: dict[type, str] = {
+_TYPE_DESCRIPTIONS: dict[type, str] = {
     list: "an array",
     str: "a text",
     bool: "true or false",
@@ -225,22 +233,22 @@ _NAMES: dict[type, str] = {
 }
 
 
-def _byte(data: bytes, position: int) -> int:
+def _to_byte_offset(data: bytes, position: int) -> int:
     """Turn a position in characters into one in bytes."""
     if data.isascii():
         return position
     return len(data.decode(errors="replace")[:position].encode())
 
 
-def _whole(text: str) -> int | Decimal:
+def _parse_whole_number(text: str) -> int | Decimal:
     return Decimal(text) if text == "-0" else int(text)
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> Object:
+def _make_object(pairs: list[tuple[str, Any]]) -> Object:
     made = dict(pairs)
     if len(made) == len(pairs):
         return made
-    marked = Duplicated(made)
+    marked = DuplicateKeyObject(made)
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
@@ -249,11 +257,11 @@ def _pairs(pairs: list[tuple[str, Any]]) -> Object:
     return marked
 
 
-def _duplicate(value: object) -> str | None:
-    if isinstance(value, Duplicated):
+def _find_duplicate_key(value: object) -> str | None:
+    if isinstance(value, DuplicateKeyObject):
         return value.key
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next((key for item in inner if (key := _duplicate(item)) is not None), None)
+    return next((key for item in inner if (key := _find_duplicate_key(item)) is not None), None)
 
 
 def _has_empty_key(value: object) -> bool:
@@ -262,12 +270,12 @@ def _has_empty_key(value: object) -> bool:
     return isinstance(value, list) and any(map(_has_empty_key, value))
 
 
-def _occurrences(value: object, key: str) -> Iterator[object]:
+def _iter_occurrences(value: object, key: str) -> Iterator[object]:
     if isinstance(value, dict):
         for name, inner in value.items():
             if name == key:
                 yield inner
-            yield from _occurrences(inner, key)
+            yield from _iter_occurrences(inner, key)
     elif isinstance(value, list):
         for inner in value:
-            yield from _occurrences(inner, key)
+            yield from _iter_occurrences(inner, key)

@@ -13,19 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.column_converter import Conversion
-from snowmelt.load.parsers.delimited_text import DEFAULT_MAX_RECORD, Dialect, FieldDialect
-from snowmelt.load.parsers.json_arrow import JsonBlocks, JsonStructs
-from snowmelt.load.parsers.json_documents import Documents, NotJson, Paths
-from snowmelt.load.parsers.portion_stream import Border, Stream
-from snowmelt.load.phases import Parsed, Rejected
+from snowmelt.load.column_converter import TableConverter
+from snowmelt.load.parsers.delimited_text import (
+    DEFAULT_MAX_RECORD_BYTES,
+    DelimitedDialect,
+    FieldDialect,
+)
+from snowmelt.load.parsers.json_arrow import JsonBlockReader, JsonStructReader
+from snowmelt.load.parsers.json_documents import ColumnPaths, DocumentReader, InvalidJsonDocument
+from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundary
+from snowmelt.load.phases import ParsedBatch, ParseReject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.load.parsers.json_arrow import Shaped
+    from snowmelt.load.parsers.json_arrow import StructBatch
     from snowmelt.load.parsers.json_documents import FlexJsonOptions
-    from snowmelt.load.phases import Reader, Records, Target
+    from snowmelt.load.phases import ByteReader, ParseTarget, Records
     from snowmelt.load.portion import Portion
 
 if TYPE_CHECKING:
@@ -34,12 +38,12 @@ if TYPE_CHECKING:
     Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 # Messages are read together up to about so many bytes.
-_TOGETHER = 1 << 20
-_OPENING, _CLOSING = ord("{"), ord("}")
+_BATCH_BYTES = 1 << 20
+_OPENING_BRACE, _CLOSING_BRACE = ord("{"), ord("}")
 _OFFSET_BYTES = 4
 
 
-class Json:
+class JsonParser:
     """Parses JSON objects; splittable where a terminator ends each record."""
 
     def __init__(self, options: FlexJsonOptions) -> None:
@@ -54,76 +58,84 @@ class Json:
         self._options = options
         self._terminator = options.record_terminator.encode()
         usual = FieldDialect(escape=b"")
-        self._border = Border(Dialect(usual, self._terminator or b"\n"))
-        self.splittable = bool(self._terminator) and self._border.can_split
+        self._boundary = RecordBoundary(DelimitedDialect(usual, self._terminator or b"\n"))
+        self.splittable = bool(self._terminator) and self._boundary.can_split
 
-    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:
+    def parse(
+        self, reader: ByteReader, target: ParseTarget, portion: Portion
+    ) -> Iterator[ParsedBatch]:
         """Yield what became of the records, block by block."""
-        stream = Stream(reader, self._border, portion)
+        stream = PortionStream(reader, self._boundary, portion)
         limit = self._options.max_record
-        limit = limit if limit > 0 else DEFAULT_MAX_RECORD
-        blocks = _Blocks(_Work(target, self._options), self._terminator, limit)
+        limit = limit if limit > 0 else DEFAULT_MAX_RECORD_BYTES
+        blocks = _JsonBlockParser(
+            _JsonRecordDecoder(target, self._options), self._terminator, limit
+        )
         if portion.is_first:
-            stream.drop_mark()
+            stream.skip_byte_order_mark()
         for _ in range(self._options.skip if portion.is_first else 1):
-            stream.drop_first()
-        yield from stream.parse(blocks, limit)
+            stream.skip_to_next_record()
+        yield from stream.parse_blocks(blocks, limit)
 
-    def parse_records(self, records: Iterator[Records], target: Target) -> Iterator[Parsed]:
+    def parse_records(
+        self, records: Iterator[Records], target: ParseTarget
+    ) -> Iterator[ParsedBatch]:
         """Yield what became of messages, each of which is one object."""
-        work = _Work(target, self._options)
+        work = _JsonRecordDecoder(target, self._options)
         offset = 0
         for batch in records:
             ends = np.cumsum(np.asarray(pc.binary_length(batch), np.int64))
             at = 0
             while at < len(batch):
                 before = int(ends[at - 1]) if at else 0
-                stop = max(at + 1, int(np.searchsorted(ends, before + _TOGETHER)))
-                yield work.messages(batch.slice(at, stop - at), offset + before)
+                stop = max(at + 1, int(np.searchsorted(ends, before + _BATCH_BYTES)))
+                yield work.parse_messages(batch.slice(at, stop - at), offset + before)
                 at = stop
             offset += int(ends[-1]) if len(ends) else 0
 
 
-class _Blocks:
+class _JsonBlockParser:
     """Parses the objects at the front of blocks."""
 
-    def __init__(self, work: _Work, terminator: bytes, max_record: int) -> None:
-        self._work = work
-        self._lines = terminator in {b"", b"\n"}
-        self._counts = bool(terminator)
-        self._framing = Framing(terminator, work.documents, max_record)
+    def __init__(self, decoder: _JsonRecordDecoder, terminator: bytes, max_record: int) -> None:
+        self._decoder = decoder
+        self._ends_with_lines = terminator in {b"", b"\n"}
+        self._has_terminator = bool(terminator)
+        self._framer = JsonFramer(terminator, decoder.documents, max_record)
 
-    def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[Parsed | None, int]:
+    def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[ParsedBatch | None, int]:
         """Return what became of whole records, and how many bytes they take."""
         size = len(data) if is_last else data.rfind(b"\n") + 1
-        if self._lines and size and data.startswith(b"{"):
+        if self._ends_with_lines and size and data.startswith(b"{"):
             lines = data[:size]
             count = None
-            if self._counts:
+            if self._has_terminator:
                 count = lines.count(b"\n") + (not lines.endswith(b"\n"))
             are_objects = _lines_are_objects(lines)
-            if are_objects or not self._counts:
-                parsed = self._work.at_once(lines, count, offset if are_objects else None)
+            if are_objects or not self._has_terminator:
+                parsed = self._decoder.parse_block(lines, count, offset if are_objects else None)
                 if parsed is not None:
                     return parsed, size
-        return self._one_by_one(data, offset, is_last=is_last)
+        return self._parse_one_by_one(data, offset, is_last=is_last)
 
-    def reject(self, data: bytes, offset: int, reason: str) -> Parsed:
+    def reject(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
         """Return a rejected record as all that was parsed."""
-        return self._work.records([data], [offset], {0: reason})
+        return self._decoder.parse_checked_records([data], [offset], {0: reason})
 
-    def _one_by_one(self, data: bytes, offset: int, *, is_last: bool) -> tuple[Parsed | None, int]:
+    def _parse_one_by_one(
+        self, data: bytes, offset: int, *, is_last: bool
+    ) -> tuple[ParsedBatch | None, int]:
         at = 0
         records: list[bytes] = []
         starts: list[int] = []
         problems: dict[int, str] = {}
         while at < len(data):
-            if self._lines:
-                at = _good_lines(data, at, offset, records, starts)
-            framed = self._framing.find(data, at, is_last=is_last)
+            if self._ends_with_lines:
+                at = _collect_object_lines(data, at, offset, records, starts)
+            framed = self._framer.find_record(data, at, is_last=is_last)
             if framed is None:
                 break
-            at = framed.next
+            at = framed.next_start
             if framed.start < framed.end:
                 if framed.problem is not None:
                     problems[len(records)] = framed.problem
@@ -131,23 +143,23 @@ class _Blocks:
                 starts.append(offset + framed.start)
         if not records:
             return None, at
-        return self._work.records(records, starts, problems), at
+        return self._decoder.parse_checked_records(records, starts, problems), at
 
 
-class _Work:
+class _JsonRecordDecoder:
     """What is remembered from block to block: the number of records and how keys are written."""
 
-    def __init__(self, target: Target, options: FlexJsonOptions) -> None:
-        self._conversion = Conversion(target)
+    def __init__(self, target: ParseTarget, options: FlexJsonOptions) -> None:
+        self._converter = TableConverter(target)
         self._strict = options.reject_on_materialized_type_error
         columns = target.schema.columns
-        self.documents = Documents(options)
-        self._paths = Paths([column.name for column in columns], options)
-        self._blocks = JsonBlocks(self._conversion, self._paths, options)
-        self._structs = JsonStructs(self._conversion, self._paths, options)
-        self._records = 0
+        self.documents = DocumentReader(options)
+        self._column_paths = ColumnPaths([column.name for column in columns], options)
+        self._block_reader = JsonBlockReader(self._converter, self._column_paths, options)
+        self._struct_reader = JsonStructReader(self._converter, self._column_paths, options)
+        self._record_count = 0
 
-    def at_once(self, data: bytes, count: int | None, offset: int | None) -> Parsed | None:
+    def parse_block(self, data: bytes, count: int | None, offset: int | None) -> ParsedBatch | None:
         """Parse a block of objects; None if one may be none.
 
         Args:
@@ -157,69 +169,71 @@ class _Work:
         """
         if offset is not None:
             records = data.removesuffix(b"\n").split(b"\n")
-            shaped = self._structs.read(records)
+            shaped = self._struct_reader.read(records)
             if shaped is not None:
                 problems: dict[int, str] = {}
-                arrays = self._completed(records, shaped, problems)
+                arrays = self._complete_batch(records, shaped, problems)
                 if problems:
                     return None
                 sizes = np.fromiter(map(len, records), np.int64, len(records)) + 1
                 starts = np.cumsum(sizes) - sizes + offset
-                return self._parsed(records, starts, problems, arrays, range(len(records)))
-        read = self._blocks.read(data, count)
+                return self._make_batch(records, starts, problems, arrays, range(len(records)))
+        read = self._block_reader.read(data, count)
         if read is None or read[1]:
             return None
-        table = self._conversion.good(self._conversion.table(read[0]), {})
-        self._records += table.num_rows
-        return Parsed(table, (), table.num_rows)
+        table = self._converter.drop_rejected_rows(self._converter.make_table(read[0]), {})
+        self._record_count += table.num_rows
+        return ParsedBatch(table, (), table.num_rows)
 
-    def messages(self, messages: Records, offset: int) -> Parsed:
+    def parse_messages(self, messages: Records, offset: int) -> ParsedBatch:
         """Parse messages, each of which is one object or rejected."""
         records = messages.to_pylist()
-        starts = _starts(messages, offset)
+        starts = _compute_starts(messages, offset)
         problems: dict[int, str] = {}
-        shaped = self._structs.read(records)
+        shaped = self._struct_reader.read(records)
         if shaped is not None:
-            read = self._completed(records, shaped, problems)
-            return self._parsed(records, starts, problems, read, _others(records, problems))
+            read = self._complete_batch(records, shaped, problems)
+            return self._make_batch(
+                records, starts, problems, read, _list_valid_indexes(records, problems)
+            )
         for index in range(len(records)):
-            self._check(records, index, problems)
-        return self.records(records, starts, problems)
+            self._check_record(records, index, problems)
+        return self.parse_checked_records(records, starts, problems)
 
-    def _check(self, records: Sequence[bytes], index: int, problems: dict[int, str]) -> None:
+    def _check_record(self, records: Sequence[bytes], index: int, problems: dict[int, str]) -> None:
         try:
             self.documents.check(records[index])
-        except NotJson as error:
+        except InvalidJsonDocument as error:
             problems[index] = str(error)
 
-    def _completed(
-        self, records: Sequence[bytes], shaped: Shaped, problems: dict[int, str]
+    def _complete_batch(
+        self, records: Sequence[bytes], struct_batch: StructBatch, problems: dict[int, str]
     ) -> Read:
         """Read the records that were left alone exactly, and put them among the others.
 
         Those that are no JSON go to `problems`.
         """
-        for index in shaped.rest:
-            self._check(records, index, problems)
-        left = [index for index in shaped.rest if index not in problems]
+        for index in struct_batch.skipped_indexes:
+            self._check_record(records, index, problems)
+        left = [index for index in struct_batch.skipped_indexes if index not in problems]
         if not left:
-            return shaped.arrays, shaped.refused
-        values, left = self._rows([records[index] for index in left], left, problems)
-        arrays, refused = self._exactly(values)
-        taken = np.delete(np.arange(len(records)), shaped.rest)
+            return struct_batch.arrays, struct_batch.rejected
+        values, left = self._extract_rows([records[index] for index in left], left, problems)
+        arrays, refused = self._convert_exactly(values)
+        taken = np.delete(np.arange(len(records)), struct_batch.skipped_indexes)
         order = np.argsort(np.concatenate([taken, np.asarray(left, np.int64)]), kind="stable")
         place = np.argsort(order)
         merged = [
             pa.concat_arrays([first, second]).take(pa.array(order))
-            for first, second in zip(shaped.arrays, arrays, strict=True)
+            for first, second in zip(struct_batch.arrays, arrays, strict=True)
         ]
-        reasons = {int(place[row]): reason for row, reason in shaped.refused.items()}
+        reasons = {int(place[row]): reason for row, reason in struct_batch.rejected.items()}
         reasons |= {int(place[len(taken) + row]): reason for row, reason in refused.items()}
         return merged, reasons
 
-    def records(
+    def parse_checked_records(
         self, records: list[bytes], starts: Sequence[int] | Places, problems: dict[int, str]
-    ) -> Parsed:
+    ) -> ParsedBatch:
         """Parse records that are JSON, and reject the others.
 
         Args:
@@ -227,77 +241,77 @@ class _Work:
             starts: Where each begins in the stream.
             problems: Why some are no JSON, by their places.
         """
-        owners = _others(records, problems)
+        owners = _list_valid_indexes(records, problems)
         pieces = [records[index] for index in owners] if problems else records
-        shaped = self._structs.read(pieces)
+        shaped = self._struct_reader.read(pieces)
         if shaped is not None:
             found: dict[int, str] = {}
-            read = self._completed(pieces, shaped, found)
+            read = self._complete_batch(pieces, shaped, found)
             problems |= {owners[index]: reason for index, reason in found.items()}
-            owners = _others(records, problems)
-            return self._parsed(records, starts, problems, read, owners)
+            owners = _list_valid_indexes(records, problems)
+            return self._make_batch(records, starts, problems, read, owners)
         array = pa.array(pieces, pa.binary())
         blocks = None
-        if _are_objects(array):
-            blocks = self._blocks.read(_joined(array), len(array), is_json=True)
+        if _look_like_objects(array):
+            blocks = self._block_reader.read(_join_lines(array), len(array), is_json=True)
         if blocks is None:
-            values, owners = self._rows(pieces, owners, problems)
-            blocks = self._exactly(values)
-        return self._parsed(records, starts, problems, blocks, owners)
+            values, owners = self._extract_rows(pieces, owners, problems)
+            blocks = self._convert_exactly(values)
+        return self._make_batch(records, starts, problems, blocks, owners)
 
-    def _parsed(
+    def _make_batch(
         self,
         records: Sequence[bytes],
         starts: Sequence[int] | Places,
         problems: dict[int, str],
-        read: Read,
-        owners: Sequence[int],
-    ) -> Parsed:
-        """Return rows and rejects; `owners` says which record each row is of."""
-        blamed = read[1]
-        table = self._conversion.good(self._conversion.table(read[0]), blamed)
+        converted: Read,
+        record_indexes: Sequence[int],
+    ) -> ParsedBatch:
+        """Return rows and rejects; `record_indexes` says which record each row is of."""
+        blamed = converted[1]
+        table = self._converter.drop_rejected_rows(self._converter.make_table(converted[0]), blamed)
         broken = sorted(problems)
         entries: list[tuple[int, int, str | None, str]] = [
-            (bisect_left(owners, index) + rank, index, None, problems[index])
+            (bisect_left(record_indexes, index) + rank, index, None, problems[index])
             for rank, index in enumerate(broken)
         ]
         entries += [
-            (row + bisect_left(broken, owners[row]), owners[row], column, reason)
+            (row + bisect_left(broken, record_indexes[row]), record_indexes[row], column, reason)
             for row, (column, reason) in blamed.items()
         ]
         rejects = []
         for place, index, column, reason in sorted(entries):
-            number = self._records + place + 1
-            rejects.append(Rejected(number, int(starts[index]), records[index], reason, column))
+            number = self._record_count + place + 1
+            rejects.append(ParseReject(number, int(starts[index]), records[index], reason, column))
         count = table.num_rows + len(rejects)
-        self._records += count
-        return Parsed(table, tuple(rejects), count)
+        self._record_count += count
+        return ParsedBatch(table, tuple(rejects), count)
 
-    def _rows(
-        self, pieces: Sequence[bytes], good: Sequence[int], problems: dict[int, str]
+    def _extract_rows(
+        self, documents: Sequence[bytes], record_indexes: Sequence[int], problems: dict[int, str]
     ) -> tuple[list[list[object]], list[int]]:
         """Return the values of each row by column, and which record it is of."""
-        columns: list[list[object]] = [[] for _ in self._conversion.columns]
+        columns: list[list[object]] = [[] for _ in self._converter.columns]
         owners: list[int] = []
-        for index, piece in zip(good, pieces, strict=True):
+        for index, piece in zip(record_indexes, documents, strict=True):
             try:
-                records = self.documents.records(piece)
-            except NotJson as error:
+                records = self.documents.extract_records(piece)
+            except InvalidJsonDocument as error:
                 problems[index] = str(error)
                 continue
             for record in records:
                 row: list[Any] = [None] * len(columns)
-                self._paths.fill(record, row)
+                self._column_paths.fill_row(record, row)
                 for values, value in zip(columns, row, strict=True):
                     values.append(value)
                 owners.append(index)
         return columns, owners
 
-    def _exactly(self, values: list[list[object]]) -> tuple[list[pa.Array], Reasons]:
+    def _convert_exactly(self, values: list[list[object]]) -> tuple[list[pa.Array], Reasons]:
         arrays: list[pa.Array] = []
         refused: Reasons = {}
-        for column, given in zip(self._conversion.columns, values, strict=True):
-            parts, reasons = column.convert_objects(given)
+        for column, given in zip(self._converter.columns, values, strict=True):
+            parts, reasons = column.convert_values(given)
             arrays.extend(parts)
             if self._strict or not column.column.nullable:
                 name = column.column.display_name
@@ -305,12 +319,12 @@ class _Work:
         return arrays, refused
 
 
-def _are_objects(records: Records) -> bool:
+def _look_like_objects(records: Records) -> bool:
     """Tell whether each begins and ends like an object, so that none goes on in the next."""
-    return len(records) > 0 and not len(_odd(records))
+    return len(records) > 0 and not len(_mask_non_objects(records))
 
 
-def _odd(records: Records) -> Places:
+def _mask_non_objects(records: Records) -> Places:
     """Return which records do not begin and end like an object, or are empty."""
     if not len(records):
         return np.empty(0, np.int64)
@@ -323,18 +337,18 @@ def _odd(records: Records) -> Places:
     if not len(data):
         return np.arange(len(records))
     last = len(data) - 1
-    whole = (data[np.minimum(starts, last)] == _OPENING) & (data[ends - 1] == _CLOSING)
+    whole = (data[np.minimum(starts, last)] == _OPENING_BRACE) & (data[ends - 1] == _CLOSING_BRACE)
     return np.flatnonzero(~whole | (starts == ends))
 
 
-def _starts(messages: Records, offset: int) -> Places:
+def _compute_starts(messages: Records, offset: int) -> Places:
     """Return where each message begins, the first of them at `offset`."""
     sizes = pc.binary_length(messages).to_numpy(zero_copy_only=False)
     starts: Places = np.cumsum(sizes, dtype=np.int64) - sizes + offset
     return starts
 
 
-def _others(records: Sequence[bytes], problems: dict[int, str]) -> Sequence[int]:
+def _list_valid_indexes(records: Sequence[bytes], problems: dict[int, str]) -> Sequence[int]:
     """Return the places of records that have no problem."""
     if not problems:
         return range(len(records))
@@ -344,7 +358,7 @@ def _others(records: Sequence[bytes], problems: dict[int, str]) -> Sequence[int]
     return places
 
 
-def _joined(records: Records) -> bytes:
+def _join_lines(records: Records) -> bytes:
     """Return the records with a line end behind each."""
     lines = pc.binary_join_element_wise(records, b"\n", b"")
     first = lines.offset * _OFFSET_BYTES
@@ -353,22 +367,24 @@ def _joined(records: Records) -> bytes:
     return data
 
 
-def _good_lines(data: bytes, at: int, offset: int, records: list[bytes], starts: list[int]) -> int:
+def _collect_object_lines(
+    data: bytes, position: int, offset: int, records: list[bytes], starts: list[int]
+) -> int:
     """Add lines that are objects, as long as there are such; return where the next one begins."""
     loads = orjson.loads
-    if data.startswith(b"\n", at):
-        at += 1
-    while (end := data.find(b"\n", at)) >= 0:
-        line = data[at:end]
+    if data.startswith(b"\n", position):
+        position += 1
+    while (end := data.find(b"\n", position)) >= 0:
+        line = data[position:end]
         try:
             if type(loads(line)) is not dict:
-                return at
+                return position
         except orjson.JSONDecodeError:
-            return at
+            return position
         records.append(line)
-        starts.append(offset + at)
-        at = end + 1
-    return at
+        starts.append(offset + position)
+        position = end + 1
+    return position
 
 
 def _lines_are_objects(lines: bytes) -> bool:
@@ -378,76 +394,78 @@ def _lines_are_objects(lines: bytes) -> bool:
 
 # --- Where JSON objects begin and end in a stream: on lines of their own, over several, or in an array.
 
-_BETWEEN = re.compile(rb"[ \t\r\n,\[\]]*")
+_SEPARATORS = re.compile(rb"[ \t\r\n,\[\]]*")
 # All that may stand in an object; a text does not go over a line end.
-_TOKEN = re.compile(rb'[^"{}\[\]]+|"(?:[^"\\\n]|\\.)*"|[{}\[\]]', re.DOTALL)
+_JSON_TOKEN = re.compile(rb'[^"{}\[\]]+|"(?:[^"\\\n]|\\.)*"|[{}\[\]]', re.DOTALL)
 _BEFORE_OBJECT = (b":", b"[", b",")
 
 
 @dataclass(frozen=True, slots=True)
-class Framed:
+class FramedRecord:
     """One record's bytes, and where the next may begin; `problem` where they are no JSON."""
 
     start: int
     end: int
-    next: int
+    next_start: int
     problem: str | None = None
 
 
-class Framing:
+class JsonFramer:
     """Finds records. With a terminator each ends there; without, objects follow each other."""
 
-    def __init__(self, terminator: bytes, documents: Documents, max_record: int) -> None:
+    def __init__(self, terminator: bytes, documents: DocumentReader, max_record: int) -> None:
         self._terminator = terminator
         self._documents = documents
         self._max_record = max_record
 
-    def find(self, data: bytes, at: int, *, is_last: bool) -> Framed | None:
+    def find_record(self, data: bytes, at: int, *, is_last: bool) -> FramedRecord | None:
         """Return the next record at or after `at`; None if it does not end here and more may come.
 
         An empty record (`start == end`) says that there is nothing but blanks up to its next.
         """
         if self._terminator:
-            return self._terminated(data, at, is_last=is_last)
-        between = _BETWEEN.match(data, at)
+            return self._find_terminated_record(data, at, is_last=is_last)
+        between = _SEPARATORS.match(data, at)
         start = at if between is None else between.end()
         if start == len(data):
-            return Framed(start, start, start) if start > at else None
+            return FramedRecord(start, start, start) if start > at else None
         line_end = data.find(b"\n", start)
         has_line = line_end >= 0 or is_last
         line_end = len(data) if line_end < 0 else line_end
-        problem = self._problem(data[start:line_end]) if has_line else None
+        problem = self._find_problem(data[start:line_end]) if has_line else None
         if has_line and problem is None:
-            return Framed(start, line_end, line_end)
-        end = _closing(data, start)
-        if end is not None and end > start and self._problem(data[start:end]) is None:
-            return Framed(start, end, end)
+            return FramedRecord(start, line_end, line_end)
+        end = _find_object_end(data, start)
+        if end is not None and end > start and self._find_problem(data[start:end]) is None:
+            return FramedRecord(start, end, end)
         may_come = not is_last and len(data) - start < self._max_record
         if may_come and (end is None or not has_line):
             return None
         end = line_end if end is None else max(line_end, end)
-        return Framed(start, end, end, problem or self._problem(data[start:end]))
+        return FramedRecord(start, end, end, problem or self._find_problem(data[start:end]))
 
-    def _terminated(self, data: bytes, at: int, *, is_last: bool) -> Framed | None:
-        end = data.find(self._terminator, at)
+    def _find_terminated_record(
+        self, data: bytes, start: int, *, is_last: bool
+    ) -> FramedRecord | None:
+        end = data.find(self._terminator, start)
         after = end + len(self._terminator)
         if end < 0:
             if not is_last:
                 return None
             end = after = len(data)
-        if not data[at:end].strip():
-            return Framed(at, at, after)
-        return Framed(at, end, after, self._problem(data[at:end]))
+        if not data[start:end].strip():
+            return FramedRecord(start, start, after)
+        return FramedRecord(start, end, after, self._find_problem(data[start:end]))
 
-    def _problem(self, data: bytes) -> str | None:
+    def _find_problem(self, data: bytes) -> str | None:
         try:
             self._documents.check(data)
-        except NotJson as error:
+        except InvalidJsonDocument as error:
             return str(error)
         return None
 
 
-def _closing(data: bytes, start: int) -> int | None:
+def _find_object_end(data: bytes, start: int) -> int | None:
     """Return where the object that begins at `start` ends; None if it does not end yet.
 
     `start` says that it cannot become an object.
@@ -457,7 +475,7 @@ def _closing(data: bytes, start: int) -> int | None:
     depth = 0
     at = start
     before = b":"
-    while token := _TOKEN.match(data, at):
+    while token := _JSON_TOKEN.match(data, at):
         text = token[0]
         at = token.end()
         if text == b"{" or text == b"[":

@@ -11,28 +11,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.column_converter import Conversion
-from snowmelt.load.parsers.delimited_text import DEFAULT_MAX_RECORD, Dialect, FieldDialect, mark
-from snowmelt.load.parsers.portion_stream import Border, Stream
-from snowmelt.load.phases import ColumnOptions, Parsed, Rejected
+from snowmelt.load.column_converter import TableConverter
+from snowmelt.load.parsers.delimited_text import (
+    DEFAULT_MAX_RECORD_BYTES,
+    DelimitedDialect,
+    FieldDialect,
+    parse_format_character,
+)
+from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundary
+from snowmelt.load.phases import ColumnOptions, ParsedBatch, ParseReject
 from snowmelt.schema.types import LogicalType, internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.load.phases import Reader, Records, Target
+    from snowmelt.load.phases import ByteReader, ParseTarget, Records
     from snowmelt.load.portion import Portion
 
 if TYPE_CHECKING:
     Columns = tuple[list[pa.Array | None], dict[int, str]]
 
 
-class Splitter(Protocol):
+class RecordSplitter(Protocol):
     """Takes records apart."""
 
     trim: str | None
 
-    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+    def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
         """Return the texts of each column, and the places of records that cannot be taken apart.
 
         What is returned for a column at such a place does not matter; None is a column of NULL.
@@ -55,7 +60,7 @@ class LineParser:
 
     def __init__(
         self,
-        splitter: Splitter,
+        splitter: RecordSplitter,
         terminator: str = "",
         *,
         skip: int = 0,
@@ -66,44 +71,50 @@ class LineParser:
         self._terminator = terminator.encode()
         self._skip = skip
         self._skip_bytes = skip_bytes
-        self._max_record = max_record if max_record > 0 else DEFAULT_MAX_RECORD
-        self._border = Border(Dialect(FieldDialect(escape=b""), self._terminator))
-        self.splittable = self._border.can_split
+        self._max_record = max_record if max_record > 0 else DEFAULT_MAX_RECORD_BYTES
+        self._boundary = RecordBoundary(
+            DelimitedDialect(FieldDialect(escape=b""), self._terminator)
+        )
+        self.splittable = self._boundary.can_split
         self.column_marks: frozenset[str] = getattr(splitter, "column_marks", frozenset())
 
-    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:
+    def parse(
+        self, reader: ByteReader, target: ParseTarget, portion: Portion
+    ) -> Iterator[ParsedBatch]:
         """Yield what became of the records, block by block."""
-        stream = Stream(reader, self._border, portion)
-        rows = _Rows(self._splitter, target)
+        stream = PortionStream(reader, self._boundary, portion)
+        rows = _LineRowBuilder(self._splitter, target)
         if portion.is_first:
-            stream.drop_bytes(self._skip_bytes)
+            stream.skip_bytes(self._skip_bytes)
             if not self._skip_bytes:
-                stream.drop_mark()
+                stream.skip_byte_order_mark()
             for _ in range(self._skip):
-                stream.drop_first()
+                stream.skip_to_next_record()
         else:
-            stream.drop_first()
-        yield from stream.parse(_Blocks(rows, self._terminator), self._max_record)
+            stream.skip_to_next_record()
+        yield from stream.parse_blocks(_LineBlockParser(rows, self._terminator), self._max_record)
 
-    def parse_records(self, records: Iterator[Records], target: Target) -> Iterator[Parsed]:
+    def parse_records(
+        self, records: Iterator[Records], target: ParseTarget
+    ) -> Iterator[ParsedBatch]:
         """Yield what became of messages, each of which is one record."""
-        rows = _Rows(self._splitter, target)
+        rows = _LineRowBuilder(self._splitter, target)
         offset = 0
         for batch in records:
             data = batch.to_pylist()
             starts = list(accumulate(map(len, data), initial=offset))
             offset = starts.pop()
             if data:
-                yield rows.parsed(data, starts)
+                yield rows.build_rows(data, starts)
 
 
-class _Blocks:
-    def __init__(self, rows: _Rows, terminator: bytes) -> None:
-        self._rows = rows
+class _LineBlockParser:
+    def __init__(self, row_builder: _LineRowBuilder, terminator: bytes) -> None:
+        self._row_builder = row_builder
         self._terminator = terminator or b"\n"
         self._strips = not terminator
 
-    def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[Parsed | None, int]:
+    def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[ParsedBatch | None, int]:
         """Return what became of whole records, and how many bytes they take."""
         width = len(self._terminator)
         end = data.rfind(self._terminator)
@@ -116,38 +127,38 @@ class _Blocks:
             found = [record.removesuffix(b"\r") for record in found]
         records = [record for record in found if record]
         kept = [start for record, start in zip(found, starts, strict=False) if record]
-        return (self._rows.parsed(records, kept) if records else None), size
+        return (self._row_builder.build_rows(records, kept) if records else None), size
 
-    def reject(self, data: bytes, offset: int, reason: str) -> Parsed:
+    def reject(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
         """Return a rejected record as all that was parsed."""
-        return self._rows.rejected(data, offset, reason)
+        return self._row_builder.make_reject_batch(data, offset, reason)
 
 
-class _Rows:
+class _LineRowBuilder:
     """Makes rows of records; counts them."""
 
-    def __init__(self, splitter: Splitter, target: Target) -> None:
+    def __init__(self, splitter: RecordSplitter, target: ParseTarget) -> None:
         self._splitter = splitter
-        self._conversion = Conversion(target, trim=splitter.trim)
-        self._records = 0
+        self._converter = TableConverter(target, trim=splitter.trim)
+        self._record_count = 0
 
-    def parsed(self, records: list[bytes], starts: list[int]) -> Parsed:
+    def build_rows(self, records: list[bytes], starts: list[int]) -> ParsedBatch:
         array = pa.array(records, pa.binary())
-        columns, problems = self._splitter.split(array, self._conversion)
+        columns, problems = self._splitter.split(array, self._converter)
         if problems:
             good = [place for place in range(len(records)) if place not in problems]
             taken = pa.array(good, pa.int64())
             columns = [None if column is None else column.take(taken) for column in columns]
         else:
             good = list(range(len(records)))
-        table, refused = self._conversion.convert(columns, len(good))
+        table, refused = self._converter.convert(columns, len(good))
         reasons: dict[int, tuple[str | None, str]] = {
             place: (None, problem) for place, problem in problems.items()
         }
         reasons |= {good[row]: reason for row, reason in refused.items()}
         rejects = tuple(
-            Rejected(
-                self._records + place + 1,
+            ParseReject(
+                self._record_count + place + 1,
                 starts[place],
                 records[place],
                 reasons[place][1],
@@ -155,31 +166,33 @@ class _Rows:
             )
             for place in sorted(reasons)
         )
-        self._records += len(records)
-        return Parsed(self._conversion.good(table, refused), rejects, len(records))
+        self._record_count += len(records)
+        return ParsedBatch(
+            self._converter.drop_rejected_rows(table, refused), rejects, len(records)
+        )
 
-    def rejected(self, data: bytes, offset: int, reason: str) -> Parsed:
-        self._records += 1
-        reject = Rejected(self._records, offset, data, reason)
-        return Parsed(self._conversion.arrow_schema.empty_table(), (reject,), 1)
+    def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
+        self._record_count += 1
+        reject = ParseReject(self._record_count, offset, data, reason)
+        return ParsedBatch(self._converter.arrow_schema.empty_table(), (reject,), 1)
 
 
-class WholeMessages:
+class MessageSplitter:
     """Each record is the value of the one column there is, taken as it is."""
 
     trim: str | None = None
 
-    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+    def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
         """Return the records themselves; bytes as the digits that stand for them."""
-        if len(conversion.columns) != 1:
-            reason = f"a message fills one column, not {len(conversion.columns)}; list the one"
+        if len(converter.columns) != 1:
+            reason = f"a message fills one column, not {len(converter.columns)}; list the one"
             raise PhaseFailed(reason=reason)
-        if conversion.columns[0].column.kind is LogicalType.BINARY:
+        if converter.columns[0].column.kind is LogicalType.BINARY:
             return [pa.array([record.hex() for record in records.to_pylist()], pa.string())], {}
         return [records], {}
 
 
-class FixedWidths:
+class FixedWidthSplitter:
     """Fields by their bytes; blanks, or what is trimmed, around them are padding."""
 
     trim: str | None = None
@@ -192,9 +205,9 @@ class FixedWidths:
         self._pad = trim.encode()
         self._null = null.encode() or b" "
 
-    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+    def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
         """Cut records at their places."""
-        count = len(conversion.columns)
+        count = len(converter.columns)
         if count != len(self._ends):
             reason = f"COLSIZES has {len(self._ends)} sizes for {count} columns"
             raise PhaseFailed(reason=reason)
@@ -206,7 +219,7 @@ class FixedWidths:
         }
         columns: list[pa.Array | None] = []
         start = 0
-        nulls = self._nulls(conversion)
+        nulls = self._make_null_fields(converter)
         for end, null in zip(self._ends, nulls, strict=True):
             values = [
                 None if piece == null else piece.strip(self._pad)
@@ -216,11 +229,11 @@ class FixedWidths:
             start = end
         return columns, problems
 
-    def _nulls(self, conversion: Conversion) -> list[bytes]:
+    def _make_null_fields(self, converter: TableConverter) -> list[bytes]:
         """Return what a whole field is where its value is NULL."""
         nulls: list[bytes] = []
-        for column, size in zip(conversion.columns, self._sizes, strict=True):
-            own = conversion.options.get(column.column.name, ColumnOptions()).null
+        for column, size in zip(converter.columns, self._sizes, strict=True):
+            own = converter.options.get(column.column.name, ColumnOptions()).null
             null = self._null * size if own is None else own.encode()
             if len(null) != size:
                 reason = (
@@ -234,11 +247,11 @@ class FixedWidths:
 
 # --- Records of text by a regular expression, or of pairs of a key and a value.
 
-_NAMED = re.compile(r"\(\?<(?![=!])")
-_SHOWN = 20
+_NAMED_GROUP = re.compile(r"\(\?<(?![=!])")
+_MAX_SHOWN_CHARS = 20
 
 
-class Pattern:
+class RegexSplitter:
     """Columns by the named groups of a pattern that matches the whole of a record, or its start.
 
     A group that takes no part is NULL. `line_column` names a column for the record itself.
@@ -253,7 +266,7 @@ class Pattern:
             LoadRefused: It is no regular expression, or names no group.
         """
         try:
-            self._pattern = re.compile(_NAMED.sub("(?P<", pattern))
+            self._pattern = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
         except re.error as error:
             reason = f"the pattern is no regular expression: {error}"
             raise LoadRefused(what="FREGEXPARSER", reason=reason) from None
@@ -264,10 +277,10 @@ class Pattern:
         }
         self._line = internal_name(line_column) if line_column else None
 
-    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+    def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
         """Match each record."""
-        names = [column.column.name for column in conversion.columns]
-        groups = [0 if name == self._line else self._group(name, names) for name in names]
+        names = [column.column.name for column in converter.columns]
+        groups = [0 if name == self._line else self._find_group(name, names) for name in names]
         if all(group is None for group in groups):
             known = ", ".join(self._groups)
             raise PhaseFailed(reason=f"no group of the pattern is a column; it has {known}")
@@ -289,14 +302,14 @@ class Pattern:
                     values.append(line if name == self._line else match[group])
         return [pa.array(values, pa.string()) for values in columns], problems
 
-    def _group(self, name: str, names: Sequence[str]) -> int | None:
+    def _find_group(self, name: str, names: Sequence[str]) -> int | None:
         """Return the group of a column; a name in quotes has no case unless another column has it."""
         if name in self._groups or name.upper() in names:
             return self._groups.get(name)
         return self._groups.get(name.upper())
 
 
-class Pairs:
+class PairSplitter:
     """Columns by keys: `key=value`, pairs apart by a delimiter; quotes hold delimiters.
 
     Where a delimiter is followed by what is no pair, it belongs to the value before it.
@@ -313,18 +326,18 @@ class Pairs:
         )
         self._blank = re.compile(rf"(?:{mark}|\s)*\Z")
 
-    def split(self, records: pa.BinaryArray, conversion: Conversion) -> Columns:
+    def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
         """Find the pairs of each record."""
-        names = [column.column.name for column in conversion.columns]
+        names = [column.column.name for column in converter.columns]
         # The very name of a column comes before one of another case.
         places = {name.upper(): place for place, name in enumerate(names)}
         places |= {name: place for place, name in enumerate(names)}
-        columns: list[list[str | None]] = [[] for _ in conversion.columns]
+        columns: list[list[str | None]] = [[] for _ in converter.columns]
         problems: dict[int, str] = {}
         for number, record in enumerate(records.to_pylist()):
             row: list[str | None] = [None] * len(columns)
             try:
-                problem = self._fill(record.decode(), places, row)
+                problem = self._fill_row(record.decode(), places, row)
             except UnicodeDecodeError as error:
                 problem = f"illegal UTF-8 at byte {error.start} of the record"
             if problem:
@@ -333,14 +346,16 @@ class Pairs:
                 values.append(value)
         return [pa.array(values, pa.string()) for values in columns], problems
 
-    def _fill(self, record: str, places: dict[str, int], row: list[str | None]) -> str | None:
+    def _fill_row(
+        self, record: str, column_indexes: dict[str, int], row: list[str | None]
+    ) -> str | None:
         at = 0
         while not self._blank.match(record, at):
             match = self._pair.match(record, at)
             if match is None:
-                return f"no pair of a key and a value: {record[at : at + _SHOWN]!r}"
+                return f"no pair of a key and a value: {record[at : at + _MAX_SHOWN_CHARS]!r}"
             at = match.end()
-            place = places.get(internal_name(match[1].strip()))
+            place = column_indexes.get(internal_name(match[1].strip()))
             if place is not None:
                 value = match[3] if match[2] is None else match[2].replace('""', '"')
                 row[place] = value or (None if match[2] is None else "")
@@ -373,7 +388,7 @@ class FixedWidthOptions:
         if not all(word.isdecimal() and int(word) for word in words):
             reason = f"colsizes are bytes of each column, such as 4,10,2, not {self.colsizes!r}"
             raise LoadRefused(what=what, reason=reason)
-        mark("TRIM", self.trim, what=what, may_be_empty=True)
+        parse_format_character("TRIM", self.trim, label=what, may_be_empty=True)
         if len(self.null.encode()) > 1:
             reason = (
                 f"NULL is one character, which fills the field, not {self.null!r}; give a column "
@@ -381,7 +396,7 @@ class FixedWidthOptions:
             )
             raise LoadRefused(what=what, reason=reason)
         return LineParser(
-            FixedWidths([int(word) for word in words], self.trim, self.null),
+            FixedWidthSplitter([int(word) for word in words], self.trim, self.null),
             self.record_terminator,
             skip=self.skip,
             skip_bytes=self.skip_bytes,
@@ -407,7 +422,7 @@ class RegexOptions:
         Raises:
             LoadRefused: The pattern is none, or names no group.
         """
-        pattern = Pattern(self.pattern, self.logline_column)
+        pattern = RegexSplitter(self.pattern, self.logline_column)
         return LineParser(
             pattern, self.record_terminator, skip=self.skip, max_record=self.max_record
         )
@@ -431,12 +446,12 @@ class PairsOptions:
             LoadRefused: A mark is longer than a character, or both are the same.
         """
         what = "FDELIMITEDPAIRPARSER"
-        if mark("delimiter", self.delimiter, what=what) == mark(
-            "assignment", self.assignment, what=what
-        ):
+        if parse_format_character(
+            "delimiter", self.delimiter, label=what
+        ) == parse_format_character("assignment", self.assignment, label=what):
             raise LoadRefused(what=what, reason="the delimiter must differ from the assignment")
         return LineParser(
-            Pairs(self.delimiter, self.assignment, trims=self.trim),
+            PairSplitter(self.delimiter, self.assignment, trims=self.trim),
             self.record_terminator,
             skip=self.skip,
             max_record=self.max_record,
@@ -449,4 +464,4 @@ class MessageOptions:
 
     def parser(self) -> LineParser:
         """Make the parser."""
-        return LineParser(WholeMessages())
+        return LineParser(MessageSplitter())

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.parsers.record_columns import Objects, shown
+from snowmelt.load.parsers.record_columns import RecordColumns, display_record
 from snowmelt.schema.conversion.arrow_values import to_python_values
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.native_types import has_nanoseconds
@@ -21,13 +21,13 @@ from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.column_converter import TextColumn
-    from snowmelt.load.phases import Parsed, Reader, Target
+    from snowmelt.load.column_converter import TextColumnConverter
+    from snowmelt.load.phases import ByteReader, ParsedBatch, ParseTarget
     from snowmelt.load.portion import Portion
 
-_AT_ONCE = 16_384
+_BATCH_ROWS = 16_384
 # A file is read from its end: beyond so many bytes it waits on the disk.
-_HELD = 8 << 20
+_MAX_MEMORY_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class ParquetOptions:
 
     reject_on_materialized_type_error: bool = True
 
-    def parser(self) -> Parquet:
+    def parser(self) -> ParquetParser:
         """Make the parser."""
-        return Parquet(strict=self.reject_on_materialized_type_error)
+        return ParquetParser(strict=self.reject_on_materialized_type_error)
 
 
-class Parquet:
+class ParquetParser:
     """Parses a Parquet file, which is brought to where it can be read from its end first."""
 
     splittable = False
@@ -49,50 +49,62 @@ class Parquet:
     def __init__(self, *, strict: bool) -> None:
         self._strict = strict
 
-    def parse(self, reader: Reader, target: Target, portion: Portion) -> Iterator[Parsed]:  # noqa: ARG002
+    def parse(
+        self, reader: ByteReader, target: ParseTarget, portion: Portion
+    ) -> Iterator[ParsedBatch]:  # noqa: ARG002
         """Yield what became of the rows, some thousands at once.
 
         Raises:
             PhaseFailed: The bytes are no Parquet file, or none of its columns is a column.
         """
-        with tempfile.SpooledTemporaryFile(_HELD) as held:
+        with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as held:
             for piece in reader:
                 held.write(piece)
             if not held.tell():
                 return
             held.seek(0)
-            objects = Objects(target, strict=self._strict, maps=False, arrays=False, separator=".")
+            objects = RecordColumns(
+                target,
+                strict=self._strict,
+                flatten_maps=False,
+                flatten_arrays=False,
+                key_separator=".",
+            )
             try:
                 file = pq.ParquetFile(held)
-                names = _names(file.schema_arrow, objects.conversion.columns)
+                names = _match_columns(file.schema_arrow, objects.converter.columns)
                 wanted = [name for name in names if name is not None]
-                for batch in file.iter_batches(_AT_ONCE, columns=wanted, use_threads=False):
-                    yield self._parsed(batch, names, objects)
+                for batch in file.iter_batches(_BATCH_ROWS, columns=wanted, use_threads=False):
+                    yield self._parse_batch(batch, names, objects)
             except pa.ArrowException as error:
                 raise PhaseFailed(reason=f"not a Parquet file, or broken: {error}") from None
 
-    def _parsed(self, batch: pa.RecordBatch, names: list[str | None], objects: Objects) -> Parsed:
+    def _parse_batch(
+        self, batch: pa.RecordBatch, names: list[str | None], record_columns: RecordColumns
+    ) -> ParsedBatch:
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str | None, str]] = {}
-        for column, name in zip(objects.conversion.columns, names, strict=True):
+        for column, name in zip(record_columns.converter.columns, names, strict=True):
             given = pa.nulls(batch.num_rows) if name is None else batch.column(name)
-            parts = _at_once(given, column)
+            parts = _convert_with_arrow(given, column)
             if parts is None:
-                parts, found = column.convert_objects(_values(given))
+                parts, found = column.convert_values(_list_values(given))
                 if self._strict or not column.column.nullable:
                     label = column.column.display_name
                     refused |= {row: (label, reason) for row, reason in found.items()}
             arrays.extend(parts)
-        table = objects.conversion.good(objects.conversion.table(arrays), refused)
-        return objects.finished(
+        table = record_columns.converter.drop_rejected_rows(
+            record_columns.converter.make_table(arrays), refused
+        )
+        return record_columns.make_batch(
             table,
             refused,
             batch.num_rows,
-            lambda row: (0, shown(_row(batch, row))),
+            lambda row: (0, display_record(_get_row(batch, row))),
         )
 
 
-def _values(array: pa.Array) -> list[object]:
+def _list_values(array: pa.Array) -> list[object]:
     """Return a column's values; dates and timestamps that Python does not have as NumPy's."""
     try:
         return list(array.to_pylist())
@@ -100,16 +112,16 @@ def _values(array: pa.Array) -> list[object]:
         return to_python_values(array)
 
 
-def _row(batch: pa.RecordBatch, row: int) -> dict[str, object]:
+def _get_row(batch: pa.RecordBatch, row_index: int) -> dict[str, object]:
     """Return one row; a date or timestamp that Python does not have is there as text."""
-    values = (_values(column.slice(row, 1))[0] for column in batch.columns)
+    values = (_list_values(column.slice(row_index, 1))[0] for column in batch.columns)
     return {
         name: str(value) if isinstance(value, (np.datetime64, pa.Scalar)) else value
         for name, value in zip(batch.schema.names, values, strict=True)
     }
 
 
-def _names(schema: pa.Schema, columns: list[TextColumn]) -> list[str | None]:
+def _match_columns(schema: pa.Schema, columns: list[TextColumnConverter]) -> list[str | None]:
     folded = {name.upper(): name for name in reversed(schema.names)}
     exact = set(schema.names)
     names = [
@@ -124,28 +136,28 @@ def _names(schema: pa.Schema, columns: list[TextColumn]) -> list[str | None]:
     return names
 
 
-def _at_once(given: pa.Array, column: TextColumn) -> list[pa.Array] | None:
+def _convert_with_arrow(array: pa.Array, column: TextColumnConverter) -> list[pa.Array] | None:
     """Convert a column as a whole; None where values must be looked at."""
-    if pa.types.is_dictionary(given.type):
-        given = given.cast(given.type.value_type)
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
     kind = column.column.kind
-    if pa.types.is_timestamp(given.type) and kind in TIMESTAMP_TYPES:
-        parts = _moments(given, column)
+    if pa.types.is_timestamp(array.type) and kind in TIMESTAMP_TYPES:
+        parts = _convert_timestamps(array, column)
         return (
             None if parts is None or out_of_range_mask(column.column, parts) is not None else parts
         )
-    if pa.types.is_time(given.type) and kind is LogicalType.TIME:
-        return _moments(given.cast(pa.time64("ns")).view(pa.timestamp("ns")), column)
-    direct = column.direct_type
-    if direct is None or not _fits(given.type, kind):
+    if pa.types.is_time(array.type) and kind is LogicalType.TIME:
+        return _convert_timestamps(array.cast(pa.time64("ns")).view(pa.timestamp("ns")), column)
+    direct = column.direct_arrow_type
+    if direct is None or not _is_exact_cast(array.type, kind):
         return None
     try:
-        return column.finished(given.cast(direct))
+        return column.convert_direct_values(array.cast(direct))
     except pa.ArrowException:
         return None
 
 
-def _fits(given: pa.DataType, kind: LogicalType) -> bool:
+def _is_exact_cast(arrow_type: pa.DataType, kind: LogicalType) -> bool:
     """Tell whether Arrow's own cast is what the rules of a value say."""
     types = pa.types
     checks = {
@@ -155,44 +167,44 @@ def _fits(given: pa.DataType, kind: LogicalType) -> bool:
         LogicalType.TEXT: (types.is_string, types.is_large_string),
         LogicalType.DATE: (types.is_date32,),
     }
-    return any(check(given) for check in checks.get(kind, ()))
+    return any(check(arrow_type) for check in checks.get(kind, ()))
 
 
-def _moments(given: pa.Array, column: TextColumn) -> list[pa.Array] | None:
+def _convert_timestamps(array: pa.Array, column: TextColumnConverter) -> list[pa.Array] | None:
     """Take instants over; nanoseconds where the column has them, else cut."""
-    if given.null_count and not column.column.nullable:
+    if array.null_count and not column.column.nullable:
         return None
-    unit = given.type.unit
-    micros = given
+    unit = array.type.unit
+    micros = array
     try:
         if unit == "ns":
-            nanos = given.view(pa.int64())
-            whole = pc.divide(pc.subtract(nanos, _rest(nanos, 1000)), 1000)
+            nanos = array.view(pa.int64())
+            whole = pc.divide(pc.subtract(nanos, _floor_remainder(nanos, 1000)), 1000)
             micros = whole.view(pa.timestamp("us"))
         else:
-            micros = given.view(pa.timestamp(unit)).cast(pa.timestamp("us"))
+            micros = array.view(pa.timestamp(unit)).cast(pa.timestamp("us"))
     except pa.ArrowException:
         return None
-    own = column.direct_type or pa.timestamp("us", "UTC")
+    own = column.direct_arrow_type or pa.timestamp("us", "UTC")
     scale = column.column.scale or 0
     if scale < 6:
         values = micros.view(pa.int64())
-        micros = pc.subtract(values, _rest(values, 10 ** (6 - scale)))
+        micros = pc.subtract(values, _floor_remainder(values, 10 ** (6 - scale)))
     parts = [micros.view(pa.int64()).view(own)]
     if has_nanoseconds(column.column):
         rest = (
-            _rest(given.view(pa.int64()), 1000)
+            _floor_remainder(array.view(pa.int64()), 1000)
             if unit == "ns"
             else pc.multiply(parts[0].view(pa.int64()), 0)
         )
         step = 10 ** (9 - scale)
-        parts.append(pc.subtract(rest, _rest(rest, step)).cast(pa.int32()))
+        parts.append(pc.subtract(rest, _floor_remainder(rest, step)).cast(pa.int32()))
     if column.column.kind is LogicalType.TIMESTAMP_TZ:
         parts.append(pc.multiply(parts[0].view(pa.int64()), 0).cast(pa.int32()))
     return parts
 
 
-def _rest(values: pa.Array, divisor: int) -> pa.Array:
+def _floor_remainder(values: pa.Array, divisor: int) -> pa.Array:
     """Return what is left by a division that rounds down."""
     found = pc.subtract(values, pc.multiply(pc.divide(values, divisor), divisor))
     return pc.if_else(pc.less(found, 0), pc.add(found, divisor), found)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.load.column_converter import Conversion
-from snowmelt.load.parsers.json_documents import FlexJsonOptions, Paths
-from snowmelt.load.phases import Parsed, Rejected
+from snowmelt.load.column_converter import TableConverter
+from snowmelt.load.parsers.json_documents import ColumnPaths, FlexJsonOptions
+from snowmelt.load.phases import ParsedBatch, ParseReject
 from snowmelt.schema.conversion.json_text import write_json
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from snowmelt.load.phases import Target
+    from snowmelt.load.phases import ParseTarget
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RecordEntry:
     """One record: where it is, its bytes if it has any of its own, and its value or a problem."""
 
     offset: int
@@ -28,21 +28,29 @@ class Entry:
     problem: str | None = None
 
 
-class Objects:
+class RecordColumns:
     """Makes rows of records; counts them."""
 
     def __init__(
-        self, target: Target, *, strict: bool, maps: bool, arrays: bool, separator: str
+        self,
+        target: ParseTarget,
+        *,
+        strict: bool,
+        flatten_maps: bool,
+        flatten_arrays: bool,
+        key_separator: str,
     ) -> None:
-        self.conversion = Conversion(target)
+        self.converter = TableConverter(target)
         self._strict = strict
-        options = FlexJsonOptions(flatten_maps=maps, flatten_arrays=arrays, key_separator=separator)
-        self._paths = Paths([column.name for column in target.schema.columns], options)
-        self._records = 0
+        options = FlexJsonOptions(
+            flatten_maps=flatten_maps, flatten_arrays=flatten_arrays, key_separator=key_separator
+        )
+        self._column_paths = ColumnPaths([column.name for column in target.schema.columns], options)
+        self._record_count = 0
 
-    def parsed(self, entries: Sequence[Entry]) -> Parsed:
+    def build_rows(self, entries: Sequence[RecordEntry]) -> ParsedBatch:
         """Return what became of records."""
-        columns: list[list[object]] = [[] for _ in self.conversion.columns]
+        columns: list[list[object]] = [[] for _ in self.converter.columns]
         good: list[int] = []
         reasons: dict[int, tuple[str | None, str]] = {}
         for place, entry in enumerate(entries):
@@ -50,45 +58,47 @@ class Objects:
                 reasons[place] = (None, entry.problem or "no record")
                 continue
             row: list[object] = [None] * len(columns)
-            self._paths.fill(entry.value, row)
+            self._column_paths.fill_row(entry.value, row)
             for values, value in zip(columns, row, strict=True):
                 values.append(value)
             good.append(place)
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str, str]] = {}
-        for column, given in zip(self.conversion.columns, columns, strict=True):
-            parts, found = column.convert_objects(given)
+        for column, given in zip(self.converter.columns, columns, strict=True):
+            parts, found = column.convert_values(given)
             arrays.extend(parts)
             if self._strict or not column.column.nullable:
                 name = column.column.display_name
                 refused |= {row: (name, reason) for row, reason in found.items()}
         reasons |= {good[row]: reason for row, reason in refused.items()}
-        table = self.conversion.good(self.conversion.table(arrays), refused)
-        return self.finished(
+        table = self.converter.drop_rejected_rows(self.converter.make_table(arrays), refused)
+        return self.make_batch(
             table,
             reasons,
             len(entries),
-            lambda place: (entries[place].offset, _bytes(entries[place])),
+            lambda place: (entries[place].offset, _get_entry_bytes(entries[place])),
         )
 
-    def finished(
+    def make_batch(
         self,
         table: pa.Table,
         reasons: dict[int, tuple[str | None, str]],
         count: int,
         origin: Callable[[int], tuple[int, bytes]],
-    ) -> Parsed:
+    ) -> ParsedBatch:
         """Return good rows and rejects of so many records; `origin` tells offset and bytes."""
         rejects = []
         for place in sorted(reasons):
             offset, data = origin(place)
             column, reason = reasons[place]
-            rejects.append(Rejected(self._records + place + 1, offset, data, reason, column))
-        self._records += count
-        return Parsed(table, tuple(rejects), count)
+            rejects.append(
+                ParseReject(self._record_count + place + 1, offset, data, reason, column)
+            )
+        self._record_count += count
+        return ParsedBatch(table, tuple(rejects), count)
 
 
-def shown(value: object) -> bytes:
+def display_record(value: object) -> bytes:
     """Return a record that has no text of its own as one."""
     try:
         return write_json(value).encode()
@@ -96,5 +106,5 @@ def shown(value: object) -> bytes:
         return repr(value).encode()
 
 
-def _bytes(entry: Entry) -> bytes:
-    return shown(entry.value) if entry.data is None else entry.data
+def _get_entry_bytes(entry: RecordEntry) -> bytes:
+    return display_record(entry.value) if entry.data is None else entry.data

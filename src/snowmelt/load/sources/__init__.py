@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 from snowmelt.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from snowmelt.load.definition import Definition
+    from snowmelt.load.definition import PhaseDefinition
     from snowmelt.load.phases import Source
 
 # Module and the name in it, by the source's name in lower case.
-_PLACES = {
+_SOURCE_LOCATIONS = {
     "file": ("snowmelt.load.sources.files", "FILE"),
     "stdin": ("snowmelt.load.sources.stdin", "STDIN"),
     "url": ("snowmelt.load.sources.files", "URL"),
@@ -23,14 +23,14 @@ _ALIASES = {"filesource": "file", "curl": "url", "curlsource": "url"}
 NAMES: tuple[str, ...] = ("File", "Stdin", "Url", "KafkaSource")
 
 
-def definition(name: str) -> Definition[Source] | None:
+def definition(name: str) -> PhaseDefinition[Source] | None:
     """Return the built-in source of this name, in any case; None if there is none.
 
     Raises:
         MissingExtra: The source needs a package that is not installed.
     """
     lower = name.lower()
-    place = _PLACES.get(_ALIASES.get(lower, lower))
+    place = _SOURCE_LOCATIONS.get(_ALIASES.get(lower, lower))
     if place is None:
         return None
     module_name, attribute = place
@@ -41,4 +41,4 @@ def definition(name: str) -> Definition[Source] | None:
             raise
         extra = "kafka" if lower == "kafkasource" else "load"
         raise MissingExtra(what=f"Source {name}", package=error.name, extra=extra) from None
-    return cast("Definition[Source]", getattr(module, attribute))
+    return cast("PhaseDefinition[Source]", getattr(module, attribute))

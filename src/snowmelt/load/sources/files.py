@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.definition import Definition, Parameter
+from snowmelt.load.definition import PhaseDefinition, PhaseParameter
 from snowmelt.load.sources import http as web
 from snowmelt.load.sources import local_files, object_store
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from snowmelt.load.portion import InputFile, Portion
 
 
-class FileSource:
+class FileGlobSource:
     """Files by paths, each of which may be a glob: `*`, `?`, `[…]`, and `**` for any depth.
 
     Paths without a scheme are of this machine, as are `file:` URLs; `http(s)://` is the web;
@@ -44,7 +44,7 @@ class FileSource:
         Raises:
             PhaseFailed: The file cannot be read, or has changed since it was listed.
         """
-        pieces: Iterator[bytes] = _module(portion.file.path).read(portion)
+        pieces: Iterator[bytes] = _choose_source_module(portion.file.path).read(portion)
         return pieces
 
 
@@ -56,7 +56,7 @@ def list_files(path: str) -> Sequence[InputFile]:
     """
     if not path:
         raise PhaseFailed(reason="an empty path leads to no file")
-    found: Sequence[InputFile] = _module(path).find(path)
+    found: Sequence[InputFile] = _choose_source_module(path).find(path)
     if not found:
         raise PhaseFailed(reason=f"no file matches {path}")
     return found
@@ -67,20 +67,20 @@ def is_readable_anywhere(path: str) -> bool:
     return "://" in path and not path.lower().startswith("file:")
 
 
-def _module(path: str) -> ModuleType:
+def _choose_source_module(path: str) -> ModuleType:
     scheme = path.partition("://")[0].lower() if "://" in path else "file"
     if scheme == "file":
         return local_files
     return web if scheme in {"http", "https"} else object_store
 
 
-def _one_path(file: str | None = None) -> FileSource:
-    return FileSource(() if file is None else (file,))
+def _make_path_source(file: str | None = None) -> FileGlobSource:
+    return FileGlobSource(() if file is None else (file,))
 
 
-def _one_url(url: str) -> FileSource:
-    return FileSource((url,))
+def _make_url_source(url: str) -> FileGlobSource:
+    return FileGlobSource((url,))
 
 
-FILE = Definition("File", _one_path, (Parameter("file", str),))
-URL = Definition("Url", _one_url, (Parameter("url", str, required=True),))
+FILE = PhaseDefinition("File", _make_path_source, (PhaseParameter("file", str),))
+URL = PhaseDefinition("Url", _make_url_source, (PhaseParameter("url", str, required=True),))

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from snowmelt.load.portion import Portion
 
 # No limit for the whole: a large file takes its time. A server that is silent is given up.
-_SILENCE = httpx.Timeout(60.0)
-_ATTEMPTS = 4
-_PAUSE_S = 0.04
+_TIMEOUT = httpx.Timeout(60.0)
+_MAX_ATTEMPTS = 4
+_RETRY_DELAY_S = 0.04
 # Bytes as they lie there: a server would otherwise compress them on the way.
-_PLAIN = {"Accept-Encoding": "identity"}
+_IDENTITY_HEADERS = {"Accept-Encoding": "identity"}
 
 _CLOCK = SystemClock()
 
@@ -36,7 +36,11 @@ def find(path: str) -> Sequence[InputFile]:
     """
     try:
         answer = httpx.head(
-            path, headers=_PLAIN, timeout=_SILENCE, follow_redirects=True, verify=_trusted()
+            path,
+            headers=_IDENTITY_HEADERS,
+            timeout=_TIMEOUT,
+            follow_redirects=True,
+            verify=_make_tls_context(),
         )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise PhaseFailed(reason=f"{path}: {error}") from error
@@ -50,7 +54,7 @@ def find(path: str) -> Sequence[InputFile]:
     length = answer.headers.get("content-length", "")
     ranges = answer.headers.get("accept-ranges", "").lower() == "bytes"
     size = int(length) if ranges and length.isdecimal() else None
-    return (InputFile(path, size, _tag(answer)),)
+    return (InputFile(path, size, _make_version_tag(answer)),)
 
 
 def read(portion: Portion, clock: Clock = _CLOCK) -> Iterator[bytes]:
@@ -62,15 +66,15 @@ def read(portion: Portion, clock: Clock = _CLOCK) -> Iterator[bytes]:
     offset, failed = portion.offset, 0
     while True:
         try:
-            for piece in _answer(portion.file, offset):
+            for piece in _stream_response(portion.file, offset):
                 offset, failed = offset + len(piece), 0
                 yield piece
         except httpx.HTTPError as error:
             failed += 1
-            if failed == _ATTEMPTS or portion.file.size is None or portion.file.tag is None:
+            if failed == _MAX_ATTEMPTS or portion.file.size is None or portion.file.tag is None:
                 reason = f"{portion.file.path}: {str(error) or type(error).__name__}"
                 raise PhaseFailed(reason=reason, offset=offset) from error
-            clock.sleep(_PAUSE_S * 3**failed)
+            clock.sleep(_RETRY_DELAY_S * 3**failed)
         else:
             break
     if portion.file.size is not None and offset < portion.file.size:
@@ -78,21 +82,21 @@ def read(portion: Portion, clock: Clock = _CLOCK) -> Iterator[bytes]:
         raise PhaseFailed(reason=reason, offset=offset)
 
 
-def _answer(file: InputFile, offset: int) -> Iterator[bytes]:
+def _stream_response(file: InputFile, offset: int) -> Iterator[bytes]:
     if file.size is not None and offset >= file.size:
         return
-    headers = dict(_PLAIN)
+    headers = dict(_IDENTITY_HEADERS)
     if offset:
         headers["Range"] = f"bytes={offset}-"
     with httpx.stream(
         "GET",
         file.path,
         headers=headers,
-        timeout=_SILENCE,
+        timeout=_TIMEOUT,
         follow_redirects=True,
-        verify=_trusted(),
+        verify=_make_tls_context(),
     ) as answer:
-        if file.tag is not None and answer.is_success and _tag(answer) != file.tag:
+        if file.tag is not None and answer.is_success and _make_version_tag(answer) != file.tag:
             raise PhaseFailed(reason=f"{file.path} has changed since the load began")
         if answer.status_code != (206 if offset else 200):
             reason = f"{file.path}: the server answers {answer.status_code}"
@@ -101,11 +105,11 @@ def _answer(file: InputFile, offset: int) -> Iterator[bytes]:
 
 
 @functools.cache
-def _trusted() -> ssl.SSLContext:
+def _make_tls_context() -> ssl.SSLContext:
     # Reading all authorities takes as long as loading a small file.
     return httpx.create_ssl_context()
 
 
-def _tag(answer: httpx.Response) -> str | None:
-    mark = answer.headers.get("etag") or answer.headers.get("last-modified")
+def _make_version_tag(response: httpx.Response) -> str | None:
+    mark = response.headers.get("etag") or response.headers.get("last-modified")
     return str(mark) if mark else None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from snowmelt.load.portion import Portion
 
-_PIECE = 1024 * 1024
+_READ_BYTES = 1024 * 1024
 
 
 def find(path: str) -> Sequence[InputFile]:
@@ -25,10 +25,10 @@ def find(path: str) -> Sequence[InputFile]:
     Raises:
         PhaseFailed: It is a folder or a device, or may not be looked at.
     """
-    path = os.path.abspath(_plain(path))  # noqa: PTH100 - a glob is no Path
+    path = os.path.abspath(_to_local_path(path))  # noqa: PTH100 - a glob is no Path
     # A file may have a name that looks like a glob.
     if glob.has_magic(path) and not os.path.lexists(path):
-        return _matching(path)
+        return _list_matching_files(path)
     try:
         status = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
@@ -39,7 +39,7 @@ def find(path: str) -> Sequence[InputFile]:
         raise PhaseFailed(reason=f"{path} is a folder; {path.rstrip('/')}/* are its files")
     if not stat.S_ISREG(status.st_mode):
         raise PhaseFailed(reason=f"{path} is not a regular file; what has no end is read by STDIN")
-    return (_listed(path, status),)
+    return (_make_input_file(path, status),)
 
 
 def read(portion: Portion) -> Iterator[bytes]:
@@ -51,17 +51,17 @@ def read(portion: Portion) -> Iterator[bytes]:
     path, offset = portion.file.path, portion.offset
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-            _check(portion.file, os.fstat(file.fileno()))
+            _check_unchanged(portion.file, os.fstat(file.fileno()))
             file.seek(offset)
-            while piece := file.read(_PIECE):
+            while piece := file.read(_READ_BYTES):
                 offset += len(piece)
                 yield piece
-            _check(portion.file, os.fstat(file.fileno()))
+            _check_unchanged(portion.file, os.fstat(file.fileno()))
     except OSError as error:
         raise PhaseFailed(reason=f"{path}: {error.strerror}", offset=offset) from error
 
 
-def _plain(path: str) -> str:
+def _to_local_path(path: str) -> str:
     if not path.lower().startswith("file:"):
         return path
     parts = urlsplit(path)
@@ -70,7 +70,7 @@ def _plain(path: str) -> str:
     return unquote(parts.path)
 
 
-def _matching(pattern: str) -> Sequence[InputFile]:
+def _list_matching_files(pattern: str) -> Sequence[InputFile]:
     found = []
     for path in sorted(glob.iglob(pattern, recursive=True)):  # noqa: PTH207
         try:
@@ -79,18 +79,18 @@ def _matching(pattern: str) -> Sequence[InputFile]:
             # A link that leads nowhere, or a file that is gone by now.
             continue
         if stat.S_ISREG(status.st_mode):
-            found.append(_listed(path, status))
+            found.append(_make_input_file(path, status))
     return found
 
 
-def _listed(path: str, status: os.stat_result) -> InputFile:
-    return InputFile(path, status.st_size, _tag(status))
+def _make_input_file(path: str, status: os.stat_result) -> InputFile:
+    return InputFile(path, status.st_size, _make_version_tag(status))
 
 
-def _tag(status: os.stat_result) -> str:
+def _make_version_tag(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns:x}-{status.st_size:x}"
 
 
-def _check(file: InputFile, status: os.stat_result) -> None:
-    if file.tag is not None and file.tag != _tag(status):
+def _check_unchanged(file: InputFile, status: os.stat_result) -> None:
+    if file.tag is not None and file.tag != _make_version_tag(status):
         raise PhaseFailed(reason=f"{file.path} has changed since the load began")

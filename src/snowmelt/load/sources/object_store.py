@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from snowmelt.load.portion import Portion
     from snowmelt.storage.store import ObjectInfo, Store
 
-_MAGIC = re.compile(r"[*?[]")
+_GLOB_CHARACTERS = re.compile(r"[*?[]")
 
 
 def find(path: str) -> Sequence[InputFile]:
@@ -26,24 +26,24 @@ def find(path: str) -> Sequence[InputFile]:
     Raises:
         PhaseFailed: The store does not answer, or cannot be opened.
     """
-    root, key = _split(path)
-    with _failures(path):
-        return find_in(open_store(root), root, key)
+    root, key = _split_url(path)
+    with _translating_errors(path):
+        return find_in_store(open_store(root), root, key)
 
 
-def find_in(store: Store, root: str, key: str) -> Sequence[InputFile]:
+def find_in_store(store: Store, root: str, key: str) -> Sequence[InputFile]:
     """List the objects of one store that a key or glob leads to, by name; `root` is its URL."""
-    if not _MAGIC.search(key):
+    if not _GLOB_CHARACTERS.search(key):
         info = store.head(key)
-        return () if info is None else (_listed(root, info),)
+        return () if info is None else (_make_input_file(root, info),)
     parts = key.split("/")
-    fixed = next(n for n, part in enumerate(parts) if _MAGIC.search(part))
+    fixed = next(n for n, part in enumerate(parts) if _GLOB_CHARACTERS.search(part))
     found = [
         info
         for info in store.list("/".join(parts[:fixed]))
-        if _matches(parts, info.path.split("/"))
+        if _matches_glob(parts, info.path.split("/"))
     ]
-    return [_listed(root, info) for info in sorted(found, key=lambda info: info.path)]
+    return [_make_input_file(root, info) for info in sorted(found, key=lambda info: info.path)]
 
 
 def read(portion: Portion) -> Iterator[bytes]:
@@ -52,12 +52,12 @@ def read(portion: Portion) -> Iterator[bytes]:
     Raises:
         PhaseFailed: The object cannot be read, or has changed since it was listed.
     """
-    root, key = _split(portion.file.path)
-    with _failures(portion.file.path):
-        yield from read_in(open_store(root), key, portion)
+    root, key = _split_url(portion.file.path)
+    with _translating_errors(portion.file.path):
+        yield from read_from_store(open_store(root), key, portion)
 
 
-def read_in(store: Store, key: str, portion: Portion) -> Iterator[bytes]:
+def read_from_store(store: Store, key: str, portion: Portion) -> Iterator[bytes]:
     """Yield the bytes of a portion from one store.
 
     Raises:
@@ -65,12 +65,12 @@ def read_in(store: Store, key: str, portion: Portion) -> Iterator[bytes]:
         ObjectMissing: It is gone.
     """
     with contextlib.closing(store.open(key)) as opened:
-        if portion.file.tag not in {None, _tag(opened.info)}:
+        if portion.file.tag not in {None, _make_version_tag(opened.info)}:
             raise ObjectChanged(key=key)
         yield from opened.read_blocks(portion.offset)
 
 
-def _split(path: str) -> tuple[str, str]:
+def _split_url(path: str) -> tuple[str, str]:
     scheme, _, rest = path.partition("://")
     host, _, key = rest.partition("/")
     if not key:
@@ -78,29 +78,29 @@ def _split(path: str) -> tuple[str, str]:
     return f"{scheme}://{host}", key
 
 
-def _matches(parts: Sequence[str], names: Sequence[str]) -> bool:
+def _matches_glob(parts: Sequence[str], names: Sequence[str]) -> bool:
     """Match as local globs do: names that begin with a dot are asked for by it."""
     if not parts or not names:
         return not parts and not names
     first, rest = parts[0], parts[1:]
     if first == "**":
         shown = next((n for n, name in enumerate(names) if name[0] == "."), len(names))
-        return any(_matches(rest, names[n:]) for n in range(shown + 1))
+        return any(_matches_glob(rest, names[n:]) for n in range(shown + 1))
     if names[0].startswith(".") and not first.startswith("."):
         return False
-    return fnmatch.fnmatchcase(names[0], first) and _matches(rest, names[1:])
+    return fnmatch.fnmatchcase(names[0], first) and _matches_glob(rest, names[1:])
 
 
-def _listed(root: str, info: ObjectInfo) -> InputFile:
-    return InputFile(f"{root}/{info.path}", info.size, _tag(info))
+def _make_input_file(root: str, info: ObjectInfo) -> InputFile:
+    return InputFile(f"{root}/{info.path}", info.size, _make_version_tag(info))
 
 
-def _tag(info: ObjectInfo) -> str:
+def _make_version_tag(info: ObjectInfo) -> str:
     return info.etag or f"{info.modified_at.timestamp():.6f}-{info.size:x}"
 
 
 @contextlib.contextmanager
-def _failures(path: str) -> Iterator[None]:
+def _translating_errors(path: str) -> Iterator[None]:
     try:
         yield
     except PhaseFailed:

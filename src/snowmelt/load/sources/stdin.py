@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.definition import Definition, Parameter
+from snowmelt.load.definition import PhaseDefinition, PhaseParameter
 from snowmelt.load.portion import InputFile
 from snowmelt.load.sources import local_files
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from snowmelt.load.portion import Portion
 
-_STEP = 1024 * 1024
+_COPY_BUFFER_BYTES = 1024 * 1024
 
 
 class StdinSource:
@@ -47,7 +47,7 @@ class StdinSource:
             atexit.register(self.close)
             path = Path(self._folder, "stdin")
             with path.open("xb") as file:
-                shutil.copyfileobj(self._stream or sys.stdin.buffer, file, _STEP)
+                shutil.copyfileobj(self._stream or sys.stdin.buffer, file, _COPY_BUFFER_BYTES)
             return (InputFile(str(path), path.stat().st_size),)
         except OSError as error:
             self.close()
@@ -70,4 +70,4 @@ class StdinSource:
             self._folder = None
 
 
-STDIN = Definition("Stdin", StdinSource, (Parameter("spool", str),))
+STDIN = PhaseDefinition("Stdin", StdinSource, (PhaseParameter("spool", str),))

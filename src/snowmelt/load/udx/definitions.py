@@ -11,26 +11,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.definition import Definition, Parameter
-from snowmelt.load.phases import Target
-from snowmelt.load.task import Step, StepKind
+from snowmelt.load.definition import PhaseDefinition, PhaseParameter
+from snowmelt.load.phases import ParseTarget
+from snowmelt.load.task import LoadStep, StepKind
 from snowmelt.load.udx import worker_progress as progress
-from snowmelt.load.udx.filters import HostedFilter, hosted_record_filter, own_filter
-from snowmelt.load.udx.input_window import Limits
+from snowmelt.load.udx.filters import UdxFilter, make_generator_filter, make_record_filter
+from snowmelt.load.udx.input_window import UdxLimits
 from snowmelt.load.udx.instance import (
-    PARAMETER_TYPE,
-    PARSER_PLAN,
-    PARSER_PREPARE,
-    PLAN,
-    PROCESS,
-    RETURN_TYPE,
-    SETUP,
-    Host,
-    bound,
-    place_of,
+    PARAMETER_TYPE_ROLES,
+    PARSER_PLAN_ROLES,
+    PARSER_PREPARE_ROLES,
+    PLAN_ROLES,
+    PROCESS_ROLES,
+    RETURN_TYPE_ROLES,
+    SETUP_ROLES,
+    UdxHost,
+    bind_method,
+    describe_user_code_line,
 )
-from snowmelt.load.udx.parsers import HostedEitherParser, HostedParser, HostedRecordParser
-from snowmelt.load.udx.sources import OwnSource, hosted_source
+from snowmelt.load.udx.parsers import UdxDualParser, UdxParser, UdxRecordParser
+from snowmelt.load.udx.sources import GeneratorSource, make_udx_source
 from snowmelt.load.udx.vertica_sdk.server_interface import (
     PerColumnParamReader,
     PlanContext,
@@ -52,171 +52,197 @@ if TYPE_CHECKING:
     from snowmelt.load.udx.parsers import Prepare
 
 
-def filter_definition(display: str, found: Any) -> Definition[Filter | RecordFilter]:
+def make_filter_definition(
+    display_name: str, user_object: Any
+) -> PhaseDefinition[Filter | RecordFilter]:
     """Return a filter as something that is built by name.
 
-    `found` is a factory with `prepare`; or a class of filters: with `process`, with `run`, or with
+    `user_object` is a factory with `prepare`; or a class of filters: with `process`, with `run`, or with
     `run_records`; or a generator function of a reader; or a function of bytes.
 
     Raises:
         LoadRefused: It is none of these.
     """
-    if callable(getattr(found, "prepare", None)):
-        made = _factory(display, found)
+    if callable(getattr(user_object, "prepare", None)):
+        made = _instantiate_factory(display_name, user_object)
 
-        def make(host: Host, context: PlanContext) -> Filter | RecordFilter:
-            prepare = bound(made, "prepare", PLAN)
-            return _filter(host, lambda: prepare(host.server, context))
+        def make(host: UdxHost, context: PlanContext) -> Filter | RecordFilter:
+            prepare = bind_method(made, "prepare", PLAN_ROLES)
+            return _make_udx_filter(host, lambda: prepare(host.server, context))
 
-        def plan(host: Host, context: PlanContext) -> object:
+        def plan(host: UdxHost, context: PlanContext) -> object:
             given = callable(getattr(made, "plan", None))
-            return bound(made, "plan", PLAN)(host.server, context) if given else None
+            return bind_method(made, "plan", PLAN_ROLES)(host.server, context) if given else None
 
-        return Factory("filter", display, made).definition(make, plan)
-    if not callable(found):
-        raise _nothing("filter", display, "prepare, process or run")
-    return own_definition("filter", display, found, lambda host, make: _own(host, display, make))
+        return UdxFactory("filter", display_name, made).make_definition(make, plan)
+    if not callable(user_object):
+        raise _make_unusable_error("filter", display_name, "prepare, process or run")
+    return make_object_definition(
+        "filter",
+        display_name,
+        user_object,
+        lambda host, make: _make_filter_from_object(host, display_name, make),
+    )
 
 
-def parser_definition(display: str, found: Any) -> Definition[Parser | RecordParser]:
+def make_parser_definition(
+    display_name: str, user_object: Any
+) -> PhaseDefinition[Parser | RecordParser]:
     """Return a parser as something that is built by name.
 
-    `found` is a factory with `prepare`; or a class of parsers, with `process` or with `parse`.
+    `user_object` is a factory with `prepare`; or a class of parsers, with `process` or with `parse`.
 
     Raises:
         LoadRefused: It is none of these.
     """
-    if callable(getattr(found, "prepare", None)):
-        made = _factory(display, found)
+    if callable(getattr(user_object, "prepare", None)):
+        made = _instantiate_factory(display_name, user_object)
         columns = PerColumnParamReader()
 
-        def make(host: Host, context: PlanContext) -> Parser | RecordParser:
-            def prepare(target: Target) -> tuple[object, SizedColumnTypes]:
-                given, types = SizedColumnTypes.of(target.schema), SizedColumnTypes()
-                server, own = host.server, _columns(target)
+        def make(host: UdxHost, context: PlanContext) -> Parser | RecordParser:
+            def prepare(target: ParseTarget) -> tuple[object, SizedColumnTypes]:
+                given, types = SizedColumnTypes.from_schema(target.schema), SizedColumnTypes()
+                server, own = host.server, _make_column_params(target)
                 if callable(getattr(made, "getParserReturnType", None)):
-                    declare = bound(made, "getParserReturnType", RETURN_TYPE)
+                    declare = bind_method(made, "getParserReturnType", RETURN_TYPE_ROLES)
                     declare(server, own, context, given, types)
                 types = types if types.getColumnCount() else given
-                return bound(made, "prepare", PARSER_PREPARE)(server, own, context, types), types
+                return bind_method(made, "prepare", PARSER_PREPARE_ROLES)(
+                    server, own, context, types
+                ), types
 
-            def chunker(target: Target, types: SizedColumnTypes) -> object:
-                method = bound(made, "prepareChunker", PARSER_PREPARE)
-                return method(host.server, _columns(target), context, types)
+            def chunker(target: ParseTarget, types: SizedColumnTypes) -> object:
+                method = bind_method(made, "prepareChunker", PARSER_PREPARE_ROLES)
+                return method(host.server, _make_column_params(target), context, types)
 
-            splittable = _answers(made, "canApportionParser")
-            cuts = _answers(made, "isChunkerApportionable")
-            parser = _parser(host, prepare, splittable=splittable or cuts)
+            splittable = _returns_true(made, "canApportionParser")
+            cuts = _returns_true(made, "isChunkerApportionable")
+            parser = _make_udx_parser(host, prepare, splittable=splittable or cuts)
             # A parser that begins within a file by itself needs nobody to find its records.
-            if isinstance(parser, HostedParser) and not splittable and _chunks(made):
-                parser.use_chunker(chunker)
+            if isinstance(parser, UdxParser) and not splittable and _has_chunker(made):
+                parser.set_chunker(chunker)
             return parser
 
-        def plan(host: Host, context: PlanContext) -> object:
+        def plan(host: UdxHost, context: PlanContext) -> object:
             given = callable(getattr(made, "plan", None))
             return (
-                bound(made, "plan", PARSER_PLAN)(host.server, columns, context) if given else None
+                bind_method(made, "plan", PARSER_PLAN_ROLES)(host.server, columns, context)
+                if given
+                else None
             )
 
-        return Factory("parser", display, made).definition(make, plan)
-    if not callable(found):
-        raise _nothing("parser", display, "prepare, process or parse")
-    return own_definition("parser", display, found, _own_parser)
+        return UdxFactory("parser", display_name, made).make_definition(make, plan)
+    if not callable(user_object):
+        raise _make_unusable_error("parser", display_name, "prepare, process or parse")
+    return make_object_definition("parser", display_name, user_object, _make_parser_from_object)
 
 
-def source_definition(display: str, found: Any) -> Definition[Source | RecordSource]:
+def make_source_definition(
+    display_name: str, user_object: Any
+) -> PhaseDefinition[Source | RecordSource]:
     """Return a source as something that is built by name.
 
-    `found` is a factory with `prepareUDSources`, `prepareUDSourcesExecutor` or `prepare`; or a
+    `user_object` is a factory with `prepareUDSources`, `prepareUDSourcesExecutor` or `prepare`; or a
     class of sources, with `files` and `read` or with `run`; or a generator function.
 
     Raises:
         LoadRefused: It is none of these.
     """
     names = ("prepareUDSourcesExecutor", "prepareUDSources", "prepare")
-    name = next((each for each in names if callable(getattr(found, each, None))), None)
+    name = next((each for each in names if callable(getattr(user_object, each, None))), None)
     if name is not None:
-        made = _factory(display, found)
+        made = _instantiate_factory(display_name, user_object)
         method = name
 
-        def make(host: Host, context: PlanContext) -> Source | RecordSource:
+        def make(host: UdxHost, context: PlanContext) -> Source | RecordSource:
             def prepare() -> list[object]:
-                return _sources(bound(made, method, PLAN)(host.server, context), host.server)
+                return _create_sources(
+                    bind_method(made, method, PLAN_ROLES)(host.server, context), host.server
+                )
 
-            source: Source | RecordSource = refused(
-                host, lambda: hosted_source(host, display, prepare)
+            source: Source | RecordSource = call_before_load(
+                host, lambda: make_udx_source(host, display_name, prepare)
             )
             return source
 
-        def plan(host: Host, context: PlanContext) -> object:
+        def plan(host: UdxHost, context: PlanContext) -> object:
             given = callable(getattr(made, "plan", None))
-            return bound(made, "plan", PLAN)(host.server, context) if given else None
+            return bind_method(made, "plan", PLAN_ROLES)(host.server, context) if given else None
 
-        return Factory("source", display, made).definition(make, plan)
-    if not callable(found):
-        raise _nothing("source", display, "prepareUDSources, read or run")
-    return own_definition(
-        "source", display, found, lambda host, make: _own_source(host, display, make)
+        return UdxFactory("source", display_name, made).make_definition(make, plan)
+    if not callable(user_object):
+        raise _make_unusable_error("source", display_name, "prepareUDSources, read or run")
+    return make_object_definition(
+        "source",
+        display_name,
+        user_object,
+        lambda host, make: _make_source_from_object(host, display_name, make),
     )
 
 
-def _sources(prepared: Any, server: ServerInterface) -> list[object]:
+def _create_sources(prepared: Any, server: ServerInterface) -> list[object]:
     create = getattr(prepared, "createNextSource", None)
     if not callable(create):
         return list(prepared) if isinstance(prepared, (list, tuple)) else [prepared]
     if callable(getattr(prepared, "setup", None)):
-        bound(prepared, "setup", SETUP)(server)
-    sources = list(iter(lambda: bound(prepared, "createNextSource", SETUP)(server), None))
+        bind_method(prepared, "setup", SETUP_ROLES)(server)
+    sources = list(
+        iter(lambda: bind_method(prepared, "createNextSource", SETUP_ROLES)(server), None)
+    )
     if callable(getattr(prepared, "destroy", None)):
-        bound(prepared, "destroy", SETUP)(server)
+        bind_method(prepared, "destroy", SETUP_ROLES)(server)
     return sources
 
 
-def _own_source(host: Host, display: str, make: Callable[[], Any]) -> Source | RecordSource:
-    made = refused(host, make)
+def _make_source_from_object(
+    host: UdxHost, display_name: str, make: Callable[[], Any]
+) -> Source | RecordSource:
+    made = call_before_load(host, make)
     reads = callable(getattr(made, "read", None)) or callable(getattr(made, "read_records", None))
     if reads and callable(getattr(made, "files", None)):
         return made  # type: ignore[no-any-return]
-    if callable(getattr(made, "process", None)) or _answers(made, "useSideChannel"):
-        return hosted_source(host, display, lambda: [made])
+    if callable(getattr(made, "process", None)) or _returns_true(made, "useSideChannel"):
+        return make_udx_source(host, display_name, lambda: [made])
     run = getattr(made, "run", made)
     if not callable(run):
-        raise _nothing("source", display, "prepareUDSources, read or run")
-    return OwnSource(host, display, run)
+        raise _make_unusable_error("source", display_name, "prepareUDSources, read or run")
+    return GeneratorSource(host, display_name, run)
 
 
-def _own_parser(host: Host, make: Callable[[], Any]) -> Parser | RecordParser:
-    made = refused(host, make)
+def _make_parser_from_object(host: UdxHost, make: Callable[[], Any]) -> Parser | RecordParser:
+    made = call_before_load(host, make)
     if callable(getattr(made, "parse", None)) or callable(getattr(made, "parse_records", None)):
         return made  # type: ignore[no-any-return]
-    if not (callable(getattr(made, "process", None)) or _answers(made, "useSideChannel")):
+    if not (callable(getattr(made, "process", None)) or _returns_true(made, "useSideChannel")):
         raise LoadRefused(what=host.name, reason="it has no method prepare, process or parse")
-    return _parser(host, lambda target: (make(), SizedColumnTypes.of(target.schema)))
+    return _make_udx_parser(
+        host, lambda target: (make(), SizedColumnTypes.from_schema(target.schema))
+    )
 
 
-def _parser(
-    host: Host, prepare: Prepare, *, splittable: bool = False
-) -> HostedParser | HostedRecordParser:
+def _make_udx_parser(
+    host: UdxHost, prepare: Prepare, *, splittable: bool = False
+) -> UdxParser | UdxRecordParser:
     # What it is can only be seen once there is one; for the load itself it is prepared again.
     try:
-        made, _ = prepare(Target(TableSchema(1, ())))
+        made, _ = prepare(ParseTarget(TableSchema(1, ())))
     except BaseException as error:
         # A parser may refuse to parse no columns.
         if is_ctrl_c(error):
             raise
         made = None
-    if not _answers(made, "useSideChannel"):
-        return HostedParser(host, prepare, splittable=splittable)
+    if not _returns_true(made, "useSideChannel"):
+        return UdxParser(host, prepare, splittable=splittable)
     if not callable(getattr(made, "process", None)):
-        return HostedRecordParser(host, prepare)
-    return HostedEitherParser(host, prepare, splittable=splittable)
+        return UdxRecordParser(host, prepare)
+    return UdxDualParser(host, prepare, splittable=splittable)
 
 
-def _chunks(factory: object) -> bool:
+def _has_chunker(factory: object) -> bool:
     return callable(getattr(factory, "prepareChunker", None))
 
 
-def _columns(target: Target) -> PerColumnParamReader:
+def _make_column_params(target: ParseTarget) -> PerColumnParamReader:
     return PerColumnParamReader(
         {
             name: {key: value for key, value in asdict(options).items() if value is not None}
@@ -225,49 +251,52 @@ def _columns(target: Target) -> PerColumnParamReader:
     )
 
 
-def _own(host: Host, display: str, make: Callable[[], Any]) -> Filter | RecordFilter:
-    made = refused(host, make)
-    if callable(getattr(made, "process", None)) or _answers(made, "useSideChannel"):
-        return _filter(host, make)
+def _make_filter_from_object(
+    host: UdxHost, display_name: str, make: Callable[[], Any]
+) -> Filter | RecordFilter:
+    made = call_before_load(host, make)
+    if callable(getattr(made, "process", None)) or _returns_true(made, "useSideChannel"):
+        return _make_udx_filter(host, make)
     if callable(getattr(made, "run_records", None)):
         return made  # type: ignore[no-any-return]
-    found = own_filter(host, made)
+    found = make_generator_filter(host, made)
     if found is None:
-        raise _nothing("filter", display, "prepare, process or run")
+        raise _make_unusable_error("filter", display_name, "prepare, process or run")
     return found
 
 
-def _filter(host: Host, make: Any) -> Filter | RecordFilter:
-    hosted = HostedFilter(host, make)
-    made = refused(host, lambda: hosted.made)
-    if _answers(made, "useSideChannel"):
-        return hosted_record_filter(hosted)
+def _make_udx_filter(host: UdxHost, make: Any) -> Filter | RecordFilter:
+    hosted = UdxFilter(host, make)
+    made = call_before_load(host, lambda: hosted.user_object)
+    if _returns_true(made, "useSideChannel"):
+        return make_record_filter(hosted)
     if not callable(getattr(made, "process", None)):
         raise LoadRefused(what=host.name, reason=f"{type(made).__name__} has no method process")
-    bound(made, "process", PROCESS)
+    bind_method(made, "process", PROCESS_ROLES)
     return hosted
 
 
-def _answers(made: object, name: str) -> bool:
-    method = getattr(made, name, None)
+def _returns_true(user_object: object, method_name: str) -> bool:
+    method = getattr(user_object, method_name, None)
     return callable(method) and bool(method())
 
 
-def _factory(display: str, found: Any) -> object:
+def _instantiate_factory(display_name: str, user_object: Any) -> object:
     # Of a class, one object: documentation calls its methods class methods, existing code does not.
-    if not inspect.isclass(found):
-        return found
+    if not inspect.isclass(user_object):
+        return user_object
     try:
-        return found()
+        return user_object()
     except BaseException as error:
         if is_ctrl_c(error):
             raise
-        raise LoadRefused(what=display, reason=f"{type(error).__name__}: {error}") from error
+        raise LoadRefused(what=display_name, reason=f"{type(error).__name__}: {error}") from error
 
 
-def _nothing(kind: str, display: str, methods: str) -> LoadRefused:
+def _make_unusable_error(kind: str, display_name: str, methods: str) -> LoadRefused:
     return LoadRefused(
-        what=f"{kind} {display}", reason=f"it has no method {methods}, and is no function either"
+        what=f"{kind} {display_name}",
+        reason=f"it has no method {methods}, and is no function either",
     )
 
 
@@ -275,22 +304,24 @@ def _nothing(kind: str, display: str, methods: str) -> LoadRefused:
 
 Phase = TypeVar("Phase")
 
-PLANNED = "$plan"
+PLAN_PARAMETER = "$plan"
 """The parameter by which tasks are handed what `plan` wrote."""
 
 _HOST_PARAMETERS = (
-    Parameter("whole_input", bool),
-    Parameter("patience", dt.timedelta),
-    Parameter("chunk_bytes", int),
+    PhaseParameter("whole_input", bool),
+    PhaseParameter("patience", dt.timedelta),
+    PhaseParameter("chunk_bytes", int),
 )
-_KINDS: dict[object, type] = {kind: kind for kind in (str, int, float, bool, dt.timedelta)}
-_KINDS |= {kind.__name__: kind for kind in (str, int, float, bool)}
-_KINDS |= {"dt.timedelta": dt.timedelta, "datetime.timedelta": dt.timedelta}
-_KINDS |= {"timedelta": dt.timedelta}
+_PARAMETER_TYPES: dict[object, type] = {
+    kind: kind for kind in (str, int, float, bool, dt.timedelta)
+}
+_PARAMETER_TYPES |= {kind.__name__: kind for kind in (str, int, float, bool)}
+_PARAMETER_TYPES |= {"dt.timedelta": dt.timedelta, "datetime.timedelta": dt.timedelta}
+_PARAMETER_TYPES |= {"timedelta": dt.timedelta}
 
 
 @dataclass(frozen=True)
-class HostedDefinition(Definition[Phase]):
+class UdxDefinition(PhaseDefinition[Phase]):
     """A factory of the SDK's kind; a parameter that it does not declare is ignored.
 
     `planner` calls its `plan` with typed parameters, and returns what that wrote.
@@ -298,29 +329,35 @@ class HostedDefinition(Definition[Phase]):
 
     planner: Callable[[Mapping[str, object]], Mapping[str, object]] = dict
 
-    def build(self, given: Mapping[str, object]) -> Phase:
+    def build(self, arguments: Mapping[str, object]) -> Phase:
         """Make one, with what `plan` returned among the parameters; without, `plan` is called.
 
         Raises:
             LoadRefused: A parameter is of another type, or `plan` or `prepare` refuses.
         """
         # Whoever planned was warned then, on the driver.
-        return Definition.build(self, self._known(given, warn=PLANNED not in given))
+        return PhaseDefinition.build(
+            self, self._select_declared(arguments, warn=PLAN_PARAMETER not in arguments)
+        )
 
-    def plan(self, given: Mapping[str, object]) -> Mapping[str, object]:
+    def plan(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Return what user code plans.
 
         Raises:
             LoadRefused: It refuses, or a parameter is of another type.
         """
-        typed: Definition[Mapping[str, object]]
-        typed = Definition(self.name, dict, self.parameters)
-        return {PLANNED: dict(self.planner(typed.build(self._known(given, warn=True))))}
+        typed: PhaseDefinition[Mapping[str, object]]
+        typed = PhaseDefinition(self.name, dict, self.parameters)
+        return {
+            PLAN_PARAMETER: dict(
+                self.planner(typed.build(self._select_declared(arguments, warn=True)))
+            )
+        }
 
-    def _known(self, given: Mapping[str, object], *, warn: bool) -> dict[str, object]:
+    def _select_declared(self, arguments: Mapping[str, object], *, warn: bool) -> dict[str, object]:
         kinds = {parameter.name.lower(): parameter.kind for parameter in self.parameters}
         known: dict[str, object] = {}
-        for name, value in given.items():
+        for name, value in arguments.items():
             kind = kinds.get(name.lower())
             if kind is None and warn:
                 warnings.warn(
@@ -335,63 +372,67 @@ class HostedDefinition(Definition[Phase]):
 
 
 @dataclass(frozen=True, slots=True)
-class Factory:
+class UdxFactory:
     """A factory of user code, by its methods. `kind` is filter, parser or source."""
 
     kind: StepKind
-    display: str
-    made: object
-    surroundings: Any = None
+    display_name: str
+    user_object: object
+    environment: Any = None
 
-    def definition(self, make: Callable[[Host, PlanContext], Phase], plan: Plan) -> Definition[Any]:
+    def make_definition(
+        self, make: Callable[[UdxHost, PlanContext], Phase], plan: PlanCall
+    ) -> PhaseDefinition[Any]:
         """Return it as something that is built by name.
 
         `plan` calls its method `plan`, `make` its `prepare`; both are given what they need.
         """
-        declared = self._declared()
+        declared = self._list_declared_parameters()
         own = {parameter.name.lower() for parameter in declared}
         ours = [parameter for parameter in _HOST_PARAMETERS if parameter.name not in own]
 
         def planner(values: Mapping[str, object]) -> dict[str, object]:
-            host, _ = self.host(values, ours)
-            context = PlanContext(surroundings=self.surroundings)
-            refused(host, lambda: plan(host, context))
+            host, _ = self.make_host(values, ours)
+            context = PlanContext(environment=self.environment)
+            call_before_load(host, lambda: plan(host, context))
             return context.getWriter().values()
 
         def build(**values: Any) -> Phase:
-            planned = values.pop(PLANNED, None)
+            planned = values.pop(PLAN_PARAMETER, None)
             if planned is None:
                 planned = planner(values)
-            host, _ = self.host(values, ours)
-            return make(host, PlanContext(planned, self.surroundings))
+            host, _ = self.make_host(values, ours)
+            return make(host, PlanContext(planned, self.environment))
 
-        parameters = (*declared, *ours, Parameter(PLANNED, dict))
-        return HostedDefinition(f"{self.kind} {self.display}", build, parameters, planner)
+        parameters = (*declared, *ours, PhaseParameter(PLAN_PARAMETER, dict))
+        return UdxDefinition(f"{self.kind} {self.display_name}", build, parameters, planner)
 
-    def host(
-        self, values: Mapping[str, object], ours: list[Parameter]
-    ) -> tuple[Host, dict[str, object]]:
+    def make_host(
+        self, values: Mapping[str, object], host_parameters: list[PhaseParameter]
+    ) -> tuple[UdxHost, dict[str, object]]:
         """Return the host for some parameters, and those that are user code's."""
-        names = {parameter.name for parameter in ours}
+        names = {parameter.name for parameter in host_parameters}
         given = {name: value for name, value in values.items() if name not in names}
-        name = str(Step(self.kind, self.display, given))
-        limits = _limits({key: value for key, value in values.items() if key in names})
-        server = ServerInterface(given, self.surroundings, name)
-        return Host(name, server, limits), given
+        name = str(LoadStep(self.kind, self.display_name, given))
+        limits = _make_limits({key: value for key, value in values.items() if key in names})
+        server = ServerInterface(given, self.environment, name)
+        return UdxHost(name, server, limits), given
 
-    def _declared(self) -> list[Parameter]:
+    def _list_declared_parameters(self) -> list[PhaseParameter]:
         types = SizedColumnTypes()
-        if callable(getattr(self.made, "getParameterType", None)):
-            server = ServerInterface(None, self.surroundings, self.display)
-            declare = bound(self.made, "getParameterType", PARAMETER_TYPE)
-            refused(Host(f"{self.kind} {self.display}"), lambda: declare(server, types))
-        return [Parameter(name, kind.python) for name, kind in types.pairs()]
+        if callable(getattr(self.user_object, "getParameterType", None)):
+            server = ServerInterface(None, self.environment, self.display_name)
+            declare = bind_method(self.user_object, "getParameterType", PARAMETER_TYPE_ROLES)
+            call_before_load(
+                UdxHost(f"{self.kind} {self.display_name}"), lambda: declare(server, types)
+            )
+        return [PhaseParameter(name, kind.python_type) for name, kind in types.list_columns()]
 
 
-Plan = Callable[[Host, PlanContext], object]
+PlanCall = Callable[[UdxHost, PlanContext], object]
 
 
-def refused(host: Host, call: Callable[[], Any]) -> Any:
+def call_before_load(host: UdxHost, call: Callable[[], Any]) -> Any:
     """Return what user code returns that is called before anything is loaded.
 
     Raises:
@@ -404,72 +445,85 @@ def refused(host: Host, call: Callable[[], Any]) -> Any:
     except BaseException as error:
         if progress.is_ctrl_c(error):
             raise
-        raise refusal_of(host.name, error) from error
+        raise make_load_refusal(host.name, error) from error
 
 
-def refusal_of(what: str, error: BaseException) -> LoadRefused:
+def make_load_refusal(label: str, error: BaseException) -> LoadRefused:
     """Return the error that says what user code raised before anything was loaded, and where."""
     if isinstance(error, PhaseFailed):
-        return LoadRefused(what=what, reason=str(error).rstrip("."))
-    return LoadRefused(what=what, reason=f"{type(error).__name__}: {error}{place_of(error)}")
+        return LoadRefused(what=label, reason=str(error).rstrip("."))
+    return LoadRefused(
+        what=label, reason=f"{type(error).__name__}: {error}{describe_user_code_line(error)}"
+    )
 
 
-def own_definition(
-    kind: StepKind, display: str, made: Any, make: Callable[[Host, Callable[[], Any]], Phase]
-) -> Definition[Phase]:
+def make_object_definition(
+    kind: StepKind,
+    display_name: str,
+    user_object: Any,
+    make: Callable[[UdxHost, Callable[[], Any]], Phase],
+) -> PhaseDefinition[Phase]:
     """Return a class or function of ours as something that is built by name.
 
     A class is called with its parameters; of a function that filters, those behind the first are.
     `make` is given what returns an object of the class, a new one with each call, or the function.
     """
-    is_class = inspect.isclass(made)
+    is_class = inspect.isclass(user_object)
     skipped = 0 if is_class or kind == "source" else 1
-    parameters = _keywords(made, skip=skipped, what=f"{kind} {display}")
+    parameters = _list_keyword_parameters(
+        user_object, skip_count=skipped, label=f"{kind} {display_name}"
+    )
     own = {parameter.name for parameter in parameters}
     ours = [each for each in _HOST_PARAMETERS if each.name not in own]
-    factory = Factory(kind, display, made)
+    factory = UdxFactory(kind, display_name, user_object)
     whole = not is_class
 
     def build(**values: Any) -> Phase:
-        host, given = factory.host(values, ours)
+        host, given = factory.make_host(values, ours)
         if whole and "whole_input" not in values:
             host = replace(host, limits=replace(host.limits, whole_input=True))
-        return make(host, lambda: made(**given) if is_class else _part(made, given))
+        return make(
+            host, lambda: user_object(**given) if is_class else _bind_arguments(user_object, given)
+        )
 
-    return Definition(f"{kind} {display}", build, (*parameters, *ours))
-
-
-def _part(function: Callable[..., Any], given: dict[str, object]) -> Callable[..., Any]:
-    return partial(function, **given) if given else function
+    return PhaseDefinition(f"{kind} {display_name}", build, (*parameters, *ours))
 
 
-def _keywords(made: Any, *, skip: int, what: str) -> tuple[Parameter, ...]:
+def _bind_arguments(
+    function: Callable[..., Any], arguments: dict[str, object]
+) -> Callable[..., Any]:
+    return partial(function, **arguments) if arguments else function
+
+
+def _list_keyword_parameters(
+    user_object: Any, *, skip_count: int, label: str
+) -> tuple[PhaseParameter, ...]:
     try:
-        given = list(inspect.signature(made).parameters.values())[skip:]
+        given = list(inspect.signature(user_object).parameters.values())[skip_count:]
     except (TypeError, ValueError):  # built in, without a signature
         return ()
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return tuple(_keyword(each, what) for each in given if each.kind in kinds)
+    return tuple(_make_parameter(each, label) for each in given if each.kind in kinds)
 
 
-def _keyword(parameter: inspect.Parameter, what: str) -> Parameter:
+def _make_parameter(parameter: inspect.Parameter, label: str) -> PhaseParameter:
     required = parameter.default is parameter.empty
-    known = _KINDS.get(_plain(parameter.annotation))
+    known = _PARAMETER_TYPES.get(_strip_optional(parameter.annotation))
     if known is None and not required:
-        known = _KINDS.get(type(parameter.default))
+        known = _PARAMETER_TYPES.get(type(parameter.default))
     if known is None:
         if parameter.annotation is parameter.empty:
             known = str
         else:
             raise LoadRefused(
-                what=what,
+                what=label,
                 reason=f"its parameter {parameter.name} is none of str, int, float, bool, "
                 "datetime.timedelta",
             )
-    return Parameter(parameter.name, known, required)
+    return PhaseParameter(parameter.name, known, required)
 
 
-def _plain(annotation: object) -> object:
+def _strip_optional(annotation: object) -> object:
     text = annotation if isinstance(annotation, str) else None
     if text is not None:
         return text.replace("| None", "").replace("None |", "").strip()
@@ -477,13 +531,13 @@ def _plain(annotation: object) -> object:
     return arguments[0] if len(arguments) == 1 else annotation
 
 
-def _limits(values: Mapping[str, object]) -> Limits:
-    limits = Limits(patience_seconds=progress.limits().call_s)
+def _make_limits(values: Mapping[str, object]) -> UdxLimits:
+    limits = UdxLimits(call_timeout_s=progress.get_limits().call_s)
     whole, patience, chunk = (values.get(parameter.name) for parameter in _HOST_PARAMETERS)
     if whole is not None:
         limits = replace(limits, whole_input=bool(whole))
     if patience is not None:
-        limits = replace(limits, patience_seconds=cast("dt.timedelta", patience).total_seconds())
+        limits = replace(limits, call_timeout_s=cast("dt.timedelta", patience).total_seconds())
     if chunk is not None:
         limits = replace(limits, chunk_bytes=max(1, cast("int", chunk)))
     return limits

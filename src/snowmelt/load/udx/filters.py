@@ -12,9 +12,16 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import SnowmeltError
-from snowmelt.load.phases import Reader
-from snowmelt.load.udx.input_window import Feed, RecordFeed
-from snowmelt.load.udx.instance import DESTROY, PROCESS, PROCESS_RECORDS, Flow, Guest, place_of
+from snowmelt.load.phases import ByteReader
+from snowmelt.load.udx.input_window import ByteWindow, RecordWindow
+from snowmelt.load.udx.instance import (
+    DESTROY_ROLES,
+    PROCESS_RECORDS_ROLES,
+    PROCESS_ROLES,
+    CallLoop,
+    UdxInstance,
+    describe_user_code_line,
+)
 from snowmelt.load.udx.vertica_sdk.buffers import LengthBuffer, OutputBuffer
 from snowmelt.load.udx.vertica_sdk.states import InputState, StreamState
 from snowmelt.load.udx.worker_progress import is_ctrl_c
@@ -25,13 +32,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from snowmelt.load.phases import Filter, Records
-    from snowmelt.load.udx.instance import Host
+    from snowmelt.load.udx.instance import UdxHost
     from snowmelt.load.udx.vertica_sdk.buffers import InputBuffer
     from snowmelt.load.udx.vertica_sdk.server_interface import ServerInterface
-    from snowmelt.load.udx.vertica_sdk.states import Answer
+    from snowmelt.load.udx.vertica_sdk.states import ReturnedState
 
 
-class HostedFilter:
+class UdxFilter:
     """A filter with `setup`, `process` and `destroy`; the same object filters stream after stream.
 
     `process` may say INPUT_NEEDED with unread input in front, write without reading and the other
@@ -39,46 +46,46 @@ class HostedFilter:
     whole with the first call.
     """
 
-    def __init__(self, host: Host, make: Callable[[], object]) -> None:
-        self.guest = Guest(host, make)
+    def __init__(self, host: UdxHost, make: Callable[[], object]) -> None:
+        self.instance = UdxInstance(host, make)
         self.host = host
 
     @property
-    def made(self) -> object:
+    def user_object(self) -> object:
         """The object of user code."""
-        return self.guest.made
+        return self.instance.user_object
 
-    def run(self, reader: Reader) -> Iterator[bytes]:
+    def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield the filtered bytes of one stream.
 
         Raises:
             PhaseFailed: User code raised an error, broke a rule, or does not come to an end.
         """
         try:
-            with self.guest.stream(DESTROY):
-                yield from self._filtered(reader)
+            with self.instance.running_stream(DESTROY_ROLES):
+                yield from self._run_stream(reader)
         finally:
             reader.close()
 
     def cancel(self) -> None:
         """End what runs as cancelled, from any thread; user code is told once."""
-        self.guest.cancel()
+        self.instance.cancel()
 
-    def _filtered(self, reader: Reader) -> Iterator[bytes]:
+    def _run_stream(self, reader: ByteReader) -> Iterator[bytes]:
         limits, server = self.host.limits, self.host.server
-        feed, output = Feed(reader, limits), OutputBuffer(limits.window_bytes)
+        feed, output = ByteWindow(reader, limits), OutputBuffer(limits.window_bytes)
         source = feed.buffer
-        process = self.guest.function("process", PROCESS)
-        flow = Flow(self.guest, feed, output)
-        flow.begin()
+        process = self.instance.bind_state_method("process", PROCESS_ROLES)
+        flow = CallLoop(self.instance, feed, output)
+        flow.fetch_first()
         done = False
         while not done:
             read, written = source.consumed, output.written
-            answer = process(server, source, feed.tell(), output)
-            if data := output.take():
+            answer = process(server, source, feed.report_state(), output)
+            if data := output.pop_written():
                 yield data
-            done = flow.after(
-                answer.code, read=source.consumed > read, wrote=output.written > written
+            done = flow.handle_state(
+                answer.code, has_read=source.consumed > read, has_written=output.written > written
             )
         output.close()
 
@@ -86,16 +93,16 @@ class HostedFilter:
 # --- Filters that see where records end: the side channel, as state machines use it.
 
 
-class HostedRecordFilter:
+class UdxRecordFilter:
     """A filter with `useSideChannel` and `processWithMetadata`.
 
     What it writes are records with their lengths, unless it has `endsSideChannel`, which returns
     true: then it writes plain bytes.
     """
 
-    def __init__(self, hosted: HostedFilter) -> None:
-        self._hosted = hosted
-        ends = getattr(hosted.made, "endsSideChannel", None)
+    def __init__(self, byte_filter: UdxFilter) -> None:
+        self._byte_filter = byte_filter
+        ends = getattr(byte_filter.user_object, "endsSideChannel", None)
         self.ends_records = callable(ends) and bool(ends())
 
     def run_records(self, records: Iterator[Records]) -> Iterator[Records] | Iterator[bytes]:
@@ -106,65 +113,69 @@ class HostedRecordFilter:
                 the number of bytes that it wrote.
         """
         return (
-            self._bytes(records)
+            self._iter_bytes(records)
             if self.ends_records
-            else joined_records(self._hosted.host, self._filtered(records))
+            else assemble_records(self._byte_filter.host, self._run_stream(records))
         )
 
     def cancel(self) -> None:
         """End what runs as cancelled, from any thread; user code is told once."""
-        self._hosted.cancel()
+        self._byte_filter.cancel()
 
-    def _bytes(self, records: Iterator[Records]) -> Iterator[bytes]:
-        host = self._hosted.host
-        for data, lengths in self._filtered(records):
+    def _iter_bytes(self, records: Iterator[Records]) -> Iterator[bytes]:
+        host = self._byte_filter.host
+        for data, lengths in self._run_stream(records):
             if len(lengths):
-                raise host.failed("it wrote lengths of records, and its endsSideChannel() is true")
+                raise host.make_error(
+                    "it wrote lengths of records, and its endsSideChannel() is true"
+                )
             yield data
 
-    def _filtered(self, records: Iterator[Records]) -> Iterator[tuple[bytes, NDArray[np.uint32]]]:
-        guest = self._hosted.guest
+    def _run_stream(self, records: Iterator[Records]) -> Iterator[tuple[bytes, NDArray[np.uint32]]]:
+        guest = self._byte_filter.instance
         host = guest.host
-        with guest.stream(DESTROY):
-            feed = RecordFeed(records, host.limits)
+        with guest.running_stream(DESTROY_ROLES):
+            feed = RecordWindow(records, host.limits)
             output, output_lengths = OutputBuffer(host.limits.window_bytes), LengthBuffer()
             source, lengths = feed.buffer, feed.lengths
-            process = guest.function("processWithMetadata", PROCESS_RECORDS)
-            flow = Flow(guest, feed, output)
-            flow.begin()
+            process = guest.bind_state_method("processWithMetadata", PROCESS_RECORDS_ROLES)
+            flow = CallLoop(guest, feed, output)
+            flow.fetch_first()
             done = False
             while not done:
-                taken, written = feed.taken, output.written
+                taken, written = feed.consumed, output.written
                 answer = process(
-                    host.server, source, lengths, feed.tell(), output, output_lengths
+                    host.server, source, lengths, feed.report_state(), output, output_lengths
                 )  # fmt: skip
                 wrote = output.written > written or output_lengths.offset > 0
                 if wrote:
-                    yield output.take(), output_lengths.take()
-                done = flow.after(answer.code, read=feed.taken > taken, wrote=wrote)
+                    yield output.pop_written(), output_lengths.pop_written()
+                done = flow.handle_state(
+                    answer.code, has_read=feed.consumed > taken, has_written=wrote
+                )
             output.close()
 
 
-class HostedEitherFilter(HostedRecordFilter):
+class UdxDualFilter(UdxRecordFilter):
     """One that has `process`, too: where there is no side channel, it filters bytes."""
 
-    def run(self, reader: Reader) -> Iterator[bytes]:
+    def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield the filtered bytes of one stream.
 
         Raises:
             PhaseFailed: As HostedFilter.
         """
-        return self._hosted.run(reader)
+        return self._byte_filter.run(reader)
 
 
-def hosted_record_filter(hosted: HostedFilter) -> HostedRecordFilter:
+def make_record_filter(byte_filter: UdxFilter) -> UdxRecordFilter:
     """Return a filter of records, which filters bytes, too, if user code can."""
-    either = callable(getattr(hosted.made, "process", None))
-    return HostedEitherFilter(hosted) if either else HostedRecordFilter(hosted)
+    either = callable(getattr(byte_filter.user_object, "process", None))
+    return UdxDualFilter(byte_filter) if either else UdxRecordFilter(byte_filter)
 
 
-def joined_records(
-    host: Host, written: Iterator[tuple[bytes, NDArray[np.uint32]]]
+def assemble_records(
+    host: UdxHost, written: Iterator[tuple[bytes, NDArray[np.uint32]]]
 ) -> Iterator[Records]:
     """Yield records from bytes and lengths, of which either may come first.
 
@@ -181,15 +192,17 @@ def joined_records(
         whole = int(np.searchsorted(ends, len(data), side="right"))
         if whole:
             end = int(ends[whole - 1])
-            yield _batch(data[:end], ends[:whole])
+            yield _make_record_array(data[:end], ends[:whole])
             data, lengths = data[end:], lengths[whole:]
     if len(lengths) or data:
         claimed = total - len(data) + int(lengths.sum())
         hint = "" if len(lengths) else "; endsSideChannel() would say that it writes no lengths"
-        raise host.failed(f"it wrote {total} bytes in records of {claimed} bytes together{hint}")
+        raise host.make_error(
+            f"it wrote {total} bytes in records of {claimed} bytes together{hint}"
+        )
 
 
-def _batch(data: bytes, ends: NDArray[np.int64]) -> Records:
+def _make_record_array(data: bytes, ends: NDArray[np.int64]) -> Records:
     offsets = np.zeros(len(ends) + 1, dtype=np.int32)
     offsets[1:] = ends
     return pa.BinaryArray.from_buffers(
@@ -200,36 +213,38 @@ def _batch(data: bytes, ends: NDArray[np.int64]) -> Records:
 # --- Filters as this project writes them: generators, and plain functions of bytes.
 
 
-class _Signal(Enum):
+class _GeneratorSignal(Enum):
     WANTS = "wants input"
     DONE = "done"
 
 
-_WANTS, _DONE = _Signal.WANTS, _Signal.DONE
-_Step: TypeAlias = bytes | Exception | _Signal
+_NEEDS_INPUT, _DONE = _GeneratorSignal.WANTS, _GeneratorSignal.DONE
+_GeneratorOutput: TypeAlias = bytes | Exception | _GeneratorSignal
 
 
-class OwnFilter:
+class GeneratorFilter:
     """A filter with `run(reader)`, a generator; what it raises is placed."""
 
-    def __init__(self, host: Host, run: Callable[[Reader], Iterator[bytes]], owner: object) -> None:
+    def __init__(
+        self, host: UdxHost, run: Callable[[ByteReader], Iterator[bytes]], owner: object
+    ) -> None:
         self._host = host
         self._run = run
         self._owner = owner
         self._cancelled = False
 
-    def run(self, reader: Reader) -> Iterator[bytes]:
+    def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield the filtered bytes of one stream.
 
         Raises:
             PhaseFailed: User code raised an error, or yielded something else than bytes.
         """
         try:
-            pieces = checked_pieces(self._host, iter(self._run(reader)), lambda: reader.offset)
+            pieces = iter_checked_bytes(self._host, iter(self._run(reader)), lambda: reader.offset)
             for piece in pieces:
                 yield piece
                 if self._cancelled:
-                    raise self._host.failed("it was cancelled")
+                    raise self._host.make_error("it was cancelled")
         finally:
             reader.close()
 
@@ -241,7 +256,7 @@ class OwnFilter:
             cancel()
 
 
-class StateMachine:
+class GeneratorStateMachine:
     """A filter of ours as a state machine, for a host that knows nothing else.
 
     The generator runs on a thread of its own, which waits whenever it reads and there is nothing.
@@ -250,16 +265,16 @@ class StateMachine:
     def __init__(self, phase: Filter) -> None:
         self._phase = phase
         self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._output: queue.SimpleQueue[_Step] = queue.SimpleQueue()
-        self._waiting = False
+        self._output: queue.SimpleQueue[_GeneratorOutput] = queue.SimpleQueue()
+        self._needs_input = False
 
     def setup(self, server: ServerInterface) -> None:  # noqa: ARG002 - as hosts call it
         """Begin a stream."""
         self._input, self._output = queue.SimpleQueue(), queue.SimpleQueue()
-        self._waiting = False
+        self._needs_input = False
         streams = (self._input, self._output)
         threading.Thread(
-            target=self._work, args=streams, name="snowmelt-generator", daemon=True
+            target=self._run_generator, args=streams, name="snowmelt-generator", daemon=True
         ).start()
 
     def process(
@@ -268,13 +283,13 @@ class StateMachine:
         source: InputBuffer,
         state: InputState,
         output: OutputBuffer,
-    ) -> Answer:
+    ) -> ReturnedState:
         """Hand input on if it is waited for, and output as it comes.
 
         Raises:
             Exception: What the filter raised.
         """
-        if self._waiting:
+        if self._needs_input:
             data = source.read()
             if data:
                 self._input.put(bytes(data) if not isinstance(data, str) else data.encode())
@@ -285,7 +300,7 @@ class StateMachine:
         step = self._output.get()
         if isinstance(step, Exception):
             raise step
-        self._waiting = step is _WANTS
+        self._needs_input = step is _NEEDS_INPUT
         if step is _DONE:
             return StreamState.DONE
         if isinstance(step, bytes):
@@ -298,85 +313,87 @@ class StateMachine:
         """End the stream; a filter that still reads finds the end of its input."""
         self._input.put(None)
 
-    def _work(
-        self, source: queue.SimpleQueue[bytes | None], output: queue.SimpleQueue[_Step]
+    def _run_generator(
+        self,
+        input_queue: queue.SimpleQueue[bytes | None],
+        output_queue: queue.SimpleQueue[_GeneratorOutput],
     ) -> None:
         def pieces() -> Iterator[bytes]:
             while True:
-                output.put(_WANTS)
-                piece = source.get()
+                output_queue.put(_NEEDS_INPUT)
+                piece = input_queue.get()
                 if piece is None:
                     return
                 yield piece
 
         try:
-            for piece in self._phase.run(Reader(pieces())):
-                output.put(piece)
-            output.put(_DONE)
+            for piece in self._phase.run(ByteReader(pieces())):
+                output_queue.put(piece)
+            output_queue.put(_DONE)
         except Exception as error:  # noqa: BLE001 - it is raised in process
-            output.put(error)
+            output_queue.put(error)
 
 
-def checked_pieces(
-    host: Host, pieces: Iterator[Any], offset: Callable[[], int | None]
+def iter_checked_bytes(
+    host: UdxHost, slices: Iterator[Any], get_offset: Callable[[], int | None]
 ) -> Iterator[bytes]:
     """Yield pieces as bytes.
 
     Raises:
-        PhaseFailed: User code raised an error, at an `offset` of its input; or yields other things.
+        PhaseFailed: User code raised an error, at an `get_offset` of its input; or yields other things.
     """
     try:
-        while (piece := _piece(host, pieces, offset)) is not _DONE:
+        while (piece := _next_slice(host, slices, get_offset)) is not _DONE:
             if not isinstance(piece, (bytes, bytearray, memoryview)):
                 text = f"it yielded {type(piece).__name__}, not bytes"
-                raise host.failed(text, offset=offset())
+                raise host.make_error(text, offset=get_offset())
             yield bytes(piece)
     finally:
-        close = getattr(pieces, "close", None)
+        close = getattr(slices, "close", None)
         if close is not None:
             close()
 
 
-def _piece(host: Host, pieces: Iterator[Any], offset: Callable[[], int | None]) -> Any:
+def _next_slice(host: UdxHost, slices: Iterator[Any], get_offset: Callable[[], int | None]) -> Any:
     try:
-        return next(pieces, _DONE)
+        return next(slices, _DONE)
     except SnowmeltError:
         raise
     except BaseException as error:
         if is_ctrl_c(error):
             raise
-        text = f"it raised {type(error).__name__}: {error}{place_of(error)}"
-        raise host.failed(text, offset=offset()) from error
+        text = f"it raised {type(error).__name__}: {error}{describe_user_code_line(error)}"
+        raise host.make_error(text, offset=get_offset()) from error
 
 
-def own_filter(host: Host, made: Any) -> OwnFilter | None:
+def make_generator_filter(host: UdxHost, user_object: Any) -> GeneratorFilter | None:
     """Return a filter for a generator function, an object with `run`, or a function of bytes.
 
     A function of bytes is given the whole input, since what it makes of a part is not known to be
     a part of what it makes of the whole; unless `whole_input` is false.
     """
-    if callable(getattr(made, "run", None)):
-        return OwnFilter(host, made.run, made)
-    if inspect.isgeneratorfunction(getattr(made, "func", made)):
-        return OwnFilter(host, made, made)
-    if callable(made):
-        return OwnFilter(host, _of_function(host, made), made)
+    if callable(getattr(user_object, "run", None)):
+        return GeneratorFilter(host, user_object.run, user_object)
+    if inspect.isgeneratorfunction(getattr(user_object, "func", user_object)):
+        return GeneratorFilter(host, user_object, user_object)
+    if callable(user_object):
+        return GeneratorFilter(host, _wrap_function(host, user_object), user_object)
     return None
 
 
-def _of_function(
-    host: Host, function: Callable[[bytes], bytes]
-) -> Callable[[Reader], Iterator[bytes]]:
-    def whole(reader: Reader) -> Iterator[bytes]:
+def _wrap_function(
+    host: UdxHost, function: Callable[[bytes], bytes]
+) -> Callable[[ByteReader], Iterator[bytes]]:
+    def whole(reader: ByteReader) -> Iterator[bytes]:
         limit = host.limits.window_bytes
         data = reader.read(limit + 1)
         if len(data) > limit:
-            raise host.failed(
+            raise host.make_error(
                 f"its input is longer than {limit} bytes, which is the most that is given as a whole"
             )
         yield function(data)
 
-    def by_piece(reader: Reader) -> Iterator[bytes]:
+    def by_piece(reader: ByteReader) -> Iterator[bytes]:
         for piece in reader:
             yield function(piece)
 

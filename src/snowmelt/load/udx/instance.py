@@ -12,36 +12,36 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phase_states import StreamState
-from snowmelt.load.udx.input_window import InputRefused, Limits
-from snowmelt.load.udx.vertica_sdk.buffers import BufferMisused, Undecodable
+from snowmelt.load.phase_states import PhaseStateCode
+from snowmelt.load.udx.input_window import InputUnavailable, UdxLimits
+from snowmelt.load.udx.vertica_sdk.buffers import BufferMisused, InputUndecodable
 from snowmelt.load.udx.vertica_sdk.server_interface import ServerInterface
-from snowmelt.load.udx.vertica_sdk.states import Answer, answer_of
+from snowmelt.load.udx.vertica_sdk.states import ReturnedState, parse_returned_state
 from snowmelt.load.udx.worker_progress import is_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from snowmelt.load.udx.input_window import Window
+    from snowmelt.load.udx.input_window import InputWindow
     from snowmelt.load.udx.vertica_sdk.buffers import OutputBuffer
 
 # --- Calls into user code, on a thread of their own, so that no call can hold the host for ever.
 
-_GRACE_SECONDS = 1.0
-_SLICE_SECONDS = 0.5
-_STOP: tuple[None, tuple[()]] = (None, ())
-_WAKE = object()
+_STOP_GRACE_S = 1.0
+_WAIT_SLICE_S = 0.5
+_STOP_CALL: tuple[None, tuple[()]] = (None, ())
+_CANCEL_SIGNAL = object()
 
 
-class Blocked(Exception):
+class UdxTimeout(Exception):
     """A call did not return for as long as the host waits."""
 
 
-class Cancelled(Exception):
+class UdxCancelled(Exception):
     """The load was cancelled."""
 
 
-class Escaped(Exception):
+class UdxExitRequested(Exception):
     """User code raised what Python itself ends by: KeyboardInterrupt, SystemExit, GeneratorExit."""
 
     def __init__(self, raised: BaseException) -> None:
@@ -49,24 +49,26 @@ class Escaped(Exception):
         self.raised = raised
 
 
-class Caller:
+class UdxThread:
     """One thread that makes calls, one after the other; for the use of one other thread.
 
-    A call that lasts longer than `patience` seconds, or that goes on after `wake`, is told to stop
+    A call that lasts longer than `patience` seconds, or that goes on after `cancel`, is told to stop
     by `on_stop`, which may run while the call does; a second later it is left alone. Its
     thread does not hold up the process's end.
     """
 
-    def __init__(self, patience: float, on_stop: Callable[[], object]) -> None:
-        self._patience = patience
+    def __init__(self, call_timeout_s: float, on_stop: Callable[[], object]) -> None:
+        self._call_timeout_s = call_timeout_s
         self._on_stop = on_stop
         self._calls: queue.SimpleQueue[tuple[Callable[..., Any] | None, tuple[Any, ...]]]
         self._calls = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._woken = False
+        self._is_cancelled = False
         self._abandoned = False
         self.busy = False
-        self._thread = threading.Thread(target=self._work, name="snowmelt-user-code", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run_calls, name="snowmelt-user-code", daemon=True
+        )
         self._thread.start()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -74,49 +76,52 @@ class Caller:
 
         Raises:
             Blocked: It did not return in time.
-            Cancelled: `wake` was called.
+            Cancelled: `cancel` was called.
         """
-        if self._woken:
-            raise Cancelled
+        if self._is_cancelled:
+            raise UdxCancelled
         self.busy = True
         self._calls.put((function, arguments))
         try:
-            result, error = self._answer(self._patience)
+            result, error = self._wait_for_result(self._call_timeout_s)
         except queue.Empty:
-            self.stop()
-            raise Blocked from None
+            self.request_stop()
+            raise UdxTimeout from None
         if error is not None:
             raise error
         return result
 
-    def stop(self) -> bool:
+    def request_stop(self) -> bool:
         """Ask a running call to stop; tell whether it did so in time."""
         if not self.busy or self._abandoned:
             return not self.busy
         # It is user code, too: it may block, and what it raises helps nobody.
-        asking = threading.Thread(target=self._ask, name="snowmelt-cancel", daemon=True)
+        asking = threading.Thread(target=self._call_on_stop, name="snowmelt-cancel", daemon=True)
         asking.start()
         with contextlib.suppress(queue.Empty):
-            while self._results.get(timeout=min(_GRACE_SECONDS, self._patience)) is _WAKE:
+            while (
+                self._results.get(timeout=min(_STOP_GRACE_S, self._call_timeout_s))
+                is _CANCEL_SIGNAL
+            ):
                 pass
             self.busy = False
         self._abandoned = self.busy
         return not self.busy
 
-    def wake(self) -> None:
+    def cancel(self) -> None:
         """Make the call that runs, or else the next one, end as cancelled; from any thread."""
-        self._woken = True
-        self._results.put(_WAKE)
+        self._is_cancelled = True
+        self._results.put(_CANCEL_SIGNAL)
 
     def close(self) -> None:
         """End the thread as soon as no call runs."""
-        self._calls.put(_STOP)
+        self._calls.put(_STOP_CALL)
 
-    def _answer(self, patience: float) -> Any:
-        left = patience
+    def _wait_for_result(self, timeout_s: float) -> Any:
+        left = timeout_s
         while True:
             # In slices: a signal that comes just before the wait begins is seen only after it.
-            wait = min(left, _SLICE_SECONDS)
+            wait = min(left, _WAIT_SLICE_S)
             try:
                 answer = self._results.get(timeout=wait)
             except queue.Empty:
@@ -124,17 +129,17 @@ class Caller:
                 if left <= 0:
                     raise
                 continue
-            if answer is _WAKE:
-                self.stop()
-                raise Cancelled
+            if answer is _CANCEL_SIGNAL:
+                self.request_stop()
+                raise UdxCancelled
             self.busy = False
             return answer
 
-    def _ask(self) -> None:
+    def _call_on_stop(self) -> None:
         with contextlib.suppress(Exception):
             self._on_stop()
 
-    def _work(self) -> None:
+    def _run_calls(self) -> None:
         while True:
             function, arguments = self._calls.get()
             if function is None:
@@ -145,7 +150,7 @@ class Caller:
             except Exception as error:  # noqa: BLE001 - it is raised where the call was made
                 answer = (None, error)
             except BaseException as error:  # noqa: BLE001
-                answer = (None, Escaped(error))
+                answer = (None, UdxExitRequested(error))
             # What a call was given must not stay alive until the next one.
             del function, arguments
             self._results.put(answer)
@@ -157,26 +162,26 @@ class Caller:
 # Documentation and existing code disagree on orders and on how many arguments there are. A parameter
 # whose name tells its role is given that; the others are given what is left, in the usual order.
 
-SETUP = ("server",)
-PROCESS = ("server", "input", "state", "output")
-PROCESS_RECORDS = ("server", "input", "input_lengths", "state", "output", "output_lengths")
-PARSER_SETUP = ("server", "returns")
-PARSE = ("server", "input", "state", "writer")
-PARSE_RECORDS = ("server", "input", "input_lengths", "state", "writer")
-CHUNK = ("server", "input", "state")
-ALIGN = CHUNK
-SOURCE_PROCESS = ("server", "output")
-SOURCE_RECORDS = ("server", "output", "output_lengths")
-DESTROY = ("server", "session")
-PARSER_DESTROY = ("server", "returns", "session")
-PLAN = ("server", "plan")
-PARSER_PLAN = ("server", "columns", "plan")
-PARSER_PREPARE = ("server", "columns", "plan", "returns")
-RETURN_TYPE = ("server", "columns", "plan", "arguments", "returns")
-PARAMETER_TYPE = ("server", "parameters")
+SETUP_ROLES = ("server",)
+PROCESS_ROLES = ("server", "input", "state", "output")
+PROCESS_RECORDS_ROLES = ("server", "input", "input_lengths", "state", "output", "output_lengths")
+PARSER_SETUP_ROLES = ("server", "returns")
+PARSE_ROLES = ("server", "input", "state", "writer")
+PARSE_RECORDS_ROLES = ("server", "input", "input_lengths", "state", "writer")
+CHUNK_ROLES = ("server", "input", "state")
+ALIGN_ROLES = CHUNK_ROLES
+SOURCE_PROCESS_ROLES = ("server", "output")
+SOURCE_RECORDS_ROLES = ("server", "output", "output_lengths")
+DESTROY_ROLES = ("server", "session")
+PARSER_DESTROY_ROLES = ("server", "returns", "session")
+PLAN_ROLES = ("server", "plan")
+PARSER_PLAN_ROLES = ("server", "columns", "plan")
+PARSER_PREPARE_ROLES = ("server", "columns", "plan", "returns")
+RETURN_TYPE_ROLES = ("server", "columns", "plan", "arguments", "returns")
+PARAMETER_TYPE_ROLES = ("server", "parameters")
 
 # A role is taken if all words of one of its lists are in the name; the first role that fits.
-_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+_ROLE_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("output_lengths", ("out", "len")),
     ("input_lengths", ("len",)),
     ("state", ("state",)),
@@ -196,24 +201,26 @@ _WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def bound(owner: object, name: str, roles: Sequence[str]) -> Callable[..., Any]:
+def bind_method(user_object: object, method_name: str, roles: Sequence[str]) -> Callable[..., Any]:
     """Return a method as a function of one argument for each role, in the order of `roles`.
 
     Raises:
         LoadRefused: The method does not exist, lacks `self`, or wants more than there is.
     """
-    method = getattr(owner, name, None)
-    what = f"{type(owner).__name__}.{name}"
+    method = getattr(user_object, method_name, None)
+    what = f"{type(user_object).__name__}.{method_name}"
     if not callable(method):
         raise LoadRefused(what=what, reason="there is no such method")
-    _check_self(owner, name, what)
-    places = _places(method, roles, what)
+    _check_has_self(user_object, method_name, what)
+    places = _match_arguments_to_roles(method, roles, what)
     if places == list(range(len(roles))):
         return method  # type: ignore[no-any-return]
     return lambda *arguments: method(*[arguments[place] for place in places])
 
 
-def _places(method: Callable[..., Any], roles: Sequence[str], what: str) -> list[int]:
+def _match_arguments_to_roles(
+    method: Callable[..., Any], roles: Sequence[str], label: str
+) -> list[int]:
     everything = list(range(len(roles)))
     try:
         parameters = list(inspect.signature(method).parameters.values())
@@ -226,11 +233,11 @@ def _places(method: Callable[..., Any], roles: Sequence[str], what: str) -> list
     required = [parameter for parameter in taken if parameter.default is parameter.empty]
     if len(required) > len(roles):
         raise LoadRefused(
-            what=what,
-            reason=f"it takes {len(required)} arguments ({_names(required)}), "
+            what=label,
+            reason=f"it takes {len(required)} arguments ({_join_parameter_names(required)}), "
             f"but is given {len(roles)} ({', '.join(roles)})",
         )
-    found = [_role(parameter.name, roles) for parameter in taken[: len(roles)]]
+    found = [_find_role(parameter.name, roles) for parameter in taken[: len(roles)]]
     named = [role for role in found if role is not None]
     if len(set(named)) < len(named):
         return everything[: len(taken)]
@@ -238,36 +245,42 @@ def _places(method: Callable[..., Any], roles: Sequence[str], what: str) -> list
     return [roles.index(role if role is not None else next(left)) for role in found]
 
 
-def _role(name: str, roles: Sequence[str]) -> str | None:
+def _find_role(name: str, roles: Sequence[str]) -> str | None:
     low = name.lower()
     return next(
-        (role for role, words in _WORDS if role in roles and all(word in low for word in words)),
+        (
+            role
+            for role, words in _ROLE_WORDS
+            if role in roles and all(word in low for word in words)
+        ),
         None,
     )
 
 
-def _check_self(owner: object, name: str, what: str) -> None:
-    function = inspect.getattr_static(owner, name, None)
-    if not inspect.isfunction(function) or name in vars(owner):
+def _check_has_self(user_object: object, name: str, label: str) -> None:
+    function = inspect.getattr_static(user_object, name, None)
+    if not inspect.isfunction(function) or name in vars(user_object):
         return
     names = list(inspect.signature(function).parameters)
-    if names and _role(names[0], ("server",)) is not None:
-        raise LoadRefused(what=what, reason=f"its first parameter is {names[0]}; `self` is missing")
+    if names and _find_role(names[0], ("server",)) is not None:
+        raise LoadRefused(
+            what=label, reason=f"its first parameter is {names[0]}; `self` is missing"
+        )
 
 
-def _names(parameters: list[inspect.Parameter]) -> str:
+def _join_parameter_names(parameters: list[inspect.Parameter]) -> str:
     return ", ".join(parameter.name for parameter in parameters)
 
 
-LIBRARY_PREFIX = "snowmelt_library_"
+LIBRARY_MODULE_PREFIX = "snowmelt_library_"
 """How names of modules begin that hold code of users."""
 
-_OURS = "snowmelt.load."
-_LAST_CALL_SECONDS = 1.0
+_HOST_MODULE_PREFIX = "snowmelt.load."
+_FINAL_CALL_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class UdxHost:
     """What user code is given, and how long it may take.
 
     Errors carry `name`, the phase with its parameters; the text names it where a load places it.
@@ -275,35 +288,35 @@ class Host:
 
     name: str
     server: ServerInterface = field(default_factory=ServerInterface)
-    limits: Limits = field(default_factory=Limits)
+    limits: UdxLimits = field(default_factory=UdxLimits)
     clock: Clock = field(default_factory=SystemClock)
 
-    def failed(self, reason: str, *, offset: int | None = None) -> PhaseFailed:
+    def make_error(self, reason: str, *, offset: int | None = None) -> PhaseFailed:
         """Return an error with the byte of the phase's input, if that is known."""
         return PhaseFailed(reason=reason, offset=offset, phase=self.name)
 
 
-class Guest:
+class UdxInstance:
     """An object of user code. It is made when it is first needed, and again after a failure."""
 
-    def __init__(self, host: Host, make: Callable[[], object]) -> None:
+    def __init__(self, host: UdxHost, make: Callable[[], object]) -> None:
         self.host = host
         self._make = make
-        self._object: object = None
-        self._caller: Caller | None = None
+        self._user_object: object = None
+        self._thread: UdxThread | None = None
         self._lock = threading.Lock()
         self._cancelled = False
-        self._asked = False
+        self._cancel_requested = False
 
     @property
-    def made(self) -> object:
+    def user_object(self) -> object:
         """The object, which is made if there is none."""
-        if self._object is None:
-            self._object = self._guarded("prepare()", self._make, ())
-        return self._object
+        if self._user_object is None:
+            self._user_object = self._call_translating_errors("prepare()", self._make, ())
+        return self._user_object
 
     @property
-    def cancelled(self) -> bool:
+    def is_cancelled(self) -> bool:
         """Whether it was cancelled."""
         return self._cancelled
 
@@ -311,206 +324,224 @@ class Guest:
         """End the stream, from any thread, and every later one as it begins."""
         with self._lock:
             self._cancelled = True
-            caller = self._caller
+            caller = self._thread
         if caller is not None:
-            caller.wake()
+            caller.cancel()
             # It may block, and whoever cancels should not.
-            threading.Thread(target=self._ask_to_stop, name="snowmelt-cancel", daemon=True).start()
+            threading.Thread(
+                target=self._request_cancel, name="snowmelt-cancel", daemon=True
+            ).start()
 
     @contextlib.contextmanager
-    def stream(
-        self, destroy: Sequence[str], setup: Sequence[str] = SETUP, *more: object
+    def running_stream(
+        self, destroy_roles: Sequence[str], setup_roles: Sequence[str] = SETUP_ROLES, *more: object
     ) -> Iterator[None]:
         """Set the object up for one stream, and destroy it at the end, however that comes.
 
         `more` are arguments behind the server's.
         """
         with self._lock:
-            caller = self._caller = Caller(self.host.limits.patience_seconds, self._ask_to_stop)
+            caller = self._thread = UdxThread(self.host.limits.call_timeout_s, self._request_cancel)
         server = self.host.server
-        end = (destroy, (server, *more, server.sessions))
+        end = (destroy_roles, (server, *more, server.session_params))
         try:
-            self._method("setup", setup, server, *more)
+            self._call_method_if_defined("setup", setup_roles, server, *more)
             try:
                 yield
             except BaseException:
                 # What went wrong first is what matters.
-                if caller.stop():
+                if caller.request_stop():
                     self._destroy_quietly(*end)
                 raise
-            self._method("destroy", end[0], *end[1])
+            self._call_method_if_defined("destroy", end[0], *end[1])
         except BaseException as error:
             if caller.busy or not isinstance(error, GeneratorExit):
-                self._object = None
+                self._user_object = None
             raise
         finally:
             with self._lock:
-                self._caller = None
+                self._thread = None
             caller.close()
 
-    def function(self, name: str, roles: Sequence[str]) -> Callable[..., Answer]:
+    def bind_state_method(
+        self, method_name: str, roles: Sequence[str]
+    ) -> Callable[..., ReturnedState]:
         """Return a method that answers with a state, to be called by role."""
-        method = bound(self.made, name, roles)
+        method = bind_method(self.user_object, method_name, roles)
 
-        def call(*arguments: object) -> Answer:
-            value = self._guarded(f"{name}()", method, arguments)
-            answer = answer_of(value)
+        def call(*arguments: object) -> ReturnedState:
+            value = self._call_translating_errors(f"{method_name}()", method, arguments)
+            answer = parse_returned_state(value)
             if answer is None:
-                raise self.host.failed(f"{name}() returned {value!r}, which is no StreamState")
+                raise self.host.make_error(
+                    f"{method_name}() returned {value!r}, which is no StreamState"
+                )
             return answer
 
         return call
 
-    def ask(self, name: str, *arguments: object) -> Any:
+    def call_if_defined(self, method_name: str, *arguments: object) -> Any:
         """Call a method that answers a question; None where there is no such method."""
-        method = getattr(self.made, name, None)
-        return self._guarded(f"{name}()", method, arguments) if callable(method) else None
+        method = getattr(self.user_object, method_name, None)
+        return (
+            self._call_translating_errors(f"{method_name}()", method, arguments)
+            if callable(method)
+            else None
+        )
 
-    def _method(self, name: str, roles: Sequence[str], *arguments: object) -> None:
-        if callable(getattr(self.made, name, None)):
-            self._guarded(f"{name}()", bound(self.made, name, roles), arguments)
+    def _call_method_if_defined(
+        self, method_name: str, roles: Sequence[str], *arguments: object
+    ) -> None:
+        if callable(getattr(self.user_object, method_name, None)):
+            self._call_translating_errors(
+                f"{method_name}()", bind_method(self.user_object, method_name, roles), arguments
+            )
 
-    def _guarded(
-        self, what: str, function: Callable[..., Any], arguments: tuple[object, ...]
+    def _call_translating_errors(
+        self, label: str, function: Callable[..., Any], arguments: tuple[object, ...]
     ) -> Any:
-        host, caller = self.host, self._caller
+        host, caller = self.host, self._thread
         if self._cancelled:
-            raise host.failed("it was cancelled")
+            raise host.make_error("it was cancelled")
         try:
             return function(*arguments) if caller is None else caller.call(function, *arguments)
         except PhaseFailed:
             raise
-        except Blocked:
-            seconds = host.limits.patience_seconds
-            raise host.failed(f"{what} has not returned for {seconds:g} seconds") from None
-        except Cancelled:
-            raise host.failed("it was cancelled") from None
-        except Undecodable as error:
-            raise host.failed(str(error), offset=error.offset) from error
-        except (BufferMisused, InputRefused) as error:
-            raise host.failed(f"{what}: {error}") from error
+        except UdxTimeout:
+            seconds = host.limits.call_timeout_s
+            raise host.make_error(f"{label} has not returned for {seconds:g} seconds") from None
+        except UdxCancelled:
+            raise host.make_error("it was cancelled") from None
+        except InputUndecodable as error:
+            raise host.make_error(str(error), offset=error.offset) from error
+        except (BufferMisused, InputUnavailable) as error:
+            raise host.make_error(f"{label}: {error}") from error
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
-            error = error.raised if isinstance(error, Escaped) else error
-            text = f"{what} raised {type(error).__name__}: {error}{place_of(error)}"
-            raise host.failed(text) from error
+            error = error.raised if isinstance(error, UdxExitRequested) else error
+            text = f"{label} raised {type(error).__name__}: {error}{describe_user_code_line(error)}"
+            raise host.make_error(text) from error
 
     def _destroy_quietly(self, roles: Sequence[str], arguments: tuple[object, ...]) -> None:
         """Destroy after an error, also a cancel, for which nobody waits long."""
-        made = self._object
+        made = self._user_object
         if made is None or not callable(getattr(made, "destroy", None)):
             return
-        caller = Caller(_LAST_CALL_SECONDS, lambda: None)
+        caller = UdxThread(_FINAL_CALL_TIMEOUT_S, lambda: None)
         try:
             with contextlib.suppress(Exception):
-                caller.call(bound(made, "destroy", roles), *arguments)
+                caller.call(bind_method(made, "destroy", roles), *arguments)
         finally:
             caller.close()
 
-    def _ask_to_stop(self) -> None:
+    def _request_cancel(self) -> None:
         with self._lock:
-            if self._asked or self._object is None:
+            if self._cancel_requested or self._user_object is None:
                 return
-            self._asked = True
-        mark = getattr(self._object, "mark_canceled", None)
+            self._cancel_requested = True
+        mark = getattr(self._user_object, "mark_canceled", None)
         if mark is not None:
             mark()
-        if callable(getattr(self._object, "cancel", None)):
+        if callable(getattr(self._user_object, "cancel", None)):
             with contextlib.suppress(Exception):  # what it raises helps nobody
-                bound(self._object, "cancel", SETUP)(self.host.server)
+                bind_method(self._user_object, "cancel", SETUP_ROLES)(self.host.server)
 
 
-def place_of(error: BaseException) -> str:
+def describe_user_code_line(error: BaseException) -> str:
     """Return where in user code it was raised, or else the last place that is not the host's."""
     frames = list(traceback.walk_tb(error.__traceback__))
     modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
     for begins in (True, False):
         for module, (frame, line) in zip(reversed(modules), reversed(frames), strict=True):
-            if module.startswith(LIBRARY_PREFIX) or not (begins or module.startswith(_OURS)):
+            if module.startswith(LIBRARY_MODULE_PREFIX) or not (
+                begins or module.startswith(_HOST_MODULE_PREFIX)
+            ):
                 return f" ({frame.f_code.co_filename}, line {line})"
     return ""
 
 
 # --- What follows from a state: more input, room for output, waiting, the end, or an error.
 
-_FIRST_WAIT = 0.001
-_LONGEST_WAIT = 0.05
+_MIN_WAIT_S = 0.001
+_MAX_WAIT_S = 0.05
 
 
-class Flow:
+class CallLoop:
     """Acts on the states that one stream's calls return."""
 
-    def __init__(self, guest: Guest, feed: Window | None, output: OutputBuffer | None) -> None:
-        self._host = guest.host
-        self._guest = guest
-        self._feed = feed
+    def __init__(
+        self, instance: UdxInstance, window: InputWindow | None, output: OutputBuffer | None
+    ) -> None:
+        self._host = instance.host
+        self._instance = instance
+        self._window = window
         self._output = output
-        self._wait = _FIRST_WAIT
+        self._wait_s = _MIN_WAIT_S
         self._idle_since: float | None = None
 
-    def begin(self) -> None:
+    def fetch_first(self) -> None:
         """Fetch the first input."""
-        if self._feed is not None:
-            self._fetch(self._feed.begin)
+        if self._window is not None:
+            self._fetch(self._window.fetch_first)
 
-    def after(self, code: StreamState, *, read: bool, wrote: bool) -> bool:
+    def handle_state(self, code: PhaseStateCode, *, has_read: bool, has_written: bool) -> bool:
         """Do what a state asks for; tell whether the stream has ended.
 
         Raises:
             PhaseFailed: The state is not allowed here, or nothing will ever come of it.
         """
-        if code is StreamState.DONE:
+        if code is PhaseStateCode.DONE:
             return True
-        if code is StreamState.KEEP_GOING:
-            self._keep_going(progress=read or wrote)
+        if code is PhaseStateCode.KEEP_GOING:
+            self._wait_for_progress(made_progress=has_read or has_written)
             return False
-        self._idle_since, self._wait = None, _FIRST_WAIT
-        if code is StreamState.OUTPUT_NEEDED:
-            self._room(progress=read or wrote)
-        elif code is StreamState.INPUT_NEEDED and self._feed is not None:
-            self._more(self._feed, read=read, wrote=wrote)
+        self._idle_since, self._wait_s = None, _MIN_WAIT_S
+        if code is PhaseStateCode.OUTPUT_NEEDED:
+            self._renew_output(made_progress=has_read or has_written)
+        elif code is PhaseStateCode.INPUT_NEEDED and self._window is not None:
+            self._fetch_more(self._window, has_read=has_read, has_written=has_written)
         else:
-            raise self._host.failed(f"it returned {code.name}, which is not for it to return")
+            raise self._host.make_error(f"it returned {code.name}, which is not for it to return")
         return False
 
-    def _more(self, feed: Window, *, read: bool, wrote: bool) -> None:
-        if not feed.is_last:
-            self._fetch(lambda: feed.more(moved=read))
-        elif not (read or wrote):
-            raise self._host.failed(
+    def _fetch_more(self, window: InputWindow, *, has_read: bool, has_written: bool) -> None:
+        if not window.reported_end_of_file:
+            self._fetch(lambda: window.fetch_more(made_progress=has_read))
+        elif not (has_read or has_written):
+            raise self._host.make_error(
                 f"it asked for input after the end of its input, "
-                f"of which it has left {feed.buffer.remaining} bytes"
+                f"of which it has left {window.buffer.remaining} bytes"
             )
 
-    def _room(self, *, progress: bool) -> None:
-        if self._output is not None and not self._output.renew(larger=not progress):
-            raise self._host.failed(
+    def _renew_output(self, *, made_progress: bool) -> None:
+        if self._output is not None and not self._output.renew_space(larger=not made_progress):
+            raise self._host.make_error(
                 f"it asks for more room than {self._output.size} bytes, "
                 f"and neither reads nor writes"
             )
 
-    def _keep_going(self, *, progress: bool) -> None:
-        clock, patience = self._host.clock, self._host.limits.patience_seconds
-        if progress:
-            self._idle_since, self._wait = None, _FIRST_WAIT
+    def _wait_for_progress(self, *, made_progress: bool) -> None:
+        clock, patience = self._host.clock, self._host.limits.call_timeout_s
+        if made_progress:
+            self._idle_since, self._wait_s = None, _MIN_WAIT_S
             return
         now = clock.monotonic()
         if self._idle_since is None:
             self._idle_since = now
         elif now - self._idle_since > patience:
-            raise self._host.failed(
+            raise self._host.make_error(
                 f"it has returned KEEP_GOING for {patience:g} seconds without reading or writing"
             )
-        if self._guest.cancelled:
-            raise self._host.failed("it was cancelled")
-        clock.sleep(self._wait)
-        self._wait = min(2 * self._wait, _LONGEST_WAIT)
+        if self._instance.is_cancelled:
+            raise self._host.make_error("it was cancelled")
+        clock.sleep(self._wait_s)
+        self._wait_s = min(2 * self._wait_s, _MAX_WAIT_S)
 
     def _fetch(self, fetch: Callable[[], None]) -> None:
         try:
             fetch()
-        except Undecodable as error:
-            raise self._host.failed(str(error), offset=error.offset) from error
-        except InputRefused as error:
-            raise self._host.failed(str(error)) from error
+        except InputUndecodable as error:
+            raise self._host.make_error(str(error), offset=error.offset) from error
+        except InputUnavailable as error:
+            raise self._host.make_error(str(error)) from error

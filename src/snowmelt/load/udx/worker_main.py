@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # A parent that lives on, such as a notebook, gets the memory back.
-_IDLE_S = 30.0
-_STATUS = "/proc/self/status"
-_MOST_LOG = 10_000
+_IDLE_TIMEOUT_S = 30.0
+_STATUS_PATH = "/proc/self/status"
+_MAX_LOG_CHARS = 10_000
 
 
-def main(control: int, page: int) -> None:
-    """Serve the parent at descriptor `control` until it is gone, or for 30 s without a call."""
-    worker_progress.attach(ProgressPage(page))
-    os.close(page)
-    os.set_inheritable(control, False)
-    _Server(Connection(control)).run()
+def main(control_fd: int, page_fd: int) -> None:
+    """Serve the parent at descriptor `control_fd` until it is gone, or for 30 s without a call."""
+    worker_progress.attach_page(ProgressPage(page_fd))
+    os.close(page_fd)
+    os.set_inheritable(control_fd, False)
+    _WorkerServer(Connection(control_fd)).run()
 
 
-class _Server:
+class _WorkerServer:
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self._connection = connection
-        self._sending = threading.Lock()
+        self._send_lock = threading.Lock()
         self._requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._cancel: Callable[[], None] | None = None
         self._cancelled = False
@@ -48,48 +48,50 @@ class _Server:
     def run(self) -> None:
         """Run one call after the other."""
         warnings.simplefilter("always")
-        warnings.showwarning = self._warned
-        logging.getLogger().addHandler(_Forward(self))
+        warnings.showwarning = self._send_warning
+        logging.getLogger().addHandler(_LogForwarder(self))
         logging.getLogger().setLevel(logging.INFO)
-        threading.Thread(target=self._listen, name="snowmelt-control", daemon=True).start()
+        threading.Thread(
+            target=self._receive_messages, name="snowmelt-control", daemon=True
+        ).start()
         while True:
             try:
-                request = self._requests.get(timeout=_IDLE_S)
+                request = self._requests.get(timeout=_IDLE_TIMEOUT_S)
             except queue.Empty:
                 os._exit(0)
-            self._serve(request)
+            self._handle_request(request)
 
-    def send(self, kind: str, value: object) -> None:
+    def send_message(self, kind: str, value: object) -> None:
         """Send a message to the parent."""
         data = pickle.dumps((kind, value))
-        with self._sending:
+        with self._send_lock:
             self._connection.send_bytes(data)
 
-    def _serve(self, request: bytes) -> None:
-        self.send("begun", None)
+    def _handle_request(self, request: bytes) -> None:
+        self.send_message("begun", None)
         try:
             function, arguments, limits, cancellable = pickle.loads(request)  # noqa: S301
-            worker_progress.use_limits(limits)
+            worker_progress.set_limits(limits)
             _limit_memory(limits)
-            options = {"on_begin": self._begun} if cancellable else {}
+            options = {"on_begin": self._set_cancel} if cancellable else {}
             answer = ("result", function(*arguments, **options))
         except BaseException as error:  # noqa: BLE001 - the parent raises it
-            answer = ("error", _portable(error))
+            answer = ("error", _make_picklable(error))
         self._cancel, self._cancelled = None, False
-        worker_progress.leave_all()
+        worker_progress.leave_all_steps()
         with contextlib.suppress(Exception):
             sys.stdout.flush()
         try:
-            self.send(*answer)
+            self.send_message(*answer)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
-            self.send("error", InternalError(f"The result cannot be sent: {error}."))
+            self.send_message("error", InternalError(f"The result cannot be sent: {error}."))
 
-    def _begun(self, cancel: Callable[[], None]) -> None:
+    def _set_cancel(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
         if self._cancelled:
             cancel()
 
-    def _listen(self) -> None:
+    def _receive_messages(self) -> None:
         while True:
             try:
                 data = self._connection.recv_bytes()
@@ -105,32 +107,32 @@ class _Server:
             if cancel is not None:
                 cancel()
 
-    def _warned(self, message: Warning | str, *_: object, **__: object) -> None:
+    def _send_warning(self, message: Warning | str, *_: object, **__: object) -> None:
         with contextlib.suppress(OSError):
-            self.send("warning", str(message))
+            self.send_message("warning", str(message))
 
 
-class _Forward(logging.Handler):
+class _LogForwarder(logging.Handler):
     """Sends records of the log to the parent."""
 
-    def __init__(self, server: _Server) -> None:
+    def __init__(self, server: _WorkerServer) -> None:
         super().__init__()
         self._server = server
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record, as text."""
-        record.msg, record.args = record.getMessage()[:_MOST_LOG], None
+        record.msg, record.args = record.getMessage()[:_MAX_LOG_CHARS], None
         if record.exc_info:
             record.msg += "\n" + "".join(traceback.format_exception(*record.exc_info))
             record.exc_info = None
         with contextlib.suppress(Exception):
-            self._server.send("log", record)
+            self._server.send_message("log", record)
 
 
 def _limit_memory(limits: UserCodeLimits) -> None:
     """Let allocations beyond the limit fail, which Python reports as MemoryError."""
     try:
-        with open(_STATUS) as lines:  # noqa: PTH123
+        with open(_STATUS_PATH) as lines:  # noqa: PTH123
             sizes = dict(line.split(":", 1) for line in lines if line.startswith("VmData"))
         used = int(sizes["VmData"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
@@ -142,11 +144,11 @@ def _limit_memory(limits: UserCodeLimits) -> None:
             resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
 
 
-def _portable(error: BaseException) -> BaseException:
+def _make_picklable(error: BaseException) -> BaseException:
     """Return an error that can be pickled, and that says the same."""
     if not isinstance(error, Exception):
         reason = f"it raised {type(error).__name__}: {error}".rstrip(": ")
-        return UserCodeFailed(what=worker_progress.current(), reason=reason)
+        return UserCodeFailed(what=worker_progress.describe_running_step(), reason=reason)
     try:
         again = pickle.loads(pickle.dumps(error))  # noqa: S301
     except Exception:  # noqa: BLE001 - errors of other packages may fail in any way

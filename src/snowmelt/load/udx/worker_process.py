@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _PAGE_BYTES = 4096
-_LOOK_S = 0.25
+_POLL_INTERVAL_S = 0.25
 # A call that returns late is told to stop by its own process first, which says more.
-_LATE_S = 2.0
-_CANCEL_S = 3.0
+_TIMEOUT_GRACE_S = 2.0
+_CANCEL_TIMEOUT_S = 3.0
 # The interpreter with Arrow, and memory that an allocation which failed has left behind.
-_SPARE_BYTES = 256 * 1024 * 1024
-_END_S = 1.0
-_ENTRY = "from snowmelt.load.udx.worker_main import main; main({control}, {page})"
-_PATHS = "import sys; sys.path[:] = {paths!r}; "
+_MEMORY_OVERHEAD_BYTES = 256 * 1024 * 1024
+_EXIT_TIMEOUT_S = 1.0
+_ENTRY_CODE = "from snowmelt.load.udx.worker_main import main; main({control}, {page})"
+_SYS_PATH_CODE = "import sys; sys.path[:] = {paths!r}; "
 
 _clock = SystemClock()
-_idle: list[_Process] = []
+_idle_processes: list[_WorkerProcess] = []
 _idle_lock = threading.Lock()
 
 
@@ -75,82 +75,82 @@ def run_isolated(
         return function(*arguments)
     request = pickle.dumps((function, arguments, limits, cancellable))
     while True:
-        process = _taken()
+        process = _acquire_process()
         try:
             if on_begin is not None:
                 on_begin(process.cancel)
-            if process.begin(request):
-                result: Result = process.result(limits)
-                _put_back(process)
+            if process.send_request(request):
+                result: Result = process.wait_for_result(limits)
+                _release_process(process)
                 return result
         except (KeyboardInterrupt, SystemExit):
-            process.end(politely=True)
+            process.terminate(graceful=True)
             raise
         except BaseException:
-            process.end()
+            process.terminate()
             raise
         # It had ended in the meantime, as an idle one does.
-        process.end()
+        process.terminate()
 
 
-def close_idle() -> None:
+def close_idle_process() -> None:
     """End the idle process, if there is one."""
     with _idle_lock:
-        processes, _idle[:] = list(_idle), []
+        processes, _idle_processes[:] = list(_idle_processes), []
     for process in processes:
-        process.end()
+        process.terminate()
 
 
-atexit.register(close_idle)
+atexit.register(close_idle_process)
 
 
-def _taken() -> _Process:
+def _acquire_process() -> _WorkerProcess:
     with _idle_lock:
-        idle = _idle.pop() if _idle else None
-    if idle is not None and idle.surroundings == _surroundings():
+        idle = _idle_processes.pop() if _idle_processes else None
+    if idle is not None and idle.environment == _capture_environment():
         return idle
-    if idle is not None and idle.surroundings[0] == os.getpid():
-        idle.end()
-    return _Process()
+    if idle is not None and idle.environment[0] == os.getpid():
+        idle.terminate()
+    return _WorkerProcess()
 
 
-def _put_back(process: _Process) -> None:
+def _release_process(process: _WorkerProcess) -> None:
     with _idle_lock:
-        if not _idle:
-            _idle.append(process)
+        if not _idle_processes:
+            _idle_processes.append(process)
             return
-    process.end()
+    process.terminate()
 
 
-class _Process:
+class _WorkerProcess:
     """One process for user code, in a session of its own; for one call at a time."""
 
     def __init__(self) -> None:
-        self.surroundings = _surroundings()
+        self.environment = _capture_environment()
         ours, theirs = Pipe(duplex=True)
         with tempfile.TemporaryFile() as page, theirs:
             page.truncate(_PAGE_BYTES)
             self._page = ProgressPage(page.fileno())
-            code = _PATHS.format(paths=sys.path) + _ENTRY.format(
+            code = _SYS_PATH_CODE.format(paths=sys.path) + _ENTRY_CODE.format(
                 control=theirs.fileno(), page=page.fileno()
             )
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-P", "-c", code],
                 stdin=subprocess.DEVNULL,
                 # What user code prints must not come between our own output.
-                stdout=_error_output(),
+                stdout=_find_error_output(),
                 pass_fds=(theirs.fileno(), page.fileno()),
                 # Ctrl-C goes to the parent alone, and all children of user code end with it.
                 start_new_session=True,
             )
         self._control: Connection[Any, Any] = ours
         self._cancelled = False
-        self._sending = threading.Lock()
+        self._send_lock = threading.Lock()
 
-    def begin(self, request: bytes) -> bool:
+    def send_request(self, request: bytes) -> bool:
         """Send a request; return False if the process ended before it took the request."""
         try:
-            with self._sending:
+            with self._send_lock:
                 self._control.send_bytes(request)
             if not self._wait_for_begin():
                 return False
@@ -160,7 +160,7 @@ class _Process:
             self._send_cancel()
         return True
 
-    def result(self, limits: UserCodeLimits) -> Any:
+    def wait_for_result(self, limits: UserCodeLimits) -> Any:
         """Wait for the result.
 
         Raises:
@@ -171,37 +171,37 @@ class _Process:
         checked_at = _clock.monotonic()
         while True:
             try:
-                there = self._control.poll(_LOOK_S)
+                there = self._control.poll(_POLL_INTERVAL_S)
                 message = pickle.loads(self._control.recv_bytes()) if there else None  # noqa: S301
             except (EOFError, OSError, pickle.UnpicklingError):
-                raise self._ended() from None
+                raise self._make_exit_error() from None
             if message is not None:
                 kind, value = message
                 if kind == "result":
                     return value
                 if kind == "error":
                     raise value
-                _tell(kind, value)
+                _replay_message(kind, value)
             now = _clock.monotonic()
             if self._cancelled:
                 cancelled_at = cancelled_at or now
-                if now - cancelled_at > _CANCEL_S:
-                    raise self._failed("it did not stop when the load was cancelled")
-            if now - checked_at >= _LOOK_S:
+                if now - cancelled_at > _CANCEL_TIMEOUT_S:
+                    raise self._make_error("it did not stop when the load was cancelled")
+            if now - checked_at >= _POLL_INTERVAL_S:
                 checked_at = now
-                self._check(limits)
+                self._check_limits(limits)
 
     def cancel(self) -> None:
         """Cancel the call that runs, or else the next one; from any thread."""
         self._cancelled = True
         self._send_cancel()
 
-    def end(self, *, politely: bool = False) -> None:
-        """End the process and all that it started; `politely` lets a call clean up first."""
-        if politely:
+    def terminate(self, *, graceful: bool = False) -> None:
+        """End the process and all that it started; `graceful` lets a call clean up first."""
+        if graceful:
             self.cancel()
             with contextlib.suppress(OSError, EOFError):
-                until = _clock.monotonic() + _CANCEL_S
+                until = _clock.monotonic() + _CANCEL_TIMEOUT_S
                 while _clock.monotonic() < until and self._control.poll(until - _clock.monotonic()):
                     if pickle.loads(self._control.recv_bytes())[0] in {"result", "error"}:  # noqa: S301
                         break
@@ -210,40 +210,45 @@ class _Process:
         self._page.close()
 
     def _wait_for_begin(self) -> bool:
-        while not self._control.poll(_LOOK_S):
+        while not self._control.poll(_POLL_INTERVAL_S):
             if self._process.poll() is not None:
                 return False
         return bool(pickle.loads(self._control.recv_bytes())[0] == "begun")  # noqa: S301
 
     def _send_cancel(self) -> None:
-        with self._sending, contextlib.suppress(OSError):
+        with self._send_lock, contextlib.suppress(OSError):
             self._control.send_bytes(b"")
 
-    def _check(self, limits: UserCodeLimits) -> None:
-        running = self._page.running()
-        if running is not None and _clock.monotonic() - running.since > limits.call_s + _LATE_S:
-            raise self._failed(
+    def _check_limits(self, limits: UserCodeLimits) -> None:
+        running = self._page.read_step()
+        if (
+            running is not None
+            and _clock.monotonic() - running.started_at_s > limits.call_s + _TIMEOUT_GRACE_S
+        ):
+            raise self._make_error(
                 f"it has not returned for {limits.call_s:g} s, the limit `user_code_call_s`"
             )
-        used = _memory_of(self._process.pid)
-        if used > limits.memory_bytes + limits.memory_bytes // 4 + _SPARE_BYTES:
-            raise self._failed(
+        used = _measure_memory_bytes(self._process.pid)
+        if used > limits.memory_bytes + limits.memory_bytes // 4 + _MEMORY_OVERHEAD_BYTES:
+            raise self._make_error(
                 f"its process uses {used:,} bytes, more than the limit `user_code_memory_bytes`, "
                 f"{limits.memory_bytes:,}"
             )
 
-    def _ended(self) -> UserCodeFailed:
+    def _make_exit_error(self) -> UserCodeFailed:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_S)
+            self._process.wait(_EXIT_TIMEOUT_S)
         status = self._process.returncode
         if status is None:
-            return self._failed("its process closed its connection")
+            return self._make_error("its process closed its connection")
         if status < 0:
-            return self._failed(f"its process was killed by signal {-status} ({_name(-status)})")
-        return self._failed(f"its process ended with status {status} before it had returned")
+            return self._make_error(
+                f"its process was killed by signal {-status} ({_get_signal_name(-status)})"
+            )
+        return self._make_error(f"its process ended with status {status} before it had returned")
 
-    def _failed(self, reason: str) -> UserCodeFailed:
-        running = self._page.running()
+    def _make_error(self, reason: str) -> UserCodeFailed:
+        running = self._page.read_step()
         return UserCodeFailed(what="user code" if running is None else running.label, reason=reason)
 
     def _kill(self) -> None:
@@ -254,7 +259,7 @@ class _Process:
         self._process.wait()
 
 
-def _surroundings() -> tuple[int, str, dict[str, str], list[str]]:
+def _capture_environment() -> tuple[int, str, dict[str, str], list[str]]:
     """Return what a process inherits when it starts; one started with other things is of no use."""
     try:
         folder = str(Path.cwd())
@@ -263,14 +268,14 @@ def _surroundings() -> tuple[int, str, dict[str, str], list[str]]:
     return os.getpid(), folder, copy_environment(), list(sys.path)
 
 
-def _error_output() -> int:
+def _find_error_output() -> int:
     try:
         return sys.__stderr__.fileno() if sys.__stderr__ is not None else subprocess.DEVNULL
     except (OSError, ValueError):
         return subprocess.DEVNULL
 
 
-def _tell(kind: str, value: Any) -> None:
+def _replay_message(kind: str, value: Any) -> None:
     if kind == "warning":
         warnings.warn(value, UserWarning, stacklevel=2)
     elif kind == "log":
@@ -279,7 +284,7 @@ def _tell(kind: str, value: Any) -> None:
             log.handle(value)
 
 
-def _memory_of(pid: int) -> int:
+def _measure_memory_bytes(pid: int) -> int:
     """Return the memory in use by a process, 0 where the system does not tell."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
@@ -288,8 +293,8 @@ def _memory_of(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _name(number: int) -> str:
+def _get_signal_name(signal_number: int) -> str:
     try:
-        return signal.Signals(number).name
+        return signal.Signals(signal_number).name
     except ValueError:
         return "unknown"

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from snowmelt.config import Settings
 
-_LABEL = struct.Struct("<dI")
-_PAGE = 4096
-_LONGEST = 1024
+_LABEL_HEADER = struct.Struct("<dI")
+_PAGE_BYTES = 4096
+_MAX_LABEL_BYTES = 1024
 _clock = SystemClock()
 
 
@@ -42,7 +42,7 @@ class UserCodeLimits:
     OUTPUT_PER_INPUT: ClassVar = 1000
 
     @classmethod
-    def of(cls, settings: Settings) -> UserCodeLimits:
+    def from_settings(cls, settings: Settings) -> UserCodeLimits:
         """Return the limits that the settings say."""
         return cls(
             settings.user_code_memory_bytes,
@@ -50,45 +50,45 @@ class UserCodeLimits:
             settings.user_code_call_s,
         )
 
-    def most_output(self, read: int) -> int:
-        """Return how many bytes a filter may have emitted after `read` bytes of input."""
-        return self.output_bytes + self.OUTPUT_PER_INPUT * read
+    def max_output_bytes(self, input_bytes: int) -> int:
+        """Return how many bytes a filter may have emitted after `input_bytes` bytes of input."""
+        return self.output_bytes + self.OUTPUT_PER_INPUT * input_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningStep:
     """The step whose code runs, and the monotonic time since when."""
 
     label: str
-    since: float
+    started_at_s: float
 
 
 class ProgressPage:
     """One page of memory that parent and child share."""
 
     def __init__(self, descriptor: int) -> None:
-        self._map = mmap.mmap(descriptor, _PAGE)
+        self._map = mmap.mmap(descriptor, _PAGE_BYTES)
 
-    def enter(self, label: bytes) -> None:
+    def write_step(self, label: bytes) -> None:
         """Note that the code of a step runs from now on; an empty label: none does."""
         page = self._map
-        page[_LABEL.size : _LABEL.size + len(label)] = label
-        _LABEL.pack_into(page, 0, _clock.monotonic(), len(label))
+        page[_LABEL_HEADER.size : _LABEL_HEADER.size + len(label)] = label
+        _LABEL_HEADER.pack_into(page, 0, _clock.monotonic(), len(label))
 
-    def running(self) -> Running | None:
+    def read_step(self) -> RunningStep | None:
         """Return the step whose code runs, None if none does."""
-        since, length = _LABEL.unpack_from(self._map, 0)
-        if not 0 < length <= _LONGEST:
+        since, length = _LABEL_HEADER.unpack_from(self._map, 0)
+        if not 0 < length <= _MAX_LABEL_BYTES:
             return None
-        text = self._map[_LABEL.size : _LABEL.size + length]
-        return Running(text.decode(errors="replace"), since)
+        text = self._map[_LABEL_HEADER.size : _LABEL_HEADER.size + length]
+        return RunningStep(text.decode(errors="replace"), since)
 
     def close(self) -> None:
         """Release the memory."""
         self._map.close()
 
 
-class _State:
+class _WorkerState:
     page: ProgressPage | None = None
     limits = UserCodeLimits()
     # A step may be read by another thread than the one that reads the steps behind it.
@@ -96,22 +96,22 @@ class _State:
     lock = threading.Lock()
 
 
-_State.labels = {}
+_WorkerState.labels = {}
 
 
-def attach(page: ProgressPage) -> None:
+def attach_page(page: ProgressPage) -> None:
     """Make this process one that runs user code for a parent."""
-    _State.page = page
+    _WorkerState.page = page
 
 
-def use_limits(limits: UserCodeLimits) -> None:
+def set_limits(limits: UserCodeLimits) -> None:
     """Set the limits of the user code that this process runs next."""
-    _State.limits = limits
+    _WorkerState.limits = limits
 
 
 def is_isolated() -> bool:
     """Return True in a process that runs user code for a parent."""
-    return _State.page is not None
+    return _WorkerState.page is not None
 
 
 def is_ctrl_c(error: BaseException) -> bool:
@@ -119,51 +119,53 @@ def is_ctrl_c(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and not is_isolated()
 
 
-def limits() -> UserCodeLimits:
+def get_limits() -> UserCodeLimits:
     """Return the limits of user code in this process."""
-    return _State.limits
+    return _WorkerState.limits
 
 
-def label_of(name: str) -> bytes:
-    """Return the label of a step for `enter`."""
-    return name.encode()[:_LONGEST]
+def encode_label(name: str) -> bytes:
+    """Return the label of a step for `enter_step`."""
+    return name.encode()[:_MAX_LABEL_BYTES]
 
 
-def enter(label: bytes) -> bytes:
+def enter_step(label: bytes) -> bytes:
     """Note which user code this thread runs now; return what it ran before.
 
     Args:
-        label: What `label_of` returns; empty for code that is no user's.
+        label: What `encode_label` returns; empty for code that is no user's.
     """
-    if _State.page is None:
+    if _WorkerState.page is None:
         return b""
     thread = threading.get_ident()
-    with _State.lock:
-        before = _State.labels.get(thread, b"")
-        _State.labels[thread] = label
-        _State.page.enter(label or next((each for each in _State.labels.values() if each), b""))
+    with _WorkerState.lock:
+        before = _WorkerState.labels.get(thread, b"")
+        _WorkerState.labels[thread] = label
+        _WorkerState.page.write_step(
+            label or next((each for each in _WorkerState.labels.values() if each), b"")
+        )
     return before
 
 
-def leave_all() -> None:
+def leave_all_steps() -> None:
     """Note that no user code runs."""
-    with _State.lock:
-        _State.labels.clear()
-        if _State.page is not None:
-            _State.page.enter(b"")
+    with _WorkerState.lock:
+        _WorkerState.labels.clear()
+        if _WorkerState.page is not None:
+            _WorkerState.page.write_step(b"")
 
 
-def current() -> str:
+def describe_running_step() -> str:
     """Return the step whose code runs, or "user code"."""
-    running = None if _State.page is None else _State.page.running()
+    running = None if _WorkerState.page is None else _WorkerState.page.read_step()
     return "user code" if running is None else running.label
 
 
 @contextlib.contextmanager
-def running(name: str) -> Iterator[None]:
+def running_step(name: str) -> Iterator[None]:
     """Note that the code of a step runs until the end of the block."""
-    before = enter(label_of(name))
+    before = enter_step(encode_label(name))
     try:
         yield
     finally:
-        enter(before)
+        enter_step(before)

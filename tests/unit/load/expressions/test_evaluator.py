@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadFailed, LoadRefused
-from snowmelt.load.phases import Parsed, Rejected, Target
-from snowmelt.load.projection import Shaper
-from snowmelt.load.task import Computed, StackPlan, Step
+from snowmelt.load.phases import ParsedBatch, ParseReject, ParseTarget
+from snowmelt.load.projection import ColumnProjector
+from snowmelt.load.task import ComputedExpression, LoadStep, StackPlan
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -32,22 +32,22 @@ def schema_of(*columns: tuple[str, dict[str, Any]]) -> TableSchema:
     )
 
 
-def shaper(sql: str, column: dict[str, Any], *, enforce: bool = False) -> Shaper:
+def shaper(sql: str, column: dict[str, Any], *, enforce: bool = False) -> ColumnProjector:
     parsed = schema_of(*PARSED)
-    return Shaper(
+    return ColumnProjector(
         StackPlan(
-            source=Step("source", "s"),
+            source=LoadStep("source", "s"),
             filters=(),
-            parser=Step("parser", "p"),
-            target=Target(parsed, enforce_length=enforce),
+            parser=LoadStep("parser", "p"),
+            target=ParseTarget(parsed, enforce_length=enforce),
             table=schema_of(("X", column)),
-            computed=(Computed("X", sql),),
+            computed=(ComputedExpression("X", sql),),
             started_at=STARTED,
         )
     )
 
 
-def block(rejects: tuple[Rejected, ...] = ()) -> Parsed:
+def block(rejects: tuple[ParseReject, ...] = ()) -> ParsedBatch:
     schema = native_schema(schema_of(*PARSED))
     rows = pa.table(
         [pa.array(ROWS[field.name], pa.string()).cast(field.type) if pa.types.is_string(field.type)
@@ -55,11 +55,11 @@ def block(rejects: tuple[Rejected, ...] = ()) -> Parsed:
          for field in schema],
         schema=schema,
     )  # fmt: skip
-    return Parsed(rows, rejects, rows.num_rows + len(rejects))
+    return ParsedBatch(rows, rejects, rows.num_rows + len(rejects))
 
 
 def computed(sql: str, column: dict[str, Any], **options: bool) -> list[Any]:
-    shaped = shaper(sql, column, **options).shape(block(), 0, "a.csv")
+    shaped = shaper(sql, column, **options).project(block(), 0, "a.csv")
     return shaped.rows.column("X").to_pylist()
 
 
@@ -134,9 +134,9 @@ def test_any_text_is_an_expression_or_refused(pieces: list[str]) -> None:
 
 
 def test_a_failing_expression_names_itself_and_the_record() -> None:
-    rejects = (Rejected(12, 0, b"", "bad"),)
+    rejects = (ParseReject(12, 0, b"", "bad"),)
     with pytest.raises(LoadFailed) as failed:
-        shaper("CAST(NULLIF(s, 'ab') AS INT)", NUMBER).shape(block(rejects), 10, "a.csv")
+        shaper("CAST(NULLIF(s, 'ab') AS INT)", NUMBER).project(block(rejects), 10, "a.csv")
     text = str(failed.value)
     assert text.startswith("a.csv, column X AS CAST(NULLIF(s, 'ab') AS INT), record 13: ")
     assert "2024-02-03" in text
@@ -144,11 +144,11 @@ def test_a_failing_expression_names_itself_and_the_record() -> None:
 
 def test_a_value_that_its_column_does_not_take_names_the_record() -> None:
     with pytest.raises(LoadFailed, match=r"a\.csv, column X AS s, record 1: .*'ab'"):
-        shaper("s", NUMBER).shape(block(), 0, "a.csv")
+        shaper("s", NUMBER).project(block(), 0, "a.csv")
 
 
 def test_a_computed_null_where_it_may_not_be_rejects_the_record() -> None:
-    shaped = shaper("upper(s)", {**TEXT, "nullable": False}).shape(block(), 5, "a.csv")
+    shaped = shaper("upper(s)", {**TEXT, "nullable": False}).project(block(), 5, "a.csv")
     assert shaped.rows.column("X").to_pylist() == ["AB", "2024-02-03"]
     (reject,) = shaped.rejects
     assert (reject.record, reject.column, reject.data) == (8, "X", b"||6")
@@ -159,6 +159,6 @@ def test_a_computed_null_where_it_may_not_be_rejects_the_record() -> None:
 def test_a_computed_text_that_is_too_long_is_cut_or_rejected() -> None:
     short = {"kind": LogicalType.TEXT, "length": 4, "byte_length": 16}
     assert computed("s || ''", short) == ["ab", "2024", None]
-    shaped = shaper("s || ''", short, enforce=True).shape(block(), 0, "a.csv")
+    shaped = shaper("s || ''", short, enforce=True).project(block(), 0, "a.csv")
     assert shaped.rows.column("X").to_pylist() == ["ab", None]
     assert [reject.record for reject in shaped.rejects] == [2]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.filters import definition
-from snowmelt.load.phases import Reader
+from snowmelt.load.phases import ByteReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 def undone(name: str, data: bytes, size: int = MIB, **parameters: object) -> bytes:
     made = definition(name).build(parameters)
-    return b"".join(made.run(Reader(pieces(data, size))))
+    return b"".join(made.run(ByteReader(pieces(data, size))))
 
 
 @pytest.mark.parametrize("size", [1, 7, 4096, MIB])
@@ -76,8 +76,8 @@ def test_nothing_compressed_is_nothing(name):
 def test_one_object_runs_again_after_a_failure(name):
     made = definition(name).build({})
     with pytest.raises(PhaseFailed):
-        list(made.run(Reader([COMPRESS[name](TEXT)[:-9]])))
-    assert b"".join(made.run(Reader([COMPRESS[name](TEXT)]))) == TEXT
+        list(made.run(ByteReader([COMPRESS[name](TEXT)[:-9]])))
+    assert b"".join(made.run(ByteReader([COMPRESS[name](TEXT)]))) == TEXT
 
 
 @pytest.mark.parametrize("size", [3, MIB])
@@ -137,7 +137,7 @@ def test_a_bomb_takes_little_memory_and_stops_at_the_limit(name):
     tracemalloc.start()
     sizes = []
     with pytest.raises(PhaseFailed, match="max_output, 16,777,216 bytes"):
-        sizes.extend(map(len, made.run(Reader([bomb]))))
+        sizes.extend(map(len, made.run(ByteReader([bomb]))))
     assert tracemalloc.get_traced_memory()[1] < 14 * MIB
     tracemalloc.stop()
     assert max(sizes) <= MIB

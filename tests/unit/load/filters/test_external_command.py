@@ -11,7 +11,7 @@ import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.filters import definition
-from snowmelt.load.phases import Reader
+from snowmelt.load.phases import ByteReader
 
 
 def command(cmd, **more):
@@ -19,7 +19,7 @@ def command(cmd, **more):
 
 
 def piped(cmd, *pieces, **more):
-    return b"".join(command(cmd, **more).run(Reader(pieces)))
+    return b"".join(command(cmd, **more).run(ByteReader(pieces)))
 
 
 def test_bytes_go_through_the_command():
@@ -72,7 +72,7 @@ def gone(pid: int) -> bool:
 
 
 def test_leaving_early_kills_the_command_and_its_children():
-    run = command("sleep 600 & echo $!; cat").run(Reader([b"text"]))
+    run = command("sleep 600 & echo $!; cat").run(ByteReader([b"text"]))
     child = int(next(run).split()[0])
     assert Path(f"/proc/{child}").exists()
     run.close()
@@ -85,7 +85,7 @@ def test_cancel_ends_a_command_that_does_nothing():
     timer = threading.Timer(0.3, made.cancel)
     timer.start()
     with pytest.raises(PhaseFailed, match="signal 9"):
-        list(made.run(Reader([b"text"])))
+        list(made.run(ByteReader([b"text"])))
     timer.join()
     made.cancel()
 
@@ -94,7 +94,7 @@ def test_a_command_that_starts_after_the_cancel_is_ended_at_once():
     made = command("sleep 600")
     made.cancel()
     with pytest.raises(PhaseFailed, match="signal 9"):
-        list(made.run(Reader([b"text"])))
+        list(made.run(ByteReader([b"text"])))
 
 
 def test_an_error_of_the_input_kills_the_command():
@@ -103,7 +103,7 @@ def test_an_error_of_the_input_kills_the_command():
         raise PhaseFailed(reason="no more")
 
     with pytest.raises(PhaseFailed, match="no more"):
-        list(command("cat").run(Reader(broken())))
+        list(command("cat").run(ByteReader(broken())))
 
 
 def test_no_command_is_refused():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.filters import definition
-from snowmelt.load.phases import Reader
+from snowmelt.load.phases import ByteReader
 
 
 def cut(data: bytes, size: int) -> list[bytes]:
@@ -17,7 +17,7 @@ def cut(data: bytes, size: int) -> list[bytes]:
 
 def converted(data: bytes, size: int = 1 << 20, **parameters) -> bytes:
     made = definition("Iconverter").build(parameters)
-    return b"".join(made.run(Reader(cut(data, size))))
+    return b"".join(made.run(ByteReader(cut(data, size))))
 
 
 @given(
@@ -114,4 +114,4 @@ def test_the_mark_of_utf_8_goes_and_nothing_else(size):
         (b"\xef\xbb", b"\xef\xbb"),
         (b"", b""),
     ]:
-        assert b"".join(strip.run(Reader(cut(data, size)))) == wanted
+        assert b"".join(strip.run(ByteReader(cut(data, size)))) == wanted

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.filters import definition
-from snowmelt.load.phases import Reader
+from snowmelt.load.phases import ByteReader
 
 texts = st.text("ab\r\n", max_size=40)
 
 
 def filtered(name, data: bytes, size: int, **parameters) -> bytes:
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
-    return b"".join(definition(name).build(parameters).run(Reader(pieces)))
+    return b"".join(definition(name).build(parameters).run(ByteReader(pieces)))
 
 
 @given(

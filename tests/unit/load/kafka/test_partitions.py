@@ -5,24 +5,32 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.kafka.partitions import EARLIEST, SAVED, Stream, parse_streams
+from snowmelt.load.kafka.partitions import (
+    EARLIEST_OFFSET,
+    SAVED_OFFSET,
+    PartitionRange,
+    parse_partition_ranges,
+)
 
 
 @pytest.mark.parametrize(
     ("text", "streams"),
     [
-        ("t|0|0", [Stream("t", 0, 0)]),
-        ("t|0|5|9, u.x-y|12|-2", [Stream("t", 0, 5, 9), Stream("u.x-y", 12, EARLIEST)]),
-        ("t|3|-3", [Stream("t", 3, SAVED)]),
-        ("t|*|-3", [Stream("t", None, SAVED)]),
-        ("t", [Stream("t", None, EARLIEST)]),
-        ("t|1", [Stream("t", 1, EARLIEST)]),
-        ("t|0|7|7", [Stream("t", 0, 7, 7)]),
+        ("t|0|0", [PartitionRange("t", 0, 0)]),
+        (
+            "t|0|5|9, u.x-y|12|-2",
+            [PartitionRange("t", 0, 5, 9), PartitionRange("u.x-y", 12, EARLIEST_OFFSET)],
+        ),
+        ("t|3|-3", [PartitionRange("t", 3, SAVED_OFFSET)]),
+        ("t|*|-3", [PartitionRange("t", None, SAVED_OFFSET)]),
+        ("t", [PartitionRange("t", None, EARLIEST_OFFSET)]),
+        ("t|1", [PartitionRange("t", 1, EARLIEST_OFFSET)]),
+        ("t|0|7|7", [PartitionRange("t", 0, 7, 7)]),
     ],
 )
 def test_what_is_written_is_what_is_read(text, streams):
-    assert list(parse_streams(text)) == streams
-    assert list(parse_streams(",".join(map(str, streams)))) == streams
+    assert list(parse_partition_ranges(text)) == streams
+    assert list(parse_partition_ranges(",".join(map(str, streams)))) == streams
 
 
 @pytest.mark.parametrize(
@@ -43,4 +51,4 @@ def test_what_is_written_is_what_is_read(text, streams):
 )
 def test_what_is_written_otherwise_is_refused(text, reason):
     with pytest.raises(LoadRefused, match=reason):
-        parse_streams(text)
+        parse_partition_ranges(text)

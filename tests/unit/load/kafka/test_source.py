@@ -11,8 +11,8 @@ import pytest
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.kafka.partitions import EndReason, Gap, MessagePlace, StreamEnd
-from snowmelt.load.kafka.source import KafkaOptions, KafkaSource
+from snowmelt.load.kafka.partitions import EndReason, MessagePosition, OffsetGap, PartitionEnd
+from snowmelt.load.kafka.source import KafkaSource, KafkaSourceOptions
 from snowmelt.load.phases import RecordSource
 from snowmelt.load.portion import Portion
 from snowmelt.load.sources import definition
@@ -62,7 +62,7 @@ def test_start_is_read_and_end_is_not(kafka):
     topic = kafka.topic("between", numbered(*range(20)))
     messages, ends = read(made(kafka.brokers, f"{topic}|0|5|9", stop_on_eof=False))
     assert messages == numbered(5, 6, 7, 8)
-    assert ends == [StreamEnd(topic, 0, 5, 9, 4, 36, 0, (), EndReason.END_OFFSET)]
+    assert ends == [PartitionEnd(topic, 0, 5, 9, 4, 36, 0, (), EndReason.END_OFFSET)]
     messages, ends = read(made(kafka.brokers, f"{topic}|0|20|20", stop_on_eof=False))
     assert (messages, ends[0].next_offset) == ([], 20)
     messages, ends = read(made(kafka.brokers, f"{topic}|0|18|99"))
@@ -103,7 +103,7 @@ def test_partitions_share_portions_and_each_message_knows_its_place(kafka):
             assert message == b"message %d" % (place.partition * 1000 + place.offset)
         assert source.locate(0) is None
         assert source.locate(len(messages) + 1) is None
-    assert str(MessagePlace(topic, 3, 7)) == "topic shared, partition 3, offset 7"
+    assert str(MessagePosition(topic, 3, 7)) == "topic shared, partition 3, offset 7"
 
 
 @pytest.mark.slow
@@ -139,7 +139,9 @@ def test_time_ends_what_has_no_end(kafka):
     def timed(stream, wanted, **bounds):
         """Read so many messages, a third once two have come; time passes from then on."""
         clock = Standing()
-        source = KafkaSource(KafkaOptions(stream=stream, brokers=kafka.brokers, **bounds), clock)
+        source = KafkaSource(
+            KafkaSourceOptions(stream=stream, brokers=kafka.brokers, **bounds), clock
+        )
         [file] = source.files()
         messages = []
         for batch in source.read_records(Portion(file)):
@@ -148,7 +150,7 @@ def test_time_ends_what_has_no_end(kafka):
                 kafka.produce(topic, 0, numbered(3))
             if len(messages) == wanted:
                 clock.start()
-        return messages, source.ends[0].reason
+        return messages, source.ends[0].end_reason
 
     found = timed(f"{topic}|0|0", 3, duration=SECOND)
     assert found == (numbered(1, 2, 3), EndReason.DEADLINE)
@@ -270,7 +272,7 @@ def test_what_retention_took_is_told_or_fails(retained):
     source = made(retained, "gone|0|0")
     messages, (end,) = read(source)
     (gap,) = end.gaps
-    assert gap == Gap(0, 120 - len(messages))
+    assert gap == OffsetGap(0, 120 - len(messages))
     assert [int(message[:6]) for message in messages] == list(range(gap.end, 120))
     assert source.locate(1).offset == gap.end
     with pytest.raises(PhaseFailed, match=rf"messages 0 to {gap.end - 1} were gone before"):

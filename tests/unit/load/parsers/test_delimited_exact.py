@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow
-from snowmelt.load.column_converter import Conversion
-from snowmelt.load.phases import Target
+from snowmelt.load.column_converter import TableConverter
+from snowmelt.load.phases import ParseTarget
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import load
 
@@ -93,7 +93,7 @@ def _field(data, at, marks):
 
 
 def _slowly(data, marks, schema, *, blank_lines):
-    conversion = Conversion(Target(schema), None)
+    conversion = TableConverter(ParseTarget(schema), None)
     stored, rejects = [], []
     for number, (start, end, fields) in enumerate(
         _records(data, marks, blank_lines=blank_lines), 1
@@ -103,7 +103,7 @@ def _slowly(data, marks, schema, *, blank_lines):
                 raise InvalidRow(reason="ragged")
             stored.append(
                 [
-                    None if value is None else column.read_one(value.decode())
+                    None if value is None else column.convert_one(value.decode())
                     for column, value in zip(conversion.columns, fields, strict=True)
                 ]
             )
@@ -115,7 +115,7 @@ def _slowly(data, marks, schema, *, blank_lines):
         zip(*stored, strict=True) if stored else [()] * len(schema.columns),
         strict=True,
     ):
-        arrays += column.stored(list(values))
+        arrays += column.to_native_arrays(list(values))
     table = pa.Table.from_arrays(arrays, schema=conversion.arrow_schema)
     return [tuple(row.values()) for row in table.to_pylist()], rejects
 

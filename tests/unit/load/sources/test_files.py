@@ -12,7 +12,7 @@ import pytest
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.portion import Portion
 from snowmelt.load.sources import definition
-from snowmelt.load.sources.files import FileSource, list_files
+from snowmelt.load.sources.files import FileGlobSource, list_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +40,7 @@ def names(folder: Path, files: Iterable) -> list[str]:
 
 
 def joined(portion: Portion) -> bytes:
-    return b"".join(FileSource().read(portion))
+    return b"".join(FileGlobSource().read(portion))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_paths_and_globs_lead_to_files(folder, pattern, found):
 
 
 def test_a_file_named_twice_is_there_once_and_knows_its_size(folder):
-    files = FileSource([f"{folder}/b.csv", f"{folder}/*.csv", f"{folder}/a.csv"]).files()
+    files = FileGlobSource([f"{folder}/b.csv", f"{folder}/*.csv", f"{folder}/a.csv"]).files()
     assert names(folder, files) == ["b.csv", "a.csv", "x[1].csv"]
     assert {file.size for file in files} == {5, 8}
     assert pickle.loads(pickle.dumps(files)) == files
@@ -85,7 +85,7 @@ def test_folders_pipes_and_other_hosts_are_refused(folder):
     with pytest.raises(PhaseFailed, match="has no host"):
         list_files("file://elsewhere/a.csv")
     with pytest.raises(PhaseFailed, match="no path"):
-        FileSource().files()
+        FileGlobSource().files()
     assert "pipe" not in names(folder, list_files(f"{folder}/*"))
 
 
@@ -102,7 +102,7 @@ def test_a_changed_file_is_noticed_before_and_while_it_is_read(folder):
     big = folder / "big"
     big.write_bytes(bytes(3_000_000))
     (file,) = list_files(str(big))
-    run = FileSource().read(Portion(file))
+    run = FileGlobSource().read(Portion(file))
     next(run)
     big.write_bytes(bytes(3_000_001))
     with pytest.raises(PhaseFailed, match="has changed since the load began"):

@@ -9,7 +9,7 @@ import pytest
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.sources.files import FileSource, list_files
+from snowmelt.load.sources.files import FileGlobSource, list_files
 
 DATA = bytes(range(256)) * 4_000
 
@@ -74,7 +74,7 @@ def server():
 
 
 def joined(portion: Portion) -> bytes:
-    return b"".join(FileSource().read(portion))
+    return b"".join(FileGlobSource().read(portion))
 
 
 def test_a_file_is_listed_with_size_and_mark_and_read_from_anywhere(server):

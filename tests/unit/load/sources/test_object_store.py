@@ -8,7 +8,7 @@ from obstore.store import MemoryStore
 from snowmelt.errors import ObjectChanged, PhaseFailed
 from snowmelt.load.portion import Portion
 from snowmelt.load.sources.files import list_files
-from snowmelt.load.sources.object_store import find_in, read_in
+from snowmelt.load.sources.object_store import find_in_store, read_from_store
 from snowmelt.storage.remote_store import RemoteStore
 
 ROOT = "memory://bucket"
@@ -45,15 +45,17 @@ def store():
     ],
 )
 def test_keys_and_globs_lead_to_objects(store, key, found):
-    assert [file.path for file in find_in(store, ROOT, key)] == [f"{ROOT}/{path}" for path in found]
+    assert [file.path for file in find_in_store(store, ROOT, key)] == [
+        f"{ROOT}/{path}" for path in found
+    ]
 
 
 def test_portions_are_read_and_replaced_objects_noticed(store):
-    (file,) = find_in(store, ROOT, "a.csv")
-    assert (file.size, b"".join(read_in(store, "a.csv", Portion(file, 2)))) == (5, b"csv")
+    (file,) = find_in_store(store, ROOT, "a.csv")
+    assert (file.size, b"".join(read_from_store(store, "a.csv", Portion(file, 2)))) == (5, b"csv")
     store.put("a.csv", b"A.CSV")
     with pytest.raises(ObjectChanged):
-        list(read_in(store, "a.csv", Portion(file)))
+        list(read_from_store(store, "a.csv", Portion(file)))
 
 
 def test_a_store_that_cannot_be_is_an_error_with_its_address():

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phases import Reader
-from snowmelt.load.udx.filters import HostedFilter, StateMachine
-from snowmelt.load.udx.instance import Host
+from snowmelt.load.phases import ByteReader
+from snowmelt.load.udx.filters import GeneratorStateMachine, UdxFilter
+from snowmelt.load.udx.instance import UdxHost
 from support.user_code import filtered, library
 
 CODE = """
@@ -82,7 +82,7 @@ def test_leaving_early_closes_what_came_before():
         finally:
             closed.append(True)
 
-    assert list(build("two").run(Reader(pieces()))) == [b"ab"]
+    assert list(build("two").run(ByteReader(pieces()))) == [b"ab"]
     assert closed == [True]
 
 
@@ -102,18 +102,18 @@ def test_what_is_no_filter_is_refused():
 @given(st.lists(st.binary(max_size=20), max_size=8), st.integers(1, 16))
 def test_a_generator_does_the_same_as_a_state_machine(pieces, chunk):
     data = b"".join(pieces)
-    machine = StateMachine(build("Repeat"))
-    host = Host("filter f()")
+    machine = GeneratorStateMachine(build("Repeat"))
+    host = UdxHost("filter f()")
     host = replace(host, limits=replace(host.limits, chunk_bytes=chunk))
-    hosted = HostedFilter(host, lambda: machine)
+    hosted = UdxFilter(host, lambda: machine)
     for _ in range(2):
         assert filtered(hosted, *pieces) == filtered(build("Repeat"), data)
 
 
 def test_a_generator_as_a_state_machine_ends_early_and_passes_errors_on():
-    hosted = HostedFilter(Host("filter f()"), lambda: StateMachine(build("two")))
+    hosted = UdxFilter(UdxHost("filter f()"), lambda: GeneratorStateMachine(build("two")))
     assert filtered(hosted, b"abc", b"def") == b"ab"
-    broken = HostedFilter(Host("filter f()"), lambda: StateMachine(build("broken")))
+    broken = UdxFilter(UdxHost("filter f()"), lambda: GeneratorStateMachine(build("broken")))
     with pytest.raises(PhaseFailed, match="enough"):
         filtered(broken, b"abc")
 

@@ -6,41 +6,41 @@ import pytest
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.udx.instance import (
-    DESTROY,
-    PARSE,
-    PARSER_PREPARE,
-    PARSER_SETUP,
-    PLAN,
-    PROCESS,
-    PROCESS_RECORDS,
-    RETURN_TYPE,
-    bound,
+    DESTROY_ROLES,
+    PARSE_ROLES,
+    PARSER_PREPARE_ROLES,
+    PARSER_SETUP_ROLES,
+    PLAN_ROLES,
+    PROCESS_RECORDS_ROLES,
+    PROCESS_ROLES,
+    RETURN_TYPE_ROLES,
+    bind_method,
 )
 
 SIGNATURES = [
     # Documentation and existing code disagree on this one.
-    ("process", PROCESS, "srvInterface, inputbuffer, outputbuffer, inputstate", "server input output state"),
-    ("process", PROCESS, "srvInterface, inputbuffer, inputstate, outputbuffer", "server input state output"),
-    ("process", PROCESS, "srvInterface, input, input_state, output", "server input state output"),
-    ("process", PROCESS, "a, b, c, d", "server input state output"),
-    ("process", PROCESS, "s, i, o, state", "server input output state"),
-    ("process", PROCESS, "inp, out", "input output"),
-    ("process", PROCESS, "*everything", "server input state output"),
-    ("process", PROCESS, "srv, src_buf, state, out_buf, more=None", "server input state output"),
-    ("process", PARSE, "srvInterface, inputbuffer, inputstate, streamwriter", "server input state writer"),
-    ("processWithMetadata", PROCESS_RECORDS,
+    ("process", PROCESS_ROLES, "srvInterface, inputbuffer, outputbuffer, inputstate", "server input output state"),
+    ("process", PROCESS_ROLES, "srvInterface, inputbuffer, inputstate, outputbuffer", "server input state output"),
+    ("process", PROCESS_ROLES, "srvInterface, input, input_state, output", "server input state output"),
+    ("process", PROCESS_ROLES, "a, b, c, d", "server input state output"),
+    ("process", PROCESS_ROLES, "s, i, o, state", "server input output state"),
+    ("process", PROCESS_ROLES, "inp, out", "input output"),
+    ("process", PROCESS_ROLES, "*everything", "server input state output"),
+    ("process", PROCESS_ROLES, "srv, src_buf, state, out_buf, more=None", "server input state output"),
+    ("process", PARSE_ROLES, "srvInterface, inputbuffer, inputstate, streamwriter", "server input state writer"),
+    ("processWithMetadata", PROCESS_RECORDS_ROLES,
      "srv, input, input_lengths, input_state, output, output_lengths",
      "server input input_lengths state output output_lengths"),
-    ("setup", PARSER_SETUP, "srvInterface, returnType", "server returns"),
-    ("setup", PARSER_SETUP, "srvInterface", "server"),
-    ("destroy", DESTROY, "srvInterface", "server"),
-    ("destroy", DESTROY, "srvInterface, udSessionParams", "server session"),
-    ("plan", PLAN, "", ""),
-    ("prepare", PLAN, "planContext", "plan"),
-    ("prepare", PLAN, "serverInterface, planContext", "server plan"),
-    ("prepare", PARSER_PREPARE, "srv, perColumnParamReader, planCtxt, returnType",
+    ("setup", PARSER_SETUP_ROLES, "srvInterface, returnType", "server returns"),
+    ("setup", PARSER_SETUP_ROLES, "srvInterface", "server"),
+    ("destroy", DESTROY_ROLES, "srvInterface", "server"),
+    ("destroy", DESTROY_ROLES, "srvInterface, udSessionParams", "server session"),
+    ("plan", PLAN_ROLES, "", ""),
+    ("prepare", PLAN_ROLES, "planContext", "plan"),
+    ("prepare", PLAN_ROLES, "serverInterface, planContext", "server plan"),
+    ("prepare", PARSER_PREPARE_ROLES, "srv, perColumnParamReader, planCtxt, returnType",
      "server columns plan returns"),
-    ("getParserReturnType", RETURN_TYPE,
+    ("getParserReturnType", RETURN_TYPE_ROLES,
      "srv, perColumnParamReader, planContext, argTypes, returnTypes",
      "server columns plan arguments returns"),
 ]  # fmt: skip
@@ -52,7 +52,7 @@ def test_arguments_are_bound_by_name(name, roles, parameters, given):
     values = ", ".join(names) if "*" not in parameters else "*everything"
     space: dict = {}
     exec(f"class C:\n def {name}(self, {parameters}):\n  return [{values}]", space)
-    got = bound(space["C"](), name, roles)(*roles)
+    got = bind_method(space["C"](), name, roles)(*roles)
     assert [each for each in got if each is not None] == given.split()
 
 
@@ -66,8 +66,8 @@ def test_class_methods_and_static_methods_are_bound_as_well():
         def prepare(planContext):  # noqa: N803
             return planContext
 
-    assert bound(C(), "plan", PLAN)("s", "p") == ("s", "p")
-    assert bound(C(), "prepare", PLAN)("s", "p") == "p"
+    assert bind_method(C(), "plan", PLAN_ROLES)("s", "p") == ("s", "p")
+    assert bind_method(C(), "prepare", PLAN_ROLES)("s", "p") == "p"
 
 
 def test_a_missing_self_is_said_clearly():
@@ -76,7 +76,7 @@ def test_a_missing_self_is_said_clearly():
             pass
 
     with pytest.raises(LoadRefused, match=r"C.setup: its first parameter is srvInterface; `self`"):
-        bound(C(), "setup", PARSER_SETUP)
+        bind_method(C(), "setup", PARSER_SETUP_ROLES)
 
 
 def test_a_method_that_wants_too_much_or_is_missing_is_refused():
@@ -85,6 +85,6 @@ def test_a_method_that_wants_too_much_or_is_missing_is_refused():
             pass
 
     with pytest.raises(LoadRefused, match=r"takes 3 arguments \(a, b, c\), but is given 2"):
-        bound(C(), "plan", PLAN)
+        bind_method(C(), "plan", PLAN_ROLES)
     with pytest.raises(LoadRefused, match="no such method"):
-        bound(C(), "prepare", PLAN)
+        bind_method(C(), "prepare", PLAN_ROLES)

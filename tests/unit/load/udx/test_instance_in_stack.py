@@ -14,10 +14,10 @@ from textwrap import dedent
 import pytest
 
 from snowmelt.errors import LoadCancelled, LoadFailed
-from snowmelt.load.function_registry import Functions, UserFunction
+from snowmelt.load.function_registry import LoadFunctions, UserFunction
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.stack import Stack, run_portion
-from snowmelt.load.task import LoadTask, StackPlan, Step
+from snowmelt.load.stack import LoadStack, run_portion
+from snowmelt.load.task import LoadStep, LoadTask, StackPlan
 from support.user_code import HEAD, target
 
 CODE = (
@@ -95,7 +95,7 @@ class LinesFactory(vertica_sdk.ParserFactory):
     def canApportionParser(self):
         return True
 """
-FUNCTIONS = Functions(
+FUNCTIONS = LoadFunctions(
     (
         UserFunction("filter", "up", "UpperFactory", "lib"),
         UserFunction("filter", "blocks", "Blocks", "lib"),
@@ -106,11 +106,11 @@ FUNCTIONS = Functions(
 )
 
 
-def task(path, *filters: Step, parser: str = "pairs") -> LoadTask:
-    steps = tuple(FUNCTIONS.planned(step) for step in filters)
-    source = Step("source", "File", {"file": str(path)})
+def task(path, *filters: LoadStep, parser: str = "pairs") -> LoadTask:
+    steps = tuple(FUNCTIONS.plan_step(step) for step in filters)
+    source = LoadStep("source", "File", {"file": str(path)})
     plan = StackPlan(
-        source=source, filters=steps, parser=Step("parser", parser),
+        source=source, filters=steps, parser=LoadStep("parser", parser),
         target=target(), table=target().schema,
     )  # fmt: skip
     return LoadTask(0, Portion(InputFile(str(path))), plan)
@@ -119,7 +119,7 @@ def task(path, *filters: Step, parser: str = "pairs") -> LoadTask:
 def test_a_task_with_user_code_is_pickled_and_run(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"1=a\n2=b\n")
-    spec = pickle.dumps((task(path, Step("filter", "UP", {"bad": "!"})), FUNCTIONS))
+    spec = pickle.dumps((task(path, LoadStep("filter", "UP", {"bad": "!"})), FUNCTIONS))
     run = run_portion(*pickle.loads(spec))
     rows = [row for block in run for row in block.rows.to_pylist()]
     assert rows == [{"A": 1, "B": "A"}, {"A": 2, "B": "B"}]
@@ -131,14 +131,14 @@ def test_a_file_is_cut_for_a_parser_that_says_it_can_be(tmp_path):
     path.write_bytes(b"".join(b"%d\n" % number for number in range(2000)))
     size = path.stat().st_size
     whole = task(path, parser="lines")
-    stack = Stack(whole.plan, FUNCTIONS)
+    stack = LoadStack(whole.plan, FUNCTIONS)
     assert stack.splittable
     for step in (1000, 997, size - 1, size):
         numbers, read = [], 0
         for number, start in enumerate(range(0, size, step)):
             length = None if start + step >= size else step
             portion = Portion(InputFile(str(path), size), start, length)
-            run = stack.run(replace(whole, number=number, portion=portion))
+            run = stack.make_run(replace(whole, number=number, portion=portion))
             numbers += [int(row["A"]) for block in run for row in block.rows.to_pylist()]
             read += run.counts.bytes_in
         assert numbers == list(range(2000))
@@ -149,7 +149,7 @@ def test_an_error_names_file_filter_and_parameters(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"1=a\n2=!\n")
     with pytest.raises(LoadFailed) as info:
-        list(run_portion(task(path, Step("filter", "up", {"bad": "!"})), FUNCTIONS))
+        list(run_portion(task(path, LoadStep("filter", "up", {"bad": "!"})), FUNCTIONS))
     text = str(info.value)
     assert str(path) in text
     assert "filter up(bad='!')" in text
@@ -160,10 +160,10 @@ def test_an_error_names_file_filter_and_parameters(tmp_path):
 def test_a_blocked_filter_does_not_hold_up_a_cancel(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"1=a\n")
-    run = run_portion(task(path, Step("filter", "blocks")), FUNCTIONS)
+    run = run_portion(task(path, LoadStep("filter", "blocks")), FUNCTIONS)
     from snowmelt.load.library import load_library
 
-    blocks = load_library("lib", FUNCTIONS.libraries["lib"]).find("Blocks")
+    blocks = load_library("lib", FUNCTIONS.libraries["lib"]).find_object("Blocks")
     threading.Thread(target=lambda: (blocks.begun.wait(200), run.cancel()), daemon=True).start()
     started = time.monotonic()
     with pytest.raises(LoadCancelled):
@@ -178,7 +178,7 @@ def test_ctrl_c_ends_a_blocked_filter(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"1=a\n")
     (tmp_path / "task").write_bytes(
-        pickle.dumps((task(path, Step("filter", "blocks")), FUNCTIONS))
+        pickle.dumps((task(path, LoadStep("filter", "blocks")), FUNCTIONS))
     )  # fmt: skip
     code = """
     import pickle, signal, sys
@@ -209,7 +209,7 @@ def test_user_code_leaves_no_thread_behind(tmp_path):
     # Those of other tests may be blocked for good.
     before = {each for each in threading.enumerate() if each.name == "snowmelt-user-code"}
     for _ in range(3):
-        list(run_portion(task(path, Step("filter", "up", {"bad": "!"})), FUNCTIONS))
+        list(run_portion(task(path, LoadStep("filter", "up", {"bad": "!"})), FUNCTIONS))
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         names = [each.name for each in threading.enumerate() if each not in before]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phases import ColumnOptions, Parser, Reader
+from snowmelt.load.phases import ByteReader, ColumnOptions, Parser
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, LogicalType
@@ -117,7 +117,7 @@ def test_rows_are_in_native_form_with_companions_and_quoted_names():
     stamp = Column("when", LogicalType.TIMESTAMP_TZ, 1, scale=9)
     into = target(stamp, Column("V", LogicalType.VARIANT, 2))
     (block,) = library(code).parser("P").build({}).parse(
-        Reader([b"x"]), into, Portion(InputFile("f"))
+        ByteReader([b"x"]), into, Portion(InputFile("f"))
     )  # fmt: skip
     assert block.rows.schema == native_schema(into.schema)
     assert block.rows.column_names == ["when", "when$ns", "when$tz", "V"]
@@ -157,7 +157,7 @@ def test_many_rows_come_in_blocks():
     """
     parser = library(code).parser("P").build({})
     pieces = [b"123456789 " * 100_000] * 4
-    blocks = list(parser.parse(Reader(pieces), target(), Portion(InputFile("f"))))
+    blocks = list(parser.parse(ByteReader(pieces), target(), Portion(InputFile("f"))))
     assert sum(block.records for block in blocks) == 400_000
     assert len(blocks) == 2
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-Data: TypeAlias = bytes | str
+BufferData: TypeAlias = bytes | str
 
-_ROOM = 1024 * 1024
-_LENGTHS = 4096
+_INITIAL_BUFFER_BYTES = 1024 * 1024
+_INITIAL_LENGTH_ENTRIES = 4096
 _LENGTH_BYTES = 4
 
 
@@ -32,7 +32,7 @@ class BufferMisused(Exception):
     """User code broke a rule of a buffer; the text says which."""
 
 
-class Undecodable(Exception):
+class InputUndecodable(Exception):
     """The stream is not in the encoding that the phase asked for; `offset` counts its bytes."""
 
     def __init__(self, offset: int, encoding: str, reason: str) -> None:
@@ -49,7 +49,7 @@ class InputBuffer:
 
     def __init__(self, inputstate: InputState = InputState.OK) -> None:
         self.state = inputstate
-        self._window: Data = b""
+        self._window: BufferData = b""
         self._offset = 0
         self._dropped = 0
         self._encoding: str | None = None
@@ -73,7 +73,7 @@ class InputBuffer:
         if isinstance(raw, bytes):
             self.append(raw, last=self.state is InputState.END_OF_FILE)
 
-    def read(self, length: int | None = None) -> Data:
+    def read(self, length: int | None = None) -> BufferData:
         """Return what is there, at most `length`, and move the offset behind it."""
         start = self._offset
         if length is None:
@@ -85,7 +85,7 @@ class InputBuffer:
         self._offset = start + len(data)
         return data
 
-    def peek(self, length: int | None = None) -> Data:
+    def peek(self, length: int | None = None) -> BufferData:
         """Return what is there, at most `length`, without reading it."""
         start = self._offset
         if length is None:
@@ -153,32 +153,32 @@ class InputBuffer:
         Raises:
             Undecodable: It is not in the encoding.
         """
-        more: Data = data if self._decoder is None else self._decode(data, last=last)
+        more: BufferData = data if self._decoder is None else self._decode(data, last=last)
         left = self._window[self._offset :] if self._offset else self._window
         self._dropped += self._offset
         self._offset = 0
         # Both are of one type: an encoding is set before anything is read.
         self._window = left + more if left else more  # type: ignore[operator]
 
-    def place_of(self, data: object, since: int) -> int:
-        """Return the offset in the stream of what was read last, if it is `data`, or else `since`.
+    def find_stream_offset(self, data: object, since_offset: int) -> int:
+        """Return the offset in the stream of what was read last, if it is `data`, or else `since_offset`.
 
         Only what was read since then is looked at. With an encoding, offsets count characters.
         """
-        start = since - self._dropped
+        start = since_offset - self._dropped
         if not data or not isinstance(data, type(self._window)) or start < 0:
-            return since
+            return since_offset
         place = self._window.rfind(data, start, self._offset)  # type: ignore[arg-type]
-        return since if place < 0 else self._dropped + place
+        return since_offset if place < 0 else self._dropped + place
 
-    def _decode(self, data: bytes, *, last: bool) -> Data:
+    def _decode(self, data: bytes, *, last: bool) -> BufferData:
         assert self._decoder is not None  # noqa: S101 - for the type checker
         held = len(self._decoder.getstate()[0])
         try:
-            decoded: Data = self._decoder.decode(data, last)
+            decoded: BufferData = self._decoder.decode(data, last)
         except UnicodeDecodeError as error:
             offset = self._decoded_bytes - held + error.start
-            raise Undecodable(offset, error.encoding, error.reason) from error
+            raise InputUndecodable(offset, error.encoding, error.reason) from error
         self._decoded_bytes += len(data)
         return decoded
 
@@ -196,8 +196,8 @@ class OutputBuffer:
         self._pending = 0
         self._encoder: codecs.IncrementalEncoder | None = None
         self._encoding: str | None = None
-        self._room: bytearray | None = None
-        self._size = self._smallest = min(_ROOM, limit)
+        self._space: bytearray | None = None
+        self._size = self._smallest = min(_INITIAL_BUFFER_BYTES, limit)
         self._taken = 0
         self._offset = 0
         self._closed = False
@@ -215,21 +215,21 @@ class OutputBuffer:
 
     def write(self, data: bytes | bytearray | memoryview | str) -> bytes | str:
         """Take all of `data`; return what did not fit, which is nothing."""
-        piece = data if type(data) is bytes else self._bytes(data)
+        piece = data if type(data) is bytes else self._encode_data(data)
         if self._offset > self._taken:
-            self._take_room()
+            self._collect_written_space()
         self._pieces.append(piece)
         self._pending += len(piece)
         if self._pending > self._limit:
-            self._refuse()
+            self._raise_misuse()
         return b"" if type(data) is bytes else data[:0]  # type: ignore[return-value]
 
     @property
     def buf(self) -> memoryview:
         """Room for `size` bytes, the first `offset` of them written."""
-        if self._room is None:
-            self._room = bytearray(self._size)
-        return memoryview(self._room)
+        if self._space is None:
+            self._space = bytearray(self._size)
+        return memoryview(self._space)
 
     @property
     def size(self) -> int:
@@ -256,10 +256,10 @@ class OutputBuffer:
         """How much of the stream was written so far, for the host."""
         return self._handed + self._pending + self._offset - self._taken
 
-    def take(self) -> bytes:
+    def pop_written(self) -> bytes:
         """Return what was written and not taken yet."""
         if self._offset > self._taken:
-            self._take_room()
+            self._collect_written_space()
         pieces = self._pieces
         if not pieces:
             return b""
@@ -268,7 +268,7 @@ class OutputBuffer:
         self._pending = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def renew(self, *, larger: bool) -> bool:
+    def renew_space(self, *, larger: bool) -> bool:
         """Give a new buffer, twice as large if asked; False where the limit is reached.
 
         Otherwise one that had grown is halved, so that only who asks again and again without
@@ -278,7 +278,7 @@ class OutputBuffer:
         if size > self._limit:
             return False
         if size != self._size:
-            self._room = None
+            self._space = None
         self._size = size
         self._taken = self._offset = 0
         return True
@@ -288,18 +288,18 @@ class OutputBuffer:
         self._closed = True
         self._limit = -1
 
-    def _refuse(self) -> None:
+    def _raise_misuse(self) -> None:
         if self._closed:
             raise BufferMisused("output was written after DONE")
         raise BufferMisused(f"more than {self._limit} bytes were written in one call")
 
-    def _take_room(self) -> None:
-        if self._room is not None:
-            self._pieces.append(bytes(memoryview(self._room)[self._taken : self._offset]))
+    def _collect_written_space(self) -> None:
+        if self._space is not None:
+            self._pieces.append(bytes(memoryview(self._space)[self._taken : self._offset]))
         self._pending += self._offset - self._taken
         self._taken = self._offset
 
-    def _bytes(self, data: bytes | bytearray | memoryview | str) -> bytes:
+    def _encode_data(self, data: bytes | bytearray | memoryview | str) -> bytes:
         if not isinstance(data, str):
             if isinstance(data, (bytes, bytearray, memoryview)):
                 return bytes(data)
@@ -324,7 +324,7 @@ class LengthBuffer:
 
     def __init__(self, lengths: Iterable[int] | NDArray[np.uint32] | None = None) -> None:
         if lengths is None:
-            self.buf = np.zeros(_LENGTHS, dtype=np.uint32)
+            self.buf = np.zeros(_INITIAL_LENGTH_ENTRIES, dtype=np.uint32)
         else:
             self.buf = np.fromiter(lengths, dtype=np.uint32)
         self._offset = 0
@@ -381,7 +381,7 @@ class LengthBuffer:
         self.buf = np.concatenate([self.buf[self._offset :], lengths])
         self._offset = 0
 
-    def take(self) -> NDArray[np.uint32]:
+    def pop_written(self) -> NDArray[np.uint32]:
         """Return the entries that were written, and begin anew."""
         taken = self.buf[: self._offset].copy()
         self._offset = 0

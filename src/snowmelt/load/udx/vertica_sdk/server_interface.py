@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # ruff: noqa: N802, N815 - the SDK's names
 
 
-_TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
+_TRUE_WORDS = frozenset({"true", "t", "yes", "y", "on", "1"})
 
 
 class ParamReader:
@@ -37,55 +37,55 @@ class ParamReader:
 
     def getBool(self, name: str) -> bool:
         """Return a truth value."""
-        value = self._value(name)
-        return value.lower() in _TRUE if isinstance(value, str) else bool(value)
+        value = self._get_value(name)
+        return value.lower() in _TRUE_WORDS if isinstance(value, str) else bool(value)
 
     def getInt(self, name: str) -> int:
         """Return a whole number."""
-        return int(self._value(name))
+        return int(self._get_value(name))
 
     def getFloat(self, name: str) -> float:
         """Return a number."""
-        return float(self._value(name))
+        return float(self._get_value(name))
 
     def getNumeric(self, name: str) -> Decimal:
         """Return an exact number."""
-        value = self._value(name)
+        value = self._get_value(name)
         return Decimal(repr(value) if isinstance(value, float) else value)
 
     def getString(self, name: str) -> str:
         """Return a text."""
-        value = self._value(name)
+        value = self._get_value(name)
         return value.decode() if isinstance(value, bytes) else str(value)
 
     def getDate(self, name: str) -> dt.date:
         """Return a date."""
-        value = self._value(name)
+        value = self._get_value(name)
         return dt.date.fromisoformat(value) if isinstance(value, str) else value
 
     def getTime(self, name: str) -> dt.time:
         """Return a time of day."""
-        value = self._value(name)
+        value = self._get_value(name)
         return dt.time.fromisoformat(value) if isinstance(value, str) else value
 
     def getTimestamp(self, name: str) -> dt.datetime:
         """Return a date with a time of day."""
-        value = self._value(name)
+        value = self._get_value(name)
         return dt.datetime.fromisoformat(value) if isinstance(value, str) else value
 
     def getInterval(self, name: str) -> dt.timedelta:
         """Return a duration."""
-        value = self._value(name)
+        value = self._get_value(name)
         return value if isinstance(value, dt.timedelta) else dt.timedelta(seconds=float(value))
 
     def getIntervalYM(self, name: str) -> int:
         """Return a number of months."""
-        return int(self._value(name))
+        return int(self._get_value(name))
 
     getTimeTz = getTime
     getTimestampTz = getTimestamp
 
-    def _value(self, name: str) -> Any:
+    def _get_value(self, name: str) -> Any:
         spelt = self._spelt.get(name.lower())
         if spelt is None:
             raise KeyError(f"there is no parameter {name}")
@@ -150,7 +150,7 @@ _log = logging.getLogger("snowmelt.load")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LoadEnvironment:
     """Names that a load may know of itself, handed to user code."""
 
     database: str = "SNOWMELT"
@@ -165,11 +165,11 @@ class ServerInterface:
     def __init__(
         self,
         parameters: Mapping[str, object] | None = None,
-        surroundings: Surroundings | None = None,
+        environment: LoadEnvironment | None = None,
         name: str = "",
     ) -> None:
         self._reader = ParamReader(parameters)
-        self._around = surroundings or Surroundings()
+        self._around = environment or LoadEnvironment()
         self._sessions = SessionParamWriterMap()
         self._name = name
 
@@ -205,7 +205,7 @@ class ServerInterface:
         return self._around.locale
 
     @property
-    def sessions(self) -> SessionParamWriterMap:
+    def session_params(self) -> SessionParamWriterMap:
         """The session parameters, for `destroy`."""
         return self._sessions
 
@@ -214,10 +214,10 @@ class PlanContext:
     """What `plan` writes, and all that come after it read."""
 
     def __init__(
-        self, values: Mapping[str, object] | None = None, surroundings: Surroundings | None = None
+        self, values: Mapping[str, object] | None = None, environment: LoadEnvironment | None = None
     ) -> None:
         self._writer = ParamWriter(values)
-        self._around = surroundings or Surroundings()
+        self._around = environment or LoadEnvironment()
         self._targets = list(self._around.nodes)
 
     def getReader(self) -> ParamReader:

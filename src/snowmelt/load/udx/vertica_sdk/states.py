@@ -7,11 +7,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
-from snowmelt.load.phase_states import InputState as InputCode
-from snowmelt.load.phase_states import StreamState as StreamCode
+from snowmelt.load.phase_states import InputStateCode as InputCode
+from snowmelt.load.phase_states import PhaseStateCode as StreamCode
 
 
-class Answer:
+class ReturnedState:
     """What `process` returns: a state, with the rejected record where it is REJECT."""
 
     __slots__ = ("code", "rejected")
@@ -22,7 +22,7 @@ class Answer:
 
     def __eq__(self, other: object) -> bool:
         """Tell whether both are the same state, however it is written."""
-        if isinstance(other, Answer):
+        if isinstance(other, ReturnedState):
             return self.code is other.code
         return isinstance(other, StreamCode) and self.code is other
 
@@ -36,27 +36,27 @@ class Answer:
 class StreamState:
     """What `process` returns. REJECT is called with the rejected record."""
 
-    INPUT_NEEDED: ClassVar[Answer] = Answer(StreamCode.INPUT_NEEDED)
-    OUTPUT_NEEDED: ClassVar[Answer] = Answer(StreamCode.OUTPUT_NEEDED)
-    DONE: ClassVar[Answer] = Answer(StreamCode.DONE)
-    KEEP_GOING: ClassVar[Answer] = Answer(StreamCode.KEEP_GOING)
-    CHUNK_ALIGNED: ClassVar[Answer] = Answer(StreamCode.CHUNK_ALIGNED)
+    INPUT_NEEDED: ClassVar[ReturnedState] = ReturnedState(StreamCode.INPUT_NEEDED)
+    OUTPUT_NEEDED: ClassVar[ReturnedState] = ReturnedState(StreamCode.OUTPUT_NEEDED)
+    DONE: ClassVar[ReturnedState] = ReturnedState(StreamCode.DONE)
+    KEEP_GOING: ClassVar[ReturnedState] = ReturnedState(StreamCode.KEEP_GOING)
+    CHUNK_ALIGNED: ClassVar[ReturnedState] = ReturnedState(StreamCode.CHUNK_ALIGNED)
 
     @staticmethod
-    def REJECT(rejected_record: object) -> Answer:
+    def REJECT(rejected_record: object) -> ReturnedState:
         """Say that what was read last is a record that becomes no row."""
-        return Answer(StreamCode.REJECT, rejected_record)
+        return ReturnedState(StreamCode.REJECT, rejected_record)
 
 
-class _Word(StrEnum):
+class _NamedState(StrEnum):
     """Text that is its own name: what user code compares with `==`."""
 
     def __repr__(self) -> str:
         return self.name
 
 
-class InputState(_Word):
-    """What is known of the input; the rules are those of `snowmelt.load.phase_states.InputState`."""
+class InputState(_NamedState):
+    """What is known of the input; the rules are those of `snowmelt.load.phase_states.InputStateCode`."""
 
     OK = "OK"
     END_OF_FILE = "END_OF_FILE"
@@ -70,7 +70,7 @@ class InputState(_Word):
         return InputCode[self.name]
 
 
-class UDXType(_Word):
+class UDXType(_NamedState):
     """What a factory makes."""
 
     AGGREGATE = "AGGREGATE"
@@ -86,11 +86,11 @@ class UDXType(_Word):
     TYPE = "TYPE"
 
 
-def answer_of(value: object) -> Answer | None:
+def parse_returned_state(value: object) -> ReturnedState | None:
     """Return a state as user code may return it; None where it is none."""
-    if isinstance(value, Answer):
+    if isinstance(value, ReturnedState):
         return value
     if isinstance(value, StreamCode):
-        return Answer(value)
+        return ReturnedState(value)
     # Without a record: the object is asked for it.
-    return Answer(StreamCode.REJECT) if value is StreamState.REJECT else None
+    return ReturnedState(StreamCode.REJECT) if value is StreamState.REJECT else None

@@ -13,15 +13,17 @@ from snowmelt.schema.types import LogicalType
 if TYPE_CHECKING:
     from snowmelt.schema.types import TableSchema
 
-_PYTHON: dict[str, type] = {
+_PYTHON_TYPES: dict[str, type] = {
     "Int": int,
     "Float": float,
     "Bool": bool,
     "Interval": dt.timedelta,
     "IntervalYM": int,
 }
-_STRINGS = frozenset({"Char", "Varchar", "LongVarchar", "Binary", "Varbinary", "LongVarbinary"})
-_KINDS = {
+_STRING_TYPES = frozenset(
+    {"Char", "Varchar", "LongVarchar", "Binary", "Varbinary", "LongVarbinary"}
+)
+_TYPE_NAMES = {
     LogicalType.REAL: "Float",
     LogicalType.BOOLEAN: "Bool",
     LogicalType.TEXT: "Varchar",
@@ -130,12 +132,12 @@ class VerticaType:
 
     def isStringType(self) -> bool:
         """Tell whether it is text or binary."""
-        return self.name in _STRINGS
+        return self.name in _STRING_TYPES
 
     @property
-    def python(self) -> type:
+    def python_type(self) -> type:
         """The type of a parameter's value, for the host; texts hold what has none of its own."""
-        return _PYTHON.get(self.name, str)
+        return _PYTHON_TYPES.get(self.name, str)
 
 
 class SizedColumnTypes:
@@ -170,27 +172,27 @@ class SizedColumnTypes:
 
     def addTime(self, name: int | str = "", *more: int | str) -> None:
         """Add a time of day; a number is its precision."""
-        self._add("Time", (name, *more))
+        self._add_type("Time", (name, *more))
 
     def addTimeTz(self, name: int | str = "", *more: int | str) -> None:
         """Add a time of day with an offset."""
-        self._add("TimeTz", (name, *more))
+        self._add_type("TimeTz", (name, *more))
 
     def addTimestamp(self, name: int | str = "", *more: int | str) -> None:
         """Add a date with a time of day."""
-        self._add("Timestamp", (name, *more))
+        self._add_type("Timestamp", (name, *more))
 
     def addTimestampTz(self, name: int | str = "", *more: int | str) -> None:
         """Add an instant."""
-        self._add("TimestampTz", (name, *more))
+        self._add_type("TimestampTz", (name, *more))
 
     def addInterval(self, *arguments: int | str) -> None:
         """Add a duration."""
-        self._add("Interval", arguments)
+        self._add_type("Interval", arguments)
 
     def addIntervalYM(self, *arguments: int | str) -> None:
         """Add a number of months."""
-        self._add("IntervalYM", arguments)
+        self._add_type("IntervalYM", arguments)
 
     def addNumeric(self, precision: int, scale: int, name: str = "") -> None:
         """Add an exact number."""
@@ -198,27 +200,27 @@ class SizedColumnTypes:
 
     def addChar(self, length: int | str, name: int | str = "") -> None:
         """Add a text of fixed length; length and name in either order, as all that have one."""
-        self._add("Char", (length, name))
+        self._add_type("Char", (length, name))
 
     def addVarchar(self, length: int | str, name: int | str = "") -> None:
         """Add a text."""
-        self._add("Varchar", (length, name))
+        self._add_type("Varchar", (length, name))
 
     def addLongVarchar(self, length: int | str, name: int | str = "") -> None:
         """Add a long text."""
-        self._add("LongVarchar", (length, name))
+        self._add_type("LongVarchar", (length, name))
 
     def addBinary(self, length: int | str, name: int | str = "") -> None:
         """Add bytes of fixed length."""
-        self._add("Binary", (length, name))
+        self._add_type("Binary", (length, name))
 
     def addVarbinary(self, length: int | str, name: int | str = "") -> None:
         """Add bytes."""
-        self._add("Varbinary", (length, name))
+        self._add_type("Varbinary", (length, name))
 
     def addLongVarbinary(self, length: int | str, name: int | str = "") -> None:
         """Add many bytes."""
-        self._add("LongVarbinary", (length, name))
+        self._add_type("LongVarbinary", (length, name))
 
     def addOrderColumn(self, type: VerticaType | str, name: str = "") -> None:  # noqa: A002 - SDK
         """Add a column that the rows are ordered by."""
@@ -240,18 +242,18 @@ class SizedColumnTypes:
         """Return the type of one, counted from 0."""
         return self._columns[idx][1]
 
-    def pairs(self) -> list[tuple[str, VerticaType]]:
+    def list_columns(self) -> list[tuple[str, VerticaType]]:
         """Return names and types in order, for the host."""
         return list(self._columns)
 
-    def _add(self, kind: str, arguments: tuple[int | str, ...]) -> None:
+    def _add_type(self, kind: str, arguments: tuple[int | str, ...]) -> None:
         # Documentation and the SDK for C++ disagree on the order of length and name.
         length = next((part for part in arguments if isinstance(part, int)), None)
         name = next((part for part in arguments if isinstance(part, str)), "")
         self.addColumn(VerticaType(kind, length=length), name)
 
     @classmethod
-    def of(cls, schema: TableSchema) -> SizedColumnTypes:
+    def from_schema(cls, schema: TableSchema) -> SizedColumnTypes:
         """Return the columns of a table, for the host."""
         types = cls()
         for column in schema.columns:
@@ -260,7 +262,7 @@ class SizedColumnTypes:
             elif column.kind is LogicalType.FIXED:
                 types.addInt(column.name)
             else:
-                kind = _KINDS.get(column.kind, "LongVarchar")
+                kind = _TYPE_NAMES.get(column.kind, "LongVarchar")
                 length = column.byte_length or column.length
                 types.addColumn(VerticaType(kind, length=length), column.name)
         return types

@@ -7,7 +7,7 @@ from __future__ import annotations
 from snowmelt.load.udx.vertica_sdk.buffers import BufferMisused
 from snowmelt.load.udx.vertica_sdk.types import SizedColumnTypes
 
-_SPACE = 65_536
+_MAX_PENDING_ROWS = 65_536
 
 
 class RejectedRecord:
@@ -72,7 +72,7 @@ class StreamWriter:
     def next(self) -> bool:
         """Finish the row; tell whether there is space for another before OUTPUT_NEEDED."""
         self._finished += 1
-        return self._finished < _SPACE
+        return self._finished < _MAX_PENDING_ROWS
 
     def setInt(self, idx: int, value: object) -> None:
         """Set a column of the row; all setters take what the column's type takes, and None."""
@@ -85,7 +85,7 @@ class StreamWriter:
         if len(column) == self._finished:
             column.append(value)
         else:
-            self._pad(column)[self._finished :] = [value]
+            self._pad_column(column)[self._finished :] = [value]
 
     setBool = setDate = setFloat = setInterval = setIntervalYM = setInt
     setNumeric = setString = setTime = setTimeTz = setTimestamp = setTimestampTz = setInt
@@ -100,19 +100,19 @@ class StreamWriter:
         """Set a column of the row to NULL."""
         self.setInt(idx, None)
 
-    def _pad(self, column: list[object]) -> list[object]:
+    def _pad_column(self, column: list[object]) -> list[object]:
         """Return a column with NULL for the finished rows that did not set it."""
         column.extend([None] * (self._finished - len(column)))
         return column
 
     @property
-    def waiting(self) -> int:
+    def pending_rows(self) -> int:
         """How many rows were finished and not taken, for the host."""
         return self._finished
 
-    def take(self) -> list[list[object]]:
+    def pop_rows(self) -> list[list[object]]:
         """Return the columns of the finished rows, for the host; a row that was begun stays."""
-        columns = [self._pad(column) for column in self._columns.values()]
+        columns = [self._pad_column(column) for column in self._columns.values()]
         begun = [column[self._finished :] for column in columns]
         for column in columns:
             del column[self._finished :]
@@ -121,7 +121,7 @@ class StreamWriter:
         self._finished = 0
         return columns
 
-    def drop_row(self) -> bool:
+    def discard_open_row(self) -> bool:
         """Forget the row that was begun; tell whether there was one, for the host."""
         begun = False
         for column in self._columns.values():

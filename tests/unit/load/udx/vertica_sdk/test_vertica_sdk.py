@@ -7,9 +7,9 @@ import logging
 from decimal import Decimal
 
 from snowmelt.load.library import load_library
-from snowmelt.load.phases import ColumnOptions, Reader
+from snowmelt.load.phases import ByteReader, ColumnOptions
 from snowmelt.load.udx import vertica_sdk as vertica
-from snowmelt.load.udx.definitions import filter_definition, parser_definition
+from snowmelt.load.udx.definitions import make_filter_definition, make_parser_definition
 from snowmelt.schema.types import Column, LogicalType
 from support.user_code import HEAD, parsed, target
 
@@ -250,17 +250,19 @@ def test_a_filter_walks_through_every_member(caplog):
         "a_time": "01:02:03", "a_stamp": "2024-02-29 01:02:03",
         "an_interval": dt.timedelta(seconds=90), "months": 14,
     }  # fmt: skip
-    definition = filter_definition("walk", library.find("WalkFactory"))
+    definition = make_filter_definition("walk", library.find_object("WalkFactory"))
     planned = definition.plan(given)
     with caplog.at_level(logging.INFO, "snowmelt.load"):
         made = definition.build({**given, **planned})
-        assert b"".join(made.run(Reader(["äbcdefg".encode()]))) == "ä".encode("latin-1") + b"raw-."
+        assert (
+            b"".join(made.run(ByteReader(["äbcdefg".encode()]))) == "ä".encode("latin-1") + b"raw-."
+        )
     assert "one of 2" in caplog.text
 
 
 def test_a_parser_walks_through_every_member():
     library = load_library("walk", {"walk.py": (HEAD + PARSER).encode()})
-    made = parser_definition("walk", library.find("WalkFactory")).build({})
+    made = make_parser_definition("walk", library.find_object("WalkFactory")).build({})
     into = target(*COLUMNS, options={"D": ColumnOptions(format="YYYY")})
     rows, rejects = parsed(made, [b"badgood"], into)
     assert made.splittable
