@@ -81,7 +81,7 @@ def test_a_load_killed_at(point, copying):
     assert sorted(house.read_numbers()) == (loaded if committed else list(range(10)))
     # Before anything is cleaned the same can be run again.
     again = copying.copy(statement)
-    assert again.skipped == (2 if committed else 0)
+    assert again.skipped_files == (2 if committed else 0)
     assert sorted(house.read_numbers()) == loaded
     house.clock.advance(7200)
     assert house.collect(3600).problems == ()

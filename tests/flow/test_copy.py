@@ -16,7 +16,7 @@ from snowmelt.errors import (
     StatementError,
     TableNotFound,
 )
-from snowmelt.loaders.task_runner import run_work
+from snowmelt.loaders.task_runner import run_load_task
 from snowmelt.schema.types import TableName
 from support.ports import free_port
 
@@ -38,14 +38,14 @@ def test_rows_of_files_join_rows_that_were_streamed(copying):
 def test_files_that_were_loaded_are_skipped_until_they_change(copying):
     path = copying.file("a.csv", "1|one\n")
     statement = f"COPY numbers FROM {path}"
-    assert copying.copy(statement).skipped == 0
+    assert copying.copy(statement).skipped_files == 0
     again = copying.copy(statement)
-    assert (again.load_id, again.skipped, again.totals.rows) == (None, 1, 0)
+    assert (again.load_id, again.skipped_files, again.totals.rows) == (None, 1, 0)
     assert copying.copy(statement + " FORCE").totals.rows == 1
     copying.file("a.csv", "2|two\n3|three\n")
     copying.file("b.csv", "4|four\n")
     both = copying.copy(f"COPY numbers FROM '{copying.folder}/*.csv'")
-    assert (both.skipped, both.totals.rows, both.totals.files) == (0, 3, 2)
+    assert (both.skipped_files, both.totals.rows, both.totals.files) == (0, 3, 2)
     assert sorted(copying.house.read_numbers()) == [1, 1, 2, 3, 4]
 
 
@@ -54,7 +54,7 @@ def test_rejects_are_kept_in_their_table_with_place_and_reason(copying):
     copied = copying.copy(f"COPY numbers FROM {path} REJECTED DATA AS TABLE rejects")
     assert (copied.totals.rows, copied.totals.rejects) == (2, 2)
     assert copied.rejected_to == "DEMO.PUBLIC.REJECTS"
-    assert len(copied.reasons) == 2
+    assert len(copied.reject_reasons) == 2
     rows = copying.house.read(REJECTS).sort_by("ROW_NUMBER")
     assert rows["REJECTED_DATA"].to_pylist() == ["x|two", "4|four|five"]
     assert [int(n) for n in rows["ROW_NUMBER"].to_pylist()] == [2, 4]
@@ -112,7 +112,7 @@ def test_a_file_that_fails_leaves_nothing_or_only_itself_out(copying):
     assert copying.house.read_numbers() == []
     copied = copying.copy(f"COPY numbers FROM {good}, {broken}, '/nowhere' ERROR TOLERANCE")
     assert copying.house.read_numbers() == [1]
-    assert [path.rpartition("/")[2] for path, _ in copied.failed] == ["b.csv.gz", "nowhere"]
+    assert [path.rpartition("/")[2] for path, _ in copied.failed_files] == ["b.csv.gz", "nowhere"]
     assert copied.totals.files == 1
     mended = copying.file("b.csv.gz", gzip.compress(b"2|two\n"))
     assert copying.copy(f"COPY numbers FROM {good}, {mended}").totals.rows == 1
@@ -128,7 +128,7 @@ def test_a_file_in_portions_is_as_one(copying):
 
         def __call__(self, plan, tasks):
             assert len(tasks) == 4
-            return [run_work(plan, task) for task in reversed(tasks)]
+            return [run_load_task(plan, task) for task in reversed(tasks)]
 
     statement = f"COPY numbers FROM {path} REJECTED DATA AS TABLE rejects"
     copied = copying.copy(statement, run=Four())
@@ -164,7 +164,7 @@ def test_of_two_loads_of_a_file_at_once_one_loses(copying):
 
         def __call__(self, plan, tasks):
             copying.copy(statement)
-            return [run_work(plan, task) for task in tasks]
+            return [run_load_task(plan, task) for task in tasks]
 
     with pytest.raises(LoadOvertaken, match=r"has loaded .*a\.csv meanwhile"):
         copying.copy(statement, run=Overtaken())

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from snowmelt.errors import LoadFailed, StatementError, UserError
-from snowmelt.loaders.task_runner import LocalRunner
+from snowmelt.loaders.task_runner import LocalTaskRunner
 from snowmelt.schema.types import TableName
 
 REJECTS = "REJECTED DATA AS TABLE demo.public.rejects"
@@ -34,12 +34,12 @@ def test_a_file_and_a_link_to_it_are_loaded_once_and_that_is_said(copying):
     assert copying.house.read_numbers() == [1]
     assert copied.totals.files == 1
     real = str(copying.folder / "b.csv")
-    assert copied.repeated == (
+    assert copied.duplicate_paths == (
         (str(copying.folder / "a.csv"), real),
         (str(copying.folder / "c.csv"), real),
     )
     # What was loaded is remembered by the path of the file itself.
-    assert copying.copy(f"COPY numbers FROM '{real}'").skipped == 1
+    assert copying.copy(f"COPY numbers FROM '{real}'").skipped_files == 1
 
 
 def test_a_number_with_a_fraction_is_no_whole_number(copying):
@@ -47,7 +47,7 @@ def test_a_number_with_a_fraction_is_no_whole_number(copying):
     copied = copying.copy(f"COPY numbers FROM {path}")
     assert sorted(copying.house.read_numbers()) == [2, 10]
     assert copied.totals.rejects == 2
-    assert all("Not a whole number" in reason for reason, _ in copied.reasons)
+    assert all("Not a whole number" in reason for reason, _ in copied.reject_reasons)
     path = copying.file("b.json", '{"n": 1.5, "word": "a"}\n{"n": 3.0, "word": "b"}\n')
     assert copying.copy(f"COPY numbers FROM {path} PARSER json()").totals.rows == 1
     # What is computed is rounded, as a cast rounds it.
@@ -60,7 +60,7 @@ def test_a_date_in_another_form_is_rejected_with_the_word_format(copying):
     copying.sql("CREATE TABLE demo.public.days (d DATE, t TIME, s TIMESTAMP)")
     path = copying.file("a.csv", "31.12.2020||\n|3 pm|\n||31.12.2020 15:00\n")
     copied = copying.copy(f"COPY days FROM {path}")
-    reasons = " ".join(reason for reason, _ in copied.reasons)
+    reasons = " ".join(reason for reason, _ in copied.reject_reasons)
     assert "of another form, name it, such as D FORMAT 'DD.MM.YYYY'" in reasons
     assert "T FORMAT 'HH24:MI:SS'" in reasons
     assert "S FORMAT 'DD.MM.YYYY HH24:MI:SS'" in reasons
@@ -169,7 +169,7 @@ def test_a_load_takes_along_the_libraries_that_its_statement_names_and_no_others
         copying.sql(f"CREATE FILTER {name} AS NAME 'passed' LIBRARY {name}")
     plans = []
 
-    class Noting(LocalRunner):
+    class Noting(LocalTaskRunner):
         def __call__(self, plan, tasks):
             plans.append(plan)
             return super().__call__(plan, tasks)

@@ -30,7 +30,7 @@ def test_rejects_come_with_the_rows(copying, errors):
     assert (first["TABLE_NAME"], first["PROTOCOL"]) == ("DEMO.PUBLIC.NUMBERS", "copy")
     assert (first["SOURCE"], first["OFFSET_TOKEN"]) == (copied.load_id, path.strip("'"))
     assert [int(row["ROW_NUMBER"]) for row in (first, second)] == [2, 4]
-    assert copying.copy(f"COPY numbers FROM {path}").skipped == 1
+    assert copying.copy(f"COPY numbers FROM {path}").skipped_files == 1
     only_bad = copying.file("b.csv", "y|\n")
     assert copying.copy(f"COPY numbers FROM {only_bad}").totals.rows == 0
     assert len(errors()) == 3

@@ -13,7 +13,7 @@ import pytest
 from snowmelt.errors import LoadFailed, UserCodeFailed
 from snowmelt.load.udx import worker_process
 from snowmelt.load.udx.worker_progress import UserCodeLimits
-from snowmelt.loaders.task_runner import LocalRunner
+from snowmelt.loaders.task_runner import LocalTaskRunner
 
 CODE = """
 import logging, os, re, signal, sys, warnings
@@ -135,8 +135,8 @@ def test_code_that_ends_while_a_load_is_planned_refuses_it(wild):
 def test_a_file_that_cannot_be_filtered_is_left_out_with_error_tolerance(wild):
     bad, good = wild.file("a.csv", "1|one\n2|!\n"), wild.file("b.csv", "3|three\n")
     copied = wild.copy(f"COPY numbers FROM {bad}, {good} FILTER chooses() ERROR TOLERANCE")
-    assert [path for path, _ in copied.failed] == [bad[1:-1]]
-    assert "status 0" in copied.failed[0][1]
+    assert [path for path, _ in copied.failed_files] == [bad[1:-1]]
+    assert "status 0" in copied.failed_files[0][1]
     assert wild.house.read_numbers() == [3]
 
 
@@ -154,15 +154,15 @@ def test_what_code_of_users_prints_stays_out_of_the_answer(wild, capfd, caplog):
 def test_a_cancelled_load_ends_its_process(wild):
     path = wild.file("a.csv", "1|one\n")
 
-    class Interrupted(LocalRunner):
+    class Interrupted(LocalTaskRunner):
         def __call__(self, plan, tasks):
             def begun(cancel):
                 cancel()
 
-            from snowmelt.loaders.task_runner import run_work
+            from snowmelt.loaders.task_runner import run_load_task
 
             for task in tasks:
-                yield run_work(plan, task, on_begin=begun)
+                yield run_load_task(plan, task, on_begin=begun)
 
     with pytest.raises(Exception, match="cancelled"):
         wild.copy(f"COPY numbers FROM {path} FILTER passed()", run=Interrupted())
@@ -220,5 +220,5 @@ def test_rows_and_rejects_are_those_of_a_load_without_the_process(wild):
             wild.sql("TRUNCATE TABLE demo.public.numbers")
             copied = wild.copy(f"COPY numbers FROM {path} FORCE {filters}")
             rows = wild.house.read(columns=["N", "WORD"]).to_pylist()
-            found.append((copied.totals.rejects, copied.totals.bytes, copied.reasons, rows))
+            found.append((copied.totals.rejects, copied.totals.bytes, copied.reject_reasons, rows))
         assert found[0] == found[1]

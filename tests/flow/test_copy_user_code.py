@@ -90,7 +90,7 @@ def test_a_filter_and_a_parser_load_rows_and_reject_records(own):
     )
     assert (copied.totals.rows, copied.totals.rejects) == (2, 2)
     assert own.house.read(columns=["WORD"])["WORD"].to_pylist() == ["one", "two"]
-    assert ("there is no arrow", 1) in copied.reasons
+    assert ("there is no arrow", 1) in copied.reject_reasons
 
 
 def test_an_error_of_user_code_names_all_there_is_to_know(own):

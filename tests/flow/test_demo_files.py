@@ -8,8 +8,8 @@ from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_database
 from snowmelt.cli.flights_demo import raw_files
 from snowmelt.clock import SystemClock
-from snowmelt.loaders.copy_job import CopyContext, copy_into
-from snowmelt.loaders.task_runner import LocalRunner
+from snowmelt.loaders.copy_job import CopyContext, run_copy
+from snowmelt.loaders.task_runner import LocalTaskRunner
 
 
 @pytest.mark.slow
@@ -27,12 +27,12 @@ def test_weather_and_planes_are_loaded_through_a_filter_written_for_vertica(tmp_
             execute_statement(database, statement, user=None, clock=SystemClock())
         context = CopyContext(database, str(tmp_path / "warehouse"), "ACCOUNTADMIN", SystemClock())
         copies = raw_files.copies(tmp_path / "files")
-        weather = copy_into(context, copies[raw_files.WEATHER], LocalRunner())
-        planes = copy_into(context, copies[raw_files.PLANES], LocalRunner())
-        again = copy_into(context, copies[raw_files.WEATHER], LocalRunner())
+        weather = run_copy(context, copies[raw_files.WEATHER], LocalTaskRunner())
+        planes = run_copy(context, copies[raw_files.PLANES], LocalTaskRunner())
+        again = run_copy(context, copies[raw_files.WEATHER], LocalTaskRunner())
     finally:
         database.close()
     assert weather.totals.rows == len(expected.weather) > 26_000
     assert planes.totals.rows == len(expected.planes) > 3_300
     assert weather.totals.rejects + planes.totals.rejects == expected.rejects > 60
-    assert (again.load_id, again.skipped) == (None, 3)
+    assert (again.load_id, again.skipped_files) == (None, 3)

@@ -8,7 +8,7 @@ import pytest
 
 from snowmelt.catalog.jobs import loads
 from snowmelt.errors import LoadOvertaken
-from snowmelt.loaders.task_runner import run_work
+from snowmelt.loaders.task_runner import run_load_task
 from snowmelt.schema.types import TableName
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def test_of_two_loads_of_a_stream_one_loses(kafka, copying):
 
         def __call__(self, plan, tasks):
             copying.copy(copy)
-            return [run_work(plan, task) for task in tasks]
+            return [run_load_task(plan, task) for task in tasks]
 
     with pytest.raises(LoadOvertaken, match="no longer at offset"):
         copying.copy(copy, run=Overtaken())

@@ -11,8 +11,8 @@ import confluent_kafka as ck
 import pytest
 
 from snowmelt.errors import BrokersSilent, LoadFailed
-from snowmelt.loaders.kafka import Frames, run_frames
-from snowmelt.loaders.task_runner import LocalRunner
+from snowmelt.loaders.kafka import KafkaFrameOptions, run_frames
+from snowmelt.loaders.task_runner import LocalTaskRunner
 
 pytestmark = pytest.mark.slow
 
@@ -22,14 +22,14 @@ def messages(*numbers):
 
 
 def frames(kafka, topic, **more):
-    return Frames(topic=topic, table="numbers", brokers=kafka.brokers, **more)
+    return KafkaFrameOptions(topic=topic, table="numbers", brokers=kafka.brokers, **more)
 
 
 def test_frames_load_what_has_come_and_nothing_twice(kafka, copying):
     topic = kafka.topic("framed", messages(1, 2), messages(3))
     stop, loaded = threading.Event(), []
     wanted = frames(kafka, topic, seconds=0.5, rest="REJECTED DATA AS TABLE rejects")
-    for copied in run_frames(wanted, copying.context, LocalRunner(), stop):
+    for copied in run_frames(wanted, copying.context, LocalTaskRunner(), stop):
         loaded.append((copied.totals.rows, copied.totals.rejects))
         # How many messages are there in half a second is the broker's affair.
         if (sums := [sum(each) for each in zip(*loaded, strict=True)]) == [3, 0]:
@@ -46,7 +46,9 @@ def test_once_loads_up_to_the_end_offsets_of_its_start_however_short_a_frame_is(
     parts = [range(number, 9000, 3) for number in range(3)]
     topic = kafka.topic("once-all", *(messages(*part) for part in parts), [])
     wanted, loaded = frames(kafka, topic, seconds=0.01), []
-    for copied in run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True):
+    for copied in run_frames(
+        wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True
+    ):
         if not loaded:
             # Behind the ends that were there at the start, also in an empty partition.
             kafka.produce(topic, 1, messages(9001))
@@ -54,7 +56,7 @@ def test_once_loads_up_to_the_end_offsets_of_its_start_however_short_a_frame_is(
         loaded.append(copied.totals.rows)
     assert sum(loaded) == 9000
     assert sorted(copying.house.read_numbers()) == list(range(9000))
-    list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True))
+    list(run_frames(wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True))
     assert sorted(copying.house.read_numbers())[9000:] == [9001, 9002]
 
 
@@ -62,18 +64,19 @@ def test_once_ends_where_a_topic_is_empty_or_missing(kafka, copying):
     topic = kafka.topic("once-empty", [])
     wanted = frames(kafka, topic)
     assert (
-        list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True)) == []
+        list(run_frames(wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True))
+        == []
     )
     wanted = frames(kafka, "nowhere")
     with pytest.raises(LoadFailed, match="nowhere"):
-        list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True))
+        list(run_frames(wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True))
 
 
 def test_any_parser_behind_delimiters(kafka, copying):
     topic = kafka.topic("delimited", [b"7|seven", b"8|eight\n9|nine"])
     filters = ("KafkaInsertDelimiters(delimiter=E'\\n')",)
     wanted = frames(kafka, topic, parser="Delimited(delimiter='|')", filters=filters)
-    list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True))
+    list(run_frames(wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True))
     assert sorted(copying.house.read_numbers()) == [7, 8, 9]
 
 
@@ -81,10 +84,10 @@ def test_a_frame_that_fails_leaves_its_messages_to_the_next(kafka, copying):
     topic = kafka.topic("failing", [*messages(1), b"broken"])
     strict = frames(kafka, topic, rest="ABORT ON ERROR")
     with pytest.raises(LoadFailed):
-        list(run_frames(strict, copying.context, LocalRunner(), threading.Event(), once=True))
+        list(run_frames(strict, copying.context, LocalTaskRunner(), threading.Event(), once=True))
     assert copying.house.read_numbers() == []
     lenient = frames(kafka, topic)
-    list(run_frames(lenient, copying.context, LocalRunner(), threading.Event(), once=True))
+    list(run_frames(lenient, copying.context, LocalTaskRunner(), threading.Event(), once=True))
     assert copying.house.read_numbers() == [1]
 
 
@@ -94,11 +97,11 @@ def test_brokers_that_do_not_answer_are_waited_for(own_kafka, copying, monkeypat
     wanted = frames(own_kafka, topic, seconds=0.2)
     own_kafka.process.send_signal(signal.SIGSTOP)
     with pytest.raises(BrokersSilent, match=r"No broker answers for topic late"):
-        list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True))
+        list(run_frames(wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True))
     stop, process = threading.Event(), own_kafka.process
     waking = threading.Timer(1.6, process.send_signal, (signal.SIGCONT,))
     waking.start()
-    for copied in run_frames(wanted, copying.context, LocalRunner(), stop):
+    for copied in run_frames(wanted, copying.context, LocalTaskRunner(), stop):
         assert copied.totals.rows == 1
         stop.set()
     waking.join()
@@ -112,7 +115,9 @@ def test_the_group_is_told_of_what_was_committed_and_nothing_else(kafka, copying
     for rest, offset in (("ABORT ON ERROR", ck.OFFSET_INVALID), ("", 3)):
         wanted = frames(kafka, topic, group="watching", rest=rest)
         with contextlib.suppress(LoadFailed):
-            list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True))
+            list(
+                run_frames(wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True)
+            )
         assert consumer.committed([told], timeout=120)[0].offset == offset
     consumer.close()
 
@@ -120,5 +125,5 @@ def test_the_group_is_told_of_what_was_committed_and_nothing_else(kafka, copying
 def test_names_in_quotes_and_settings_reach_the_source(kafka, copying):
     topic = kafka.topic("quoted", messages(5))
     wanted = frames(kafka, topic, settings="client.id=it's me", stream_name="it's")
-    list(run_frames(wanted, copying.context, LocalRunner(), threading.Event(), once=True))
+    list(run_frames(wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True))
     assert copying.house.read_numbers() == [5]

@@ -24,7 +24,7 @@ from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import ChannelFenced, TableNotFound, UserError
 from snowmelt.load.kafka.connection import KafkaConnection
-from snowmelt.loaders.kafka import Connector, ConnectorOptions
+from snowmelt.loaders.kafka import KafkaConnector, KafkaConnectorOptions
 from snowmelt.schema.types import Column, LogicalType, TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
@@ -59,11 +59,11 @@ class Streaming:
         )
 
     def connector(self, topic, client, table=None, **more):
-        options = ConnectorOptions(
+        options = KafkaConnectorOptions(
             topic=topic, table=table or self.table, buffer_seconds=0.1, **more
         )
         connection = KafkaConnection(self.kafka.brokers, "tests")
-        return Connector(options, client, connection, SystemClock(), self.refused.append)
+        return KafkaConnector(options, client, connection, SystemClock(), self.refused.append)
 
     @contextmanager
     def running(self, topic, **more):

@@ -11,7 +11,7 @@ import pytest
 
 from snowmelt.client.line_source import CsvRows
 from snowmelt.embedded import EmbeddedService
-from snowmelt.loaders.error_replay import Lake, Replay, ReplayOptions
+from snowmelt.loaders.error_replay import ErrorReplay, ReplayOptions, ReplaySource
 from snowmelt.schema.types import TableName
 from snowmelt.spark import Snowmelt
 
@@ -57,12 +57,16 @@ def test_refused_rows_are_queried_and_replayed(tmp_path, spark):
         options = ReplayOptions(
             table=TableName("DEMO", "PUBLIC", "T"),
             zone=ZoneInfo("UTC"),
-            parse=lambda text: rows(text.encode(), 1) or "blank",
+            parse_text=lambda text: rows(text.encode(), 1) or "blank",
         )
-        at = Lake(parts.database, parts.keyring, parts.stage, parts.clock)
+        at = ReplaySource(parts.database, parts.keyring, parts.stage, parts.clock)
         for inserted in (2, 0):
-            done = Replay(options, at).run(client)
-            assert (done.inserted, done.before, done.refused) == (inserted, 2 - inserted, 0)
+            done = ErrorReplay(options, at).run(client)
+            assert (done.inserted, done.already_inserted, done.rejected) == (
+                inserted,
+                2 - inserted,
+                0,
+            )
         found = lake.sql("SELECT n, word FROM demo.public.t ORDER BY n").collect()
         assert [(int(n), word) for n, word in found] == [
             (1, "one"), (2, "zwei"), (10, "ten"), (11, "eleven"),

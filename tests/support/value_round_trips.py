@@ -31,8 +31,8 @@ from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.catalog.sql.parser import parse_table_name
 from snowmelt.clock import SystemClock
-from snowmelt.loaders.copy_job import CopyContext, copy_into
-from snowmelt.loaders.task_runner import LocalRunner
+from snowmelt.loaders.copy_job import CopyContext, run_copy
+from snowmelt.loaders.task_runner import LocalTaskRunner
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 from snowmelt.testing import LocalService
 
@@ -644,11 +644,11 @@ def by_copy(site: Site, rows: list[Row]) -> dict[int, str]:
         None, None, 60.0,
     )  # fmt: skip
     rejects = f"{TABLE}_rejects"
-    copy_into(
+    run_copy(
         context,
         f"COPY {TABLE} FROM '{path}' PARSER FJSONPARSER(reject_on_materialized_type_error=true, "
         f"flatten_maps=false) ENFORCELENGTH REJECTED DATA AS TABLE {rejects}",
-        LocalRunner(),
+        LocalTaskRunner(),
     )
     found = site.service.rows(rejects)
     return {

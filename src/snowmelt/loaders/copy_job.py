@@ -34,15 +34,15 @@ from snowmelt.load.function_registry import LoadFunctions, UserFunction
 from snowmelt.load.planner import list_named_steps, plan_load
 from snowmelt.load.portion import MIN_PORTION_BYTES
 from snowmelt.load.udx.worker_progress import UserCodeLimits
-from snowmelt.loaders.reconciliation import failed_inputs, settle
+from snowmelt.loaders.reconciliation import mark_files_failed, reconcile
 from snowmelt.loaders.reject_publisher import (
     check_reject_files,
-    empty_reject_files,
-    error_files,
-    numbered_files,
+    renumber_reject_files,
+    truncate_reject_files,
+    write_error_table_files,
     write_reject_files,
 )
-from snowmelt.loaders.task_runner import WorkPlan
+from snowmelt.loaders.task_runner import LoadTaskPlan
 from snowmelt.table.load_commit import (
     LoadRequest,
     LoadResult,
@@ -64,21 +64,21 @@ if TYPE_CHECKING:
     from snowmelt.load.copy_ast import CopyStatement
     from snowmelt.load.planner import LoadPlan
     from snowmelt.load.task import LoadStep, LoadTask
-    from snowmelt.loaders.reconciliation import Settled
-    from snowmelt.loaders.task_runner import Portioned
+    from snowmelt.loaders.reconciliation import CopyReconciliation
+    from snowmelt.loaders.task_runner import PortionResult
     from snowmelt.schema.types import TableName
     from snowmelt.table.load_commit import OpenLoad
     from snowmelt.table.native_writer import WrittenFile
 
 
-class Runner(Protocol):
+class TaskRunner(Protocol):
     """What runs the portions of a load: this process, or Spark."""
 
     @property
     def parallelism(self) -> int:
         """How many portions it runs at a time."""
 
-    def __call__(self, plan: WorkPlan, tasks: Sequence[LoadTask]) -> Iterable[Portioned]:
+    def __call__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> Iterable[PortionResult]:
         """Run portions, each once as far as is seen from here; their outcomes in any order."""
 
 
@@ -86,8 +86,8 @@ class Runner(Protocol):
 class CopyContext:
     """Whose COPY it is, and what short names mean to them; names are internal.
 
-    No portion of a file is smaller than `smallest_portion` bytes. `reserved` are files and folders
-    that no output may replace, besides the warehouse. `limits` are those of code of users.
+    No portion of a file is smaller than `min_portion_bytes` bytes. `reserved_paths` are files and folders
+    that no output may replace, besides the warehouse. `user_code_limits` are those of code of users.
     """
 
     database: Database
@@ -97,29 +97,29 @@ class CopyContext:
     default_database: str | None = None
     default_schema: str | None = None
     lease_s: float = 60.0
-    smallest_portion: int = MIN_PORTION_BYTES
-    reserved: tuple[str, ...] = ()
-    limits: UserCodeLimits = field(default_factory=UserCodeLimits)
+    min_portion_bytes: int = MIN_PORTION_BYTES
+    reserved_paths: tuple[str, ...] = ()
+    user_code_limits: UserCodeLimits = field(default_factory=UserCodeLimits)
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyResult:
     """What a COPY did. Without a `load_id` there was nothing to load.
 
-    `skipped` counts files that the table has already; `reasons` are the most frequent ones of
-    rejects, `rejected_to` says where those are (None: nowhere). `failed` are files that were
-    left out, each with the reason (only with ERROR TOLERANCE). `repeated` are paths that were left
+    `skipped_files` counts files that the table has already; `reject_reasons` are the most frequent ones of
+    rejects, `rejected_to` says where those are (None: nowhere). `failed_files` are files that were
+    left out, each with the reason (only with ERROR TOLERANCE). `duplicate_paths` are paths that were left
     out because they lead to the same file as the path behind each.
     """
 
     load_id: str | None
     table: TableName
     totals: LoadTotals
-    skipped: int
-    reasons: tuple[tuple[str, int], ...] = ()
+    skipped_files: int
+    reject_reasons: tuple[tuple[str, int], ...] = ()
     rejected_to: str | None = None
-    failed: tuple[tuple[str, str], ...] = ()
-    repeated: tuple[tuple[str, str], ...] = ()
+    failed_files: tuple[tuple[str, str], ...] = ()
+    duplicate_paths: tuple[tuple[str, str], ...] = ()
 
     COLUMNS: ClassVar = (
         "table",
@@ -134,15 +134,15 @@ class Copied:
         "load_id",
     )
 
-    def row(self) -> tuple[object, ...]:
+    def to_row(self) -> tuple[object, ...]:
         """Return it as a row of COLUMNS."""
         return (
             str(self.table),
             self.totals.rows,
             self.totals.rejects,
             self.totals.files,
-            self.skipped,
-            len(self.failed),
+            self.skipped_files,
+            len(self.failed_files),
             self.totals.bytes,
             self.totals.first_error,
             self.rejected_to,
@@ -150,20 +150,20 @@ class Copied:
         )
 
 
-def copy_into(
+def run_copy(
     context: CopyContext,
-    text: str,
-    run: Runner,
+    statement_text: str,
+    runner: TaskRunner,
     *,
-    progress: Callable[[Portioned, int], None] | None = None,
-) -> Copied:
+    on_progress: Callable[[PortionResult, int], None] | None = None,
+) -> CopyResult:
     """Run one COPY statement.
 
     Args:
         context: Whose it is.
-        text: The statement.
-        run: What runs the portions.
-        progress: Is told of each portion that is done, and how many there are in all.
+        statement_text: The statement.
+        runner: What runs the portions.
+        on_progress: Is told of each portion that is done, and how many there are in all.
 
     Raises:
         StatementError: The statement cannot be understood.
@@ -175,25 +175,25 @@ def copy_into(
         LoadOvertaken: Another load was faster with the same files. Nothing was loaded.
         UnknownOutcome: It may have been committed; LOAD_HISTORY will tell.
     """
-    statement = parse_copy(text)
+    statement = parse_copy(statement_text)
     if statement.no_commit:
         raise LoadRefused(
             what="NO COMMIT",
             reason="each COPY is a transaction of its own here, and commits when it succeeds; "
             "leave the words out",
         )
-    prepared = _prepared(context, statement, run.parallelism)
+    prepared = _prepare_copy(context, statement, runner.parallelism)
     if not prepared.plan.tasks:
         if prepared.plan.failed_inputs:
             where, reason = prepared.plan.failed_inputs[0]
             raise LoadFailed(where=where, reason=reason.rstrip("."))
         totals = LoadTotals(0, 0, 0, 0)
-        return Copied(
+        return CopyResult(
             None,
             prepared.table.name,
             totals,
             len(prepared.plan.skipped_files),
-            repeated=prepared.plan.duplicate_paths,
+            duplicate_paths=prepared.plan.duplicate_paths,
         )
     load = begin_load(
         context.database,
@@ -201,47 +201,49 @@ def copy_into(
             prepared.table.name,
             statement.to_redacted_text(),
             context.role,
-            prepared.rejects,
+            prepared.reject_table,
             statement.stream_name,
-            keep_rejected=not _has_sink(statement),
+            keep_rejected=not _has_reject_sink(statement),
         ),
         warehouse_url=context.warehouse_url,
         clock=context.clock,
         lease_s=context.lease_s,
     )
-    return _Copy(context, statement, prepared, load).run(run, progress)
+    return _CopyRun(context, statement, prepared, load).run(runner, on_progress)
 
 
-def _has_sink(statement: CopyStatement) -> bool:
+def _has_reject_sink(statement: CopyStatement) -> bool:
     sink = statement.rejects
     return any(each is not None for each in (sink.table, sink.data_path, sink.exceptions_path))
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _PreparedCopy:
     table: TableRecord
-    rejects: TableName | None
+    reject_table: TableName | None
     functions: LoadFunctions
     plan: LoadPlan
-    stream: str
-    saved: Mapping[tuple[str, int], int]
+    stream_key: str
+    saved_offsets: Mapping[tuple[str, int], int]
 
-    def advances(self, outcomes: Iterable[Portioned]) -> tuple[OffsetAdvance, ...]:
+    def list_offset_advances(self, results: Iterable[PortionResult]) -> tuple[OffsetAdvance, ...]:
         """Return how streams move on with the commit."""
         return tuple(
             OffsetAdvance(
-                self.stream,
+                self.stream_key,
                 end.topic,
                 end.partition,
-                self.saved.get((end.topic, end.partition)),
+                self.saved_offsets.get((end.topic, end.partition)),
                 end.next_offset,
             )
-            for each in outcomes
-            for end in each.ends
+            for each in results
+            for end in each.partition_ends
         )
 
 
-def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) -> _Prepared:
+def _prepare_copy(
+    context: CopyContext, statement: CopyStatement, parallelism: int
+) -> _PreparedCopy:
     with context.database.reading() as connection:
         session = Session(
             connection=connection,
@@ -255,7 +257,7 @@ def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) 
         require_table_privilege(connection, context.role, table, "INSERT")
         sink = statement.rejects.table
         rejects = None if sink is None else session.resolve_table_name(sink)
-        functions = functions_in(connection, list_named_steps(statement))
+        functions = find_load_functions(connection, list_named_steps(statement))
         stream = f"{table.incarnation}/{statement.stream_name or ''}"
         saved = read_stream_offsets(connection, stream)
     plan = plan_load(
@@ -264,20 +266,22 @@ def _prepared(context: CopyContext, statement: CopyStatement, parallelism: int) 
         functions,
         tasks=parallelism,
         started_at=context.clock.now(),
-        smallest=context.smallest_portion,
+        smallest=context.min_portion_bytes,
         saved=saved,
-        limits=context.limits,
+        limits=context.user_code_limits,
     )
     if not statement.force:
         with context.database.reading() as connection:
             paths = {task.portion.file.path for task in plan.tasks}
             known = set(find_loaded_files(connection, table.table_id, paths))
         plan = plan.without_loaded_files({(key.path, key.size, key.tag) for key in known})
-    check_reject_files(statement.rejects, plan, reserved=(*context.reserved, context.warehouse_url))
-    return _Prepared(table, rejects, functions, plan, stream, saved)
+    check_reject_files(
+        statement.rejects, plan, reserved_paths=(*context.reserved_paths, context.warehouse_url)
+    )
+    return _PreparedCopy(table, rejects, functions, plan, stream, saved)
 
 
-def functions_in(connection: sa.Connection, steps: Sequence[LoadStep]) -> LoadFunctions:
+def find_load_functions(connection: sa.Connection, steps: Sequence[LoadStep]) -> LoadFunctions:
     """Return the filters, parsers and sources of users, with the libraries that `steps` need."""
     made = list_load_functions(connection)
     functions = LoadFunctions(
@@ -287,126 +291,134 @@ def functions_in(connection: sa.Connection, steps: Sequence[LoadStep]) -> LoadFu
     return replace(functions, libraries=libraries)
 
 
-def gaps_of(outcomes: Iterable[Portioned]) -> list[str]:
+def describe_gaps(results: Iterable[PortionResult]) -> list[str]:
     """Return a sentence for each run of messages that were gone before they were read."""
     return [
         f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} "
         "were gone before they were read"
-        for each in outcomes
-        for end in each.ends
+        for each in results
+        for end in each.partition_ends
         for gap in end.gaps
     ]
 
 
-class _Copy:
+class _CopyRun:
     """One COPY that has begun: it ends by a commit, or is given up."""
 
     def __init__(
-        self, context: CopyContext, statement: CopyStatement, prepared: _Prepared, load: OpenLoad
+        self,
+        context: CopyContext,
+        statement: CopyStatement,
+        prepared: _PreparedCopy,
+        load: OpenLoad,
     ) -> None:
         self._context = context
         self._statement = statement
         self._prepared = prepared
         self._load = load
-        self._plan = WorkPlan(
+        self._plan = LoadTaskPlan(
             load_id=load.load_id,
             warehouse_url=load.warehouse_url,
             folder=load.folder,
             schema=load.table.schema,
             cluster_by=load.table.cluster_by,
-            reject_folder=self._reject_folder(),
-            tolerant=statement.error_tolerance,
-            shown="STDIN" if isinstance(statement.inputs, StandardInput) else None,
+            reject_folder=self._choose_reject_folder(),
+            error_tolerance=statement.error_tolerance,
+            display_path="STDIN" if isinstance(statement.inputs, StandardInput) else None,
             functions=prepared.functions,
-            limits=context.limits,
+            user_code_limits=context.user_code_limits,
         )
 
-    def run(self, run: Runner, progress: Callable[[Portioned, int], None] | None) -> Copied:
+    def run(
+        self, runner: TaskRunner, on_progress: Callable[[PortionResult, int], None] | None
+    ) -> CopyResult:
         context, load, tasks = self._context, self._load, self._prepared.plan.tasks
-        settled: Settled | None = None
-        outcomes: list[Portioned] = []
+        settled: CopyReconciliation | None = None
+        outcomes: list[PortionResult] = []
         try:
             with renewing_load_lease(context.database, load, clock=context.clock):
-                for each in run(self._plan, tasks):
+                for each in runner(self._plan, tasks):
                     outcomes.append(each)
-                    if progress is not None:
-                        progress(each, len(tasks))
-                settled = settle(
+                    if on_progress is not None:
+                        on_progress(each, len(tasks))
+                settled = reconcile(
                     tasks,
                     outcomes,
-                    unlisted=self._prepared.plan.failed_inputs,
-                    shown=self._plan.shown,
+                    unlisted_inputs=self._prepared.plan.failed_inputs,
+                    display_path=self._plan.display_path,
                     reject_limit=self._statement.compute_reject_limit(),
-                    tolerant=self._statement.error_tolerance,
+                    error_tolerance=self._statement.error_tolerance,
                 )
-                kept = self._publish(outcomes, settled)
-                self._commit(outcomes, settled, kept)
+                kept = self._publish_rejects(outcomes, settled)
+                self._commit_load(outcomes, settled, kept)
         except UnknownOutcome:
             # It may have been committed: only clean-up, when the lease has run out, closes it.
             raise
         except BaseException as error:
-            self._give_up(error, settled)
+            self._abort(error, settled)
             raise
-        self._report(outcomes)
-        return self._told(settled)
+        self._report_offsets(outcomes)
+        return self._make_result(settled)
 
-    def _publish(self, outcomes: Sequence[Portioned], settled: Settled) -> tuple[WrittenFile, ...]:
+    def _publish_rejects(
+        self, results: Sequence[PortionResult], reconciliation: CopyReconciliation
+    ) -> tuple[WrittenFile, ...]:
         """Publish rejects, or return them as files of the error table, for the commit."""
         folder = self._plan.reject_folder
-        if folder is None or not any(each.reject_files for each in outcomes):
+        if folder is None or not any(each.reject_files for each in results):
             # Rejects of an earlier load would be taken for those of this one.
-            empty_reject_files(self._statement.rejects)
+            truncate_reject_files(self._statement.rejects)
             return ()
-        files = numbered_files(
-            outcomes,
-            settled.first_records,
+        files = renumber_reject_files(
+            results,
+            reconciliation.first_records,
             warehouse_url=self._load.warehouse_url,
             folder=folder,
         )
         if self._load.errors is not None:
-            if settled.failure is not None:
+            if reconciliation.failure_reason is not None:
                 return ()
-            return error_files(self._load, files, self._context.clock.now())
+            return write_error_table_files(self._load, files, self._context.clock.now())
         publish_rejects(self._context.database, self._load, files, clock=self._context.clock)
         sink = self._statement.rejects
         if sink.table is None:
             write_reject_files(
                 files,
                 warehouse_url=self._load.warehouse_url,
-                rejects=sink,
+                options=sink,
             )
         return ()
 
-    def _commit(
+    def _commit_load(
         self,
-        outcomes: Sequence[Portioned],
-        settled: Settled,
-        kept: tuple[WrittenFile, ...],
+        results: Sequence[PortionResult],
+        reconciliation: CopyReconciliation,
+        error_table_files: tuple[WrittenFile, ...],
     ) -> None:
-        if settled.failure is not None:
+        if reconciliation.failure_reason is not None:
             where = f"COPY {self._load.table.name}"
-            raise LoadFailed(where=where, reason=settled.failure.rstrip("."))
+            raise LoadFailed(where=where, reason=reconciliation.failure_reason.rstrip("."))
         result = LoadResult(
-            settled.files,
-            settled.inputs,
-            settled.totals,
-            offsets=self._prepared.advances(outcomes),
+            reconciliation.files,
+            reconciliation.file_records,
+            reconciliation.totals,
+            offsets=self._prepared.list_offset_advances(results),
             force=self._statement.force,
-            message="; ".join((*gaps_of(outcomes), *self._left_out())) or None,
+            message="; ".join((*describe_gaps(results), *self._describe_duplicate_paths())) or None,
         )
         commit_with_rejected(
-            self._context.database, self._load, result, kept, clock=self._context.clock
+            self._context.database, self._load, result, error_table_files, clock=self._context.clock
         )
 
-    def _left_out(self) -> list[str]:
+    def _describe_duplicate_paths(self) -> list[str]:
         return [
             f"{path} was left out: it is the same file as {other}"
             for path, other in self._prepared.plan.duplicate_paths
         ]
 
-    def _report(self, outcomes: Sequence[Portioned]) -> None:
+    def _report_offsets(self, results: Sequence[PortionResult]) -> None:
         """Tell the source how far streams were loaded; what counts is in the commit."""
-        ends = [end for each in outcomes for end in each.ends]
+        ends = [end for each in results for end in each.partition_ends]
         if ends:
             step = self._prepared.plan.tasks[0].plan.source
             if self._prepared.functions.is_user_function(step):
@@ -415,17 +427,19 @@ class _Copy:
             if report is not None:
                 report(ends)
 
-    def _give_up(self, error: BaseException, settled: Settled | None) -> None:
+    def _abort(self, error: BaseException, reconciliation: CopyReconciliation | None) -> None:
         reason = str(error) or type(error).__name__
-        inputs = () if settled is None else failed_inputs(settled.inputs, reason)
+        inputs = (
+            () if reconciliation is None else mark_files_failed(reconciliation.file_records, reason)
+        )
         totals = None
-        if settled is not None and not isinstance(error, ConflictError):
+        if reconciliation is not None and not isinstance(error, ConflictError):
             totals = LoadTotals(
                 files=0,
                 rows=0,
-                rejects=settled.totals.rejects,
-                bytes=settled.totals.bytes,
-                first_error=settled.totals.first_error,
+                rejects=reconciliation.totals.rejects,
+                bytes=reconciliation.totals.bytes,
+                first_error=reconciliation.totals.first_error,
             )
         # Should the catalog not answer, clean-up closes the load when its lease has run out.
         with contextlib.suppress(SnowmeltError):
@@ -438,30 +452,30 @@ class _Copy:
                 totals=totals,
             )
 
-    def _reject_folder(self) -> str | None:
+    def _choose_reject_folder(self) -> str | None:
         sink = self._statement.rejects
         if sink.table is not None:
             return self._load.reject_folder
-        wanted = _has_sink(self._statement) or self._load.errors is not None
+        wanted = _has_reject_sink(self._statement) or self._load.errors is not None
         return f"{self._load.folder}/rejects" if wanted else None
 
-    def _told(self, settled: Settled) -> Copied:
+    def _make_result(self, reconciliation: CopyReconciliation) -> CopyResult:
         sink = self._statement.rejects
         paths = [path for path in (sink.data_path, sink.exceptions_path) if path is not None]
-        place = str(self._prepared.rejects) if sink.table is not None else " and ".join(paths)
-        if self._load.errors is not None and settled.totals.rejects:
+        place = str(self._prepared.reject_table) if sink.table is not None else " and ".join(paths)
+        if self._load.errors is not None and reconciliation.totals.rejects:
             place = str(self._load.errors.name)
-        return Copied(
+        return CopyResult(
             load_id=self._load.load_id,
             table=self._load.table.name,
-            totals=settled.totals,
-            skipped=len(self._prepared.plan.skipped_files),
-            reasons=settled.reasons,
+            totals=reconciliation.totals,
+            skipped_files=len(self._prepared.plan.skipped_files),
+            reject_reasons=reconciliation.reject_reasons,
             rejected_to=place or None,
-            failed=tuple(
+            failed_files=tuple(
                 (each.path, each.first_error or "")
-                for each in settled.inputs
+                for each in reconciliation.file_records
                 if each.state == "LOAD_FAILED"
             ),
-            repeated=self._prepared.plan.duplicate_paths,
+            duplicate_paths=self._prepared.plan.duplicate_paths,
         )

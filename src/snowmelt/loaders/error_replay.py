@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     Change = Callable[[dict[str, object]], dict[str, object]]
 
 _BATCH_ROWS = 10_000
-_CHANNEL = "snowmelt:replay"
-_DONE = "batch:"
+_CHANNEL_NAME = "snowmelt:replay"
+_DONE_MARKER_PREFIX = "batch:"
 # Which row of its batch it was says nothing here, and reasons are counted.
-_PLACE = re.compile(r", rowIndex:[0-9]+")
-_COLUMNS = (
+_ROW_INDEX_PATTERN = re.compile(r", rowIndex:[0-9]+")
+_ERROR_TABLE_COLUMNS = (
     "REFUSAL_ID",
     "REFUSED_AT",
     "TABLE_NAME",
@@ -60,9 +60,9 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """Which rows of which table: those refused at `since` or later, each as `change` makes it.
+    """Which rows of which table: those refused at `since` or later, each as `transform_row` makes it.
 
-    Rows carry the name that the table had; `former_names` are others than its own. `parse`
+    Rows carry the name that the table had; `former_names` are others than its own. `parse_text`
     reads what is no JSON object, such as a line of a file. Naive times are of `zone`.
     """
 
@@ -70,22 +70,22 @@ class ReplayOptions:
     zone: ZoneInfo
     since: dt.datetime | None = None
     former_names: frozenset[str] = frozenset()
-    change: Change | None = None
-    parse: Callable[[str], Mapping[str, object] | str] | None = None
+    transform_row: Change | None = None
+    parse_text: Callable[[str], Mapping[str, object] | str] | None = None
 
 
 @dataclass(slots=True)
-class Replayed:
+class ReplayResult:
     """What came of it: rows inserted now, and by runs before; those refused again, by reason."""
 
     inserted: int = 0
-    before: int = 0
-    refused: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
+    already_inserted: int = 0
+    rejected: int = 0
+    reject_reasons: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
-class Lake:
+class ReplaySource:
     """Where the error table is read: its catalog, keys and stage."""
 
     database: Database
@@ -95,37 +95,39 @@ class Lake:
 
 
 @dataclass(slots=True)
-class _Journal:
+class _ReplayJournal:
     """What the error table says of a table.
 
-    `rows` are refused rows by id, `markers` the rows of each batch, `done` the batches that are
+    `rejected_rows` are refused rows by id, `markers` the rows of each batch, `committed_batches` the batches that are
     known to be in the table whatever its channel says.
     """
 
-    rows: dict[str, dict[str, object]] = field(default_factory=dict)
+    rejected_rows: dict[str, dict[str, object]] = field(default_factory=dict)
     markers: dict[int, set[str]] = field(default_factory=dict)
-    done: set[int] = field(default_factory=set)
+    committed_batches: set[int] = field(default_factory=set)
 
-    def is_in(self, number: int, committed: int) -> bool:
+    def is_committed(self, batch_number: int, committed: int) -> bool:
         """Tell whether a batch is in the table."""
-        return number <= committed or number in self.done
+        return batch_number <= committed or batch_number in self.committed_batches
 
-    def following(self, committed: int) -> int:
+    def next_batch_number(self, committed: int) -> int:
         """Return a number that no batch has had."""
-        return max([committed, *self.markers, *self.done]) + 1
+        return max([committed, *self.markers, *self.committed_batches]) + 1
 
 
-class Replay:
+class ErrorReplay:
     """One run; it stops another one that is at work for the same table."""
 
-    def __init__(self, options: ReplayOptions, lake: Lake) -> None:
+    def __init__(self, options: ReplayOptions, source: ReplaySource) -> None:
         self._options = options
-        self._lake = lake
+        self._source = source
         self._channel: Channel | None = None
         self._markers: Channel | None = None
-        self.done = Replayed()
+        self.done = ReplayResult()
 
-    def run(self, client: Client, progress: Callable[[Replayed], None] | None = None) -> Replayed:
+    def run(
+        self, client: Client, on_progress: Callable[[ReplayResult], None] | None = None
+    ) -> ReplayResult:
         """Insert what the table takes by now.
 
         Raises:
@@ -134,50 +136,57 @@ class Replay:
             TableNotFound: There is no such table, or the user may not insert into it.
             ServiceUnavailable: The service does not answer.
         """
-        table, errors = self._tables()
+        table, errors = self._find_tables()
         with (
             client.open_channel(
-                f'"{_CHANNEL}"',
+                f'"{_CHANNEL_NAME}"',
                 table=str(table.name),
                 default_timezone=self._options.zone,
                 compatibility="strict",
             ) as self._channel,
             client.open_channel(
-                f'"{_CHANNEL} {table.table_id}"', table=str(errors.name)
+                f'"{_CHANNEL_NAME} {table.table_id}"', table=str(errors.name)
             ) as self._markers,
         ):
             committed = int(self._channel.latest_committed_offset_token() or 0)
-            journal = self._journal(table, errors)
+            journal = self._read_journal(table, errors)
             for number in sorted(journal.markers):
-                if not journal.is_in(number, committed):
-                    keys = sorted(journal.markers[number] & journal.rows.keys())
-                    self._replay(table, [journal.rows[key] for key in keys], number, marked=True)
-            for rows in _batches(self._left(journal, committed)):
-                number = journal.following(committed)
-                self._replay(table, rows, number)
-                journal.done.add(number)
-                if progress is not None:
-                    progress(self.done)
+                if not journal.is_committed(number, committed):
+                    keys = sorted(journal.markers[number] & journal.rejected_rows.keys())
+                    self._replay_batch(
+                        table,
+                        [journal.rejected_rows[key] for key in keys],
+                        number,
+                        has_markers=True,
+                    )
+            for rows in _split_into_batches(self._list_pending_rows(journal, committed)):
+                number = journal.next_batch_number(committed)
+                self._replay_batch(table, rows, number)
+                journal.committed_batches.add(number)
+                if on_progress is not None:
+                    on_progress(self.done)
         return self.done
 
-    def look(self) -> Replayed:
+    def dry_run(self) -> ReplayResult:
         """Return what `run` would do; nothing is changed, and no service is asked.
 
         Raises:
             UserError: The table has no error table.
             TableNotFound: There is no such table.
         """
-        table, errors = self._tables()
-        journal = self._journal(table, errors)
-        with self._lake.database.reading() as connection:
-            known = find_channel(connection, table, _CHANNEL)
+        table, errors = self._find_tables()
+        journal = self._read_journal(table, errors)
+        with self._source.database.reading() as connection:
+            known = find_channel(connection, table, _CHANNEL_NAME)
         committed = int((known and known.offset_token) or 0)
-        for rows in _batches(self._left(journal, committed, with_interrupted=True)):
-            self.done.inserted += len(self._taken(table, rows))
+        for rows in _split_into_batches(
+            self._list_pending_rows(journal, committed, with_interrupted=True)
+        ):
+            self.done.inserted += len(self._select_accepted_rows(table, rows))
         return self.done
 
-    def _tables(self) -> tuple[TableRecord, TableRecord]:
-        with self._lake.database.reading() as connection:
+    def _find_tables(self) -> tuple[TableRecord, TableRecord]:
+        with self._source.database.reading() as connection:
             table = find_table(connection, self._options.table)
             errors = find_error_table(connection, table)
         if errors is None:
@@ -187,10 +196,15 @@ class Replay:
             )
         return table, errors
 
-    def _journal(self, table: TableRecord, errors: TableRecord) -> _Journal:
-        lake, found = self._lake, _Journal()
+    def _read_journal(self, table: TableRecord, error_table: TableRecord) -> _ReplayJournal:
+        lake, found = self._source, _ReplayJournal()
         whole = read_table(
-            lake.database, lake.keyring, lake.stage, errors.name, _COLUMNS, clock=lake.clock
+            lake.database,
+            lake.keyring,
+            lake.stage,
+            error_table.name,
+            _ERROR_TABLE_COLUMNS,
+            clock=lake.clock,
         )
         void: set[tuple[int, str]] = set()
         for row in whole.to_pylist():
@@ -198,9 +212,9 @@ class Replay:
             if row["TABLE_NAME"] not in {str(table.name), *self._options.former_names}:
                 continue
             if row["PROTOCOL"] != REPLAY_PROTOCOL:
-                found.rows[key] = row
-            elif key.startswith(_DONE):
-                found.done.add(int(number))
+                found.rejected_rows[key] = row
+            elif key.startswith(_DONE_MARKER_PREFIX):
+                found.committed_batches.add(int(number))
             elif row["CODE"] == REPLAY_VOID_PROTOCOL:
                 void.add((int(number), key))
             else:
@@ -209,95 +223,97 @@ class Replay:
             found.markers.get(number, set()).discard(key)
         return found
 
-    def _left(
-        self, journal: _Journal, committed: int, *, with_interrupted: bool = False
+    def _list_pending_rows(
+        self, journal: _ReplayJournal, committed: int, *, with_interrupted: bool = False
     ) -> Iterator[dict[str, object]]:
         """Return the rows that are in no batch, those refused first before others."""
         since, gone = self._options.since, set[str]()
         for number, keys in journal.markers.items():
-            if journal.is_in(number, committed):
+            if journal.is_committed(number, committed):
                 gone |= keys
-                self.done.before += len(keys)
+                self.done.already_inserted += len(keys)
             elif not with_interrupted:
                 gone |= keys
         left = [
             row
-            for key, row in journal.rows.items()
+            for key, row in journal.rejected_rows.items()
             if key not in gone and (since is None or row["REFUSED_AT"] >= since)  # type: ignore[operator]
         ]
         return iter(sorted(left, key=lambda row: (row["REFUSED_AT"], row["REFUSAL_ID"])))
 
-    def _replay(
+    def _replay_batch(
         self,
         table: TableRecord,
         rows: Sequence[dict[str, object]],
-        number: int,
+        batch_number: int,
         *,
-        marked: bool = False,
+        has_markers: bool = False,
     ) -> None:
-        """Bring one batch into the table; `marked` is one whose markers are there."""
+        """Bring one batch into the table; `has_markers` is one whose markers are there."""
         assert self._channel is not None  # noqa: S101 - `run` has opened both
         assert self._markers is not None  # noqa: S101
-        taken = self._taken(table, rows)
+        taken = self._select_accepted_rows(table, rows)
         bad = [str(row["REFUSAL_ID"]) for row in rows if row["REFUSAL_ID"] not in taken]
         said = (
             [(key, REPLAY_VOID_PROTOCOL) for key in bad]
-            if marked
+            if has_markers
             else [(key, None) for key in taken]
         )
-        self._mark(self._markers, table, number, said)
+        self._write_markers(self._markers, table, batch_number, said)
         if not taken:
             return
         failpoints.hit_failpoint(failpoints.Failpoint.REPLAY_MARKED)
-        self._channel.insert_rows(list(taken.values()), str(number))
+        self._channel.insert_rows(list(taken.values()), str(batch_number))
         self._channel.flush()
         failpoints.hit_failpoint(failpoints.Failpoint.REPLAY_INSERTED)
         # Should the channel expire one day, its token goes, and this line stays.
-        self._mark(self._markers, table, number, [(f"{_DONE}{number}", None)])
+        self._write_markers(
+            self._markers, table, batch_number, [(f"{_DONE_MARKER_PREFIX}{batch_number}", None)]
+        )
         self.done.inserted += len(taken)
 
-    def _mark(
+    def _write_markers(
         self,
-        markers: Channel,
+        channel: Channel,
         table: TableRecord,
-        number: int,
-        said: Sequence[tuple[str, str | None]],
+        batch_number: int,
+        entries: Sequence[tuple[str, str | None]],
     ) -> None:
-        if not said:
+        if not entries:
             return
         shared = {
-            "REFUSED_AT": self._lake.clock.now(),
+            "REFUSED_AT": self._source.clock.now(),
             "TABLE_NAME": str(table.name),
             "PROTOCOL": REPLAY_PROTOCOL,
-            "OFFSET_TOKEN": str(number),
+            "OFFSET_TOKEN": str(batch_number),
         }
-        markers.insert_rows([shared | {"REFUSAL_ID": key, "CODE": code} for key, code in said])
-        markers.flush()
+        channel.insert_rows([shared | {"REFUSAL_ID": key, "CODE": code} for key, code in entries])
+        channel.flush()
 
-    def _taken(
+    def _select_accepted_rows(
         self, table: TableRecord, rows: Sequence[dict[str, object]]
     ) -> dict[str, Mapping[str, object]]:
         """Return by id the rows that the table takes as it is now; count the others."""
         read: dict[str, Mapping[str, object]] = {}
         for row in rows:
-            made = self._read(row)
+            made = self._parse_rejected_row(row)
             if isinstance(made, str):
-                self._refused(made)
+                self._count_rejected_row(made)
             else:
                 read[str(row["REFUSAL_ID"])] = made
         schema = table.schema if self._channel is None else self._channel.state.target.schema
         errors = RowConverter(schema, zone=self._options.zone).convert(list(read.values())).errors
         keys = list(read)
         for error in errors:
-            self._refused(_PLACE.sub("", str(error.error)))
+            self._count_rejected_row(_ROW_INDEX_PATTERN.sub("", str(error.error)))
             del read[keys[error.row_index]]
         return read
 
-    def _refused(self, reason: str) -> None:
-        self.done.refused += 1
-        self.done.reasons[reason] += 1
+    def _count_rejected_row(self, reason: str) -> None:
+        self.done.rejected += 1
+        self.done.reject_reasons[reason] += 1
 
-    def _read(self, row: Mapping[str, object]) -> Mapping[str, object] | str:
+    def _parse_rejected_row(self, row: Mapping[str, object]) -> Mapping[str, object] | str:
         """Return what was refused as a row, or why it is none."""
         data = row["ROW_DATA"]
         if row["CODE"] == TRUNCATED_CODE or not isinstance(data, str):
@@ -307,13 +323,13 @@ class Replay:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            parse = self._options.parse
+            parse = self._options.parse_text
             found = "it is no JSON object" if parse is None else parse(data)
-        if isinstance(found, str) or self._options.change is None:
+        if isinstance(found, str) or self._options.transform_row is None:
             return found  # type: ignore[no-any-return]
-        return self._options.change(dict(found))
+        return self._options.transform_row(dict(found))
 
 
-def _batches(rows: Iterator[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
+def _split_into_batches(rows: Iterator[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
     while batch := list(itertools.islice(rows, _BATCH_ROWS)):
         yield batch

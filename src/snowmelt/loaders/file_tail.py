@@ -33,62 +33,62 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LOOK_S = 0.25
-_BATCHES_A_TURN = 10
+_POLL_INTERVAL_S = 0.25
+_MAX_BATCHES_PER_ROUND = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailOptions:
     """What is read where to, and what becomes of files whose rows are committed.
 
-    `parser` makes for each file what turns a line, with its number, into a row.
-    `header` lines at a file's beginning are no rows. Files are deleted, or moved to `move_to`,
-    when they were not written to for `settled_s` seconds (at once with `once`). With
+    `make_parser` makes for each file what turns a line, with its number, into a row.
+    `header_lines` lines at a file's beginning are no rows. Files are deleted, or moved to `move_to`,
+    when they were not written to for `idle_before_removal_s` seconds (at once with `once`). With
     `schema_evolution` keys that are no columns yet become columns.
     """
 
     patterns: Sequence[str]
     table: str
-    parser: Callable[[], Callable[[bytes, int], Parsed]]
-    header: int = 0
+    make_parser: Callable[[], Callable[[bytes, int], Parsed]]
+    header_lines: int = 0
     once: bool = False
     delete: bool = False
     move_to: Path | None = None
-    settled_s: float = 10.0
+    idle_before_removal_s: float = 10.0
     on_backwards: OnBackwards = "raise"
     schema_evolution: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedLine:
     """A line that is no row of the table: `messages_1.log:20`, its bytes, and why."""
 
-    place: str
+    location: str
     data: bytes
     reason: str
 
 
 @dataclass(slots=True)
-class Tailed:
+class TailProgress:
     """What a tail has done so far.
 
-    `unfinished` names files whose last line has no end, `unreadable` those that cannot be opened.
+    `unfinished_files` names files whose last line has no end, `unreadable_files` those that cannot be opened.
     """
 
     files: int = 0
     rows: int = 0
-    refused: int = 0
+    rejected: int = 0
     removed: int = 0
-    unfinished: tuple[str, ...] = ()
-    unreadable: tuple[str, ...] = ()
+    unfinished_files: tuple[str, ...] = ()
+    unreadable_files: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class _Followed:
+class _FollowedFile:
     lines: Lines
     channel: Channel
     pump: Pump
-    is_gone: bool = False
+    is_missing: bool = False
 
     @property
     def is_committed(self) -> bool:
@@ -96,7 +96,7 @@ class _Followed:
         return self.channel.status().waiting_rows == 0
 
 
-class Tail:
+class FileTail:
     """Follows files; for one thread."""
 
     def __init__(
@@ -104,11 +104,11 @@ class Tail:
         options: TailOptions,
         client: Client,
         clock: Clock,
-        on_refused: Callable[[Refused], None],
+        on_rejected: Callable[[RejectedLine], None],
     ) -> None:
         if options.move_to is not None and any(
             # Each of its files would be found again, whatever name it is given there.
-            _matches(options.move_to.resolve().parts, Path(pattern).resolve().parent.parts)
+            _matches_pattern(options.move_to.resolve().parts, Path(pattern).resolve().parent.parts)
             for pattern in options.patterns
         ):
             reason = f"{options.move_to} is where files are looked for"
@@ -116,16 +116,18 @@ class Tail:
         self._options = options
         self._client = client
         self._clock = clock
-        self._on_refused = on_refused
-        self._files: dict[str, _Followed] = {}
+        self._on_rejected = on_rejected
+        self._files: dict[str, _FollowedFile] = {}
         self._left: set[Path] = set()
         self._unreadable: set[Path] = set()
-        self.done = Tailed()
+        self.done = TailProgress()
 
-    def run(self, stop: threading.Event, tell: Callable[[Tailed], None] | None = None) -> Tailed:
+    def run(
+        self, stop: threading.Event, on_progress: Callable[[TailProgress], None] | None = None
+    ) -> TailProgress:
         """Follow until `stop` is set, or to the files' ends; all that was read is committed then.
 
-        `tell` is called now and then with what was done.
+        `on_progress` is called now and then with what was done.
 
         Raises:
             SourceWentBackwards: A file has become shorter than what is committed of it.
@@ -134,50 +136,50 @@ class Tail:
         """
         try:
             while not stop.is_set():
-                moved = self._turn(stop)
-                if tell is not None:
-                    tell(self.done)
+                moved = self._read_round(stop)
+                if on_progress is not None:
+                    on_progress(self.done)
                 if not moved:
                     if self._options.once:
                         break
-                    self._settle()
-                    stop.wait(_LOOK_S)
+                    self._remove_committed_files()
+                    stop.wait(_POLL_INTERVAL_S)
             self._client.flush()
             if self._options.once:
-                self._settle()
+                self._remove_committed_files()
         finally:
             for followed in self._files.values():
                 followed.lines.close()
         return self.done
 
-    def _turn(self, stop: threading.Event) -> bool:
+    def _read_round(self, stop: threading.Event) -> bool:
         """Look for files, and read some of each; tell whether there was anything."""
-        self._discover()
+        self._discover_files()
         moved = False
         for followed in self._files.values():
-            for _ in range(_BATCHES_A_TURN):
+            for _ in range(_MAX_BATCHES_PER_ROUND):
                 before = followed.pump.done.inserted, followed.pump.done.refused
                 if stop.is_set() or not followed.pump.step():
                     break
                 done = followed.pump.done
                 self.done.rows += done.inserted - before[0]
-                self.done.refused += done.refused - before[1]
+                self.done.rejected += done.refused - before[1]
                 moved = True
-        self.done.unfinished = (
+        self.done.unfinished_files = (
             *(str(path) for path in sorted(self._left)),
             *(str(each.lines.path) for each in self._files.values() if each.lines.unread_bytes > 0),
         )
-        self.done.unreadable = tuple(map(str, sorted(self._unreadable)))
+        self.done.unreadable_files = tuple(map(str, sorted(self._unreadable)))
         return moved
 
-    def _discover(self) -> None:
+    def _discover_files(self) -> None:
         seen = set()
         by_inode = {each.lines.inode: key for key, each in self._files.items()}
-        for path in self._paths():
+        for path in self._list_paths():
             try:
                 key = by_inode.get(path.stat().st_ino)
                 if key is None or not self._files[key].lines.is_same:
-                    key = self._follow(path)
+                    key = self._follow_file(path)
                 else:
                     self._files[key].lines.path = path
             except FileNotFoundError:
@@ -192,13 +194,13 @@ class Tail:
             if key is not None:
                 seen.add(key)
         for key, followed in list(self._files.items()):
-            followed.is_gone = key not in seen
+            followed.is_missing = key not in seen
             # A file that was renamed or removed is read to its end; what was written over is lost.
             unread = followed.lines.unread_bytes if followed.lines.is_same else 0
-            if followed.is_gone and unread <= 0 and followed.is_committed:
-                self._forget(key)
+            if followed.is_missing and unread <= 0 and followed.is_committed:
+                self._close_file(key)
 
-    def _paths(self) -> Iterator[Path]:
+    def _list_paths(self) -> Iterator[Path]:
         found = {
             name
             for each in self._options.patterns
@@ -206,8 +208,13 @@ class Tail:
         }
         return (Path(name) for name in sorted(found) if Path(name).is_file())
 
-    def _follow(self, path: Path) -> str | None:
-        lines = Lines(path, self._options.parser(), self._refused, header=self._options.header)
+    def _follow_file(self, path: Path) -> str | None:
+        lines = Lines(
+            path,
+            self._options.make_parser(),
+            self._report_rejected_line,
+            header=self._options.header_lines,
+        )
         key = lines.identity
         if key is None or key in self._files:
             lines.close()
@@ -228,13 +235,13 @@ class Tail:
             lines,
             channel,
             on_backwards=self._options.on_backwards,
-            on_refused=self._refused_row,
+            on_refused=self._report_rejected_row,
         )
-        self._files[key] = _Followed(lines, channel, pump)
+        self._files[key] = _FollowedFile(lines, channel, pump)
         self.done.files += 1
         return key
 
-    def _settle(self) -> None:
+    def _remove_committed_files(self) -> None:
         """Remove what is committed, if that is asked for."""
         options = self._options
         if not options.delete and options.move_to is None:
@@ -243,21 +250,21 @@ class Tail:
         for key, followed in list(self._files.items()):
             lines = followed.lines
             if (
-                not followed.is_gone
-                and (options.once or now - lines.idle_since >= options.settled_s)
+                not followed.is_missing
+                and (options.once or now - lines.idle_since >= options.idle_before_removal_s)
                 and followed.is_committed
                 and followed.channel.is_valid
                 and lines.is_same
                 and lines.unread_bytes == 0
-                and _is_at(lines.path, lines.inode)
+                and _is_same_file_at(lines.path, lines.inode)
             ):
-                self._remove(lines.path)
+                self._remove_file(lines.path)
                 self.done.removed += 1
                 # Only now: a channel without its file is harmless, the opposite doubles rows.
                 followed.channel.close(drop=True)
-                self._forget(key)
+                self._close_file(key)
 
-    def _remove(self, path: Path) -> None:
+    def _remove_file(self, path: Path) -> None:
         folder = self._options.move_to
         if folder is None:
             path.unlink()
@@ -269,38 +276,38 @@ class Tail:
             target = folder / f"{path.name}.{number}"
         shutil.move(path, target)
 
-    def _forget(self, key: str) -> None:
+    def _close_file(self, key: str) -> None:
         followed = self._files.pop(key)
         followed.channel.close()
         followed.lines.close()
 
-    def _refused(self, place: str, data: bytes, reason: str) -> None:
-        self.done.refused += 1
-        self._on_refused(Refused(place, data, reason))
+    def _report_rejected_line(self, location: str, data: bytes, reason: str) -> None:
+        self.done.rejected += 1
+        self._on_rejected(RejectedLine(location, data, reason))
 
-    def _refused_row(self, place: str, error: RowError) -> None:
-        self._on_refused(Refused(place, row_to_json(error.row).encode(), str(error.error)))
+    def _report_rejected_row(self, location: str, error: RowError) -> None:
+        self._on_rejected(RejectedLine(location, row_to_json(error.row).encode(), str(error.error)))
 
 
 def is_followed(path: Path, patterns: Iterable[str]) -> bool:
     """Return True if a file of this path, which need not exist, matches one of the patterns."""
     parts = path.resolve().parts
-    return any(_matches(parts, Path(pattern).resolve().parts) for pattern in patterns)
+    return any(_matches_pattern(parts, Path(pattern).resolve().parts) for pattern in patterns)
 
 
-def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+def _matches_pattern(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     if not pattern:
         return not parts
     if pattern[0] == "**":
-        return any(_matches(parts[at:], pattern[1:]) for at in range(len(parts) + 1))
+        return any(_matches_pattern(parts[at:], pattern[1:]) for at in range(len(parts) + 1))
     return (
         bool(parts)
         and fnmatch.fnmatchcase(parts[0], pattern[0])
-        and _matches(parts[1:], pattern[1:])
+        and _matches_pattern(parts[1:], pattern[1:])
     )
 
 
-def _is_at(path: Path, inode: int) -> bool:
+def _is_same_file_at(path: Path, inode: int) -> bool:
     """Tell whether a file is still where it was seen: it may have been rotated since."""
     try:
         return path.stat().st_ino == inode

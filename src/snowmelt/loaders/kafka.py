@@ -28,7 +28,7 @@ from snowmelt.errors import (
 from snowmelt.load.kafka.connection import fetch_offset_bounds, list_partitions
 from snowmelt.load.kafka.consumer import PartitionConsumer, ReadBounds
 from snowmelt.load.kafka.partitions import MessagePosition, PartitionRange
-from snowmelt.loaders.copy_job import copy_into
+from snowmelt.loaders.copy_job import run_copy
 
 if TYPE_CHECKING:
     import threading
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from snowmelt.client.client import Client
     from snowmelt.clock import Clock
     from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.loaders.copy_job import Copied, CopyContext, Runner
+    from snowmelt.loaders.copy_job import CopyContext, CopyResult, TaskRunner
     from snowmelt.schema.conversion.row_converter import RowError
 
 _LOG = logging.getLogger(__name__)
 # A consumer is made anew now and then, which finds partitions that were added.
-_READING_S = 300.0
+_CONSUMER_LIFETIME_S = 300.0
 # Added to the time that brokers were given to answer.
-_SILENT_S = 5.0
-_REOPENED_S = 1.0
+_BROKER_RETRY_DELAY_S = 5.0
+_REOPEN_DELAY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectorOptions:
+class KafkaConnectorOptions:
     """What is streamed where to, and when rows that wait here are handed to their channel."""
 
     topic: str
@@ -61,42 +61,42 @@ class ConnectorOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedMessage:
     """A message that is no row of the table: where it lies, its bytes, and why."""
 
-    place: MessagePosition
+    position: MessagePosition
     data: bytes
     reason: str
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _MessageBuffer:
     """Messages of one partition that wait."""
 
     since: float = 0.0
-    size: int = 0
-    places: list[MessagePosition] = field(default_factory=list)
+    size_bytes: int = 0
+    positions: list[MessagePosition] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
 
 
-class Connector:
+class KafkaConnector:
     """Streams a topic. What is refused is told to `on_refused`, and counts as done."""
 
     def __init__(
         self,
-        options: ConnectorOptions,
+        options: KafkaConnectorOptions,
         client: Client,
         connection: KafkaConnection,
         clock: Clock,
-        on_refused: Callable[[Refused], None],
+        on_rejected: Callable[[RejectedMessage], None],
     ) -> None:
         self._options = options
         self._client = client
         self._connection = connection
         self._clock = clock
-        self._on_refused = on_refused
+        self._on_rejected = on_rejected
         self._channels: dict[int, Channel] = {}
-        self._waiting: dict[int, _Waiting] = {}
+        self._buffers: dict[int, _MessageBuffer] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Stream until `stop` is set; everything that was read is committed then.
@@ -109,56 +109,56 @@ class Connector:
         """
         while not stop.is_set():
             try:
-                self._stream(stop)
+                self._stream_until_reopen(stop)
             except ChannelInvalid as error:
                 # Such as when the table was created again: what is not committed is read again.
                 _LOG.warning("%s", error)
-                stop.wait(_REOPENED_S)
+                stop.wait(_REOPEN_DELAY_S)
             except BrokersSilent as error:
                 _LOG.warning("%s Nothing is lost: it is tried again.", error)
-                stop.wait(_SILENT_S)
+                stop.wait(_BROKER_RETRY_DELAY_S)
         with contextlib.suppress(ChannelInvalid):
             for channel in self._channels.values():
                 channel.close()
 
-    def _stream(self, stop: threading.Event) -> None:
-        self._waiting.clear()
-        streams = self._opened()
-        bounds = ReadBounds(duration_s=_READING_S, yields_when_idle=True)
+    def _stream_until_reopen(self, stop: threading.Event) -> None:
+        self._buffers.clear()
+        streams = self._open_channels()
+        bounds = ReadBounds(duration_s=_CONSUMER_LIFETIME_S, yields_when_idle=True)
         reading = PartitionConsumer(self._connection, streams, bounds, self._clock)
         record = 0
         with contextlib.closing(reading.read_batches()) as batches:
             for batch in batches:
                 for value in batch.to_pylist():
                     record += 1
-                    self._keep(reading.locate(record), value)
-                self._hand_on(stop.is_set())
+                    self._buffer_message(reading.locate(record), value)
+                self._flush_buffers(stop.is_set())
                 if stop.is_set():
                     break
                 self._check_channels()
-        self._hand_on(everything=True)
+        self._flush_buffers(flush_all=True)
         self._client.flush()
 
-    def _opened(self) -> list[PartitionRange]:
+    def _open_channels(self) -> list[PartitionRange]:
         """Open a channel for each partition; return where to go on."""
         topic = self._options.topic
-        consumer = self._connection.make_consumer(_ignore)
+        consumer = self._connection.make_consumer(_ignore_error)
         try:
             streams = []
             for partition in list_partitions(consumer, topic):
-                channel = self._open(partition)
+                channel = self._open_channel(partition)
                 token = channel.latest_committed_offset_token()
                 start = (
                     fetch_offset_bounds(consumer, topic, partition)[0]
                     if token is None
-                    else _offset(channel, token) + 1
+                    else _parse_offset_token(channel, token) + 1
                 )
                 streams.append(PartitionRange(topic, partition, start))
         finally:
             consumer.close()
         return streams
 
-    def _open(self, partition: int) -> Channel:
+    def _open_channel(self, partition: int) -> Channel:
         # In quotes: topics differ by capitals, and names in SQL do not.
         self._channels[partition] = channel = self._client.open_channel(
             f'"{self._options.topic}:P{partition}"',
@@ -173,48 +173,52 @@ class Connector:
         for channel in self._channels.values():
             channel.state.check_valid()
 
-    def _keep(self, place: MessagePosition | None, value: bytes) -> None:
-        if place is None:
+    def _buffer_message(self, position: MessagePosition | None, value: bytes) -> None:
+        if position is None:
             raise ValueError("a message that has just come has no place")
-        waiting = self._waiting.setdefault(place.partition, _Waiting(self._clock.monotonic()))
-        waiting.places.append(place)
+        waiting = self._buffers.setdefault(
+            position.partition, _MessageBuffer(self._clock.monotonic())
+        )
+        waiting.positions.append(position)
         waiting.values.append(value)
-        waiting.size += len(value)
+        waiting.size_bytes += len(value)
 
-    def _hand_on(self, everything: bool) -> None:
+    def _flush_buffers(self, flush_all: bool) -> None:
         options, now = self._options, self._clock.monotonic()
-        for partition, waiting in list(self._waiting.items()):
+        for partition, waiting in list(self._buffers.items()):
             if (
-                everything
+                flush_all
                 or now - waiting.since >= options.buffer_seconds
                 or len(waiting.values) >= options.buffer_rows
-                or waiting.size >= options.buffer_bytes
+                or waiting.size_bytes >= options.buffer_bytes
             ):
-                del self._waiting[partition]
-                self._insert(partition, waiting)
+                del self._buffers[partition]
+                self._insert_messages(partition, waiting)
 
-    def _insert(self, partition: int, waiting: _Waiting) -> None:
+    def _insert_messages(self, partition: int, buffer: _MessageBuffer) -> None:
         rows: list[Mapping[str, object]] = []
         kept: list[int] = []
-        for number, value in enumerate(waiting.values):
-            row = _row(value)
+        for number, value in enumerate(buffer.values):
+            row = _parse_message(value)
             if isinstance(row, str):
-                self._on_refused(Refused(waiting.places[number], value, row))
+                self._on_rejected(RejectedMessage(buffer.positions[number], value, row))
             else:
                 rows.append(row)
                 kept.append(number)
-        tokens = str(waiting.places[0].offset), str(waiting.places[-1].offset)
-        errors = self._tried(partition, rows, tokens)
+        tokens = str(buffer.positions[0].offset), str(buffer.positions[-1].offset)
+        errors = self._insert_all_or_none(partition, rows, tokens)
         if errors:
             for error in errors:
                 number = kept[error.row_index]
-                refused = Refused(waiting.places[number], waiting.values[number], str(error.error))
-                self._on_refused(refused)
+                refused = RejectedMessage(
+                    buffer.positions[number], buffer.values[number], str(error.error)
+                )
+                self._on_rejected(refused)
             bad = {error.row_index for error in errors}
             good = [row for number, row in enumerate(rows) if number not in bad]
-            self._tried(partition, good, tokens)
+            self._insert_all_or_none(partition, good, tokens)
 
-    def _tried(
+    def _insert_all_or_none(
         self, partition: int, rows: list[Mapping[str, object]], tokens: tuple[str, str]
     ) -> list[RowError]:
         """Insert all rows, or none if some are refused; return those."""
@@ -222,7 +226,7 @@ class Connector:
         return self._channels[partition].insert_rows(rows, end, start_offset_token=start).errors
 
 
-def _row(value: bytes) -> Mapping[str, object] | str:
+def _parse_message(value: bytes) -> Mapping[str, object] | str:
     """Return the row that a message is, or why it is none."""
     try:
         row = json.loads(value, parse_float=Decimal)
@@ -231,24 +235,24 @@ def _row(value: bytes) -> Mapping[str, object] | str:
     return row if isinstance(row, dict) else "it is JSON, but no object"
 
 
-def _offset(channel: Channel, token: str) -> int:
+def _parse_offset_token(channel: Channel, token: str) -> int:
     if not token.isdecimal():
         reason = f"channel {channel.name} has offset token {token!r}, which is no offset of Kafka: drop the channel, or give it one"
         raise UserError(reason)
     return int(token)
 
 
-def _ignore(_: object) -> None:
+def _ignore_error(_: object) -> None:
     """Whoever asks gets the error as an answer."""
 
 
 # --- A topic of Kafka into a table, frame after frame: each frame is one COPY.
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_INITIAL_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frames:
+class KafkaFrameOptions:
     """What is loaded from where to where; `parser`, `filters` and `rest` as in the statement.
 
     A frame takes `seconds`: what has come meanwhile is loaded at once, the rest of the time is
@@ -268,16 +272,18 @@ class Frames:
     on_gap: str = "report"
     stream_name: str = ""
 
-    def statement(self, parallelism: int, ends: Mapping[int, int] | None = None) -> str:
+    def build_copy_statement(
+        self, parallelism: int, end_offsets: Mapping[int, int] | None = None
+    ) -> str:
         """Return the COPY of a frame.
 
         Args:
             parallelism: Portions that share the partitions.
-            ends: Offset to end before, by partition; None: whatever is there of all partitions.
+            end_offsets: Offset to end before, by partition; None: whatever is there of all partitions.
         """
         streams = [f"{self.topic}|*|-3"]
-        if ends is not None:
-            streams = [f"{self.topic}|{number}|-3|{end}" for number, end in ends.items()]
+        if end_offsets is not None:
+            streams = [f"{self.topic}|{number}|-3|{end}" for number, end in end_offsets.items()]
         parameters = {
             "stream": ",".join(streams),
             "brokers": self.brokers,
@@ -285,17 +291,24 @@ class Frames:
             "kafka_conf": self.settings,
             "on_gap": self.on_gap,
         }
-        given = ", ".join(f"{name}={_quoted(text)}" for name, text in parameters.items() if text)
+        given = ", ".join(
+            f"{name}={_quote_literal(text)}" for name, text in parameters.items() if text
+        )
         duration = f"duration=INTERVAL '{self.seconds} seconds'"
         source = f"KafkaSource({given}, {duration}, stop_on_eof=true, executionparallelism={parallelism})"
         filters = "".join(f" FILTER {each}" for each in self.filters)
-        named = f" STREAM NAME {_quoted(self.stream_name)}" if self.stream_name else ""
+        named = f" STREAM NAME {_quote_literal(self.stream_name)}" if self.stream_name else ""
         return f"COPY {self.table} SOURCE {source}{filters} PARSER {self.parser} {self.rest}{named}"
 
 
 def run_frames(
-    frames: Frames, context: CopyContext, run: Runner, stop: threading.Event, *, once: bool = False
-) -> Iterator[Copied]:
+    options: KafkaFrameOptions,
+    context: CopyContext,
+    runner: TaskRunner,
+    stop: threading.Event,
+    *,
+    once: bool = False,
+) -> Iterator[CopyResult]:
     """Yield what each frame did, until `stop` is set; frames without messages do nothing.
 
     With `once` frames end at the offsets that partitions end at when this begins; then all of
@@ -311,17 +324,17 @@ def run_frames(
         BrokersSilent: No broker answers, and `once`.
         LoadRefused: The topic, a parameter or the parser is refused.
     """
-    ends = _ends_of(frames) if once else None
+    ends = _fetch_frame_end_offsets(options) if once else None
     if ends is not None and not any(ends.values()):
         return  # no partition has ever had a message
-    text = frames.statement(run.parallelism, ends)
+    text = options.build_copy_statement(runner.parallelism, ends)
     patience = Backoff(
-        math.inf, context.clock, initial_delay_s=_FIRST_PAUSE_S, max_delay_s=_LONGEST_PAUSE_S
+        math.inf, context.clock, initial_delay_s=_INITIAL_BACKOFF_S, max_delay_s=_MAX_BACKOFF_S
     )
     while not stop.is_set():
-        ends_at = context.clock.monotonic() + frames.seconds
+        ends_at = context.clock.monotonic() + options.seconds
         try:
-            copied = copy_into(context, text, run)
+            copied = run_copy(context, text, runner)
             patience.reset()
             if copied.load_id is not None:
                 yield copied
@@ -339,18 +352,18 @@ def run_frames(
         stop.wait(max(ends_at - context.clock.monotonic(), 0.0))
 
 
-def _ends_of(frames: Frames) -> dict[int, int]:
+def _fetch_frame_end_offsets(options: KafkaFrameOptions) -> dict[int, int]:
     from snowmelt.load.kafka.connection import KafkaConnection, fetch_end_offsets, parse_settings
 
-    settings = parse_settings(frames.settings, strict=False, parameter="kafka_conf")
+    settings = parse_settings(options.settings, strict=False, parameter="kafka_conf")
     try:
         return fetch_end_offsets(
-            KafkaConnection(frames.brokers, frames.group, settings), frames.topic
+            KafkaConnection(options.brokers, options.group, settings), options.topic
         )
     except PhaseFailed as error:
-        where = f"KafkaSource({frames.topic})"
+        where = f"KafkaSource({options.topic})"
         raise LoadFailed(where=where, reason=str(error).rstrip(".")) from error
 
 
-def _quoted(text: str) -> str:
+def _quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

@@ -15,52 +15,52 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from snowmelt.load.task import LoadTask
-    from snowmelt.loaders.task_runner import Portioned
+    from snowmelt.loaders.task_runner import PortionResult
     from snowmelt.table.native_writer import WrittenFile
 
-_MOST_REASONS = 5
+_MAX_REPORTED_REASONS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """A load before its commit. `failure` is why it must not commit, None when it may.
+class CopyReconciliation:
+    """A load before its commit. `failure_reason` is why it must not commit, None when it may.
 
-    `files` are the native files to commit, `first_records` the number in its file of the first
+    `files` are the native files to commit, `compute_first_record_numbers` the number in its file of the first
     record of each portion, as far as it is known.
     """
 
     files: tuple[WrittenFile, ...]
-    inputs: tuple[LoadFileRecord, ...]
+    file_records: tuple[LoadFileRecord, ...]
     totals: LoadTotals
-    reasons: tuple[tuple[str, int], ...]
+    reject_reasons: tuple[tuple[str, int], ...]
     first_records: Mapping[int, int]
-    failure: str | None
+    failure_reason: str | None
 
 
-def settle(
+def reconcile(
     tasks: Sequence[LoadTask],
-    outcomes: Iterable[Portioned],
+    results: Iterable[PortionResult],
     *,
     reject_limit: int | None,
-    tolerant: bool,
-    unlisted: Sequence[tuple[str, str]] = (),
-    shown: str | None = None,
-) -> Settled:
+    error_tolerance: bool,
+    unlisted_inputs: Sequence[tuple[str, str]] = (),
+    display_path: str | None = None,
+) -> CopyReconciliation:
     """Add up what became of all portions of a load.
 
     Args:
         tasks: All portions.
-        outcomes: What became of each, in any order.
+        results: What became of each, in any order.
         reject_limit: How many rejects make the load fail, None for no limit.
-        tolerant: Whether a file that fails leaves the others as they are.
-        unlisted: Inputs that were not even found, each with the reason.
-        shown: How the input is called where its path says nothing; it is never skipped later.
+        error_tolerance: Whether a file that fails leaves the others as they are.
+        unlisted_inputs: Inputs that were not even found, each with the reason.
+        display_path: How the input is called where its path says nothing; it is never skipped later.
 
     Raises:
         InternalError: It does not add up: a portion is missing, came twice or was never asked.
     """
-    by_number: dict[int, Portioned] = {}
-    for each in outcomes:
+    by_number: dict[int, PortionResult] = {}
+    for each in results:
         if each.number in by_number:
             raise InternalError(f"The load does not add up: portion {each.number} came twice")
         by_number[each.number] = each
@@ -68,72 +68,78 @@ def settle(
         raise InternalError(
             f"The load does not add up: {len(by_number)} portions of {len(tasks)} came back"
         )
-    failed = _failed_files(tasks, by_number)
+    failed = _collect_failed_files(tasks, by_number)
     whole = [task for task in tasks if task.portion.file.path not in failed]
     counts = {number: each.counts for number, each in by_number.items()}
-    check_sums(whole, {task.number: counts[task.number] for task in whole})
+    verify_portion_counts(whole, {task.number: counts[task.number] for task in whole})
     loaded = [by_number[task.number] for task in whole]
     complete = {n: c for n, c in counts.items() if _is_complete(by_number[n])}
-    inputs = _inputs(tasks, by_number, failed)
-    if shown is not None:
-        inputs = tuple(replace(each, path=shown, size=None, tag=None) for each in inputs)
+    inputs = _make_file_records(tasks, by_number, failed)
+    if display_path is not None:
+        inputs = tuple(replace(each, path=display_path, size=None, tag=None) for each in inputs)
     inputs += tuple(
         LoadFileRecord(len(inputs) + at, path, None, None, LoadFileState.FAILED, 0, 0, 0, reason)
-        for at, (path, reason) in enumerate(unlisted)
+        for at, (path, reason) in enumerate(unlisted_inputs)
     )
     totals = LoadTotals(
-        files=len(inputs) - len(failed) - len(unlisted),
+        files=len(inputs) - len(failed) - len(unlisted_inputs),
         rows=sum(each.counts.rows for each in loaded),
         rejects=sum(each.counts.rejects for each in by_number.values()),
         bytes=sum(each.counts.bytes_in for each in loaded),
         first_error=next((each.first_error for each in inputs if each.first_error), None),
     )
-    return Settled(
+    return CopyReconciliation(
         files=tuple(file for each in loaded for file in each.files),
-        inputs=inputs,
+        file_records=inputs,
         totals=totals,
-        reasons=_reasons(by_number.values()),
-        first_records=first_records(tasks, complete),
-        failure=_failure(totals, failed, reject_limit, tolerant=tolerant),
+        reject_reasons=_count_reject_reasons(by_number.values()),
+        first_records=compute_first_record_numbers(tasks, complete),
+        failure_reason=_find_failure_reason(
+            totals, failed, reject_limit, error_tolerance=error_tolerance
+        ),
     )
 
 
-def failed_inputs(inputs: Iterable[LoadFileRecord], reason: str) -> tuple[LoadFileRecord, ...]:
+def mark_files_failed(
+    file_records: Iterable[LoadFileRecord], reason: str
+) -> tuple[LoadFileRecord, ...]:
     """Return what is told of the files of a load that is given up: none of them was loaded."""
     return tuple(
         replace(each, state=LoadFileState.FAILED, rows=0, first_error=each.first_error or reason)
-        for each in inputs
+        for each in file_records
     )
 
 
-def _is_complete(portion: Portioned) -> bool:
-    return portion.error is None and not portion.stopped and not portion.counts.reject_limit_reached
+def _is_complete(result: PortionResult) -> bool:
+    return (
+        result.error is None and not result.was_stopped and not result.counts.reject_limit_reached
+    )
 
 
-def _failed_files(
-    tasks: Sequence[LoadTask], by_number: Mapping[int, Portioned]
+def _collect_failed_files(
+    tasks: Sequence[LoadTask], results_by_number: Mapping[int, PortionResult]
 ) -> dict[str, str | None]:
     """Return why files failed, by path; None for those that were left when others had failed."""
     failed: dict[str, str | None] = {}
     for task in tasks:
-        portion = by_number[task.number]
+        portion = results_by_number[task.number]
         path = task.portion.file.path
         if portion.error is not None:
             failed[path] = failed.get(path) or portion.error
-        elif portion.stopped:
+        elif portion.was_stopped:
             failed.setdefault(path, None)
     return failed
 
 
-def _failure(
+def _find_failure_reason(
     totals: LoadTotals,
-    failed: Mapping[str, str | None],
+    failed_files: Mapping[str, str | None],
     reject_limit: int | None,
     *,
-    tolerant: bool,
+    error_tolerance: bool,
 ) -> str | None:
-    errors = [error for error in failed.values() if error is not None]
-    if errors and not tolerant:
+    errors = [error for error in failed_files.values() if error is not None]
+    if errors and not error_tolerance:
         return errors[0]
     if reject_limit is not None and totals.rejects >= reject_limit:
         count = "a record was" if totals.rejects == 1 else f"{totals.rejects:,} records were"
@@ -143,41 +149,45 @@ def _failure(
             else f"REJECTMAX is {reject_limit:,}"
         )
         return f"{count} rejected, and {limit}; the first: {totals.first_error}"
-    if None in failed.values():
+    if None in failed_files.values():
         return "It was stopped"
     if errors and totals.files == 0:
         return errors[0]
     return None
 
 
-def _inputs(
+def _make_file_records(
     tasks: Sequence[LoadTask],
-    by_number: Mapping[int, Portioned],
-    failed: Mapping[str, str | None],
+    results_by_number: Mapping[int, PortionResult],
+    failed_files: Mapping[str, str | None],
 ) -> tuple[LoadFileRecord, ...]:
     portions: dict[str, list[LoadTask]] = {}
     for task in sorted(tasks, key=lambda task: (task.portion.file.path, task.portion.offset)):
         portions.setdefault(task.portion.file.path, []).append(task)
     return tuple(
-        _input(number, [(task, by_number[task.number]) for task in parts], failed)
+        _make_file_record(
+            number, [(task, results_by_number[task.number]) for task in parts], failed_files
+        )
         for number, parts in enumerate(portions.values())
     )
 
 
-def _input(
-    number: int, parts: Sequence[tuple[LoadTask, Portioned]], failed: Mapping[str, str | None]
+def _make_file_record(
+    number: int,
+    task_results: Sequence[tuple[LoadTask, PortionResult]],
+    failed_files: Mapping[str, str | None],
 ) -> LoadFileRecord:
-    file = parts[0][0].portion.file
-    rejects = sum(portion.counts.rejects for _, portion in parts)
+    file = task_results[0][0].portion.file
+    rejects = sum(portion.counts.rejects for _, portion in task_results)
     first = next(
         (
-            f"{file.path}, {_placed(task, portion)}"
-            for task, portion in parts
+            f"{file.path}, {_describe_first_reject(task, portion)}"
+            for task, portion in task_results
             if portion.first_reject is not None
         ),
         None,
     )
-    is_failed = file.path in failed
+    is_failed = file.path in failed_files
     state = LoadFileState.PARTIALLY_LOADED if rejects else LoadFileState.LOADED
     return LoadFileRecord(
         number=number,
@@ -185,15 +195,15 @@ def _input(
         size=file.size,
         tag=file.tag,
         state=LoadFileState.FAILED if is_failed else state,
-        rows=0 if is_failed else sum(portion.counts.rows for _, portion in parts),
+        rows=0 if is_failed else sum(portion.counts.rows for _, portion in task_results),
         rejects=rejects,
-        bytes=sum(portion.counts.bytes_in for _, portion in parts),
-        first_error=failed.get(file.path) or first,
+        bytes=sum(portion.counts.bytes_in for _, portion in task_results),
+        first_error=failed_files.get(file.path) or first,
     )
 
 
-def _placed(task: LoadTask, portion: Portioned) -> str:
-    reject = portion.first_reject
+def _describe_first_reject(task: LoadTask, result: PortionResult) -> str:
+    reject = result.first_reject
     if reject is None:
         return ""
     where = f"record {reject.record:,}"
@@ -202,48 +212,52 @@ def _placed(task: LoadTask, portion: Portioned) -> str:
     return f"{where}: {reject.reason}"
 
 
-def _reasons(portions: Iterable[Portioned]) -> tuple[tuple[str, int], ...]:
+def _count_reject_reasons(results: Iterable[PortionResult]) -> tuple[tuple[str, int], ...]:
     counter: Counter[str] = Counter()
-    for portion in portions:
-        counter.update(dict(portion.reasons))
-    return tuple(counter.most_common(_MOST_REASONS))
+    for portion in results:
+        counter.update(dict(portion.reject_reasons))
+    return tuple(counter.most_common(_MAX_REPORTED_REASONS))
 
 
 # --- What the portions of a load come to: nothing missing, nothing twice, and which record is which.
 
 
-def first_records(tasks: Sequence[LoadTask], counts: Mapping[int, PortionCounts]) -> dict[int, int]:
+def compute_first_record_numbers(
+    tasks: Sequence[LoadTask], counts_by_task: Mapping[int, PortionCounts]
+) -> dict[int, int]:
     """Return the number, from 1 in its file, of the first record of each task, by task number.
 
-    Records that SKIP leaves out are not counted. `counts` holds those of each task by number;
+    Records that SKIP leaves out are not counted. `counts_by_task` holds those of each task by number;
     a task that is not there, because it did not come to its end, leaves out what follows it.
     """
     numbers: dict[int, int] = {}
-    for portions in _by_file(tasks):
+    for portions in _group_tasks_by_file(tasks):
         following = 1
         for task in portions:
             numbers[task.number] = following
-            if task.number not in counts:
+            if task.number not in counts_by_task:
                 break
-            following += counts[task.number].records
+            following += counts_by_task[task.number].records
     return numbers
 
 
-def check_sums(tasks: Sequence[LoadTask], counts: Mapping[int, PortionCounts]) -> PortionCounts:
+def verify_portion_counts(
+    tasks: Sequence[LoadTask], counts_by_task: Mapping[int, PortionCounts]
+) -> PortionCounts:
     """Return what all tasks come to together, once it adds up.
 
     Raises:
         InternalError: A portion is missing, was loaded twice or was never planned, the portions
             of a file leave bytes out or have some twice, or records are not rows and rejects.
     """
-    missing = sorted({task.number for task in tasks} ^ set(counts))
+    missing = sorted({task.number for task in tasks} ^ set(counts_by_task))
     if missing:
         raise InternalError(f"The load does not add up: portion {missing[0]} is missing or unknown")
-    for portions in _by_file(tasks):
-        _check_cover(portions)
+    for portions in _group_tasks_by_file(tasks):
+        _verify_coverage(portions)
     total = PortionCounts()
     for task in tasks:
-        part = counts[task.number]
+        part = counts_by_task[task.number]
         if part.records != part.rows + part.rejects:
             raise InternalError(
                 f"The load does not add up: portion {task.number} of {task.portion.file.path} has "
@@ -258,9 +272,9 @@ def check_sums(tasks: Sequence[LoadTask], counts: Mapping[int, PortionCounts]) -
     return total
 
 
-def _check_cover(portions: Sequence[LoadTask]) -> None:
+def _verify_coverage(tasks: Sequence[LoadTask]) -> None:
     position: int | None = 0
-    for task in portions:
+    for task in tasks:
         portion = task.portion
         if portion.offset != position:
             raise InternalError(
@@ -268,13 +282,13 @@ def _check_cover(portions: Sequence[LoadTask]) -> None:
                 f"and then from byte {portion.offset} on"
             )
         position = None if portion.size is None else portion.offset + portion.size
-    if position is not None and position != portions[0].portion.file.size:
+    if position is not None and position != tasks[0].portion.file.size:
         raise InternalError(
-            f"The load does not add up: {portions[0].portion.file.path} has "
-            f"{portions[0].portion.file.size} bytes, {position} of them were loaded"
+            f"The load does not add up: {tasks[0].portion.file.path} has "
+            f"{tasks[0].portion.file.size} bytes, {position} of them were loaded"
         )
 
 
-def _by_file(tasks: Sequence[LoadTask]) -> list[list[LoadTask]]:
+def _group_tasks_by_file(tasks: Sequence[LoadTask]) -> list[list[LoadTask]]:
     ordered = sorted(tasks, key=lambda task: (task.portion.file.path, task.portion.offset))
     return [list(group) for _, group in groupby(ordered, key=lambda task: task.portion.file.path)]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from snowmelt.errors import AlreadyExists
-from snowmelt.loaders.spool import FileSpool, reject_files
+from snowmelt.loaders.spool import FileSpool, open_reject_spool
 from snowmelt.schema.error_table import (
     ErrorRow,
     ErrorRowOrigin,
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
     from snowmelt.load.copy_ast import RejectOptions
     from snowmelt.load.planner import LoadPlan
-    from snowmelt.loaders.task_runner import Portioned
+    from snowmelt.loaders.task_runner import PortionResult
     from snowmelt.storage.store import ObjectWriter, Store
     from snowmelt.table.load_commit import OpenLoad
     from snowmelt.table.native_writer import WrittenFile
 
 _BATCH_ROWS = 8192
-_DATA, _EXCEPTIONS = "REJECTED DATA", "EXCEPTIONS"
-_REMEDY = "Name a new one, or add OVERWRITE after the path to replace it"
+_REJECTED_DATA_OPTION, _EXCEPTIONS_OPTION = "REJECTED DATA", "EXCEPTIONS"
+_EXISTING_FILE_REMEDY = "Name a new one, or add OVERWRITE after the path to replace it"
 
 
-def numbered_files(
-    portions: Iterable[Portioned],
+def renumber_reject_files(
+    results: Iterable[PortionResult],
     first_records: Mapping[int, int],
     *,
     warehouse_url: str,
@@ -59,15 +59,15 @@ def numbered_files(
         StageUnavailable: The warehouse cannot be read or written.
     """
     files: list[WrittenFile] = []
-    for portion in portions:
+    for portion in results:
         first = first_records.get(portion.number)
         if first == 1:
             files += portion.reject_files
         elif portion.reject_files:
-            spool = reject_files(warehouse_url, folder, f"{portion.number:05d}-numbered")
+            spool = open_reject_spool(warehouse_url, folder, f"{portion.number:05d}-numbered")
             with contextlib.ExitStack() as opened:
                 opened.callback(spool.abort)
-                for rows in reject_rows(warehouse_url, portion.reject_files):
+                for rows in read_reject_rows(warehouse_url, portion.reject_files):
                     spool.write(offset_row_numbers(rows, None if first is None else first - 1))
                 files += spool.finish()
     return files
@@ -77,7 +77,7 @@ def write_reject_files(
     files: Sequence[WrittenFile],
     *,
     warehouse_url: str,
-    rejects: RejectOptions,
+    options: RejectOptions,
 ) -> None:
     """Write rejected records as they came to one file, and the reasons to another.
 
@@ -86,23 +86,26 @@ def write_reject_files(
         StageUnavailable: A file cannot be written.
     """
     with contextlib.ExitStack() as opened:
-        writers = {each.option: opened.enter_context(_written(each)) for each in _outputs(rejects)}
-        data, reasons = writers.get(_DATA), writers.get(_EXCEPTIONS)
-        for rows in reject_rows(warehouse_url, files):
+        writers = {
+            each.option: opened.enter_context(_writing_output(each))
+            for each in _list_outputs(options)
+        }
+        data, reasons = writers.get(_REJECTED_DATA_OPTION), writers.get(_EXCEPTIONS_OPTION)
+        for rows in read_reject_rows(warehouse_url, files):
             if data is not None:
-                data.write(b"".join(_raw(rows)))
+                data.write(b"".join(_iter_raw_records(rows)))
             if reasons is not None:
-                reasons.write("".join(_reasons(rows)).encode())
+                reasons.write("".join(_iter_reason_lines(rows)).encode())
 
 
-def _raw(rows: pa.Table) -> Iterator[bytes]:
+def _iter_raw_records(rows: pa.Table) -> Iterator[bytes]:
     texts, exact = rows["REJECTED_DATA"].to_pylist(), rows["REJECTED_BYTES"].to_pylist()
     for text, data in zip(texts, exact, strict=True):
         record: bytes = text.encode() if data is None else data
         yield record if record.endswith(b"\n") else record + b"\n"
 
 
-def _reasons(rows: pa.Table) -> Iterator[str]:
+def _iter_reason_lines(rows: pa.Table) -> Iterator[str]:
     names, numbers = rows["FILE_NAME"].to_pylist(), rows["ROW_NUMBER"].to_pylist()
     for name, number, reason in zip(
         names, numbers, rows["REJECTED_REASON"].to_pylist(), strict=True
@@ -111,7 +114,7 @@ def _reasons(rows: pa.Table) -> Iterator[str]:
         yield f"COPY: {record} of {name} was rejected: {reason}\n"
 
 
-def reject_rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa.Table]:
+def read_reject_rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa.Table]:
     """Read files of rejects, so many rows at a time.
 
     Raises:
@@ -125,7 +128,9 @@ def reject_rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa
                 yield pa.Table.from_batches([batch]).cast(schema)
 
 
-def check_reject_files(rejects: RejectOptions, plan: LoadPlan, *, reserved: Sequence[str]) -> None:
+def check_reject_files(
+    options: RejectOptions, plan: LoadPlan, *, reserved_paths: Sequence[str]
+) -> None:
     """Verify before a load that its files of rejects replace nothing that is in use.
 
     Raises:
@@ -133,34 +138,34 @@ def check_reject_files(rejects: RejectOptions, plan: LoadPlan, *, reserved: Sequ
             file without OVERWRITE.
         StageUnavailable: If the store of a file does not answer.
     """
-    outputs = _outputs(rejects)
+    outputs = _list_outputs(options)
     inputs = {task.portion.file.path for task in plan.tasks}
     inputs |= {file.path for file in plan.skipped_files}
-    check_outputs(outputs, inputs=inputs, reserved=reserved)
+    check_outputs(outputs, inputs=inputs, reserved=reserved_paths)
     for each in outputs:
         if to_local_path(each.path) is None and not each.overwrite:
-            store, name = _place(each.path)
+            store, name = _open_parent_store(each.path)
             if store.head(name) is not None:
-                raise each.make_error(f"the object already exists. {_REMEDY}")
+                raise each.make_error(f"the object already exists. {_EXISTING_FILE_REMEDY}")
 
 
-def empty_reject_files(rejects: RejectOptions) -> None:
+def truncate_reject_files(options: RejectOptions) -> None:
     """Empty the files of rejects that a load without rejects may overwrite.
 
     Raises:
         StageUnavailable: If a file cannot be written.
     """
-    for each in _outputs(rejects):
+    for each in _list_outputs(options):
         if each.overwrite:
-            store, name = _place(each.path)
+            store, name = _open_parent_store(each.path)
             if store.head(name) is not None:
                 store.put(name, b"")
 
 
-def _outputs(rejects: RejectOptions) -> list[CommandOutput]:
+def _list_outputs(options: RejectOptions) -> list[CommandOutput]:
     given = (
-        (_DATA, rejects.data_path, rejects.data_overwrite),
-        (_EXCEPTIONS, rejects.exceptions_path, rejects.exceptions_overwrite),
+        (_REJECTED_DATA_OPTION, options.data_path, options.data_overwrite),
+        (_EXCEPTIONS_OPTION, options.exceptions_path, options.exceptions_overwrite),
     )
     return [
         CommandOutput(option, path, overwrite=overwrite, remedy="add OVERWRITE after the path")
@@ -169,14 +174,14 @@ def _outputs(rejects: RejectOptions) -> list[CommandOutput]:
     ]
 
 
-def _place(path: str) -> tuple[Store, str]:
+def _open_parent_store(path: str) -> tuple[Store, str]:
     folder, _, name = path.rpartition("/")
     return open_store(folder or ("/" if path.startswith("/") else ".")), name
 
 
 @contextlib.contextmanager
-def _written(output: CommandOutput) -> Iterator[ObjectWriter]:
-    store, name = _place(output.path)
+def _writing_output(output: CommandOutput) -> Iterator[ObjectWriter]:
+    store, name = _open_parent_store(output.path)
     writer = store.open_writer(name)
     try:
         yield writer
@@ -190,11 +195,11 @@ def _written(output: CommandOutput) -> Iterator[ObjectWriter]:
 
 # --- Rejects of a COPY as refused rows of the error table of its table.
 
-_CODE = "rejected"
+_REJECT_ERROR_CODE = "rejected"
 
 
-def error_files(
-    load: OpenLoad, files: Sequence[WrittenFile], at: dt.datetime
+def write_error_table_files(
+    load: OpenLoad, files: Sequence[WrittenFile], rejected_at: dt.datetime
 ) -> tuple[WrittenFile, ...]:
     """Write rejects, given as files of rejects, as files of the load's error table.
 
@@ -207,23 +212,25 @@ def error_files(
     spool = FileSpool(load.warehouse_url, load.error_folder, "errors", native_schema(schema))
     with contextlib.ExitStack() as opened:
         opened.callback(spool.abort)
-        for rejects in reject_rows(load.warehouse_url, files):
-            rows = convert_table_rows(schema, _rows(load, rejects, at)).table
+        for rejects in read_reject_rows(load.warehouse_url, files):
+            rows = convert_table_rows(schema, _make_error_rows(load, rejects, rejected_at)).table
             spool.write(to_native(rows, schema))
         return spool.finish()
 
 
-def _rows(load: OpenLoad, rejects: pa.Table, at: dt.datetime) -> Iterator[dict[str, object]]:
+def _make_error_rows(
+    load: OpenLoad, rejects: pa.Table, rejected_at: dt.datetime
+) -> Iterator[dict[str, object]]:
     for each in rejects.to_pylist():
         origin = ErrorRowOrigin(
-            str(load.table.name), "copy", load.load_id, at, offset_token=each["FILE_NAME"]
+            str(load.table.name), "copy", load.load_id, rejected_at, offset_token=each["FILE_NAME"]
         )
         number = each["ROW_NUMBER"]
         refusal = ErrorRow(
             None if number is None else int(number),
             each["REJECTED_REASON"],
             each["REJECTED_DATA"],
-            _CODE,
+            _REJECT_ERROR_CODE,
             each["COLUMN_NAME"],
         )
         yield from make_table_rows(origin, [refusal])

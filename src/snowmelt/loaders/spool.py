@@ -30,7 +30,7 @@ _FILE_BYTES = 128 * 1024 * 1024
 _REJECT_BYTES = 1024 * 1024
 _REJECT_ROWS = 4096
 # Loads are bound by the processor; level 3 saves 6 % of the bytes and costs twice the time.
-_LEVEL = 1
+_COMPRESSION_LEVEL = 1
 
 
 class FileSpool:
@@ -44,22 +44,22 @@ class FileSpool:
         self._schema = schema
         self._writer: NativeWriter | None = None
 
-    def write(self, group: pa.Table) -> None:
+    def write(self, row_group: pa.Table) -> None:
         """Append a row group.
 
         Raises:
             StageUnavailable: The warehouse cannot be written.
         """
-        if not group.num_rows:
+        if not row_group.num_rows:
             return
         if self._writer is None:
             # The number is the file's order; the rest of the name is this attempt's own.
             name = f"{self._prefix}-{len(self.files):03d}-{uuid.uuid4().hex[:12]}.parquet"
             path = f"{self._folder}/{name}"
-            self._writer = NativeWriter(self._store, path, self._schema, level=_LEVEL)
-        self._writer.write(group)
+            self._writer = NativeWriter(self._store, path, self._schema, level=_COMPRESSION_LEVEL)
+        self._writer.write(row_group)
         if self._writer.size >= _FILE_BYTES:
-            self._end()
+            self._finish_file()
 
     def finish(self) -> tuple[WrittenFile, ...]:
         """End the last file and return all.
@@ -67,7 +67,7 @@ class FileSpool:
         Raises:
             StageUnavailable: The warehouse cannot be written.
         """
-        self._end()
+        self._finish_file()
         return tuple(self.files)
 
     def abort(self) -> None:
@@ -76,7 +76,7 @@ class FileSpool:
             self._writer.abort()
             self._writer = None
 
-    def _end(self) -> None:
+    def _finish_file(self) -> None:
         if self._writer is not None:
             self.files.append(self._writer.finish())
             self._writer = None
@@ -90,32 +90,32 @@ class RowSpool:
     ) -> None:
         self._spool = spool
         self._keys = make_sort_keys(schema, cluster_by)
-        self._waiting: list[pa.Table] = []
+        self._pending: list[pa.Table] = []
         self._rows = 0
         self._bytes = 0
 
     def add(self, rows: pa.Table) -> bool:
         """Take rows; tell whether a row group was written."""
-        self._waiting.append(rows)
+        self._pending.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
         if self._rows < _GROUP_ROWS and self._bytes < _GROUP_BYTES:
             return False
-        self._write()
+        self._write_row_group()
         return True
 
     def finish(self) -> tuple[WrittenFile, ...]:
         """Write what waits, and return the files."""
-        self._write()
+        self._write_row_group()
         return self._spool.finish()
 
-    def _write(self) -> None:
+    def _write_row_group(self) -> None:
         if self._rows:
-            group = pa.concat_tables(self._waiting)
+            group = pa.concat_tables(self._pending)
             if self._keys:
                 group = group.take(pc.sort_indices(group, sort_keys=self._keys))
             self._spool.write(group)
-        self._waiting, self._rows, self._bytes = [], 0, 0
+        self._pending, self._rows, self._bytes = [], 0, 0
 
 
 class RejectSpool:
@@ -124,37 +124,37 @@ class RejectSpool:
     def __init__(self, spool: FileSpool, origin: RejectOrigin) -> None:
         self._spool = spool
         self._origin = origin
-        self._waiting: list[RejectedRow] = []
+        self._pending: list[RejectedRow] = []
         self._bytes = 0
 
-    def add(self, rejects: Sequence[ParseReject], place_of: Callable[[int], str | None]) -> None:
-        """Take rejected records; `place_of` tells by its number where one lies, if it is known."""
+    def add(self, rejects: Sequence[ParseReject], locate: Callable[[int], str | None]) -> None:
+        """Take rejected records; `locate` tells by its number where one lies, if it is known."""
         for each in rejects:
-            self._waiting.append(
+            self._pending.append(
                 RejectedRow(
                     each.record,
                     each.offset,
                     each.data,
                     each.reason,
                     each.column,
-                    place_of(each.record),
+                    locate(each.record),
                 )
             )
             self._bytes += len(each.data)
-            if len(self._waiting) >= _REJECT_ROWS or self._bytes >= _REJECT_BYTES:
-                self._write()
+            if len(self._pending) >= _REJECT_ROWS or self._bytes >= _REJECT_BYTES:
+                self._write_row_group()
 
     def finish(self) -> tuple[WrittenFile, ...]:
         """Write what waits, and return the files."""
-        self._write()
+        self._write_row_group()
         return self._spool.finish()
 
-    def _write(self) -> None:
-        if self._waiting:
-            self._spool.write(to_reject_table(self._origin, self._waiting))
-        self._waiting, self._bytes = [], 0
+    def _write_row_group(self) -> None:
+        if self._pending:
+            self._spool.write(to_reject_table(self._origin, self._pending))
+        self._pending, self._bytes = [], 0
 
 
-def reject_files(warehouse_url: str, folder: str, prefix: str) -> FileSpool:
+def open_reject_spool(warehouse_url: str, folder: str, prefix: str) -> FileSpool:
     """Return a spool of rows of the table of rejects."""
     return FileSpool(warehouse_url, folder, prefix, native_schema(REJECT_SCHEMA))

@@ -23,7 +23,7 @@ from snowmelt.load.stack import run_portion
 from snowmelt.load.task import PortionCounts
 from snowmelt.load.udx.worker_process import run_isolated
 from snowmelt.load.udx.worker_progress import UserCodeLimits, is_isolated
-from snowmelt.loaders.spool import FileSpool, RejectSpool, RowSpool, reject_files
+from snowmelt.loaders.spool import FileSpool, RejectSpool, RowSpool, open_reject_spool
 from snowmelt.schema.native_types import native_schema
 from snowmelt.table.rejects import RejectOrigin
 from snowmelt.table.warehouse import cached_store
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from snowmelt.storage.store import Store
     from snowmelt.table.native_writer import WrittenFile
 
-_STOPPED = "stopped"
+_STOP_MARKER_NAME = "stopped"
 # Row groups between two looks at whether the load has failed elsewhere; some 100 MB.
-_GROUPS_A_LOOK = 20
-_MOST_REASONS = 20
-_REASON_LENGTH = 200
+_ROW_GROUPS_PER_STOP_CHECK = 20
+_MAX_REASONS = 20
+_MAX_REASON_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class WorkPlan:
+class LoadTaskPlan:
     """What all portions of a load share; picklable.
 
-    Rows go to files of `folder` in the warehouse, rejects to `reject_folder`. With `tolerant` a
-    file that fails does not stop the others. `shown` is how the input is called where its path
+    Rows go to files of `folder` in the warehouse, rejects to `reject_folder`. With `error_tolerance` a
+    file that fails does not stop the others. `display_path` is how the input is called where its path
     would say nothing (standard input).
     """
 
@@ -61,18 +61,18 @@ class WorkPlan:
     schema: TableSchema
     cluster_by: tuple[str, ...] = ()
     reject_folder: str | None = None
-    tolerant: bool = False
-    shown: str | None = None
+    error_tolerance: bool = False
+    display_path: str | None = None
     functions: LoadFunctions = field(default_factory=LoadFunctions)
-    limits: UserCodeLimits = field(default_factory=UserCodeLimits)
+    user_code_limits: UserCodeLimits = field(default_factory=UserCodeLimits)
 
 
 @dataclass(frozen=True, slots=True)
-class Portioned:
+class PortionResult:
     """What became of one portion, by its number in the load; picklable.
 
-    `error` says why its file failed; `stopped` that it was left because another portion had
-    failed. `reasons` counts the rejects by reason, the most frequent ones; `ends` says how far
+    `error` says why its file failed; `was_stopped` that it was left because another portion had
+    failed. `reject_reasons` counts the rejects by reason, the most frequent ones; `partition_ends` says how far
     streams were read.
     """
 
@@ -81,18 +81,18 @@ class Portioned:
     files: tuple[WrittenFile, ...] = ()
     reject_files: tuple[WrittenFile, ...] = ()
     first_reject: ParseReject | None = None
-    reasons: tuple[tuple[str, int], ...] = ()
+    reject_reasons: tuple[tuple[str, int], ...] = ()
     error: str | None = None
-    stopped: bool = False
-    ends: tuple[PartitionEnd, ...] = ()
+    was_stopped: bool = False
+    partition_ends: tuple[PartitionEnd, ...] = ()
 
 
-def run_work(
-    plan: WorkPlan,
+def run_load_task(
+    plan: LoadTaskPlan,
     task: LoadTask,
     *,
     on_begin: Callable[[Callable[[], None]], None] | None = None,
-) -> Portioned:
+) -> PortionResult:
     """Load one portion into native files; one with code of users in a process of its own.
 
     Args:
@@ -106,37 +106,42 @@ def run_work(
         RemoteError: The source does not answer.
     """
     if is_isolated() or not has_user_code(plan, task):
-        return _run_here(plan, task, on_begin=on_begin)
+        return _run_in_this_process(plan, task, on_begin=on_begin)
     try:
         return run_isolated(
-            _run_here, plan, task, limits=plan.limits, on_begin=on_begin, cancellable=True
+            _run_in_this_process,
+            plan,
+            task,
+            limits=plan.user_code_limits,
+            on_begin=on_begin,
+            cancellable=True,
         )
     except UserCodeFailed as error:
-        if not plan.tolerant:
-            stop(plan)
+        if not plan.error_tolerance:
+            write_stop_marker(plan)
         failure = LoadFailed(
-            where=f"{plan.shown or task.portion.file.path}, {error.fields['what']}",
+            where=f"{plan.display_path or task.portion.file.path}, {error.fields['what']}",
             reason=str(error.fields["reason"]),
         )
-        return Portioned(task.number, error=str(failure))
+        return PortionResult(task.number, error=str(failure))
 
 
-def has_user_code(plan: WorkPlan, task: LoadTask) -> bool:
+def has_user_code(plan: LoadTaskPlan, task: LoadTask) -> bool:
     """Return True if a step of a portion is code of a user."""
     steps = (task.plan.source, *task.filters, task.plan.parser)
     return any(map(plan.functions.is_user_function, steps))
 
 
-def _run_here(
-    plan: WorkPlan,
+def _run_in_this_process(
+    plan: LoadTaskPlan,
     task: LoadTask,
     *,
     on_begin: Callable[[Callable[[], None]], None] | None = None,
-) -> Portioned:
+) -> PortionResult:
     store = cached_store(plan.warehouse_url)
-    if _is_stopped(store, plan):
-        return Portioned(task.number, stopped=True)
-    attempt = _Attempt(plan, task, store)
+    if _has_stop_marker(store, plan):
+        return PortionResult(task.number, was_stopped=True)
+    attempt = _TaskAttempt(plan, task, store)
     if on_begin is not None:
         on_begin(attempt.cancel)
     try:
@@ -144,32 +149,32 @@ def _run_here(
     except (UserError, UnicodeError) as error:
         if isinstance(error, LoadCancelled):
             raise
-        done = attempt.failed(str(error))
+        done = attempt.make_failed_result(str(error))
     except (KeyboardInterrupt, SystemExit):
         attempt.cancel()
         raise
     finally:
         attempt.close()
-    if (done.error is not None or done.counts.reject_limit_reached) and not plan.tolerant:
-        stop(plan)
+    if (done.error is not None or done.counts.reject_limit_reached) and not plan.error_tolerance:
+        write_stop_marker(plan)
     faults.hit_failpoint(Failpoint.LOAD_TASK)
     return done
 
 
-def stop(plan: WorkPlan) -> None:
+def write_stop_marker(plan: LoadTaskPlan) -> None:
     """Tell the portions that are not done yet that the load has failed."""
     with suppress(SnowmeltError):
-        cached_store(plan.warehouse_url).put(f"{plan.folder}/{_STOPPED}", b"")
+        cached_store(plan.warehouse_url).put(f"{plan.folder}/{_STOP_MARKER_NAME}", b"")
 
 
-def _is_stopped(store: Store, plan: WorkPlan) -> bool:
-    return store.head(f"{plan.folder}/{_STOPPED}") is not None
+def _has_stop_marker(store: Store, plan: LoadTaskPlan) -> bool:
+    return store.head(f"{plan.folder}/{_STOP_MARKER_NAME}") is not None
 
 
-class _Attempt:
+class _TaskAttempt:
     """One portion on its way: rows and rejects to their files, and what is to be told of it."""
 
-    def __init__(self, plan: WorkPlan, task: LoadTask, store: Store) -> None:
+    def __init__(self, plan: LoadTaskPlan, task: LoadTask, store: Store) -> None:
         self._plan = plan
         self._task = task
         self._store = store
@@ -177,32 +182,38 @@ class _Attempt:
         self._files = FileSpool(plan.warehouse_url, plan.folder, name, native_schema(plan.schema))
         self._rows = RowSpool(self._files, plan.schema, plan.cluster_by)
         folder = plan.reject_folder
-        self._spare = (
-            None if folder is None else reject_files(plan.warehouse_url, folder, f"{name}-rejects")
+        self._reject_file_spool = (
+            None
+            if folder is None
+            else open_reject_spool(plan.warehouse_url, folder, f"{name}-rejects")
         )
-        self._rejects = None if self._spare is None else RejectSpool(self._spare, self._origin())
+        self._rejects = (
+            None
+            if self._reject_file_spool is None
+            else RejectSpool(self._reject_file_spool, self._make_reject_origin())
+        )
         self._run: PortionRun | None = None
         self._cancelled = False
         self._reasons: Counter[str] = Counter()
-        self._first: ParseReject | None = None
+        self._first_reject: ParseReject | None = None
 
-    def run(self) -> Portioned:
+    def run(self) -> PortionResult:
         self._run = run_portion(self._task, self._plan.functions)
         if self._cancelled:
             self._run.cancel()
         groups = 0
         for block in self._run:
-            self._reject(block.rejects)
+            self._record_rejects(block.rejects)
             groups += self._rows.add(block.rows)
-            if groups == _GROUPS_A_LOOK:
+            if groups == _ROW_GROUPS_PER_STOP_CHECK:
                 groups = 0
-                if _is_stopped(self._store, self._plan):
-                    return Portioned(self._task.number, stopped=True)
-        return self._outcome(self._rows.finish(), None)
+                if _has_stop_marker(self._store, self._plan):
+                    return PortionResult(self._task.number, was_stopped=True)
+        return self._make_result(self._rows.finish(), None)
 
-    def failed(self, reason: str) -> Portioned:
+    def make_failed_result(self, reason: str) -> PortionResult:
         """Return what is told of a portion that failed: no rows, but its rejects."""
-        return self._outcome((), reason)
+        return self._make_result((), reason)
 
     def cancel(self) -> None:
         """Tell the steps that the load is cancelled; from any thread, again is harmless."""
@@ -213,42 +224,44 @@ class _Attempt:
     def close(self) -> None:
         """Leave nothing unfinished."""
         self._files.abort()
-        if self._spare is not None:
-            self._spare.abort()
+        if self._reject_file_spool is not None:
+            self._reject_file_spool.abort()
 
-    def _outcome(self, files: Sequence[WrittenFile], error: str | None) -> Portioned:
+    def _make_result(self, files: Sequence[WrittenFile], error: str | None) -> PortionResult:
         rejects = () if self._rejects is None else self._rejects.finish()
         counts = PortionCounts() if self._run is None else self._run.counts
-        return Portioned(
+        return PortionResult(
             number=self._task.number,
             counts=counts,
             files=tuple(files),
             reject_files=tuple(rejects),
-            first_reject=self._first,
-            reasons=tuple(self._reasons.most_common(_MOST_REASONS)),
+            first_reject=self._first_reject,
+            reject_reasons=tuple(self._reasons.most_common(_MAX_REASONS)),
             error=error,
-            ends=tuple(getattr(self._run.source, "ends", ())) if self._run is not None else (),
+            partition_ends=tuple(getattr(self._run.source, "ends", ()))
+            if self._run is not None
+            else (),
         )
 
-    def _reject(self, rejects: Sequence[ParseReject]) -> None:
+    def _record_rejects(self, rejects: Sequence[ParseReject]) -> None:
         if not rejects:
             return
-        self._first = self._first or rejects[0]
+        self._first_reject = self._first_reject or rejects[0]
         for each in rejects:
-            reason = each.reason[:_REASON_LENGTH]
-            if reason in self._reasons or len(self._reasons) < _MOST_REASONS:
+            reason = each.reason[:_MAX_REASON_CHARS]
+            if reason in self._reasons or len(self._reasons) < _MAX_REASONS:
                 self._reasons[reason] += 1
         if self._rejects is not None:
-            self._rejects.add(rejects, self._place)
+            self._rejects.add(rejects, self._locate_message)
 
-    def _place(self, record: int) -> str | None:
+    def _locate_message(self, record: int) -> str | None:
         """Return the place of a message: topic, partition and offset, as a stream is written."""
         locate = None if self._run is None else getattr(self._run.source, "locate", None)
         found = None if locate is None else locate(record)
         return None if found is None else f"{found.topic}|{found.partition}|{found.offset}"
 
-    def _origin(self) -> RejectOrigin:
-        file = self._plan.shown or self._task.portion.file.path
+    def _make_reject_origin(self) -> RejectOrigin:
+        file = self._plan.display_path or self._task.portion.file.path
         return RejectOrigin(self._plan.load_id, platform.node(), file, self._task.number)
 
 
@@ -257,82 +270,82 @@ class _Attempt:
 # Arrow, inflating and writing Parquet work without the interpreter's lock: with two threads two files
 # take 0.53 (gz: 0.6) of the time that they take one after the other, on two cores.
 
-_AT_A_TIME = 2
+_MAX_PARALLEL_TASKS = 2
 # Who waits for a source that does not hear of the cancel does not wait longer.
-_PATIENCE_S = 3.0
+_CANCEL_TIMEOUT_S = 3.0
 
 
-class LocalRunner:
+class LocalTaskRunner:
     """Runs portions here, and hands on each as it is done."""
 
-    parallelism = _AT_A_TIME
+    parallelism = _MAX_PARALLEL_TASKS
 
-    def __call__(self, plan: WorkPlan, tasks: Sequence[LoadTask]) -> Iterator[Portioned]:
+    def __call__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> Iterator[PortionResult]:
         """Run portions; those with code of users one after the other, in one process.
 
         Raises:
             RemoteError: A store does not answer.
         """
-        if len(tasks) < _AT_A_TIME or has_user_code(plan, tasks[0]):
+        if len(tasks) < _MAX_PARALLEL_TASKS or has_user_code(plan, tasks[0]):
             for task in tasks:
-                yield run_work(plan, task)
+                yield run_load_task(plan, task)
             return
-        crew = _Crew(plan, tasks)
+        crew = _TaskThreads(plan, tasks)
         try:
-            yield from crew.outcomes()
+            yield from crew.iter_results()
         finally:
-            crew.end()
+            crew.shut_down()
 
 
-class _Crew:
+class _TaskThreads:
     """Threads that take one portion after the other."""
 
-    def __init__(self, plan: WorkPlan, tasks: Sequence[LoadTask]) -> None:
+    def __init__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> None:
         self._plan = plan
         self._count = len(tasks)
-        self._waiting: queue.SimpleQueue[LoadTask] = queue.SimpleQueue()
+        self._pending_tasks: queue.SimpleQueue[LoadTask] = queue.SimpleQueue()
         for task in tasks:
-            self._waiting.put(task)
-        self._done: queue.SimpleQueue[Portioned | BaseException] = queue.SimpleQueue()
+            self._pending_tasks.put(task)
+        self._results: queue.SimpleQueue[PortionResult | BaseException] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._cancels: dict[int, Callable[[], None]] = {}
         self._threads = [
-            threading.Thread(target=self._work, name=f"snowmelt-load-{number}", daemon=True)
-            for number in range(_AT_A_TIME)
+            threading.Thread(target=self._run_tasks, name=f"snowmelt-load-{number}", daemon=True)
+            for number in range(_MAX_PARALLEL_TASKS)
         ]
         for thread in self._threads:
             thread.start()
 
-    def outcomes(self) -> Iterator[Portioned]:
+    def iter_results(self) -> Iterator[PortionResult]:
         """Yield what became of each portion; what one raises is raised here."""
         for _ in range(self._count):
-            done = self._done.get()
+            done = self._results.get()
             if isinstance(done, BaseException):
                 raise done
             yield done
 
-    def end(self) -> None:
+    def shut_down(self) -> None:
         """Cancel what still runs, and wait for it for some seconds."""
         self._ended.set()
         if any(thread.is_alive() for thread in self._threads):
-            stop(self._plan)
+            write_stop_marker(self._plan)
             for cancel in list(self._cancels.values()):
                 cancel()
             for thread in self._threads:
-                thread.join(_PATIENCE_S / _AT_A_TIME)
+                thread.join(_CANCEL_TIMEOUT_S / _MAX_PARALLEL_TASKS)
 
-    def _work(self) -> None:
+    def _run_tasks(self) -> None:
         while not self._ended.is_set():
             try:
-                task = self._waiting.get_nowait()
+                task = self._pending_tasks.get_nowait()
             except queue.Empty:
                 return
             try:
-                self._done.put(run_work(self._plan, task, on_begin=self._begun))
+                self._results.put(run_load_task(self._plan, task, on_begin=self._register_cancel))
             except BaseException as error:  # noqa: BLE001  whoever waits for the outcome raises it
-                self._done.put(error)
+                self._results.put(error)
 
-    def _begun(self, cancel: Callable[[], None]) -> None:
+    def _register_cancel(self, cancel: Callable[[], None]) -> None:
         self._cancels[threading.get_ident()] = cancel
         if self._ended.is_set():
             cancel()

@@ -24,7 +24,7 @@ from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFou
 from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.load.copy_ast import is_copy
 from snowmelt.load.udx.worker_progress import UserCodeLimits
-from snowmelt.loaders.copy_job import Copied, CopyContext, copy_into
+from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.spark import load_source, select
 from snowmelt.spark.datasource.connection import Connection
@@ -240,7 +240,7 @@ class Snowmelt:
         """
         if is_copy(text):
             copied = self.copy(text, database=database, schema=schema)
-            return shown(self.spark, StatementResult(Copied.COLUMNS, (copied.row(),)))
+            return shown(self.spark, StatementResult(CopyResult.COLUMNS, (copied.to_row(),)))
         insert = read_insert(text, within(database, schema))
         if insert is not None:
             rows = self.sql(insert.query, database=database, schema=schema)
@@ -302,7 +302,9 @@ class Snowmelt:
             named: dict[str, Any] = {f"table_{index}": each for index, each in frames.items()}
             return self.spark.sql(rewritten, **named)
 
-    def copy(self, text: str, *, database: str | None = None, schema: str | None = None) -> Copied:
+    def copy(
+        self, text: str, *, database: str | None = None, schema: str | None = None
+    ) -> CopyResult:
         """Run a COPY on Spark: one task for each portion of its files, one commit for all.
 
         Args:
@@ -326,10 +328,10 @@ class Snowmelt:
             None if database is None else internal_name(database),
             None if schema is None else internal_name(schema),
             self._migration.lease_s,
-            reserved=self._reserved,
-            limits=self._limits,
+            reserved_paths=self._reserved,
+            user_code_limits=self._limits,
         )
-        return copy_into(context, text, SparkRunner(self.spark))
+        return run_copy(context, text, SparkRunner(self.spark))
 
     def table(self, name: str) -> DataFrame:
         """Return a table as a DataFrame, all its columns, in one snapshot.

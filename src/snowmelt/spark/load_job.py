@@ -19,7 +19,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from snowmelt.loaders.task_runner import run_work
+from snowmelt.loaders.task_runner import run_load_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from snowmelt.load.task import LoadTask
-    from snowmelt.loaders.task_runner import Portioned, WorkPlan
+    from snowmelt.loaders.task_runner import LoadTaskPlan, PortionResult
 
 _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _registering = threading.Lock()
@@ -53,7 +53,7 @@ class SparkRunner:
         """How many tasks run at a time."""
         return int(self._spark.sparkContext.defaultParallelism)
 
-    def __call__(self, plan: WorkPlan, tasks: Sequence[LoadTask]) -> list[Portioned]:
+    def __call__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> list[PortionResult]:
         """Run portions and return their outcomes when all are done."""
         with _registering:
             if self._spark not in _registered:
@@ -116,7 +116,7 @@ SCHEMA = "outcome binary"
 class LoadPartition(InputPartition):
     """One portion of a load, for one Spark task."""
 
-    def __init__(self, plan: WorkPlan, task: LoadTask) -> None:
+    def __init__(self, plan: LoadTaskPlan, task: LoadTask) -> None:
         self.plan = plan
         self.task = task
 
@@ -136,7 +136,7 @@ class LoadTaskSource(DataSource):
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, plan: WorkPlan, tasks: Sequence[LoadTask]) -> None:
+    def __init__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> None:
         self._plan = plan
         self._tasks = tasks
 
@@ -145,6 +145,6 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LoadPartition)  # noqa: S101  Spark hands back our own
-        outcome = pickle.dumps(run_work(partition.plan, partition.task))
+        outcome = pickle.dumps(run_load_task(partition.plan, partition.task))
         schema = pa.schema([pa.field("outcome", pa.binary())])
         return iter([pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], schema=schema)])

@@ -11,7 +11,7 @@ import snowmelt
 from snowmelt.client.line_source import Lines, json_row
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ChannelFenced, ConfigurationError, InvalidRow, SourceWentBackwards
-from snowmelt.loaders.file_tail import Tail, TailOptions
+from snowmelt.loaders.file_tail import FileTail, TailOptions
 from support.sdk_table import LATE, T
 
 
@@ -138,10 +138,10 @@ def test_what_takes_the_place_of_a_file_that_was_read_is_not_removed(connect, id
             path.write_text('{"id": 2}\n')
 
     options = TailOptions(
-        patterns=[str(path)], table=T, parser=lambda: json_row, once=True, delete=True
+        patterns=[str(path)], table=T, make_parser=lambda: json_row, once=True, delete=True
     )
     for _ in range(2):
-        tail = Tail(options, connect(), SystemClock(), lambda _: None)
+        tail = FileTail(options, connect(), SystemClock(), lambda _: None)
         tail.run(threading.Event(), rotate)
     assert sorted(ids()) == [1, 2]
     assert not path.exists()

@@ -14,7 +14,7 @@ from snowmelt.load.copy_parser import parse_copy
 from snowmelt.load.function_registry import LoadFunctions
 from snowmelt.load.planner import LoadPlan, plan_load
 from snowmelt.load.stack import run_portion
-from snowmelt.loaders.reconciliation import check_sums, first_records
+from snowmelt.loaders.reconciliation import compute_first_record_numbers, verify_portion_counts
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def loaded(plan: LoadPlan) -> tuple[list[dict[str, Any]], list[tuple[int, ParseR
             rows.extend(block.rows.to_pylist())
             rejects.extend((task.number, reject) for reject in block.rejects)
         counts[task.number] = run.counts
-    assert check_sums(plan.tasks, counts).rows == len(rows)
-    first = first_records(plan.tasks, counts)
+    assert verify_portion_counts(plan.tasks, counts).rows == len(rows)
+    first = compute_first_record_numbers(plan.tasks, counts)
     return rows, [(first[number] + each.record - 1, each) for number, each in rejects]
 
 

@@ -9,8 +9,8 @@ from snowmelt.errors import InternalError
 from snowmelt.load.phases import ParseReject, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
-from snowmelt.loaders.reconciliation import failed_inputs, settle
-from snowmelt.loaders.task_runner import Portioned
+from snowmelt.loaders.reconciliation import mark_files_failed, reconcile
+from snowmelt.loaders.task_runner import PortionResult
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(1, (Column("N", LogicalType.FIXED, 1, precision=9, scale=0),))
@@ -32,23 +32,25 @@ TASKS = (
 def done(number, rows, rejects=0, **fields):
     counts = PortionCounts(50 if number < 2 else 10, 50, rows + rejects, rows, rejects)
     first = ParseReject(rows + 1, 9, b"x", "bad") if rejects else None
-    return Portioned(number, counts, first_reject=first, reasons=(("bad", rejects),), **fields)
+    return PortionResult(
+        number, counts, first_reject=first, reject_reasons=(("bad", rejects),), **fields
+    )
 
 
 def settled(*outcomes, limit=None, tolerant=False, **fields):
-    return settle(TASKS, outcomes, reject_limit=limit, tolerant=tolerant, **fields)
+    return reconcile(TASKS, outcomes, reject_limit=limit, error_tolerance=tolerant, **fields)
 
 
 def test_portions_of_a_file_are_added_up():
     found = settled(done(2, 1), done(1, 4, 1), done(0, 5))
-    assert found.failure is None
+    assert found.failure_reason is None
     assert (found.totals.files, found.totals.rows, found.totals.rejects) == (2, 10, 1)
-    a, b = found.inputs
+    a, b = found.file_records
     assert (a.path, a.rows, a.rejects, a.bytes) == ("a", 9, 1, 100)
     assert (a.state, b.state) == (LoadFileState.PARTIALLY_LOADED, LoadFileState.LOADED)
     assert a.first_error == "a, record 5: bad"
     assert found.first_records == {1: 1, 0: 6, 2: 1}
-    assert found.reasons[0] == ("bad", 1)
+    assert found.reject_reasons[0] == ("bad", 1)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_portions_of_a_file_are_added_up():
         ((done(0, 1), done(1, 1), done(2, 1), done(3, 1)), "4 portions of 3"),
         ((done(0, 1), done(0, 1), done(1, 1), done(2, 1)), "came twice"),
         (
-            (Portioned(0, PortionCounts(records=2, rows=1)), done(1, 1), done(2, 1)),
+            (PortionResult(0, PortionCounts(records=2, rows=1)), done(1, 1), done(2, 1)),
             "2 records, 1 rows",
         ),
     ],
@@ -70,23 +72,26 @@ def test_what_does_not_add_up_is_no_load(outcomes, reason):
 
 def test_a_file_that_fails_stops_a_load_unless_it_is_tolerant():
     outcomes = (done(0, 5), done(1, 0, error="broken"), done(2, 1))
-    assert settled(*outcomes).failure == "broken"
+    assert settled(*outcomes).failure_reason == "broken"
     left = settled(*outcomes, tolerant=True)
-    assert left.failure is None
+    assert left.failure_reason is None
     assert (left.totals.files, left.totals.rows) == (1, 1)
-    assert [each.state for each in left.inputs] == [LoadFileState.FAILED, LoadFileState.LOADED]
-    assert left.inputs[0].rows == 0
+    assert [each.state for each in left.file_records] == [
+        LoadFileState.FAILED,
+        LoadFileState.LOADED,
+    ]
+    assert left.file_records[0].rows == 0
     everything = settled(
         done(0, 0, error="broken"), done(1, 0), done(2, 0, error="too"), tolerant=True
     )
-    assert everything.failure == "broken"
+    assert everything.failure_reason == "broken"
 
 
 def test_portions_that_were_left_let_no_load_pass():
-    found = settled(Portioned(0, stopped=True), done(1, 5), done(2, 1))
-    assert found.failure == "It was stopped"
-    found = settled(Portioned(0, stopped=True), done(1, 0, error="why"), done(2, 1))
-    assert found.failure == "why"
+    found = settled(PortionResult(0, was_stopped=True), done(1, 5), done(2, 1))
+    assert found.failure_reason == "It was stopped"
+    found = settled(PortionResult(0, was_stopped=True), done(1, 0, error="why"), done(2, 1))
+    assert found.failure_reason == "why"
     # What comes behind an unknown number of records has no number.
     found = settled(done(0, 1), done(1, 0, error="why"), done(2, 1))
     assert found.first_records == {1: 1, 2: 1}
@@ -94,25 +99,33 @@ def test_portions_that_were_left_let_no_load_pass():
 
 def test_limits_count_the_rejects_of_all_portions():
     outcomes = (done(0, 5, 2), done(1, 4, 2), done(2, 1))
-    assert settled(*outcomes, limit=5).failure is None
-    assert "4 records were rejected, and REJECTMAX is 4" in settled(*outcomes, limit=4).failure
-    assert "ABORT ON ERROR" in settled(*outcomes, limit=1).failure
+    assert settled(*outcomes, limit=5).failure_reason is None
+    assert (
+        "4 records were rejected, and REJECTMAX is 4" in settled(*outcomes, limit=4).failure_reason
+    )
+    assert "ABORT ON ERROR" in settled(*outcomes, limit=1).failure_reason
 
 
 def test_what_was_never_found_is_told_with_the_rest():
     found = settled(done(0, 1), done(1, 1), done(2, 1), unlisted=[("c", "no such file")])
     assert found.totals.files == 2
-    assert [(each.number, each.path) for each in found.inputs] == [(0, "a"), (1, "b"), (2, "c")]
-    assert found.inputs[2].first_error == "no such file"
+    assert [(each.number, each.path) for each in found.file_records] == [
+        (0, "a"),
+        (1, "b"),
+        (2, "c"),
+    ]
+    assert found.file_records[2].first_error == "no such file"
 
 
 def test_an_input_without_a_path_is_never_known_again():
     found = settled(done(0, 1), done(1, 1), done(2, 1), shown="STDIN")
-    assert {(each.path, each.size, each.tag) for each in found.inputs} == {("STDIN", None, None)}
+    assert {(each.path, each.size, each.tag) for each in found.file_records} == {
+        ("STDIN", None, None)
+    }
 
 
 def test_files_of_a_load_that_is_given_up_say_why():
     found = settled(done(0, 5, 1), done(1, 4), done(2, 1))
-    a, b = failed_inputs(found.inputs, "overtaken")
+    a, b = mark_files_failed(found.file_records, "overtaken")
     assert (a.state, a.rows, b.first_error) == (LoadFileState.FAILED, 0, "overtaken")
     assert "bad" in a.first_error

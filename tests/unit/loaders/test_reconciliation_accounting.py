@@ -8,7 +8,7 @@ from snowmelt.errors import InternalError
 from snowmelt.load.phases import ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
-from snowmelt.loaders.reconciliation import check_sums, first_records
+from snowmelt.loaders.reconciliation import compute_first_record_numbers, verify_portion_counts
 from snowmelt.schema.types import TableSchema
 
 SCHEMA = TableSchema(1, ())
@@ -35,16 +35,18 @@ COUNTS = {
 
 
 def test_what_all_portions_come_to_is_their_sum() -> None:
-    assert check_sums(THREE, COUNTS) == PortionCounts(37, 39, 16, 15, 1, reject_limit_reached=True)
+    assert verify_portion_counts(THREE, COUNTS) == PortionCounts(
+        37, 39, 16, 15, 1, reject_limit_reached=True
+    )
 
 
 def test_records_are_numbered_through_a_file() -> None:
-    assert first_records(THREE, COUNTS) == {2: 1, 0: 9, 1: 1}
+    assert compute_first_record_numbers(THREE, COUNTS) == {2: 1, 0: 9, 1: 1}
 
 
 def test_what_follows_a_portion_that_failed_has_no_numbers() -> None:
     # Of the failed one itself what was read is known from its first record on.
-    assert first_records(THREE, {0: COUNTS[0], 1: COUNTS[1]}) == {2: 1, 1: 1}
+    assert compute_first_record_numbers(THREE, {0: COUNTS[0], 1: COUNTS[1]}) == {2: 1, 1: 1}
 
 
 @pytest.mark.parametrize(
@@ -78,4 +80,4 @@ def test_what_does_not_add_up_is_an_error_of_its_own(
     planned: list[LoadTask], counts: dict[int, PortionCounts], reason: str
 ) -> None:
     with pytest.raises(InternalError, match=reason):
-        check_sums(planned, counts)
+        verify_portion_counts(planned, counts)

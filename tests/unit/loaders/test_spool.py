@@ -9,9 +9,9 @@ import pytest
 from snowmelt.load.copy_ast import RejectOptions
 from snowmelt.load.phases import ParseReject
 from snowmelt.loaders import spool
-from snowmelt.loaders.reject_publisher import numbered_files, write_reject_files
-from snowmelt.loaders.spool import FileSpool, RejectSpool, RowSpool, reject_files
-from snowmelt.loaders.task_runner import Portioned
+from snowmelt.loaders.reject_publisher import renumber_reject_files, write_reject_files
+from snowmelt.loaders.spool import FileSpool, RejectSpool, RowSpool, open_reject_spool
+from snowmelt.loaders.task_runner import PortionResult
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import compute_column_bounds
@@ -83,19 +83,21 @@ def test_rejects_of_later_portions_are_numbered_anew(warehouse, tmp_path):
     for number, rejected in enumerate(
         ([ParseReject(2, 5, b"x", "bad", "D")], [ParseReject(1, 0, b"\xfe", "worse")])
     ):
-        files = reject_files(warehouse, "t/data/load", str(number))
+        files = open_reject_spool(warehouse, "t/data/load", str(number))
         found = RejectSpool(files, RejectOrigin("0" * 32, "node", "a.csv", number))
         found.add(rejected, lambda record: None)
-        portions.append(Portioned(number, reject_files=found.finish()))
-    numbered = numbered_files(portions, {0: 1, 1: 8}, warehouse_url=warehouse, folder="t/data/load")
+        portions.append(PortionResult(number, reject_files=found.finish()))
+    numbered = renumber_reject_files(
+        portions, {0: 1, 1: 8}, warehouse_url=warehouse, folder="t/data/load"
+    )
     data, reasons = tmp_path / "data", tmp_path / "reasons"
     write_reject_files(
-        numbered, warehouse_url=warehouse, rejects=RejectOptions(str(data), str(reasons))
+        numbered, warehouse_url=warehouse, options=RejectOptions(str(data), str(reasons))
     )
     assert data.read_bytes() == b"x\n\xfe\n"
     assert reasons.read_text() == (
         "COPY: Record 2 of a.csv was rejected: bad\nCOPY: Record 8 of a.csv was rejected: worse\n"
     )
-    unknown = numbered_files(portions, {}, warehouse_url=warehouse, folder="t/data/load")
+    unknown = renumber_reject_files(portions, {}, warehouse_url=warehouse, folder="t/data/load")
     read = [pq.read_table(f"{warehouse}/{file.path}") for file in unknown]
     assert [table["ROW_NUMBER"].to_pylist() for table in read] == [[None], [None]]

@@ -16,8 +16,8 @@ from snowmelt.schema.types import internal_name
 if TYPE_CHECKING:
     import argparse
 
-    from snowmelt.loaders.copy_job import Copied, Runner
-    from snowmelt.loaders.task_runner import Portioned
+    from snowmelt.loaders.copy_job import CopyResult, TaskRunner
+    from snowmelt.loaders.task_runner import PortionResult
 
 NAME = "copy"
 SUMMARY = "load files into a table by a COPY statement"
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the statement."""
     from snowmelt.catalog.db.catalog_clock import open_catalog_clock
     from snowmelt.load.udx.worker_progress import UserCodeLimits
-    from snowmelt.loaders.copy_job import CopyContext, copy_into
+    from snowmelt.loaders.copy_job import CopyContext, run_copy
 
     if (options.text is None) == (options.file is None):
         raise UserError("Give one COPY statement, or a file with -f.")
@@ -65,11 +65,11 @@ def run(options: argparse.Namespace) -> int:
             None if options.database is None else internal_name(options.database),
             None if options.schema is None else internal_name(options.schema),
             settings.lease_s,
-            limits=UserCodeLimits.from_settings(settings),
-            reserved=(*settings.deployment_paths(), *_given_files(options)),
+            user_code_limits=UserCodeLimits.from_settings(settings),
+            reserved_paths=(*settings.deployment_paths(), *_given_files(options)),
         )
         with plain_errors():
-            copied = copy_into(context, text, runner, progress=progress)
+            copied = run_copy(context, text, runner, on_progress=progress)
     show(copied, options.format)
     return 0
 
@@ -78,29 +78,33 @@ def _given_files(options: argparse.Namespace) -> tuple[str, ...]:
     return () if options.file is None else (str(options.file),)
 
 
-def show(copied: Copied, form: str) -> None:
+def show(copied: CopyResult, form: str) -> None:
     """Print what a COPY did: a few lines to read, or a row for another program."""
     if form != "table":
-        print_rows(copied.COLUMNS, [copied.row()], form)
+        print_rows(copied.COLUMNS, [copied.to_row()], form)
         return
     totals = copied.totals
-    for path, other in copied.repeated:
+    for path, other in copied.duplicate_paths:
         print(f"left out: {path}: it is the same file as {other}", file=sys.stderr)
     if copied.load_id is None:
-        print(f"{copied.table}: nothing to load, {_counted(copied.skipped, 'file')} loaded before")
+        print(
+            f"{copied.table}: nothing to load, {_counted(copied.skipped_files, 'file')} loaded before"
+        )
         return
-    skipped = f", {_counted(copied.skipped, 'file')} loaded before" if copied.skipped else ""
+    skipped = (
+        f", {_counted(copied.skipped_files, 'file')} loaded before" if copied.skipped_files else ""
+    )
     print(
         f"{copied.table}: {_counted(totals.rows, 'row')} of {_counted(totals.files, 'file')}, "
         f"{totals.bytes:,} bytes{skipped} (load {copied.load_id})",
         flush=True,
     )
-    for path, reason in copied.failed:
+    for path, reason in copied.failed_files:
         print(f"left out: {path}: {reason}", file=sys.stderr)
     if totals.rejects:
         where = copied.rejected_to or "kept nowhere: add REJECTED DATA AS TABLE to keep them"
         print(f"{_counted(totals.rejects, 'record')} rejected, {where}", file=sys.stderr)
-        for reason, count in copied.reasons:
+        for reason, count in copied.reject_reasons:
             print(f"  {count:,} × {reason}", file=sys.stderr)
 
 
@@ -111,7 +115,7 @@ class _Progress:
         self._done = 0
         self._rows = 0
 
-    def __call__(self, portion: Portioned, count: int) -> None:
+    def __call__(self, portion: PortionResult, count: int) -> None:
         self._done += 1
         self._rows += portion.counts.rows
         end = "\n" if self._done == count else ""
@@ -128,11 +132,11 @@ class _Progress:
 
 def _runner(
     options: argparse.Namespace, opened: contextlib.ExitStack, progress: _Progress | None
-) -> Runner:
+) -> TaskRunner:
     if not options.spark:
-        from snowmelt.loaders.task_runner import LocalRunner
+        from snowmelt.loaders.task_runner import LocalTaskRunner
 
-        return LocalRunner()
+        return LocalTaskRunner()
     from snowmelt.spark.load_job import SparkRunner
 
     spark = opened.enter_context(spark_session(quiet=not options.debug))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from snowmelt.loaders.kafka import Refused
+    from snowmelt.loaders.kafka import RejectedMessage
 
 NAME = "kafka"
 SUMMARY = "load topics of Kafka into tables, continuously"
@@ -133,11 +133,11 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.cli.commands.copy import show
     from snowmelt.load.udx.worker_progress import UserCodeLimits
     from snowmelt.loaders.copy_job import CopyContext
-    from snowmelt.loaders.kafka import Frames, run_frames
-    from snowmelt.loaders.task_runner import LocalRunner
+    from snowmelt.loaders.kafka import KafkaFrameOptions, run_frames
+    from snowmelt.loaders.task_runner import LocalTaskRunner
 
     settings = settings_of(options)
-    frames = Frames(
+    frames = KafkaFrameOptions(
         topic=options.topic,
         table=options.table,
         brokers=options.brokers,
@@ -156,17 +156,17 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
             "ACCOUNTADMIN" if options.role is None else internal_name(options.role),
             open_catalog_clock(database),
             lease_s=settings.lease_s,
-            limits=UserCodeLimits.from_settings(settings),
-            reserved=settings.deployment_paths(),
+            user_code_limits=UserCodeLimits.from_settings(settings),
+            reserved_paths=settings.deployment_paths(),
         )
-        for copied in run_frames(frames, context, LocalRunner(), stop, once=options.once):
+        for copied in run_frames(frames, context, LocalTaskRunner(), stop, once=options.once):
             show(copied, "table")
 
 
 def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.load.kafka.connection import KafkaConnection
     from snowmelt.load.kafka.connection import parse_settings as kafka_settings
-    from snowmelt.loaders.kafka import Connector, ConnectorOptions
+    from snowmelt.loaders.kafka import KafkaConnector, KafkaConnectorOptions
 
     errors = _checked_errors(options)
     connection = KafkaConnection(
@@ -174,7 +174,7 @@ def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
         options.group,
         kafka_settings(options.conf, strict=True, parameter="--conf"),
     )
-    wanted = ConnectorOptions(
+    wanted = KafkaConnectorOptions(
         topic=options.topic,
         table=options.table,
         buffer_seconds=options.buffer_time,
@@ -186,7 +186,7 @@ def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
         client_of(options) as client,
     ):
         refused = _refused(errors, opened)
-        Connector(wanted, client, connection, SystemClock(), refused).run(stop)
+        KafkaConnector(wanted, client, connection, SystemClock(), refused).run(stop)
 
 
 def _checked_errors(options: argparse.Namespace) -> Path | None:
@@ -197,13 +197,13 @@ def _checked_errors(options: argparse.Namespace) -> Path | None:
     return path
 
 
-def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[Refused], None]:
+def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[RejectedMessage], None]:
     file = None if path is None else opened.enter_context(path.open("a", encoding="utf-8"))
 
-    def tell(refused: Refused) -> None:
-        print(f"refused: {refused.place}: {refused.reason}", file=sys.stderr, flush=True)
+    def tell(refused: RejectedMessage) -> None:
+        print(f"refused: {refused.position}: {refused.reason}", file=sys.stderr, flush=True)
         if file is not None:
-            place = refused.place
+            place = refused.position
             text = refused.data.decode(errors="backslashreplace")
             told = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
             print(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from zoneinfo import ZoneInfo
 
-    from snowmelt.loaders.error_replay import Change, Replayed
+    from snowmelt.loaders.error_replay import Change, ReplayResult
 
 NAME = "replay"
 SUMMARY = "insert the rows of a table's error table once more"
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     """Insert, and tell what is refused still; 2 when something is."""
     from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
     from snowmelt.catalog.sql.parser import parse_table_name
-    from snowmelt.loaders.error_replay import Lake, Replay, ReplayOptions
+    from snowmelt.loaders.error_replay import ErrorReplay, ReplayOptions, ReplaySource
     from snowmelt.storage.store_factory import open_store
 
     wanted = ReplayOptions(
@@ -90,38 +90,38 @@ def run(options: argparse.Namespace) -> int:
         zone=_zone(options.time_zone),
         since=_instant(options.since),
         former_names=frozenset(str(parse_table_name(name)) for name in options.former_name),
-        change=_change(options),
-        parse=_parser(options),
+        transform_row=_change(options),
+        parse_text=_parser(options),
     )
     settings = settings_of(options)
     with opened_catalog(settings) as database:
         keyring = KeyRing(load_master_key(settings.keys_dir))
-        lake = Lake(database, keyring, open_store(settings.stage_url), SystemClock())
-        replay = Replay(wanted, lake)
+        lake = ReplaySource(database, keyring, open_store(settings.stage_url), SystemClock())
+        replay = ErrorReplay(wanted, lake)
         if options.dry_run:
-            done = replay.look()
+            done = replay.dry_run()
         else:
             with client_of(options) as client:
                 done = replay.run(client, _progress if sys.stderr.isatty() else None)
     _tell(done, dry_run=options.dry_run)
-    return 2 if done.refused else 0
+    return 2 if done.rejected else 0
 
 
-def _tell(done: Replayed, *, dry_run: bool) -> None:
+def _tell(done: ReplayResult, *, dry_run: bool) -> None:
     verb = "would go in" if dry_run else "went in"
     said = f"{done.inserted:,} rows {verb}"
-    if done.before:
-        said += f", {done.before:,} had gone in before"
-    print(said + (f", {done.refused:,} are refused still:" if done.refused else "."))
-    for reason, count in done.reasons.most_common(_TOLD_REASONS):
+    if done.already_inserted:
+        said += f", {done.already_inserted:,} had gone in before"
+    print(said + (f", {done.rejected:,} are refused still:" if done.rejected else "."))
+    for reason, count in done.reject_reasons.most_common(_TOLD_REASONS):
         print(f"  {count:,} × {reason}")
-    more = len(done.reasons) - _TOLD_REASONS
+    more = len(done.reject_reasons) - _TOLD_REASONS
     if more > 0:
         print(f"  and {more:,} other reasons")
 
 
-def _progress(done: Replayed) -> None:
-    line = f"{done.inserted:,} rows went in, {done.refused:,} are refused still"
+def _progress(done: ReplayResult) -> None:
+    line = f"{done.inserted:,} rows went in, {done.rejected:,} are refused still"
     print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
 

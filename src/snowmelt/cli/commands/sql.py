@@ -118,8 +118,8 @@ class _Runner:
 
     def _copy(self, text: str) -> None:
         from snowmelt.load.udx.worker_progress import UserCodeLimits
-        from snowmelt.loaders.copy_job import CopyContext, copy_into
-        from snowmelt.loaders.task_runner import LocalRunner
+        from snowmelt.loaders.copy_job import CopyContext, run_copy
+        from snowmelt.loaders.task_runner import LocalTaskRunner
 
         database, schema = self._options.database, self._options.schema
         context = CopyContext(
@@ -130,10 +130,10 @@ class _Runner:
             None if database is None else internal_name(database),
             None if schema is None else internal_name(schema),
             self._settings.lease_s,
-            limits=UserCodeLimits.from_settings(self._settings),
-            reserved=self._settings.deployment_paths(),
+            user_code_limits=UserCodeLimits.from_settings(self._settings),
+            reserved_paths=self._settings.deployment_paths(),
         )
-        show(copy_into(context, text, LocalRunner()), self._options.format)
+        show(run_copy(context, text, LocalTaskRunner()), self._options.format)
 
     def _query(self, text: str) -> None:
         if self._lake is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snowmelt.client.line_source import Parsed
-    from snowmelt.loaders.file_tail import Refused, Tailed
+    from snowmelt.loaders.file_tail import RejectedLine, TailProgress
 
 NAME = "tail"
 SUMMARY = "stream files that grow, such as logs, into a table"
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Follow until SIGTERM or Ctrl-C, or to the end."""
-    from snowmelt.loaders.file_tail import Tail, TailOptions
+    from snowmelt.loaders.file_tail import FileTail, TailOptions
 
     if options.delete and options.move_to is not None:
         raise UserError("Files are either deleted or moved: give one of --delete and --move-to.")
@@ -94,12 +94,12 @@ def run(options: argparse.Namespace) -> int:
     wanted = TailOptions(
         patterns=options.files,
         table=options.table,
-        parser=parser,
-        header=header,
+        make_parser=parser,
+        header_lines=header,
         once=options.once,
         delete=options.delete,
         move_to=options.move_to,
-        settled_s=options.settled,
+        idle_before_removal_s=options.settled,
         on_backwards=options.on_backwards,
         schema_evolution=options.evolve,
     )
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
         client_of(options) as client,
     ):
         clock = SystemClock()
-        tail = Tail(wanted, client, clock, _refused(options.errors, opened))
+        tail = FileTail(wanted, client, clock, _refused(options.errors, opened))
         done = tail.run(stop, _progress(clock) if sys.stderr.isatty() else None)
     print(_sentence(done))
     return 0
@@ -151,23 +151,23 @@ def _parser_of(
     return lambda: recoded(rows(), options.encoding), header
 
 
-def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[Refused], None]:
+def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[RejectedLine], None]:
     file = None if path is None else opened.enter_context(path.open("a", encoding="utf-8"))
 
-    def tell(refused: Refused) -> None:
-        print(f"refused: {refused.place}: {refused.reason}", file=sys.stderr, flush=True)
+    def tell(refused: RejectedLine) -> None:
+        print(f"refused: {refused.location}: {refused.reason}", file=sys.stderr, flush=True)
         if file is not None:
             text = refused.data.decode(errors="backslashreplace")
-            told = {"place": refused.place, "reason": refused.reason, "data": text}
+            told = {"place": refused.location, "reason": refused.reason, "data": text}
             print(json.dumps(told), file=file, flush=True)
 
     return tell
 
 
-def _progress(clock: SystemClock) -> Callable[[Tailed], None]:
+def _progress(clock: SystemClock) -> Callable[[TailProgress], None]:
     last_s = started_s = clock.monotonic()
 
-    def tell(done: Tailed) -> None:
+    def tell(done: TailProgress) -> None:
         nonlocal last_s
         now_s = clock.monotonic()
         if now_s - last_s >= _TOLD_S:
@@ -179,14 +179,14 @@ def _progress(clock: SystemClock) -> Callable[[Tailed], None]:
     return tell
 
 
-def _sentence(done: Tailed) -> str:
+def _sentence(done: TailProgress) -> str:
     said = f"{done.rows:,} rows of {done.files:,} files are committed"
-    if done.refused:
-        said += f", {done.refused:,} lines were refused"
+    if done.rejected:
+        said += f", {done.rejected:,} lines were refused"
     if done.removed:
         said += f", {done.removed:,} files were removed"
-    if done.unfinished:
-        said += f"; the last line has no end yet in {', '.join(done.unfinished)}"
-    if done.unreadable:
-        said += f"; not to be read: {', '.join(done.unreadable)}"
+    if done.unfinished_files:
+        said += f"; the last line has no end yet in {', '.join(done.unfinished_files)}"
+    if done.unreadable_files:
+        said += f"; not to be read: {', '.join(done.unreadable_files)}"
     return said + "."
