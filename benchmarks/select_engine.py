@@ -49,12 +49,12 @@ TEXTS = {
 
 def ours(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]:
     from snowmelt.select.execution.engine import EngineSettings
-    from snowmelt.select.local import run_locally
+    from snowmelt.select.local import open_local_select
     from snowmelt.select.request import (
-        Compression,
         CsvInput,
-        Header,
+        HeaderMode,
         JsonInput,
+        ObjectCompression,
         ParquetInput,
         SelectRequest,
     )
@@ -63,13 +63,13 @@ def ours(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]
     if form == "parquet":
         texts["f"] = texts["f"].replace("to_timestamp(s.pickup)", "s.pickup")
     inputs = {"json": JsonInput(lines=True), "parquet": ParquetInput()}
-    options = inputs.get(form, CsvInput(header=Header.USE))
-    packed = Compression.GZIP if form == "gz" else Compression.NONE
+    options = inputs.get(form, CsvInput(header=HeaderMode.USE))
+    packed = ObjectCompression.GZIP if form == "gz" else ObjectCompression.NONE
 
     def run(text: str) -> int:
         request = SelectRequest(text, options, compression=packed)
-        execution = run_locally(request, path, settings=EngineSettings(threads=threads))
-        return sum(len(payload) for payload in execution.payloads())
+        execution = open_local_select(request, path, settings=EngineSettings(threads=threads))
+        return sum(len(payload) for payload in execution.stream_payloads())
 
     return {name: lambda text=text: run(text) for name, text in texts.items()}
 

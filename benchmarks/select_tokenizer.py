@@ -20,15 +20,15 @@ import numpy as np
 import select_data
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.formats.csv_dialect import csv_rules
+from snowmelt.select.formats.csv_dialect import make_csv_rules
 from snowmelt.select.formats.csv_tokenizer import (
-    RecordCounter,
-    RecordCutter,
-    RecordFinder,
-    first_bad_byte,
+    CsvBlockCutter,
+    CsvRecordCounter,
+    CsvRecordFinder,
+    find_invalid_utf8_byte,
 )
 from snowmelt.select.request import CsvInput
-from snowmelt.select.vectors import PADDING
+from snowmelt.select.vectors import PADDING_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,9 @@ def blocks_of(text: bytes) -> list[tuple[np.ndarray, int]]:
     blocks, at = [], 0
     while at < len(text):
         end = text.rfind(b"\n", at, at + _BLOCK) + 1
-        blocks.append((np.frombuffer(bytearray(text[at:end]) + bytes(PADDING), np.uint8), end - at))
+        blocks.append(
+            (np.frombuffer(bytearray(text[at:end]) + bytes(PADDING_BYTES), np.uint8), end - at)
+        )
         at = end
     return blocks
 
@@ -85,19 +87,19 @@ def main() -> None:
             return lambda: sum(function(data, 0, size) is None for data, size in blocks)
 
         show("count \\n", lambda: text.count(b"\n"))
-        show("UTF-8", each(first_bad_byte))
+        show("UTF-8", each(find_invalid_utf8_byte))
         for dialect in Dialect:
             options_csv = (
                 CsvInput() if dialect is Dialect.AWS else CsvInput(escape=b"\\", comment=b"")
             )
-            rules = csv_rules(options_csv, dialect)
+            rules = make_csv_rules(options_csv, dialect)
             print(f"-- {dialect}")
-            show("count of records", each(RecordCounter(rules)))
-            cut = RecordCutter(rules)
+            show("count of records", each(CsvRecordCounter(rules)))
+            cut = CsvBlockCutter(rules)
             memories = [(bytearray(data), size) for data, size in blocks]
             show("cut with quotes", lambda c=cut, m=memories: [c(each, 0, n) for each, n in m])
             for name, places in _PLACES.items():
-                show(name, each(RecordFinder(rules, places)))
+                show(name, each(CsvRecordFinder(rules, places)))
         with duckdb.connect(config={"threads": 1}) as connection:
             for column in ("tripid", "total", "ref"):
                 query = f"SELECT count(*) FROM read_csv('{path}', all_varchar=true) WHERE {column} > 'x'"

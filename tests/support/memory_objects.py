@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snowmelt.select.formats.decompression import ManyReaders
+from snowmelt.select.formats.decompression import ConcurrentSource
 
 
 class MemoryObject:
@@ -29,5 +29,5 @@ class MemoryObject:
         self.closed = True
 
 
-class SharedObject(ManyReaders, MemoryObject):
+class SharedObject(ConcurrentSource, MemoryObject):
     """An object that several threads may read."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-from snowmelt.select.scalar.aggregates import make
-from snowmelt.select.scalar.evaluator import Scope, evaluate, holds
-from snowmelt.select.scalar.paths import follow
+from snowmelt.select.scalar.aggregates import make_accumulator
+from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
+from snowmelt.select.scalar.paths import follow_path
 from snowmelt.select.sql.binder import bind
 from snowmelt.select.sql.bound_query import CsvFields, JsonFields
-from snowmelt.select.sql.parser import parse
-from snowmelt.select.timestamps import parse_iso
-from snowmelt.select.values import MISSING, print_value
+from snowmelt.select.sql.parser import parse_statement
+from snowmelt.select.timestamps import parse_iso_timestamp
+from snowmelt.select.values import MISSING, format_value
 
 AWS, CEPH, CEPH_2020 = Dialect.AWS, Dialect.CEPH, Dialect.CEPH_2020
 ALL = (AWS, CEPH, CEPH_2020)
 CEPHS = (CEPH, CEPH_2020)
-NOW = parse_iso("2024-02-29T12:34:56Z")
+NOW = parse_iso_timestamp("2024-02-29T12:34:56Z")
 
 
 class Fields:
@@ -41,24 +41,24 @@ class Document:
         self._dialect = dialect
 
     def field(self, column):
-        return follow(self._document, column.steps, ceph=self._dialect.is_ceph)
+        return follow_path(self._document, column.steps, is_ceph=self._dialect.is_ceph)
 
 
 def query_of(statement, dialect=AWS, *, header=None, json=False):
     """Parse and bind a statement."""
     fields = JsonFields() if json else CsvFields(header)
-    return bind(parse(statement, dialect), dialect=dialect, fields=fields)
+    return bind(parse_statement(statement, dialect), dialect=dialect, fields=fields)
 
 
 def values(statement, records=((),), dialect=AWS, *, header=None, json=False):
     """Return the values of each output record: WHERE, aggregates, GROUP BY, HAVING."""
     query = query_of(statement, dialect, header=header, json=json)
-    scope = Scope(query, NOW)
+    scope = EvaluationContext(query, NOW)
     passing = []
     for record in records:
         row = Document(record, dialect) if json else Fields(record, dialect)
         scope.begin_row()
-        if query.where is None or holds(query.where, row, scope):
+        if query.where is None or is_true(query.where, row, scope):
             passing.append(row)
     if query.grouped:
         return list(_folded(query, passing, scope))
@@ -81,26 +81,26 @@ def _folded(query, rows, scope):
             results[aggregate] = _fold(aggregate, members, scope)
         scope.begin_group(results)
         last = members[-1] if members else None
-        if query.having is None or holds(query.having, last, scope):
+        if query.having is None or is_true(query.having, last, scope):
             yield [evaluate(output.expression, last, scope) for output in query.outputs]
         scope.begin_group({})
 
 
 def _fold(aggregate, rows, scope):
-    accumulator = make(aggregate, scope.dialect)
+    accumulator = make_accumulator(aggregate, scope.dialect)
     for row in rows:
         scope.begin_row()
         if aggregate.argument is None:
             accumulator.add_rows(1)
         else:
-            accumulator.add(evaluate(aggregate.argument, row, scope))
-    return accumulator.result()
+            accumulator.add_value(evaluate(aggregate.argument, row, scope))
+    return accumulator.compute_result()
 
 
 def answer(statement, records=((),), dialect=AWS, **options):
     """Return what `values` gives as CSV output prints it."""
     found = values(statement, records, dialect, **options)
-    return [[print_value(value, dialect) for value in record] for record in found]
+    return [[format_value(value, dialect) for value in record] for record in found]
 
 
 def value(expression, dialect=AWS, record=()):
@@ -110,7 +110,7 @@ def value(expression, dialect=AWS, record=()):
 
 def printed(expression, dialect=AWS, record=()):
     """Return what output prints for one expression in one record of CSV."""
-    return print_value(value(expression, dialect, record), dialect)
+    return format_value(value(expression, dialect, record), dialect)
 
 
 def refusal(statement, dialect=AWS, records=((),), **options):

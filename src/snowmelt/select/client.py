@@ -8,36 +8,36 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.config import read_environment_variable
 from snowmelt.errors import UserError
 from snowmelt.select.errors import SelectError
-from snowmelt.select.request import Compression, CsvInput, CsvOutput, JsonInput
+from snowmelt.select.request import CsvInput, CsvOutput, JsonInput, ObjectCompression
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.select.request import Input, Output, SelectRequest
+    from snowmelt.select.request import InputFormat, OutputFormat, SelectRequest
 
 DIALECT_HEADER = "x-snowmelt-select-dialect"
 OBJECTS_HEADER = "x-snowmelt-select-objects"
 
-_REGION = "us-east-1"
+_DEFAULT_REGION = "us-east-1"
 # Where other S3 clients look for it, too.
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
-_PATIENCE_S = 300
+_READ_TIMEOUT_S = 300
 
 
-def _region() -> str:
+def _find_region() -> str:
     found = (read_environment_variable(name) for name in _REGION_VARIABLES)
-    return next(filter(None, found), _REGION)
+    return next(filter(None, found), _DEFAULT_REGION)
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class SelectEndpoint:
     """Where to ask; keys that are None come from where boto3 looks for them."""
 
     url: str
     access_key: str | None = None
     secret_key: str | None = None
 
-    def client(self) -> Any:
+    def create_client(self) -> Any:
         """Return a boto3 client; addresses are host/bucket/key, which every endpoint knows.
 
         Raises:
@@ -56,19 +56,19 @@ class Endpoint:
             endpoint_url=self.url,
             aws_access_key_id=self.access_key,
             aws_secret_access_key=self.secret_key,
-            region_name=_region(),
+            region_name=_find_region(),
             config=Config(
                 s3={"addressing_style": "path"},
-                read_timeout=_PATIENCE_S,
+                read_timeout=_READ_TIMEOUT_S,
                 retries={"mode": "standard", "max_attempts": 4},
             ),
         )
 
 
-def ask(
-    client: Any, bucket: str, key: str, request: SelectRequest, *, many: bool = False
+def select_object(
+    client: Any, bucket: str, key: str, request: SelectRequest, *, key_is_pattern: bool = False
 ) -> Iterator[bytes]:
-    """Yield the payloads of an answer; with `many` the key is a prefix or holds `*`, `?`, `**`.
+    """Yield the payloads of an answer; with `key_is_pattern` the key is a prefix or holds `*`, `?`, `**`.
 
     Raises:
         SelectError: The endpoint refused the request, or ended the answer in the middle.
@@ -76,7 +76,7 @@ def ask(
     from botocore.exceptions import ClientError, EventStreamError
 
     headers = {DIALECT_HEADER: request.dialect.value}
-    if many:
+    if key_is_pattern:
         headers[OBJECTS_HEADER] = "many"
 
     def add_headers(request: Any, **_: object) -> None:
@@ -85,7 +85,9 @@ def ask(
 
     client.meta.events.register("before-sign.s3.SelectObjectContent", add_headers)
     try:
-        answer = client.select_object_content(Bucket=bucket, Key=key, **_parameters(request))
+        answer = client.select_object_content(
+            Bucket=bucket, Key=key, **_make_api_parameters(request)
+        )
         ended = False
         for event in answer["Payload"]:
             ended = "End" in event
@@ -101,15 +103,15 @@ def ask(
         client.meta.events.unregister("before-sign.s3.SelectObjectContent", add_headers)
 
 
-def _parameters(request: SelectRequest) -> dict[str, Any]:
+def _make_api_parameters(request: SelectRequest) -> dict[str, Any]:
     parameters: dict[str, Any] = {
         "Expression": request.expression,
         "ExpressionType": "SQL",
-        "InputSerialization": _input(request.input),
-        "OutputSerialization": _output(request.output),
+        "InputSerialization": _encode_input(request.input),
+        "OutputSerialization": _encode_output(request.output),
         "RequestProgress": {"Enabled": request.progress},
     }
-    if request.compression is not Compression.NONE:
+    if request.compression is not ObjectCompression.NONE:
         parameters["InputSerialization"]["CompressionType"] = request.compression.value
     if request.scan_range is not None:
         ends = {"Start": request.scan_range.start, "End": request.scan_range.end}
@@ -117,33 +119,33 @@ def _parameters(request: SelectRequest) -> dict[str, Any]:
     return parameters
 
 
-def _input(form: Input) -> dict[str, Any]:
-    if isinstance(form, CsvInput):
+def _encode_input(input_format: InputFormat) -> dict[str, Any]:
+    if isinstance(input_format, CsvInput):
         return {
             "CSV": {
-                "FileHeaderInfo": form.header.value,
-                "RecordDelimiter": form.record_delimiter.decode(),
-                "FieldDelimiter": form.field_delimiter.decode(),
-                "QuoteCharacter": form.quote.decode(),
-                "QuoteEscapeCharacter": form.escape.decode(),
-                "Comments": form.comment.decode(),
-                "AllowQuotedRecordDelimiter": form.quoted_record_delimiter,
+                "FileHeaderInfo": input_format.header.value,
+                "RecordDelimiter": input_format.record_delimiter.decode(),
+                "FieldDelimiter": input_format.field_delimiter.decode(),
+                "QuoteCharacter": input_format.quote.decode(),
+                "QuoteEscapeCharacter": input_format.escape.decode(),
+                "Comments": input_format.comment.decode(),
+                "AllowQuotedRecordDelimiter": input_format.quoted_record_delimiter,
             }
         }
-    if isinstance(form, JsonInput):
-        return {"JSON": {"Type": "LINES" if form.lines else "DOCUMENT"}}
+    if isinstance(input_format, JsonInput):
+        return {"JSON": {"Type": "LINES" if input_format.lines else "DOCUMENT"}}
     return {"Parquet": {}}
 
 
-def _output(form: Output) -> dict[str, Any]:
-    if isinstance(form, CsvOutput):
+def _encode_output(output_format: OutputFormat) -> dict[str, Any]:
+    if isinstance(output_format, CsvOutput):
         return {
             "CSV": {
-                **({"QuoteFields": "ALWAYS"} if form.quote_always else {}),
-                "RecordDelimiter": form.record_delimiter.decode(),
-                "FieldDelimiter": form.field_delimiter.decode(),
-                "QuoteCharacter": form.quote.decode(),
-                "QuoteEscapeCharacter": form.escape.decode(),
+                **({"QuoteFields": "ALWAYS"} if output_format.quote_always else {}),
+                "RecordDelimiter": output_format.record_delimiter.decode(),
+                "FieldDelimiter": output_format.field_delimiter.decode(),
+                "QuoteCharacter": output_format.quote.decode(),
+                "QuoteEscapeCharacter": output_format.escape.decode(),
             }
         }
-    return {"JSON": {"RecordDelimiter": form.record_delimiter.decode()}}
+    return {"JSON": {"RecordDelimiter": output_format.record_delimiter.decode()}}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from snowmelt.errors import UserError
 from snowmelt.select.dialect import Dialect
 
-ERROR_LIMIT = 100
+MAX_ROW_ERRORS = 100
 """How many rows may be dropped for their errors before the query ends; the 100th ends it."""
 
-_STATUS = {
+_HTTP_STATUS = {
     "UnauthorizedAccess": 401,
     "NoSuchKey": 404,
     "NoSuchBucket": 404,
@@ -17,11 +17,11 @@ _STATUS = {
 }
 
 
-def _names(text: str) -> frozenset[str]:
+def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-REQUEST_CODES = _names(
+REQUEST_CODES = _split_names(
     """
     MalformedXML EmptyRequestBody MissingRequiredParameter InvalidRequestParameter
     InvalidExpressionType ExpressionTooLong InvalidDataSource InvalidCompressionFormat
@@ -31,7 +31,7 @@ REQUEST_CODES = _names(
     NoSuchKey NoSuchBucket
     """
 )
-SYNTAX_CODES = _names(
+SYNTAX_CODES = _split_names(
     """
     LexerInvalidChar LexerInvalidOperator LexerInvalidLiteral LexerInvalidIONLiteral
     ParseExpectedDatePart ParseExpectedKeyword ParseExpectedTokenType ParseExpected2TokenTypes
@@ -52,7 +52,7 @@ SYNTAX_CODES = _names(
     InvalidTableAlias InvalidKeyPath
     """
 )
-EVALUATION_CODES = _names(
+EVALUATION_CODES = _split_names(
     """
     InvalidQuery InvalidDataType IncorrectSqlFunctionArgumentType IllegalSqlFunctionArgument
     LikeInvalidInputs CastFailed InvalidCast ValueParseFailure IntegerOverflow
@@ -66,7 +66,7 @@ EVALUATION_CODES = _names(
     EvaluatorUnterminatedTimestampFormatPatternToken UnsupportedTypeForQuerying
     """
 )
-DATA_CODES = _names(
+DATA_CODES = _split_names(
     """
     CSVParsingError CSVUnescapedQuote CSVEscapingRecordDelimiter JSONParsingError
     ParquetParsingError ParquetUnsupportedCompressionCodec UnsupportedParquetType
@@ -76,9 +76,11 @@ DATA_CODES = _names(
     """
 )
 CEPH_CODES = frozenset({"UnsupportedSyntax", "ProcessingTimeError"})
-OUR_CODES = frozenset({"OverMaxMemory"})
+SNOWMELT_CODES = frozenset({"OverMaxMemory"})
 
-CODES = REQUEST_CODES | SYNTAX_CODES | EVALUATION_CODES | DATA_CODES | CEPH_CODES | OUR_CODES
+ALL_CODES = (
+    REQUEST_CODES | SYNTAX_CODES | EVALUATION_CODES | DATA_CODES | CEPH_CODES | SNOWMELT_CODES
+)
 
 
 class SelectError(UserError):
@@ -92,14 +94,14 @@ class SelectError(UserError):
         """Keep what the answer needs.
 
         Args:
-            code: The name that clients see, one of `CODES`.
+            code: The name that clients see, one of `ALL_CODES`.
             message: What is wrong, where, and what would be right.
             status: The HTTP status; by default the one that belongs to the code, mostly 400.
             fatal: False drops the row and counts it; the query goes on (`ErrorBudget`).
         """
         super().__init__(message)
         self.s3_code = code
-        self.status_code = _STATUS.get(code, 400) if status is None else status
+        self.status_code = _HTTP_STATUS.get(code, 400) if status is None else status
         self.fatal = fatal
 
     def wire_code(self, dialect: Dialect) -> str:
@@ -119,7 +121,7 @@ def row_error(code: str, message: str, dialect: Dialect) -> SelectError:
 class ErrorBudget:
     """Counts the rows that a query dropped for their errors, in row order."""
 
-    def __init__(self, limit: int = ERROR_LIMIT) -> None:
+    def __init__(self, limit: int = MAX_ROW_ERRORS) -> None:
         """Start at none; the `limit`-th ends the query."""
         self.limit = limit
         self.dropped = 0

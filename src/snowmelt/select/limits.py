@@ -32,7 +32,7 @@ class EngineSettings:
     tolerated_errors: int = 100
 
     @classmethod
-    def of(cls, settings: Settings) -> EngineSettings:
+    def from_settings(cls, settings: Settings) -> EngineSettings:
         """Return the limits that a deployment sets."""
         return cls(
             threads=settings.select_threads,
@@ -47,30 +47,30 @@ class EngineSettings:
 class MemoryBudget:
     """Counts what an answer holds; an estimate, on the high side, of Python's own sizes."""
 
-    def __init__(self, limit: int, *, what: str, setting: str) -> None:
-        self._limit = limit
-        self._what = what
-        self._setting = setting
-        self._held = 0
+    def __init__(self, limit_bytes: int, *, purpose: str, setting_name: str) -> None:
+        self._limit_bytes = limit_bytes
+        self._purpose = purpose
+        self._setting_name = setting_name
+        self._reserved_bytes = 0
 
-    def has_room(self, size: int) -> bool:
-        """Tell whether `size` bytes more can be taken."""
-        return self._held + size <= self._limit
+    def has_room(self, size_bytes: int) -> bool:
+        """Tell whether `size_bytes` bytes more can be taken."""
+        return self._reserved_bytes + size_bytes <= self._limit_bytes
 
-    def take(self, size: int) -> None:
-        """Count `size` bytes more.
+    def reserve(self, size_bytes: int) -> None:
+        """Count `size_bytes` bytes more.
 
         Raises:
             SelectError: OverMaxMemory; the message names the setting.
         """
-        self._held += size
-        if self._held > self._limit:
+        self._reserved_bytes += size_bytes
+        if self._reserved_bytes > self._limit_bytes:
             raise SelectError(
                 "OverMaxMemory",
-                f"{self._what} would hold more than {self._limit} bytes in memory; the setting "
-                f"{self._setting} allows no more.",
+                f"{self._purpose} would hold more than {self._limit_bytes} bytes in memory; the setting "
+                f"{self._setting_name} allows no more.",
             )
 
     def release_all(self) -> None:
         """Forget what was counted."""
-        self._held = 0
+        self._reserved_bytes = 0

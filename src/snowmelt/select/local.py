@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.execution.engine import EngineSettings, Execution, open_select
-from snowmelt.select.formats.decompression import ManyReaders
-from snowmelt.select.formats.object_reader import ManySources
+from snowmelt.select.execution.engine import EngineSettings, SelectExecution, open_select
+from snowmelt.select.formats.decompression import ConcurrentSource
+from snowmelt.select.formats.object_reader import SourceSequence
 
 if TYPE_CHECKING:
     from snowmelt.clock import Clock
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from snowmelt.select.request import SelectRequest
 
 
-class FileSource(ManyReaders):
+class LocalFileSource(ConcurrentSource):
     """A regular file, held open: replacing it by another changes nothing here."""
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +80,7 @@ class PipeSource:
         """Take a binary stream, such as `sys.stdin.buffer`."""
         self._stream = stream
         self._name = name
-        self._at = 0
+        self._offset = 0
 
     @property
     def size(self) -> int:
@@ -98,38 +98,38 @@ class PipeSource:
         Raises:
             SelectError: InvalidDataSource, for any other place than the next.
         """
-        if offset != self._at:
+        if offset != self._offset:
             raise SelectError("InvalidDataSource", "A pipe can only be read in order, once.")
         part = self._stream.read(len(view)) or b""
         view[: len(part)] = part
-        self._at += len(part)
+        self._offset += len(part)
         return len(part)
 
     def close(self) -> None:
         """Do nothing: the stream is its owner's."""
 
 
-def run_locally(
+def open_local_select(
     request: SelectRequest,
     source: Path | Sequence[Path] | BinaryIO,
     *,
     settings: EngineSettings | None = None,
     clock: Clock | None = None,
-) -> Execution:
+) -> SelectExecution:
     """Begin a SELECT over a path, many paths or a stream; a path that is no file is a pipe.
 
     Raises:
         OSError: The path cannot be opened.
         SelectError: The statement or the data's front is wrong.
     """
-    return open_select(request, _opened(source), settings=settings, clock=clock)
+    return open_select(request, _open_source(source), settings=settings, clock=clock)
 
 
-def _opened(source: Path | Sequence[Path] | BinaryIO) -> ObjectSource | ManySources:
+def _open_source(source: Path | Sequence[Path] | BinaryIO) -> ObjectSource | SourceSequence:
     if isinstance(source, Path):
         if stat.S_ISREG(source.stat().st_mode):
-            return FileSource(source)
+            return LocalFileSource(source)
         return PipeSource(source.open("rb"), str(source))
     if isinstance(source, Sequence):
-        return ManySources([functools.partial(FileSource, path) for path in source])
+        return SourceSequence([functools.partial(LocalFileSource, path) for path in source])
     return PipeSource(source)

@@ -12,14 +12,14 @@ from zlib import crc32
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.request import (
-    Compression,
     CsvInput,
     CsvOutput,
-    Header,
-    Input,
+    HeaderMode,
+    InputFormat,
     JsonInput,
     JsonOutput,
-    Output,
+    ObjectCompression,
+    OutputFormat,
     ParquetInput,
     ScanRange,
     SelectRequest,
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 # `\n` and refuses the second, so both are carried past it in disguise: each control byte of a
 # text travels as a character that the document does not use (specification of Select, §1.6).
 
-_DEEPEST = 16
+_MAX_DEPTH = 16
 # A tag (what CDATA holds is text), a raw control byte, or a reference to a control character.
-_CONTROL = re.compile(
+_TAG_OR_CONTROL_PATTERN = re.compile(
     rb"<(?!!\[CDATA\[)[^>]*>|[\x00-\x1f]|&#(?:0*([0-9]{1,2})|[xX]0*(1?[0-9a-fA-F]));"
 )
-_ELEMENT = re.compile(rb"<[^?!]")
-_CONTROLS = 0x20
-_PRIVATE_USE = range(0xE000, 0xF8E0, _CONTROLS)
+_ELEMENT_START_PATTERN = re.compile(rb"<[^?!]")
+_CONTROL_COUNT = 0x20
+_PRIVATE_USE_BASES = range(0xE000, 0xF8E0, _CONTROL_COUNT)
 
 
 @dataclass(slots=True)
-class Element:
+class XmlElement:
     """A tag's local name, its own text as the client meant it, and the elements inside."""
 
     name: str
     text: str = ""
-    children: list[Element] = field(default_factory=list)
+    children: list[XmlElement] = field(default_factory=list)
 
-    def child(self, name: str) -> Element | None:
+    def find_child(self, name: str) -> XmlElement | None:
         """Return the one element of this name, None when there is none.
 
         Raises:
@@ -60,10 +60,12 @@ class Element:
         """
         found = [child for child in self.children if child.name == name]
         if len(found) > 1:
-            raise malformed(f"<{self.name}> holds <{name}> {len(found)} times; once is right")
+            raise malformed_xml_error(
+                f"<{self.name}> holds <{name}> {len(found)} times; once is right"
+            )
         return found[0] if found else None
 
-    def only(self, *names: str) -> None:
+    def reject_other_children(self, *names: str) -> None:
         """Refuse children with other names, so that a misspelt option is not lost in silence.
 
         Raises:
@@ -72,17 +74,19 @@ class Element:
         for child in self.children:
             if child.name not in names:
                 known = ", ".join(names)
-                raise malformed(f"<{self.name}> cannot hold <{child.name}>; it takes {known}")
+                raise malformed_xml_error(
+                    f"<{self.name}> cannot hold <{child.name}>; it takes {known}"
+                )
         if names and self.text.strip():
-            raise malformed(f"<{self.name}> holds text where elements belong")
+            raise malformed_xml_error(f"<{self.name}> holds text where elements belong")
 
 
-def malformed(reason: str) -> SelectError:
+def malformed_xml_error(reason: str) -> SelectError:
     """Return the error for a document that is no request."""
     return SelectError("MalformedXML", f"The request's XML is not valid: {reason}.")
 
 
-def parse_elements(body: bytes) -> Element:
+def parse_xml(body: bytes) -> XmlElement:
     """Read a document.
 
     Raises:
@@ -90,63 +94,67 @@ def parse_elements(body: bytes) -> Element:
     """
     if not body.strip():
         raise SelectError("EmptyRequestBody", "The request has no body; it must be XML.")
-    base = _unused(body)
+    base = _find_unused_private_range(body)
     parser = expat.ParserCreate(encoding="utf-8", namespace_separator=" ")
-    builder = _Builder(base)
-    parser.StartElementHandler = builder.start
-    parser.EndElementHandler = builder.end
-    parser.CharacterDataHandler = builder.characters
-    parser.StartDoctypeDeclHandler = builder.doctype
+    builder = _XmlTreeBuilder(base)
+    parser.StartElementHandler = builder.start_element
+    parser.EndElementHandler = builder.end_element
+    parser.CharacterDataHandler = builder.append_text
+    parser.StartDoctypeDeclHandler = builder.reject_doctype
     parser.buffer_text = True
     try:
-        parser.Parse(_disguised(body, base), True)
+        parser.Parse(_escape_control_bytes(body, base), True)
     except expat.ExpatError as error:
         place = f"line {error.lineno}, column {error.offset + 1}"
-        raise malformed(f"{expat.ErrorString(error.code)} at {place}") from error
+        raise malformed_xml_error(f"{expat.ErrorString(error.code)} at {place}") from error
     return builder.root
 
 
-class _Builder:
-    def __init__(self, base: int) -> None:
-        self._open: list[Element] = [Element("")]
-        self._plain = {base + control: control for control in range(_CONTROLS)}
+class _XmlTreeBuilder:
+    def __init__(self, control_base: int) -> None:
+        self._open: list[XmlElement] = [XmlElement("")]
+        self._control_by_code_point = {
+            control_base + control: control for control in range(_CONTROL_COUNT)
+        }
 
     @property
-    def root(self) -> Element:
+    def root(self) -> XmlElement:
         return self._open[0].children[0]
 
-    def start(self, name: str, attributes: dict[str, str]) -> None:
+    def start_element(self, name: str, attributes: dict[str, str]) -> None:
         del attributes
-        if len(self._open) > _DEEPEST:
-            raise malformed(f"elements lie more than {_DEEPEST} deep")
-        element = Element(name.rpartition(" ")[2])
+        if len(self._open) > _MAX_DEPTH:
+            raise malformed_xml_error(f"elements lie more than {_MAX_DEPTH} deep")
+        element = XmlElement(name.rpartition(" ")[2])
         self._open[-1].children.append(element)
         self._open.append(element)
 
-    def end(self, name: str) -> None:
+    def end_element(self, name: str) -> None:
         del name
         self._open.pop()
 
-    def characters(self, text: str) -> None:
-        self._open[-1].text += text.translate(self._plain)
+    def append_text(self, text: str) -> None:
+        self._open[-1].text += text.translate(self._control_by_code_point)
 
-    def doctype(self, *declaration: object) -> None:
+    def reject_doctype(self, *declaration: object) -> None:
         del declaration
-        raise malformed("it declares a document type, which no request needs")
+        raise malformed_xml_error("it declares a document type, which no request needs")
 
 
-def _unused(body: bytes) -> int:
+def _find_unused_private_range(body: bytes) -> int:
     text = body.decode("utf-8", errors="replace")
     taken = {
-        (ord(one) - _PRIVATE_USE.start) // _CONTROLS for one in set(text) if ord(one) >= 0xE000
+        (ord(one) - _PRIVATE_USE_BASES.start) // _CONTROL_COUNT
+        for one in set(text)
+        if ord(one) >= 0xE000
     }
-    for place, base in enumerate(_PRIVATE_USE):
+    for place, base in enumerate(_PRIVATE_USE_BASES):
         if place not in taken:
             return base
-    raise malformed("it uses every private character there is")
+    raise malformed_xml_error("it uses every private character there is")
 
 
-def _disguised(body: bytes, base: int) -> bytes:
+def _escape_control_bytes(body: bytes, control_base: int) -> bytes:
     def replace(match: re.Match[bytes]) -> bytes:
         found = match.group()
         if found[:1] == b"<":
@@ -156,16 +164,16 @@ def _disguised(body: bytes, base: int) -> bytes:
             control = int(decimal)
         else:
             control = int(hexadecimal, 16) if hexadecimal else found[0]
-        return chr(base + control).encode() if control < _CONTROLS else found
+        return chr(control_base + control).encode() if control < _CONTROL_COUNT else found
 
     # Before the first element's tag line ends are no text, and disguised they would be errors.
     body = body.strip()
-    first = _ELEMENT.search(body)
+    first = _ELEMENT_START_PATTERN.search(body)
     start = first.start() if first else 0
-    return body[:start] + _CONTROL.sub(replace, body[start:])
+    return body[:start] + _TAG_OR_CONTROL_PATTERN.sub(replace, body[start:])
 
 
-REQUEST = (
+REQUEST_ELEMENTS = (
     "Expression",
     "ExpressionType",
     "RequestProgress",
@@ -173,7 +181,7 @@ REQUEST = (
     "OutputSerialization",
     "ScanRange",
 )
-CSV_INPUT = (
+CSV_INPUT_ELEMENTS = (
     "FileHeaderInfo",
     "Comments",
     "QuoteEscapeCharacter",
@@ -182,59 +190,59 @@ CSV_INPUT = (
     "QuoteCharacter",
     "AllowQuotedRecordDelimiter",
 )
-JSON_INPUT = ("Type",)
-CSV_OUTPUT = (
+JSON_INPUT_ELEMENTS = ("Type",)
+CSV_OUTPUT_ELEMENTS = (
     "QuoteFields",
     "QuoteEscapeCharacter",
     "RecordDelimiter",
     "FieldDelimiter",
     "QuoteCharacter",
 )
-JSON_OUTPUT = ("RecordDelimiter",)
+JSON_OUTPUT_ELEMENTS = ("RecordDelimiter",)
 
-_ROOTS = ("SelectObjectContentRequest", "SelectRequest")
-_LONGEST_NUMBER = 19
+_ROOT_ELEMENTS = ("SelectObjectContentRequest", "SelectRequest")
+_MAX_OFFSET_DIGITS = 19
 
 _Choice = TypeVar("_Choice", bound="StrEnum")
 
 
-def read_request(body: bytes, *, dialect: Dialect = Dialect.AWS) -> SelectRequest:
+def parse_request(body: bytes, *, dialect: Dialect = Dialect.AWS) -> SelectRequest:
     """Read a request's body; what it leaves out takes the dialect's default.
 
     Raises:
         SelectError: The XML, an element or an option is not as it must be.
     """
-    root = parse_elements(body)
-    if root.name not in _ROOTS:
-        raise malformed(f"the document is <{root.name}>, not <{_ROOTS[0]}>")
-    root.only(*REQUEST)
-    expression = _required(root, "Expression").text
-    kind = _required(root, "ExpressionType").text.strip()
+    root = parse_xml(body)
+    if root.name not in _ROOT_ELEMENTS:
+        raise malformed_xml_error(f"the document is <{root.name}>, not <{_ROOT_ELEMENTS[0]}>")
+    root.reject_other_children(*REQUEST_ELEMENTS)
+    expression = _require_child(root, "Expression").text
+    kind = _require_child(root, "ExpressionType").text.strip()
     if kind.upper() != "SQL":
         raise SelectError("InvalidExpressionType", f"ExpressionType is {kind!r}; it must be SQL.")
-    source = _required(root, "InputSerialization")
-    scan_range = root.child("ScanRange")
-    progress = root.child("RequestProgress")
+    source = _require_child(root, "InputSerialization")
+    scan_range = root.find_child("ScanRange")
+    progress = root.find_child("RequestProgress")
     return SelectRequest(
         expression=expression,
-        input=_input(source, dialect),
-        output=_output(_required(root, "OutputSerialization"), dialect),
-        compression=_compression(source),
-        scan_range=None if scan_range is None else _scan_range(scan_range),
-        progress=progress is not None and _flag(progress, "Enabled"),
+        input=_parse_input(source, dialect),
+        output=_parse_output(_require_child(root, "OutputSerialization"), dialect),
+        compression=_parse_compression(source),
+        scan_range=None if scan_range is None else _parse_scan_range(scan_range),
+        progress=progress is not None and _parse_flag(progress, "Enabled"),
         dialect=dialect,
     )
 
 
-def _required(parent: Element, name: str) -> Element:
-    found = parent.child(name)
+def _require_child(parent: XmlElement, name: str) -> XmlElement:
+    found = parent.find_child(name)
     if found is None:
         raise SelectError("MissingRequiredParameter", f"<{parent.name}> must hold <{name}>.")
     return found
 
 
-def _one_form(parent: Element, *names: str) -> Element:
-    parent.only(*names, "CompressionType")
+def _require_one_format(parent: XmlElement, *names: str) -> XmlElement:
+    parent.reject_other_children(*names, "CompressionType")
     forms = [child for child in parent.children if child.name in names]
     if len(forms) != 1:
         code = "ObjectSerializationConflict" if forms else "MissingRequiredParameter"
@@ -243,38 +251,38 @@ def _one_form(parent: Element, *names: str) -> Element:
     return forms[0]
 
 
-def _input(source: Element, dialect: Dialect) -> Input:
-    form = _one_form(source, "CSV", "JSON", "Parquet")
+def _parse_input(element: XmlElement, dialect: Dialect) -> InputFormat:
+    form = _require_one_format(element, "CSV", "JSON", "Parquet")
     if form.name == "JSON":
-        return JsonInput(lines=_json_type(form) == "LINES")
+        return JsonInput(lines=_parse_json_type(form) == "LINES")
     if form.name == "Parquet":
-        if _compression(source) is not Compression.NONE:
+        if _parse_compression(element) is not ObjectCompression.NONE:
             raise SelectError(
                 "InvalidCompressionFormat",
                 "Parquet is compressed inside; its CompressionType must be NONE.",
             )
         return ParquetInput()
-    form.only(*CSV_INPUT)
-    quote = _bytes(form, "QuoteCharacter", b'"')
+    form.reject_other_children(*CSV_INPUT_ELEMENTS)
+    quote = _parse_delimiter(form, "QuoteCharacter", b'"')
     aws = dialect is Dialect.AWS
     return CsvInput(
-        header=_choice(form, "FileHeaderInfo", Header.NONE, "InvalidFileHeaderInfo"),
-        record_delimiter=_bytes(form, "RecordDelimiter", b"\n", filled=True),
-        field_delimiter=_bytes(form, "FieldDelimiter", b",", filled=True),
+        header=_parse_choice(form, "FileHeaderInfo", HeaderMode.NONE, "InvalidFileHeaderInfo"),
+        record_delimiter=_parse_delimiter(form, "RecordDelimiter", b"\n", non_empty=True),
+        field_delimiter=_parse_delimiter(form, "FieldDelimiter", b",", non_empty=True),
         quote=quote,
-        escape=_bytes(form, "QuoteEscapeCharacter", quote if aws else b"\\"),
-        comment=_bytes(form, "Comments", b"#" if aws else b""),
-        quoted_record_delimiter=_flag(form, "AllowQuotedRecordDelimiter"),
+        escape=_parse_delimiter(form, "QuoteEscapeCharacter", quote if aws else b"\\"),
+        comment=_parse_delimiter(form, "Comments", b"#" if aws else b""),
+        quoted_record_delimiter=_parse_flag(form, "AllowQuotedRecordDelimiter"),
     )
 
 
-def _output(target: Element, dialect: Dialect) -> Output:
-    form = _one_form(target, "CSV", "JSON")
+def _parse_output(element: XmlElement, dialect: Dialect) -> OutputFormat:
+    form = _require_one_format(element, "CSV", "JSON")
     if form.name == "JSON":
-        form.only(*JSON_OUTPUT)
-        return JsonOutput(_bytes(form, "RecordDelimiter", b"\n"))
-    form.only(*CSV_OUTPUT)
-    fields = form.child("QuoteFields")
+        form.reject_other_children(*JSON_OUTPUT_ELEMENTS)
+        return JsonOutput(_parse_delimiter(form, "RecordDelimiter", b"\n"))
+    form.reject_other_children(*CSV_OUTPUT_ELEMENTS)
+    fields = form.find_child("QuoteFields")
     said = "ASNEEDED" if fields is None else fields.text.strip().upper()
     if said not in {"ASNEEDED", "ALWAYS"}:
         raise SelectError(
@@ -286,19 +294,21 @@ def _output(target: Element, dialect: Dialect) -> Output:
             f"QuoteFields ASNEEDED is not part of dialect {dialect}, which quotes all fields or "
             "none. Send ALWAYS, or leave QuoteFields out.",
         )
-    quote = _bytes(form, "QuoteCharacter", b'"')
+    quote = _parse_delimiter(form, "QuoteCharacter", b'"')
     return CsvOutput(
         quote_always=said == "ALWAYS",
         quote=quote,
-        escape=_bytes(form, "QuoteEscapeCharacter", quote if dialect is Dialect.AWS else b"\\"),
-        field_delimiter=_bytes(form, "FieldDelimiter", b","),
-        record_delimiter=_bytes(form, "RecordDelimiter", b"\n"),
+        escape=_parse_delimiter(
+            form, "QuoteEscapeCharacter", quote if dialect is Dialect.AWS else b"\\"
+        ),
+        field_delimiter=_parse_delimiter(form, "FieldDelimiter", b","),
+        record_delimiter=_parse_delimiter(form, "RecordDelimiter", b"\n"),
     )
 
 
-def _json_type(form: Element) -> str:
-    form.only(*JSON_INPUT)
-    element = form.child("Type")
+def _parse_json_type(json_element: XmlElement) -> str:
+    json_element.reject_other_children(*JSON_INPUT_ELEMENTS)
+    element = json_element.find_child("Type")
     said = "DOCUMENT" if element is None else element.text.strip().upper()
     if said not in {"LINES", "DOCUMENT"}:
         raise SelectError(
@@ -307,12 +317,14 @@ def _json_type(form: Element) -> str:
     return said
 
 
-def _compression(source: Element) -> Compression:
-    return _choice(source, "CompressionType", Compression.NONE, "InvalidCompressionFormat")
+def _parse_compression(element: XmlElement) -> ObjectCompression:
+    return _parse_choice(
+        element, "CompressionType", ObjectCompression.NONE, "InvalidCompressionFormat"
+    )
 
 
-def _choice(parent: Element, name: str, default: _Choice, code: str) -> _Choice:
-    element = parent.child(name)
+def _parse_choice(parent: XmlElement, name: str, default: _Choice, code: str) -> _Choice:
+    element = parent.find_child(name)
     if element is None or not element.text.strip():
         return default
     choices = type(default)
@@ -323,29 +335,31 @@ def _choice(parent: Element, name: str, default: _Choice, code: str) -> _Choice:
     return choices(said)
 
 
-def _bytes(parent: Element, name: str, default: bytes, *, filled: bool = False) -> bytes:
+def _parse_delimiter(
+    parent: XmlElement, name: str, default: bytes, *, non_empty: bool = False
+) -> bytes:
     """Return a delimiter exactly as it was sent: blanks and control characters count."""
-    element = parent.child(name)
+    element = parent.find_child(name)
     if element is None:
         return default
-    if filled and not element.text:
+    if non_empty and not element.text:
         raise SelectError("InvalidRequestParameter", f"{name} is empty; it needs a character.")
     return element.text.encode()
 
 
-def _flag(parent: Element, name: str) -> bool:
-    element = parent.child(name)
+def _parse_flag(parent: XmlElement, name: str) -> bool:
+    element = parent.find_child(name)
     if element is None:
         return False
     said = element.text.strip().lower()
     if said not in {"true", "false"}:
-        raise malformed(f"<{name}> is {said!r}; it must be true or false")
+        raise malformed_xml_error(f"<{name}> is {said!r}; it must be true or false")
     return said == "true"
 
 
-def _scan_range(element: Element) -> ScanRange:
-    element.only("Start", "End")
-    start, end = _offset(element, "Start"), _offset(element, "End")
+def _parse_scan_range(element: XmlElement) -> ScanRange:
+    element.reject_other_children("Start", "End")
+    start, end = _parse_offset(element, "Start"), _parse_offset(element, "End")
     if start is None and end is None:
         raise SelectError("InvalidScanRange", "ScanRange needs a Start, an End, or both.")
     if start is not None and end is not None and start > end:
@@ -353,12 +367,12 @@ def _scan_range(element: Element) -> ScanRange:
     return ScanRange(start, end)
 
 
-def _offset(parent: Element, name: str) -> int | None:
-    element = parent.child(name)
+def _parse_offset(parent: XmlElement, name: str) -> int | None:
+    element = parent.find_child(name)
     if element is None:
         return None
     said = element.text.strip()
-    if not (said.isascii() and said.isdigit()) or len(said) > _LONGEST_NUMBER:
+    if not (said.isascii() and said.isdigit()) or len(said) > _MAX_OFFSET_DIGITS:
         raise SelectError(
             "InvalidScanRange", f"{name} is {said[:40]!r}; it must be a whole number from 0."
         )
@@ -371,65 +385,78 @@ def _offset(parent: Element, name: str) -> int | None:
 # of everything before; numbers are unsigned, 32 bits, big endian.
 
 _PRELUDE = struct.Struct(">II")
-_CHECKSUM = struct.Struct(">I")
-_OVERHEAD = _PRELUDE.size + 2 * _CHECKSUM.size
-_TEXT = 7
+_CHECKSUM_FIELD = struct.Struct(">I")
+_FRAME_OVERHEAD_BYTES = _PRELUDE.size + 2 * _CHECKSUM_FIELD.size
+_STRING_HEADER_TYPE = 7
 # Some decoders take no value beyond 32 KiB; characters have up to four bytes.
-_LONGEST_VALUE = 8000
+_MAX_HEADER_CHARACTERS = 8000
 
 
-def _header(name: str, value: str) -> bytes:
-    encoded = value[:_LONGEST_VALUE].encode(errors="replace")
-    head = struct.pack(">B", len(name)) + name.encode() + struct.pack(">BH", _TEXT, len(encoded))
+def _encode_header(name: str, value: str) -> bytes:
+    encoded = value[:_MAX_HEADER_CHARACTERS].encode(errors="replace")
+    head = (
+        struct.pack(">B", len(name))
+        + name.encode()
+        + struct.pack(">BH", _STRING_HEADER_TYPE, len(encoded))
+    )
     return head + encoded
 
 
-def _frame(headers: bytes, payload: bytes = b"") -> bytes:
-    prelude = _PRELUDE.pack(_OVERHEAD + len(headers) + len(payload), len(headers))
-    start = prelude + _CHECKSUM.pack(crc32(prelude)) + headers
-    return b"".join((start, payload, _CHECKSUM.pack(crc32(payload, crc32(start)))))
+def _encode_frame(headers: bytes, payload: bytes = b"") -> bytes:
+    prelude = _PRELUDE.pack(_FRAME_OVERHEAD_BYTES + len(headers) + len(payload), len(headers))
+    start = prelude + _CHECKSUM_FIELD.pack(crc32(prelude)) + headers
+    return b"".join((start, payload, _CHECKSUM_FIELD.pack(crc32(payload, crc32(start)))))
 
 
-def _event(kind: str, content: str | None = None) -> bytes:
-    typed = b"" if content is None else _header(":content-type", content)
-    return _header(":message-type", "event") + typed + _header(":event-type", kind)
-
-
-_RECORDS = _event("Records", "application/octet-stream")
-_PROGRESS = _event("Progress", "text/xml")
-_STATS = _event("Stats", "text/xml")
-
-CONT = _frame(_event("Cont"))
-END = _frame(_event("End"))
-
-
-def records(payload: bytes) -> bytes:
-    """Return a frame of output."""
-    return _frame(_RECORDS, payload)
-
-
-def progress(scanned: int, processed: int, returned: int) -> bytes:
-    """Return a frame that tells bytes read, bytes after decompression and bytes of output."""
-    return _frame(_PROGRESS, _counts("Progress", scanned, processed, returned))
-
-
-def stats(scanned: int, processed: int, returned: int) -> bytes:
-    """Return the frame before the last, with the same counts as `progress`."""
-    return _frame(_STATS, _counts("Stats", scanned, processed, returned))
-
-
-def error(code: str, message: str) -> bytes:
-    """Return the frame that ends an answer in the middle; nothing follows it."""
-    return _frame(
-        _header(":message-type", "error")
-        + _header(":error-code", code)
-        + _header(":error-message", message)
+def _encode_event_headers(event_type: str, content_type: str | None = None) -> bytes:
+    typed = b"" if content_type is None else _encode_header(":content-type", content_type)
+    return (
+        _encode_header(":message-type", "event") + typed + _encode_header(":event-type", event_type)
     )
 
 
-def _counts(name: str, scanned: int, processed: int, returned: int) -> bytes:
+_RECORDS_HEADERS = _encode_event_headers("Records", "application/octet-stream")
+_PROGRESS_HEADERS = _encode_event_headers("Progress", "text/xml")
+_STATS_HEADERS = _encode_event_headers("Stats", "text/xml")
+
+CONTINUATION_FRAME = _encode_frame(_encode_event_headers("Cont"))
+END_FRAME = _encode_frame(_encode_event_headers("End"))
+
+
+def encode_records(payload: bytes) -> bytes:
+    """Return a frame of output."""
+    return _encode_frame(_RECORDS_HEADERS, payload)
+
+
+def encode_progress(scanned_bytes: int, processed_bytes: int, returned_bytes: int) -> bytes:
+    """Return a frame that tells bytes read, bytes after decompression and bytes of output."""
+    return _encode_frame(
+        _PROGRESS_HEADERS,
+        _encode_byte_counts("Progress", scanned_bytes, processed_bytes, returned_bytes),
+    )
+
+
+def encode_stats(scanned_bytes: int, processed_bytes: int, returned_bytes: int) -> bytes:
+    """Return the frame before the last, with the same counts as `encode_progress`."""
+    return _encode_frame(
+        _STATS_HEADERS, _encode_byte_counts("Stats", scanned_bytes, processed_bytes, returned_bytes)
+    )
+
+
+def encode_error(code: str, message: str) -> bytes:
+    """Return the frame that ends an answer in the middle; nothing follows it."""
+    return _encode_frame(
+        _encode_header(":message-type", "error")
+        + _encode_header(":error-code", code)
+        + _encode_header(":error-message", message)
+    )
+
+
+def _encode_byte_counts(
+    name: str, scanned_bytes: int, processed_bytes: int, returned_bytes: int
+) -> bytes:
     return (
-        f'<?xml version="1.0" encoding="UTF-8"?><{name}><BytesScanned>{scanned}</BytesScanned>'
-        f"<BytesProcessed>{processed}</BytesProcessed><BytesReturned>{returned}</BytesReturned>"
+        f'<?xml version="1.0" encoding="UTF-8"?><{name}><BytesScanned>{scanned_bytes}</BytesScanned>'
+        f"<BytesProcessed>{processed_bytes}</BytesProcessed><BytesReturned>{returned_bytes}</BytesReturned>"
         f"</{name}>"
     ).encode()

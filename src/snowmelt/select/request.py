@@ -9,7 +9,7 @@ from typing import TypeAlias
 from snowmelt.select.dialect import Dialect
 
 
-class Header(StrEnum):
+class HeaderMode(StrEnum):
     """What the first record of a CSV object is: data, the columns' names, or neither."""
 
     NONE = "NONE"
@@ -17,7 +17,7 @@ class Header(StrEnum):
     IGNORE = "IGNORE"
 
 
-class Compression(StrEnum):
+class ObjectCompression(StrEnum):
     """How the whole object is packed."""
 
     NONE = "NONE"
@@ -30,7 +30,7 @@ class Compression(StrEnum):
 class CsvInput:
     """Delimiters may be several bytes or control characters; an empty quote or comment is none."""
 
-    header: Header = Header.NONE
+    header: HeaderMode = HeaderMode.NONE
     record_delimiter: bytes = b"\n"
     field_delimiter: bytes = b","
     quote: bytes = b'"'
@@ -77,8 +77,8 @@ class ScanRange:
     end: int | None = None
 
 
-Input: TypeAlias = CsvInput | JsonInput | ParquetInput
-Output: TypeAlias = CsvOutput | JsonOutput
+InputFormat: TypeAlias = CsvInput | JsonInput | ParquetInput
+OutputFormat: TypeAlias = CsvOutput | JsonOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ class SelectRequest:
     """One SelectObjectContent, whichever way it came."""
 
     expression: str
-    input: Input = field(default_factory=CsvInput)
-    output: Output = field(default_factory=CsvOutput)
-    compression: Compression = Compression.NONE
+    input: InputFormat = field(default_factory=CsvInput)
+    output: OutputFormat = field(default_factory=CsvOutput)
+    compression: ObjectCompression = ObjectCompression.NONE
     scan_range: ScanRange | None = None
     progress: bool = False
     dialect: Dialect = Dialect.AWS

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import row_error
-from snowmelt.select.timestamps import Timestamp, print_timestamp
+from snowmelt.select.timestamps import Timestamp, timestamp_to_string
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,19 +34,19 @@ Number: TypeAlias = int | Decimal | float
 INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1
 DECIMAL_DIGITS = 38
-DECIMALS = Context(
+DECIMAL_CONTEXT = Context(
     prec=DECIMAL_DIGITS, Emax=6144, Emin=-6143, traps=[InvalidOperation, DivisionByZero, Overflow]
 )
 """Arithmetic of DECIMAL: 38 digits, ties to even."""
 
-_PLAIN_DIGITS = 60
-_EXCERPT_LENGTH = 60
-_NUMBER = re.compile(
+_MAX_FIXED_POINT_EXPONENT = 60
+_MAX_EXCERPT_CHARACTERS = 60
+_NUMBER_PATTERN = re.compile(
     r"[ \t-\r]*(?P<number>[+-]?(?:\d+(?P<point>\.\d*)?|(?P<bare>\.\d+))(?P<exponent>[eE][+-]?\d+)?)"
     r"[ \t-\r]*",
     re.ASCII,
 )
-_KINDS: dict[type, str] = {
+_TYPE_NAMES: dict[type, str] = {
     bool: "boolean",
     int: "numeric",
     Decimal: "numeric",
@@ -59,9 +59,9 @@ _KINDS: dict[type, str] = {
 }
 
 
-def kind_of(value: object) -> str:
+def describe_type(value: object) -> str:
     """Return what a message calls the value's type."""
-    return "missing" if value is MISSING else _KINDS.get(type(value), type(value).__name__)
+    return "missing" if value is MISSING else _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
 def is_absent(value: object) -> bool:
@@ -69,10 +69,12 @@ def is_absent(value: object) -> bool:
     return value is None or value is MISSING
 
 
-def excerpt(value: object) -> str:
+def format_excerpt(value: object) -> str:
     """Return the value, short enough for a message."""
     text = value if isinstance(value, str) else str(value)
-    shown = text if len(text) <= _EXCERPT_LENGTH else text[: _EXCERPT_LENGTH - 1] + "…"
+    shown = (
+        text if len(text) <= _MAX_EXCERPT_CHARACTERS else text[: _MAX_EXCERPT_CHARACTERS - 1] + "…"
+    )
     return repr(shown) if isinstance(value, str) else shown
 
 
@@ -85,7 +87,7 @@ def infer_number(text: str) -> Number | None:
     Returns:
         None where the text is no number, or too large for a float.
     """
-    match = _NUMBER.fullmatch(text)
+    match = _NUMBER_PATTERN.fullmatch(text)
     if match is None:
         return None
     number = match["number"]
@@ -98,7 +100,7 @@ def infer_number(text: str) -> Number | None:
     return nearest if math.isfinite(nearest) else None
 
 
-def fit_int(number: int, dialect: Dialect) -> int:
+def check_int64(number: int, dialect: Dialect) -> int:
     """Return an integer that 64 bits hold.
 
     Ceph's engines compute it as a double there and convert that back, which C++ does not define.
@@ -108,11 +110,11 @@ def fit_int(number: int, dialect: Dialect) -> int:
     """
     if INT_MIN <= number <= INT_MAX:
         return number
-    message = f"integer {excerpt(number)} does not fit in 64 bits"
+    message = f"integer {format_excerpt(number)} does not fit in 64 bits"
     raise row_error("IntegerOverflow", message, dialect)
 
 
-def truth(value: object, dialect: Dialect) -> bool | None:
+def to_boolean(value: object, dialect: Dialect) -> bool | None:
     """Return a value as a condition: true, false, or None for not known.
 
     In `aws` the texts true and false count; in Ceph numbers other than zero are true.
@@ -128,7 +130,9 @@ def truth(value: object, dialect: Dialect) -> bool | None:
         return bool(value)
     inferred = infer_bool(value) if isinstance(value, str) and not dialect.is_ceph else None
     if inferred is None:
-        message = f"a condition must be true or false; {excerpt(value)} is {kind_of(value)}"
+        message = (
+            f"a condition must be true or false; {format_excerpt(value)} is {describe_type(value)}"
+        )
         raise row_error("InvalidDataType", message, dialect)
     return inferred
 
@@ -138,65 +142,70 @@ def infer_bool(text: str) -> bool | None:
     return {"true": True, "false": False}.get(text.strip().lower())
 
 
-def print_value(value: object, dialect: Dialect) -> str:
+def format_value(value: object, dialect: Dialect) -> str:
     """Return the text of a value in CSV output, in `||` and in CAST to STRING."""
-    return _PRINTERS.get(type(value), _print_other)(value, dialect)
+    return _FORMATTERS.get(type(value), _format_other)(value, dialect)
 
 
-def print_decimal(value: Decimal) -> str:
+def format_decimal(value: Decimal) -> str:
     """Return all digits of a decimal as they are kept, without an exponent where that is short."""
     exponent = value.as_tuple().exponent
-    if isinstance(exponent, int) and -_PLAIN_DIGITS <= exponent <= _PLAIN_DIGITS:
+    if (
+        isinstance(exponent, int)
+        and -_MAX_FIXED_POINT_EXPONENT <= exponent <= _MAX_FIXED_POINT_EXPONENT
+    ):
         return f"{value:f}"
     return str(value)
 
 
-def _print_text(value: Any, _dialect: Dialect) -> str:
+def _format_text(value: Any, _dialect: Dialect) -> str:
     return str(value)
 
 
-def _print_bool(value: Any, dialect: Dialect) -> str:
+def _format_bool(value: Any, dialect: Dialect) -> str:
     if dialect is Dialect.CEPH_2020:
         return "1" if value else "0"
     return "true" if value else "false"
 
 
-def _print_float(value: Any, dialect: Dialect) -> str:
+def _format_float(value: Any, dialect: Dialect) -> str:
     return f"{value:.17g}" if dialect.is_ceph else repr(value)
 
 
-def _print_null(_value: Any, dialect: Dialect) -> str:
+def _format_null(_value: Any, dialect: Dialect) -> str:
     return "null" if dialect is Dialect.CEPH else ""
 
 
-def _print_nested(value: Any, dialect: Dialect) -> str:
-    return json.dumps(_plain(value, dialect), ensure_ascii=False, separators=(",", ":"))
+def _format_nested(value: Any, dialect: Dialect) -> str:
+    return json.dumps(
+        _to_json_compatible(value, dialect), ensure_ascii=False, separators=(",", ":")
+    )
 
 
-def _print_other(value: Any, _dialect: Dialect) -> str:
+def _format_other(value: Any, _dialect: Dialect) -> str:
     return "" if value is MISSING else str(value)
 
 
-_PRINTERS: dict[type, Callable[[Any, Dialect], str]] = {
-    str: _print_text,
-    int: _print_text,
-    bool: _print_bool,
-    float: _print_float,
-    Decimal: lambda value, _dialect: print_decimal(value),
-    Timestamp: print_timestamp,
-    type(None): _print_null,
-    list: _print_nested,
-    dict: _print_nested,
+_FORMATTERS: dict[type, Callable[[Any, Dialect], str]] = {
+    str: _format_text,
+    int: _format_text,
+    bool: _format_bool,
+    float: _format_float,
+    Decimal: lambda value, _dialect: format_decimal(value),
+    Timestamp: timestamp_to_string,
+    type(None): _format_null,
+    list: _format_nested,
+    dict: _format_nested,
 }
 
 
-def _plain(value: object, dialect: Dialect) -> object:
+def _to_json_compatible(value: object, dialect: Dialect) -> object:
     if isinstance(value, list):
-        return [_plain(item, dialect) for item in value]
+        return [_to_json_compatible(item, dialect) for item in value]
     if isinstance(value, dict):
-        return {str(name): _plain(item, dialect) for name, item in value.items()}
+        return {str(name): _to_json_compatible(item, dialect) for name, item in value.items()}
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, Timestamp):
-        return print_timestamp(value, dialect)
+        return timestamp_to_string(value, dialect)
     return value

@@ -17,88 +17,93 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.select.errors import SelectError
-    from snowmelt.select.sql.ast import Column
-    from snowmelt.select.timestamps import Precision
+    from snowmelt.select.sql.ast import ColumnRef
+    from snowmelt.select.timestamps import TimestampPrecision
 
 # Kernels load 64 bytes at once, so a block's buffer goes on for that much behind its data.
-PADDING = 64
+PADDING_BYTES = 64
 
 
 Bytes: TypeAlias = NDArray[np.uint8]
-Places: TypeAlias = NDArray[np.int32]
+Positions: TypeAlias = NDArray[np.int32]
 Mask: TypeAlias = NDArray[np.bool_]
-Rows: TypeAlias = NDArray[np.int64]
+RowIndexes: TypeAlias = NDArray[np.int64]
 
 # Flags of one slice.
 PAST_END = 1  # the record has no such field
-UNCLEAN = 2  # quotes or escapes inside: the bytes are not the value yet
+NEEDS_UNQUOTING = 2  # quotes or escapes inside: the bytes are not the value yet
 EMPTY_NULL = 4  # empty, which the dialect reads as NULL
 
 
-class Kind(Enum):
+class VectorKind(Enum):
     """What the data of a vector are."""
 
     TEXT = "text"  # Slices
     INT = "int"  # int64
     FLOAT = "float"  # float64
     BOOL = "bool"  # bool
-    NUMERAL = "numeral"  # Slices: integers and decimals as they are written, no exponents
-    INSTANT = "instant"  # Instants
-    VALUES = "values"  # anything, as the evaluator would give it
+    NUMERIC_TEXT = "numeral"  # Slices: integers and decimals as they are written, no exponents
+    TIMESTAMP = "instant"  # Instants
+    OBJECT = "values"  # anything, as the evaluator would give it
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class StringSlices:
     """Texts as places in one buffer: UTF-8 from `start` up to `end`, with `flags` for each."""
 
     buffer: Bytes
-    start: Places
-    end: Places
+    start: Positions
+    end: Positions
     flags: Bytes
 
     def __len__(self) -> int:
         return len(self.start)
 
-    def take(self, rows: Rows) -> Slices:
+    def take(self, rows: RowIndexes) -> StringSlices:
         """Return the slices of these rows, in their order; the buffer is shared."""
-        return Slices(self.buffer, self.start[rows], self.end[rows], self.flags[rows])
+        return StringSlices(self.buffer, self.start[rows], self.end[rows], self.flags[rows])
 
-    def text(self, row: int) -> bytes:
+    def read_bytes(self, row: int) -> bytes:
         """Return the bytes of one slice."""
         return self.buffer[self.start[row] : self.end[row]].tobytes()
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TimestampFormat:
     """How all timestamps of a column are shown: precision, and digits after the second's point."""
 
-    precision: Precision
-    digits: int
+    precision: TimestampPrecision
+    fraction_digits: int
 
 
 @dataclass(frozen=True, slots=True)
-class Instants:
+class TimestampVector:
     """Timestamps: the parts as their own clock shows them, and its offset in minutes.
 
     A word packs year, month, day, hour, minute, second and microsecond, so that words of equal
-    offsets order as the timestamps do. `form` is None where it is not the same for all, or an
+    offsets order as the timestamps do. `display_format` is None where it is not the same for all, or an
     offset is not zero: then only the evaluator can show them.
     """
 
     packed: NDArray[np.int64]
-    offset: NDArray[np.int16]
-    form: Form | None = None
+    offset_minutes: NDArray[np.int16]
+    display_format: TimestampFormat | None = None
 
     def __len__(self) -> int:
         return len(self.packed)
 
-    def take(self, rows: Rows) -> Instants:
+    def take(self, rows: RowIndexes) -> TimestampVector:
         """Return the timestamps of these rows, in their order."""
-        return Instants(self.packed[rows], self.offset[rows], self.form)
+        return TimestampVector(self.packed[rows], self.offset_minutes[rows], self.display_format)
 
 
-Data: TypeAlias = (
-    Slices | Instants | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.object_] | Mask
+VectorData: TypeAlias = (
+    StringSlices
+    | TimestampVector
+    | NDArray[np.int64]
+    | NDArray[np.float64]
+    | NDArray[np.object_]
+    | Mask
 )
 
 
@@ -106,89 +111,89 @@ Data: TypeAlias = (
 class Vector:
     """Values of one expression; `data` means nothing where a row is null or deferred."""
 
-    kind: Kind
-    data: Data
+    kind: VectorKind
+    data: VectorData
     null: Mask
     deferred: Mask
 
     def __len__(self) -> int:
         return len(self.null)
 
-    def take(self, rows: Rows) -> Vector:
+    def take(self, rows: RowIndexes) -> Vector:
         """Return the values of these rows, in their order."""
         data = self.data
-        taken = data.take(rows) if isinstance(data, Slices | Instants) else data[rows]
+        taken = data.take(rows) if isinstance(data, StringSlices | TimestampVector) else data[rows]
         return Vector(self.kind, taken, self.null[rows], self.deferred[rows])
 
     @property
-    def slices(self) -> Slices:
+    def slices(self) -> StringSlices:
         """The data of a vector of texts or numerals."""
-        if not isinstance(self.data, Slices):
+        if not isinstance(self.data, StringSlices):
             raise TypeError(self.kind)
         return self.data
 
     @property
-    def instants(self) -> Instants:
+    def timestamps(self) -> TimestampVector:
         """The data of an instant vector."""
-        if not isinstance(self.data, Instants):
+        if not isinstance(self.data, TimestampVector):
             raise TypeError(self.kind)
         return self.data
 
     @property
     def array(self) -> NDArray[Any]:
         """The data of a vector of numbers, truths or values."""
-        if isinstance(self.data, Slices | Instants):
+        if isinstance(self.data, StringSlices | TimestampVector):
             raise TypeError(self.kind)
         return self.data
 
 
-class Row(Protocol):
+class BatchRow(Protocol):
     """One record, for the evaluator and for `*`."""
 
-    def field(self, column: Column) -> object:
+    def field(self, column: ColumnRef) -> object:
         """Return the value of a field, MISSING where the record has no such field."""
 
     def fields(self) -> Sequence[object]:
         """Return the values of all fields."""
 
 
-class Batch(Protocol):
+class ColumnBatch(Protocol):
     """Some records in a row, held as columns; made in a worker, thrown away after its plan."""
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """How many records."""
 
     @property
     def failure(self) -> SelectError | None:
         """What ends the query after these records: the one behind them cannot be read."""
 
-    def vector(self, column: Column, *, shown: bool = False) -> Vector | None:
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> Vector | None:
         """Return a column's values; None where only the evaluator can read it.
 
-        Where `shown`, a field that output leaves out is not NULL but deferred.
+        Where `for_output`, a field that output leaves out is not NULL but deferred.
         """
 
-    def row(self, place: int) -> Row:
+    def read_row(self, row_index: int) -> BatchRow:
         """Return one record for the evaluator."""
 
-    def offset(self, place: int) -> int | None:
+    def record_offset(self, row_index: int) -> int | None:
         """Return the byte of the object's text where a record begins; None if that is not known."""
 
 
-class RawBatch(Batch, Protocol):
+class RawRecordBatch(ColumnBatch, Protocol):
     """Records whose bytes can be copied as they were read (CSV)."""
 
-    def raw(self, place: int) -> bytes:
+    def read_raw_record(self, row_index: int) -> bytes:
         """Return one record as read, without its delimiter."""
 
 
-def text_vector(slices: Slices) -> Vector:
+def make_text_vector(slices: StringSlices) -> Vector:
     """Return slices as values: past the end and empty-as-null are NULL, unclean is deferred."""
     null = (slices.flags & (PAST_END | EMPTY_NULL)) != 0
-    return Vector(Kind.TEXT, slices, null, (slices.flags & UNCLEAN) != 0)
+    return Vector(VectorKind.TEXT, slices, null, (slices.flags & NEEDS_UNQUOTING) != 0)
 
 
-def no_rows(count: int) -> Mask:
+def make_false_mask(count: int) -> Mask:
     """Return a mask that holds for no row."""
     return np.zeros(count, np.bool_)

@@ -18,7 +18,7 @@ from snowmelt.select.limits import EngineSettings
 from snowmelt.select.request import (
     CsvInput,
     CsvOutput,
-    Header,
+    HeaderMode,
     JsonInput,
     JsonOutput,
     ParquetInput,
@@ -28,32 +28,34 @@ from snowmelt.select.request import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TEXT = (
+_SAMPLE_CSV = (
     b'id,at,name,fare\n1,2018-01-02T03:04:05Z,"West, Isle",2.5\n2,2018-05-06T07:08:09Z,"a ""b""",\n'
 )
-_LINES = b'{"id": 1, "name": "a", "at": {"x": 1}}\n{"id": 2, "name": "b"}\n'
+_SAMPLE_JSON_LINES = b'{"id": 1, "name": "a", "at": {"x": 1}}\n{"id": 2, "name": "b"}\n'
 # So small that texts are cut into blocks, which is a kernel's work, too.
-_SMALL = EngineSettings(block_bytes=64)
+_SMALL_BLOCK_SETTINGS = EngineSettings(block_bytes=64)
 
 
-def warm() -> None:
+def warm_up_kernels() -> None:
     """Run a few queries over a few records; what they need stays loaded in this process."""
-    for request in _requests():
-        execution = open_select(request, _Text(_object(request)), settings=_SMALL)
+    for request in _make_warmup_requests():
+        execution = open_select(
+            request, _BytesSource(_sample_object(request)), settings=_SMALL_BLOCK_SETTINGS
+        )
         try:
-            for _ in execution.payloads():
+            for _ in execution.stream_payloads():
                 pass
         finally:
             execution.close()
 
 
-def _object(request: SelectRequest) -> bytes:
+def _sample_object(request: SelectRequest) -> bytes:
     if isinstance(request.input, JsonInput):
-        return _LINES
-    return _columns() if isinstance(request.input, ParquetInput) else _TEXT
+        return _SAMPLE_JSON_LINES
+    return _make_sample_parquet() if isinstance(request.input, ParquetInput) else _SAMPLE_CSV
 
 
-def _columns() -> bytes:
+def _make_sample_parquet() -> bytes:
     sink = io.BytesIO()
     moments = pa.array([0, 1], pa.timestamp("us"))
     prices = pa.array([Decimal("2.50"), None], pa.decimal128(5, 2))
@@ -61,8 +63,11 @@ def _columns() -> bytes:
     return sink.getvalue()
 
 
-def _requests() -> Iterator[SelectRequest]:
-    used, ceph = CsvInput(header=Header.USE), CsvInput(header=Header.USE, escape=b"\\", comment=b"")
+def _make_warmup_requests() -> Iterator[SelectRequest]:
+    used, ceph = (
+        CsvInput(header=HeaderMode.USE),
+        CsvInput(header=HeaderMode.USE, escape=b"\\", comment=b""),
+    )
     yield SelectRequest("SELECT * FROM s3object WHERE cast(id as int) > 0", used)
     yield SelectRequest("SELECT * FROM s3object WHERE id > 0", used, JsonOutput())
     yield SelectRequest("SELECT count(*) FROM s3object", used)
@@ -93,11 +98,11 @@ def _requests() -> Iterator[SelectRequest]:
     yield SelectRequest("SELECT * FROM s3object", ParquetInput())
 
 
-class _Text:
+class _BytesSource:
     """A few bytes as an object."""
 
-    def __init__(self, text: bytes) -> None:
-        self._text = text
+    def __init__(self, data: bytes) -> None:
+        self._text = data
 
     @property
     def size(self) -> int:

@@ -31,14 +31,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.errors import UserError
-from snowmelt.select.client import Endpoint, ask
+from snowmelt.select.client import SelectEndpoint, select_object
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.request import (
-    Compression,
     CsvInput,
-    Header,
+    HeaderMode,
     JsonInput,
     JsonOutput,
+    ObjectCompression,
     ParquetInput,
     ScanRange,
     SelectRequest,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from snowmelt.select.request import Input
+    from snowmelt.select.request import InputFormat
 
 FORMAT = "snowmelt-select"
 _ENDPOINT = "http://127.0.0.1:9000"
@@ -158,9 +158,9 @@ class _Asked:
     path: str
     bucket: str
     key: str
-    endpoint: Endpoint
-    input: Input
-    compression: Compression
+    endpoint: SelectEndpoint
+    input: InputFormat
+    compression: ObjectCompression
     dialect: Dialect
     columns: tuple[str, ...]
     where: str
@@ -182,11 +182,11 @@ class _Asked:
             path=path,
             bucket=parts.netloc,
             key=key,
-            endpoint=Endpoint(
+            endpoint=SelectEndpoint(
                 given.get("endpoint", _ENDPOINT), given.get("accesskey"), given.get("secretkey")
             ),
             input=_input(given, dialect),
-            compression=_choice(Compression, given, "compression", "NONE"),
+            compression=_choice(ObjectCompression, given, "compression", "NONE"),
             dialect=dialect,
             columns=tuple(filter(None, map(str.strip, given.get("columns", "").split(",")))),
             where=given.get("where", "").strip(),
@@ -212,7 +212,7 @@ class _Asked:
             scan_range=scan_range,
             dialect=self.dialect,
         )
-        return ask(self.endpoint.client(), self.bucket, self.key, request)
+        return select_object(self.endpoint.create_client(), self.bucket, self.key, request)
 
     def ranges(self) -> list[ScanRange | None]:
         """Return ranges that share the object's records among them."""
@@ -228,21 +228,21 @@ class _Asked:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            head = self.endpoint.client().head_object(Bucket=self.bucket, Key=self.key)
+            head = self.endpoint.create_client().head_object(Bucket=self.bucket, Key=self.key)
         except (BotoCoreError, ClientError) as error:
             raise UserError(f"{self.path} cannot be looked at: {error}") from error
         return int(head["ContentLength"])
 
     @property
     def _divides(self) -> bool:
-        if self.compression is not Compression.NONE:
+        if self.compression is not ObjectCompression.NONE:
             return False
         if isinstance(self.input, CsvInput):
             return not self.input.quoted_record_delimiter
         return isinstance(self.input, JsonInput) and self.input.lines
 
 
-def _input(given: Mapping[str, str], dialect: Dialect) -> Input:
+def _input(given: Mapping[str, str], dialect: Dialect) -> InputFormat:
     form = given.get("input", "csv").lower()
     if form == "parquet":
         return ParquetInput()
@@ -253,7 +253,7 @@ def _input(given: Mapping[str, str], dialect: Dialect) -> Input:
     aws = dialect is Dialect.AWS
     quote = given.get("quote", '"')
     return CsvInput(
-        header=_choice(Header, given, "header", "NONE"),
+        header=_choice(HeaderMode, given, "header", "NONE"),
         record_delimiter=given.get("recorddelimiter", "\n").encode(),
         field_delimiter=given.get("delimiter", ",").encode(),
         quote=quote.encode(),

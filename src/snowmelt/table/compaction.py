@@ -192,7 +192,7 @@ def _rewrite_group(run: OpenMaintenanceRun, group: FileGroup) -> WrittenFile:
     try:
         if sorter is not None:
             for batch in rows:
-                sorter.add(batch)
+                sorter.add_value(batch)
             rows = sorter.sorted_rows()
         for part in _build_row_groups(rows, memory // _ROW_GROUP_MEMORY_DIVISOR):
             writer.write(part)

@@ -54,7 +54,7 @@ class ExternalSorter:
         self._folder: Path | None = None
         self._runs: list[Path] = []
 
-    def add(self, rows: pa.Table) -> None:
+    def add_value(self, rows: pa.Table) -> None:
         """Take rows."""
         self._buffered.append(rows)
         self._buffered_bytes += rows.nbytes

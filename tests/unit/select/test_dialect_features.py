@@ -9,20 +9,20 @@ import pytest
 
 from snowmelt.select import protocol, timestamps
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.dialect_features import FEATURES, Status, Topic, features
+from snowmelt.select.dialect_features import FEATURES, FeatureStatus, FeatureTopic, list_features
 from snowmelt.select.errors import SelectError
-from snowmelt.select.local import run_locally
-from snowmelt.select.request import Compression, CsvInput, SelectRequest
+from snowmelt.select.local import open_local_select
+from snowmelt.select.request import CsvInput, ObjectCompression, SelectRequest
 from snowmelt.select.scalar import patterns
 from snowmelt.select.sql import expression_parser
-from snowmelt.select.sql.function_arity import ARITIES
+from snowmelt.select.sql.function_arity import FUNCTION_ARITIES
 
 
 def names(topic, *, but_refused=True):
     return {
         each.name
-        for each in features(topic)
-        if not (but_refused and set(each.statuses) == {Status.REFUSED})
+        for each in list_features(topic)
+        if not (but_refused and set(each.statuses) == {FeatureStatus.REJECTED})
     }
 
 
@@ -30,10 +30,10 @@ def answer(example, dialect, rows=1):
     """Return what the engine prints for an example, without the dialect's delimiters."""
     is_statement = example.startswith("select ")
     sql = example if is_statement else f"select {example} from stdin"
-    execution = run_locally(
+    execution = open_local_select(
         SelectRequest(sql, CsvInput(), dialect=dialect), io.BytesIO(b"x\n" * rows)
     )
-    out = b"".join(execution.payloads()).decode().removesuffix("\n")
+    out = b"".join(execution.stream_payloads()).decode().removesuffix("\n")
     return out.removesuffix(",") if dialect is Dialect.CEPH_2020 else out
 
 
@@ -41,7 +41,7 @@ EXAMPLES = [
     (feature, dialect)
     for feature in FEATURES
     for dialect in Dialect
-    if feature.example and feature.answers
+    if feature.example and feature.expected_outputs
 ]
 
 
@@ -62,12 +62,12 @@ def test_an_example_is_true_in_each_dialect(feature, dialect):
 def test_what_is_refused_in_a_dialect_has_an_example_that_is():
     for feature in FEATURES:
         for dialect in Dialect:
-            said = feature.answer(dialect)
-            if feature.status(dialect) is Status.REFUSED and said is not None:
+            said = feature.expected_output(dialect)
+            if feature.status(dialect) is FeatureStatus.REJECTED and said is not None:
                 assert said.startswith("!"), (feature.name, dialect)
-            if feature.status(dialect) is Status.DIFFERS:
+            if feature.status(dialect) is FeatureStatus.DIFFERS:
                 assert feature.note, (feature.name, dialect)
-        assert len(feature.answers) in {0, 1, 3}, feature.name
+        assert len(feature.expected_outputs) in {0, 1, 3}, feature.name
 
 
 def test_no_line_stands_twice():
@@ -76,45 +76,53 @@ def test_no_line_stands_twice():
 
 
 def test_every_function_aggregate_and_type_has_its_line():
-    assert names(Topic.FUNCTION) == {*ARITIES, *expression_parser.CONVERSIONS, "cast"}
-    aggregates = {name for name in names(Topic.AGGREGATE) if name.isalpha()}
-    assert aggregates == set(expression_parser.AGGREGATES)
-    assert names(Topic.TYPE) == set(expression_parser.TYPES)
+    assert names(FeatureTopic.FUNCTION) == {
+        *FUNCTION_ARITIES,
+        *expression_parser.CONVERSION_FUNCTIONS,
+        "cast",
+    }
+    aggregates = {name for name in names(FeatureTopic.AGGREGATE) if name.isalpha()}
+    assert aggregates == set(expression_parser.AGGREGATE_FUNCTIONS)
+    assert names(FeatureTopic.TYPE) == set(expression_parser.CAST_TYPES)
 
 
 def test_every_operator_has_its_line():
-    known = {each.name for each in features(Topic.OPERATOR)}
+    known = {each.name for each in list_features(FeatureTopic.OPERATOR)}
     assert set(expression_parser.OPERATORS) <= known
     assert {"ESCAPE", "CASE"} <= known
 
 
 def test_every_part_of_a_date_and_symbol_of_a_picture_has_its_line():
-    assert names(Topic.EXTRACT) == set(timestamps.PARTS)
-    assert names(Topic.DATE_ADD) == set(expression_parser.ADDED_PARTS)
-    symbols = {name for name in names(Topic.PICTURE) if name.isalpha()}
+    assert names(FeatureTopic.EXTRACT) == set(timestamps.DATE_PARTS)
+    assert names(FeatureTopic.DATE_ADD) == set(expression_parser.DATE_ADD_PARTS)
+    symbols = {name for name in names(FeatureTopic.FORMAT_SYMBOL) if name.isalpha()}
     assert symbols == set(patterns.FORMAT_SYMBOLS)
 
 
 def test_every_option_of_a_request_has_its_line():
-    said = {name.split(" ")[0] for name in names(Topic.INPUT)}
-    assert {f"CSV.{name}" for name in protocol.CSV_INPUT} <= said
-    assert {f"JSON.{name}" for name in protocol.JSON_INPUT} | {"Parquet"} <= said
-    written = {name.split(" ")[0] for name in names(Topic.OUTPUT)}
+    said = {name.split(" ")[0] for name in names(FeatureTopic.INPUT)}
+    assert {f"CSV.{name}" for name in protocol.CSV_INPUT_ELEMENTS} <= said
+    assert {f"JSON.{name}" for name in protocol.JSON_INPUT_ELEMENTS} | {"Parquet"} <= said
+    written = {name.split(" ")[0] for name in names(FeatureTopic.OUTPUT)}
     assert written == {
-        *(f"CSV.{name}" for name in protocol.CSV_OUTPUT),
-        *(f"JSON.{name}" for name in protocol.JSON_OUTPUT),
+        *(f"CSV.{name}" for name in protocol.CSV_OUTPUT_ELEMENTS),
+        *(f"JSON.{name}" for name in protocol.JSON_OUTPUT_ELEMENTS),
     }
-    packed = {name.split(" ")[-1] for name in names(Topic.INPUT)}
-    assert {str(each) for each in Compression} <= packed
-    others = {name.split(" ")[0] for name in names(Topic.REQUEST)}
-    elements = set(protocol.REQUEST) - {"Expression", "InputSerialization", "OutputSerialization"}
+    packed = {name.split(" ")[-1] for name in names(FeatureTopic.INPUT)}
+    assert {str(each) for each in ObjectCompression} <= packed
+    others = {name.split(" ")[0] for name in names(FeatureTopic.REQUEST)}
+    elements = set(protocol.REQUEST_ELEMENTS) - {
+        "Expression",
+        "InputSerialization",
+        "OutputSerialization",
+    }
     assert others == elements
 
 
 def test_clauses_that_are_refused_are_refused_by_name():
-    for feature in features(Topic.CLAUSE):
+    for feature in list_features(FeatureTopic.CLAUSE):
         word = re.fullmatch(r"[A-Z]+", feature.name)
-        if word and set(feature.statuses) == {Status.REFUSED}:
+        if word and set(feature.statuses) == {FeatureStatus.REJECTED}:
             with pytest.raises(SelectError) as refused:
                 answer(feature.example, Dialect.AWS)
             assert "support" in str(refused.value) or "one SELECT" in str(refused.value)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.protocol import parse_elements
+from snowmelt.select.protocol import parse_xml
 
 
 def _text(raw: bytes) -> str:
-    return parse_elements(b"<a><b>" + raw + b"</b></a>").children[0].text
+    return parse_xml(b"<a><b>" + raw + b"</b></a>").children[0].text
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,14 @@ def test_a_text_arrives_as_the_client_meant_it(raw: bytes, meant: str) -> None:
 
 
 def test_namespaces_are_looked_through() -> None:
-    root = parse_elements(b'<?xml version="1.0"?>\n<x:a xmlns:x="u"><x:b>1</x:b></x:a>')
+    root = parse_xml(b'<?xml version="1.0"?>\n<x:a xmlns:x="u"><x:b>1</x:b></x:a>')
     assert (root.name, root.children[0].name) == ("a", "b")
 
 
 @pytest.mark.parametrize("body", [b"", b" \n "])
 def test_no_body_is_its_own_error(body: bytes) -> None:
     with pytest.raises(SelectError) as caught:
-        parse_elements(body)
+        parse_xml(body)
     assert caught.value.s3_code == "EmptyRequestBody"
 
 
@@ -63,14 +63,14 @@ def test_no_body_is_its_own_error(body: bytes) -> None:
 )
 def test_what_is_no_document_is_refused_with_a_sentence(body: bytes) -> None:
     with pytest.raises(SelectError, match="XML is not valid") as caught:
-        parse_elements(body)
+        parse_xml(body)
     assert caught.value.s3_code == "MalformedXML"
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_give_elements_or_the_right_error(body: bytes) -> None:
     try:
-        outcome = parse_elements(body).name
+        outcome = parse_xml(body).name
     except SelectError as error:
         outcome = error.s3_code
     assert outcome

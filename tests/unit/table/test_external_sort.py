@@ -35,7 +35,7 @@ def test_all_rows_come_once_and_in_order(rows, memory_bytes, tmp_path, monkeypat
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sorter = ExternalSorter(rows.schema, KEYS, memory_bytes=memory_bytes)
     for start in range(0, ROWS, 700):
-        sorter.add(rows.slice(start, 700))
+        sorter.add_value(rows.slice(start, 700))
     spilled = any(Path(tmp_path).iterdir())
     assert spilled == (memory_bytes < 1 << 30)
     found = pa.concat_tables(sorter.sorted_rows())
@@ -48,7 +48,7 @@ def test_all_rows_come_once_and_in_order(rows, memory_bytes, tmp_path, monkeypat
 def test_what_was_spilled_is_deleted_when_nobody_wants_it(rows, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sorter = ExternalSorter(rows.schema, KEYS, memory_bytes=1 << 18)
-    sorter.add(rows)
+    sorter.add_value(rows)
     assert list(Path(tmp_path).iterdir()) != []
     sorter.close()
     assert list(Path(tmp_path).iterdir()) == []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Generator, Iterable, Iterator
 
-    from snowmelt.select.request import Input, ScanRange, SelectRequest
+    from snowmelt.select.request import InputFormat, ScanRange, SelectRequest
 
 NAME = "select"
 SUMMARY = "run one SELECT over a file, a pipe, or an object of an S3 endpoint"
@@ -97,28 +97,28 @@ def _payloads(options: argparse.Namespace, request: SelectRequest) -> Generator[
         yield from _from_endpoint(options, request)
         return
     from snowmelt.select.limits import EngineSettings
-    from snowmelt.select.local import run_locally
+    from snowmelt.select.local import open_local_select
 
-    limits = EngineSettings.of(settings_of(options))
+    limits = EngineSettings.from_settings(settings_of(options))
     source = sys.stdin.buffer if options.source == _PIPE else _paths(options.source)
-    with contextlib.closing(run_locally(request, source, settings=limits)) as execution:
-        yield from execution.payloads()
+    with contextlib.closing(open_local_select(request, source, settings=limits)) as execution:
+        yield from execution.stream_payloads()
 
 
 def _from_endpoint(options: argparse.Namespace, request: SelectRequest) -> Iterator[bytes]:
     from botocore.exceptions import BotoCoreError
 
-    from snowmelt.select.client import Endpoint, ask
+    from snowmelt.select.client import SelectEndpoint, select_object
 
     parts = urlsplit(options.source, allow_fragments=False)
     key = options.source.removeprefix(f"s3://{parts.netloc}/")
     if not parts.netloc or key == options.source:
         raise UserError(f"{options.source} names no object; s3://bucket/key does.")
     url = options.endpoint or _endpoint_here(options)
-    client = Endpoint(url, options.access_key, options.secret_key).client()
+    client = SelectEndpoint(url, options.access_key, options.secret_key).create_client()
     many = "*" in key or "?" in key or key.endswith("/")
     try:
-        yield from ask(client, parts.netloc, key, request, many=many)
+        yield from select_object(client, parts.netloc, key, request, key_is_pattern=many)
     except BotoCoreError as error:
         raise UserError(f"{url} could not be asked: {error}") from error
 
@@ -142,7 +142,7 @@ def _paths(text: str) -> Path | list[Path]:
 
 def _request(options: argparse.Namespace) -> SelectRequest:
     from snowmelt.select.dialect import Dialect
-    from snowmelt.select.request import Compression, CsvOutput, JsonOutput, SelectRequest
+    from snowmelt.select.request import CsvOutput, JsonOutput, ObjectCompression, SelectRequest
 
     suffixes = Path(options.source).suffixes[-2:] if options.source != _PIPE else []
     packed = _PACKED_SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
@@ -154,14 +154,14 @@ def _request(options: argparse.Namespace) -> SelectRequest:
         expression=options.sql,
         input=_input(options, suffixes[-1].lower() if suffixes else "", dialect),
         output=CsvOutput() if options.format == "csv" else JsonOutput(),
-        compression=Compression(compression),
+        compression=ObjectCompression(compression),
         scan_range=_scan_range(options.scan_range),
         dialect=dialect,
     )
 
 
-def _input(options: argparse.Namespace, suffix: str, dialect: str) -> Input:
-    from snowmelt.select.request import CsvInput, Header, JsonInput, ParquetInput
+def _input(options: argparse.Namespace, suffix: str, dialect: str) -> InputFormat:
+    from snowmelt.select.request import CsvInput, HeaderMode, JsonInput, ParquetInput
 
     form = options.input or _FORM_SUFFIXES.get(suffix, "csv")
     if form == "parquet":
@@ -180,7 +180,7 @@ def _input(options: argparse.Namespace, suffix: str, dialect: str) -> Input:
     }
     return replace(
         default,
-        header=Header(options.header.upper()),
+        header=HeaderMode(options.header.upper()),
         quoted_record_delimiter=options.quoted_records,
         **{name: _bytes(text) for name, text in given.items() if text is not None},
     )

@@ -362,7 +362,7 @@ class CallPipeline:
         self._in_flight.append(outcome)
         request = work.request
         if request is None:
-            self._call_log.add(self._make_call_record(work, None))
+            self._call_log.add_value(self._make_call_record(work, None))
             return
         outcome.body_bytes = len(request.body)
         self._in_flight_bytes += outcome.body_bytes
@@ -484,7 +484,7 @@ class CallPipeline:
 
     def _log_part(self, part: BatchPart, status: BatchStatus) -> None:
         part.record.outcome = status
-        self._call_log.add(part.record)
+        self._call_log.add_value(part.record)
 
     def _split_part(self, part: BatchPart, error: PayloadTooLarge | None) -> list[BatchPart]:
         """Return two requests instead of one; what that cost is written down with the first."""

@@ -1,7 +1,7 @@
 """SQL types from the annotations of a Python function.
 
 `int` is NUMBER(38,0), `float` FLOAT, `str` VARCHAR, `bool` BOOLEAN, `bytes` BINARY, `date` DATE,
-`time` TIME, `datetime` TIMESTAMP_NTZ, `list` ARRAY, `dict` OBJECT, `Any` and `object` VARIANT;
+`time` TIME, `datetime` TIMESTAMP_NTZ, `list` ARRAY, `dict` OBJECT, `WildcardStep` and `object` VARIANT;
 `Annotated[Decimal, "NUMBER(12,2)"]` is what its text says. `X | None` wants to see NULL.
 """
 

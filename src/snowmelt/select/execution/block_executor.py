@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.scalar.evaluator import Scope, evaluate, holds
-from snowmelt.select.sql.ast import Star
-from snowmelt.select.vector.evaluator import truth, value
-from snowmelt.select.vector.operands import Frame, all_null, plain_values
-from snowmelt.select.vectors import Instants, Kind, Slices, Vector
+from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
+from snowmelt.select.sql.ast import StarExpr
+from snowmelt.select.vector.evaluator import evaluate_condition, evaluate_vector
+from snowmelt.select.vector.operands import RecordFrame, make_null_vector, vector_to_values
+from snowmelt.select.vectors import StringSlices, TimestampVector, Vector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,163 +24,172 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.sql.bound_query import Query
+    from snowmelt.select.sql.bound_query import BoundQuery
     from snowmelt.select.timestamps import Timestamp
-    from snowmelt.select.vectors import Batch, Mask, Row, Rows
+    from snowmelt.select.vectors import BatchRow, ColumnBatch, Mask, RowIndexes
 
 # --- What a worker found in one block: the records that pass, with the values that were asked for.
 
 
 @runtime_checkable
-class NamedRow(Protocol):
+class NamedFieldRow(Protocol):
     """A record whose fields have names of their own."""
 
-    def names(self) -> Sequence[str]:
+    def field_names(self) -> Sequence[str]:
         """Return the names of all fields, in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class RecordPosition:
     """A record: its place in the batch, and the byte of the object's text where it begins."""
 
     row: int
     offset: int | None
 
-    def told(self, error: SelectError, before: int, name: str) -> SelectError:
+    def locate_error(
+        self, error: SelectError, records_before: int, object_name: str
+    ) -> SelectError:
         """Return an error of this record that tells where it is.
 
         Args:
             error: What is wrong.
-            before: How many records of the object were read before the batch.
-            name: The object's, empty where there is only one.
+            records_before: How many records of the object were read before the batch.
+            object_name: The object's, empty where there is only one.
         """
-        of = f" of {name}" if name else ""
+        of = f" of {object_name}" if object_name else ""
         at = "" if self.offset is None else f", which begins at byte {self.offset}"
         return SelectError(
             error.s3_code,
-            f"{error} (in record {before + self.row + 1}{of}{at})",
+            f"{error} (in record {records_before + self.row + 1}{of}{at})",
             status=error.status_code,
             fatal=error.fatal,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A record that was dropped: `place` records had passed before it."""
+class DroppedRecord:
+    """A record that was dropped: `records_passed` records had passed before it."""
 
-    place: int
+    records_passed: int
     error: SelectError
-    spot: Spot
+    position: RecordPosition
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class SelectedRecords:
     """The records that pass, in order, with the values of some expressions.
 
-    `rows` are their places in the batch. A record in `slow` (ascending places among `rows`) has
-    its values in `slow_values`; of all others `vectors` tell the values, one vector for each
+    `rows` are their places in the batch. A record in `scalar_rows` (ascending places among `rows`) has
+    its values in `scalar_values`; of all others `vectors` tell the values, one vector for each
     expression, as long as `rows`. There are no vectors when all records are slow.
     """
 
-    rows: Rows
+    rows: RowIndexes
     vectors: Sequence[Vector]
-    slow: Rows
-    slow_values: Sequence[tuple[object, ...]]
-    failures: Sequence[Failure] = ()
+    scalar_rows: RowIndexes
+    scalar_values: Sequence[tuple[object, ...]]
+    dropped_records: Sequence[DroppedRecord] = ()
     # What ends the query after these records, and the record whose error it is.
     error: SelectError | None = None
-    spot: Spot | None = None
+    error_position: RecordPosition | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def values(self, at: int) -> list[object]:
+    def column_values(self, expression_index: int) -> list[object]:
         """Return the values of one expression for all records."""
-        if len(self.slow) == len(self.rows):
-            return [values[at] for values in self.slow_values]
-        found = plain_values(self.vectors[at])
-        for place, values in zip(self.slow.tolist(), self.slow_values, strict=True):
-            found[place] = values[at]
+        if len(self.scalar_rows) == len(self.rows):
+            return [values[expression_index] for values in self.scalar_values]
+        found = vector_to_values(self.vectors[expression_index])
+        for place, values in zip(self.scalar_rows.tolist(), self.scalar_values, strict=True):
+            found[place] = values[expression_index]
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BlockResult:
     """What the sink takes of one block, blocks in order.
 
-    Streams: `output` with the end of each record in it. Folds and sorts: `passed`, too. `read`
-    is how many records the block holds; `before` how many of the object were read before it, and
-    `name` the object's where there are many, both known once it is the block's turn.
+    Streams: `output` with the end of each record in it. Folds and sorts: `selected`, too. `records_read`
+    is how many records the block holds; `records_before` how many of the object were read before it, and
+    `object_name` the object's where there are many, both known once it is the block's turn.
     """
 
-    passed: Passed
+    selected: SelectedRecords
     output: bytes = b""
-    ends: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    read: int = 0
-    before: int = 0
-    name: str = ""
+    record_ends: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    records_read: int = 0
+    records_before: int = 0
+    object_name: str = ""
 
-    def told(self, error: SelectError, place: int) -> SelectError:
-        """Return an error that tells of which record it is: the one that passed at `place`."""
-        return Spot(int(self.passed.rows[place]), None).told(error, self.before, self.name)
+    def locate_error(self, error: SelectError, selected_index: int) -> SelectError:
+        """Return an error that tells of which record it is: the one that passed at `selected_index`."""
+        return RecordPosition(int(self.selected.rows[selected_index]), None).locate_error(
+            error, self.records_before, self.object_name
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class AllFields:
+class StarValue:
     """What `*` is worth beside other outputs: names and values of a record's fields."""
 
     names: tuple[str, ...]
     values: tuple[object, ...]
 
     @classmethod
-    def of(cls, row: Row) -> AllFields:
+    def from_row(cls, row: BatchRow) -> StarValue:
         """Take the fields of a record; those of CSV are called by their places."""
         values = tuple(row.fields())
-        names = row.names() if isinstance(row, NamedRow) else ()
+        names = row.field_names() if isinstance(row, NamedFieldRow) else ()
         numbered = (f"_{place + 1}" for place in range(len(names), len(values)))
         return cls((*names, *numbered), values)
 
 
-def detached(passed: Passed) -> Passed:
+def detach_from_batch(selected: SelectedRecords) -> SelectedRecords:
     """Return the same without references to the batch's memory."""
-    if not any(isinstance(vector.data, Slices) for vector in passed.vectors):
-        return passed
+    if not any(isinstance(vector.data, StringSlices) for vector in selected.vectors):
+        return selected
     vectors = [
-        _as_values(vector) if isinstance(vector.data, Slices) else vector
-        for vector in passed.vectors
+        _to_object_vector(vector) if isinstance(vector.data, StringSlices) else vector
+        for vector in selected.vectors
     ]
-    return replace(passed, vectors=vectors)
+    return replace(selected, vectors=vectors)
 
 
-def without_values(passed: Passed) -> Passed:
+def drop_values(selected: SelectedRecords) -> SelectedRecords:
     """Return the same with the records' places and failures alone."""
-    return replace(passed, vectors=(), slow_values=())
+    return replace(selected, vectors=(), scalar_values=())
 
 
-def _as_values(vector: Vector) -> Vector:
+def _to_object_vector(vector: Vector) -> Vector:
     values = np.empty(len(vector), np.object_)
-    values[:] = plain_values(vector)
-    return Vector(Kind.VALUES, values, vector.null, vector.deferred)
+    values[:] = vector_to_values(vector)
+    return Vector(VectorKind.OBJECT, values, vector.null, vector.deferred)
 
 
 @dataclass(slots=True)
-class _Slow:
+class _ScalarResults:
     """What the evaluator found, in row order; `keep` are places among the candidates."""
 
-    places: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
     values: list[tuple[object, ...]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     failed: list[tuple[int, SelectError]] = field(default_factory=list)
     # The candidates from here on were not looked at: an error, or enough has been found.
-    stop: int | None = None
+    stop_position: int | None = None
     error: SelectError | None = None
 
 
-class BlockPlan:
+class BlockExecutor:
     """WHERE and some expressions of the records that pass; used by all workers at once."""
 
     def __init__(
-        self, query: Query, expressions: Sequence[Expression], now: Timestamp, *, most: int | None
+        self,
+        query: BoundQuery,
+        expressions: Sequence[Expression],
+        now: Timestamp,
+        *,
+        max_records: int | None,
     ) -> None:
         """Prepare a plan.
 
@@ -188,104 +197,112 @@ class BlockPlan:
             query: The bound statement.
             expressions: Whose values are wanted of each record that passes.
             now: The instant of `utcnow()`.
-            most: How many passing records are enough; None wants all.
+            max_records: How many passing records are enough; None wants all.
         """
         self._query = query
         self._expressions = tuple(expressions)
         self._now = now
-        self._most = most
+        self._max_records = max_records
 
-    def run(self, batch: Batch) -> Passed:
+    def select_records(self, batch: ColumnBatch) -> SelectedRecords:
         """Return the records of a batch that pass."""
-        frame = Frame(batch, self._query, self._now)
+        frame = RecordFrame(batch, self._query, self._now)
         unsure: Mask | None = None
-        candidates = np.arange(batch.rows)
+        candidates = np.arange(batch.row_count)
         if self._query.where is not None:
-            true, deferred = truth(self._query.where, frame)
+            true, deferred = evaluate_condition(self._query.where, frame)
             candidates = np.flatnonzero(true | deferred)
             unsure = deferred[candidates]
-            frame = frame.narrow(candidates)
+            frame = frame.select_rows(candidates)
         frame = frame.for_output()
-        vectors = [value(expression, frame) for expression in self._expressions]
+        vectors = [evaluate_vector(expression, frame) for expression in self._expressions]
         slow = np.zeros(len(candidates), np.bool_) if unsure is None else unsure
         for at, vector in enumerate(vectors):
             slow = slow | vector.deferred
-            if isinstance(vector.data, Instants) and vector.data.form is None:
+            if isinstance(vector.data, TimestampVector) and vector.data.display_format is None:
                 # Kernels compare and take apart such timestamps; only the evaluator shows them.
                 slow = slow | ~vector.null
-                vectors[at] = all_null(len(vector))
+                vectors[at] = make_null_vector(len(vector))
         if not slow.any():
             none = np.empty(0, np.int64)
-            return Passed(candidates, vectors, none, ())
-        return self._settle(batch, candidates, vectors, slow, unsure)
+            return SelectedRecords(candidates, vectors, none, ())
+        return self._merge_scalar_results(batch, candidates, vectors, slow, unsure)
 
-    def _settle(
+    def _merge_scalar_results(
         self,
-        batch: Batch,
-        candidates: Rows,
+        batch: ColumnBatch,
+        candidates: RowIndexes,
         vectors: Sequence[Vector],
-        slow: Mask,
-        unsure: Mask | None,
-    ) -> Passed:
+        needs_scalar: Mask,
+        needs_condition: Mask | None,
+    ) -> SelectedRecords:
         """Let the evaluator decide about the slow candidates and put both together."""
-        found = self._evaluate(batch, candidates, slow, unsure)
+        found = self._evaluate_deferred(batch, candidates, needs_scalar, needs_condition)
         keep = np.ones(len(candidates), np.bool_)
         keep[found.dropped] = False
-        if found.stop is not None:
-            keep[found.stop :] = False
+        if found.stop_position is not None:
+            keep[found.stop_position :] = False
         before = np.zeros(len(candidates) + 1, np.int64)
         np.cumsum(keep, out=before[1:])
         rows = candidates.tolist()
         failures = [
-            Failure(int(before[place]), error, _spot(batch, rows[place]))
+            DroppedRecord(int(before[place]), error, _make_record_position(batch, rows[place]))
             for place, error in found.failed
         ]
-        fatal = found.error is not None and found.stop is not None
-        spot = _spot(batch, rows[found.stop or 0]) if fatal else None
+        fatal = found.error is not None and found.stop_position is not None
+        spot = _make_record_position(batch, rows[found.stop_position or 0]) if fatal else None
         kept = np.flatnonzero(keep)
-        if len(kept) == len(found.places):
+        if len(kept) == len(found.positions):
             vectors = ()
         elif len(kept) < len(candidates):
             vectors = [vector.take(kept) for vector in vectors]
-        places = before[np.array(found.places, np.int64)]
-        return Passed(candidates[kept], vectors, places, found.values, failures, found.error, spot)
+        places = before[np.array(found.positions, np.int64)]
+        return SelectedRecords(
+            candidates[kept], vectors, places, found.values, failures, found.error, spot
+        )
 
-    def _evaluate(self, batch: Batch, candidates: Rows, slow: Mask, unsure: Mask | None) -> _Slow:
-        found = _Slow()
-        scope = Scope(self._query, self._now)
+    def _evaluate_deferred(
+        self,
+        batch: ColumnBatch,
+        candidates: RowIndexes,
+        needs_scalar: Mask,
+        needs_condition: Mask | None,
+    ) -> _ScalarResults:
+        found = _ScalarResults()
+        scope = EvaluationContext(self._query, self._now)
         slow_before = 0
-        for place in np.flatnonzero(slow).tolist():
-            passed = place - slow_before + len(found.places)
-            if self._most is not None and passed >= self._most:
-                found.stop = place
+        for place in np.flatnonzero(needs_scalar).tolist():
+            passed = place - slow_before + len(found.positions)
+            if self._max_records is not None and passed >= self._max_records:
+                found.stop_position = place
                 break
             slow_before += 1
-            row = batch.row(int(candidates[place]))
+            row = batch.read_row(int(candidates[place]))
             try:
                 scope.begin_row()
                 where = self._query.where
-                asked = unsure is not None and unsure[place]
-                if where is not None and asked and not holds(where, row, scope):
+                asked = needs_condition is not None and needs_condition[place]
+                if where is not None and asked and not is_true(where, row, scope):
                     found.dropped.append(place)
                     continue
-                values = tuple(_value(each, row, scope) for each in self._expressions)
+                values = tuple(_evaluate_output(each, row, scope) for each in self._expressions)
             except SelectError as error:
                 if error.fatal:
-                    found.stop, found.error = place, error
+                    found.stop_position, found.error = place, error
                     break
                 found.dropped.append(place)
                 found.failed.append((place, error))
                 continue
-            found.places.append(place)
+            found.positions.append(place)
             found.values.append(values)
         return found
 
 
-def _spot(batch: Batch, row: int) -> Spot:
-    return Spot(row, batch.offset(row))
+def _make_record_position(batch: ColumnBatch, row: int) -> RecordPosition:
+    return RecordPosition(row, batch.record_offset(row))
 
 
-def _value(expression: Expression, row: Row, scope: Scope) -> object:
-    if isinstance(expression, Star):
-        return AllFields.of(row)
-    return evaluate(expression, row, scope)
+def _evaluate_output(expression: Expression, row: BatchRow, context: EvaluationContext) -> object:
+    if isinstance(expression, StarExpr):
+        return StarValue.from_row(row)
+    return evaluate(expression, row, context)

@@ -20,24 +20,29 @@ import numpy as np
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.select.errors import ErrorBudget, SelectError
 from snowmelt.select.execution.block_executor import (
-    BlockPlan,
-    Outcome,
-    Passed,
-    detached,
-    without_values,
+    BlockExecutor,
+    BlockResult,
+    SelectedRecords,
+    detach_from_batch,
+    drop_values,
 )
-from snowmelt.select.execution.passthrough import WholeRecords
-from snowmelt.select.execution.serializer import record_writer, write_passed
-from snowmelt.select.execution.sinks import FoldShape, FoldSink, ListSink, StreamSink
-from snowmelt.select.formats.csv_dialect import csv_rules
-from snowmelt.select.formats.object_reader import ManyRecords, ManySources, open_records
+from snowmelt.select.execution.passthrough import PassthroughWriter
+from snowmelt.select.execution.serializer import make_record_writer, serialize_records
+from snowmelt.select.execution.sinks import (
+    AggregateSink,
+    AggregationLayout,
+    BufferedSink,
+    StreamSink,
+)
+from snowmelt.select.formats.csv_dialect import make_csv_rules
+from snowmelt.select.formats.object_reader import RecordSequence, SourceSequence, open_records
 from snowmelt.select.limits import EngineSettings
 from snowmelt.select.request import CsvInput
-from snowmelt.select.sql.ast import without_aliases
+from snowmelt.select.sql.ast import expand_aliases
 from snowmelt.select.sql.binder import bind
 from snowmelt.select.sql.bound_query import CsvFields, ParquetFields
-from snowmelt.select.sql.parser import parse
-from snowmelt.select.timestamps import of_datetime
+from snowmelt.select.sql.parser import parse_statement
+from snowmelt.select.timestamps import timestamp_from_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -45,17 +50,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from snowmelt.select.execution.serializer import RecordWriter
-    from snowmelt.select.execution.sinks import Sink
+    from snowmelt.select.execution.sinks import RecordSink
     from snowmelt.select.formats.decompression import ObjectSource
-    from snowmelt.select.formats.object_reader import Records, Unit
+    from snowmelt.select.formats.object_reader import ObjectRecords, ReadUnit
     from snowmelt.select.request import SelectRequest
     from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.sql.bound_query import Query
+    from snowmelt.select.sql.bound_query import BoundQuery
     from snowmelt.select.timestamps import Timestamp
 
 __all__ = [
     "EngineSettings",
-    "Execution",
+    "SelectExecution",
     "open_select",
 ]
 
@@ -71,53 +76,57 @@ class PayloadCutter:
     Where the cuts lie depends on the output alone, not on how it was handed in.
     """
 
-    def __init__(self, limit: int = PAYLOAD_BYTES) -> None:
-        self._limit = limit
-        self._parts: list[bytes] = []
-        self._held = 0
+    def __init__(self, max_payload_bytes: int = PAYLOAD_BYTES) -> None:
+        self._max_payload_bytes = max_payload_bytes
+        self._segments: list[bytes] = []
+        self._buffered_bytes = 0
 
-    def add(self, output: bytes, ends: NDArray[np.int64]) -> Iterator[bytes]:
-        """Take whole records, `ends` being the end of each in `output`; yield full payloads."""
+    def add(self, output: bytes, record_ends: NDArray[np.int64]) -> Iterator[bytes]:
+        """Take whole records, `record_ends` being the end of each in `output`; yield full payloads."""
         at = 0
-        while len(output) - at > self._limit - self._held:
-            place = int(np.searchsorted(ends, at + self._limit - self._held, side="right"))
-            end = int(ends[place - 1]) if place else 0
+        while len(output) - at > self._max_payload_bytes - self._buffered_bytes:
+            place = int(
+                np.searchsorted(
+                    record_ends, at + self._max_payload_bytes - self._buffered_bytes, side="right"
+                )
+            )
+            end = int(record_ends[place - 1]) if place else 0
             if end > at:
-                self._hold(output[at:end])
-            elif not self._held:
-                end = at + self._limit  # a record longer than a payload
-                self._hold(output[at:end])
+                self._append(output[at:end])
+            elif not self._buffered_bytes:
+                end = at + self._max_payload_bytes  # a record longer than a payload
+                self._append(output[at:end])
             else:
                 end = at
             yield from self.flush()
             at = end
         if at < len(output):
-            self._hold(output[at:] if at else output)
+            self._append(output[at:] if at else output)
 
     def flush(self) -> Iterator[bytes]:
         """Yield what is held, if anything."""
-        if self._held:
-            whole = b"".join(self._parts)
-            self._parts = []
-            self._held = 0
+        if self._buffered_bytes:
+            whole = b"".join(self._segments)
+            self._segments = []
+            self._buffered_bytes = 0
             yield whole
 
-    def _hold(self, part: bytes) -> None:
-        self._parts.append(part)
-        self._held += len(part)
+    def _append(self, output: bytes) -> None:
+        self._segments.append(output)
+        self._buffered_bytes += len(output)
 
 
-_POOLS: dict[int, ThreadPoolExecutor] = {}
-_POOLS_LOCK = threading.Lock()
+_WORKER_POOLS: dict[int, ThreadPoolExecutor] = {}
+_WORKER_POOLS_LOCK = threading.Lock()
 
 
 def open_select(
     request: SelectRequest,
-    source: ObjectSource | ManySources,
+    source: ObjectSource | SourceSequence,
     *,
     settings: EngineSettings | None = None,
     clock: Clock | None = None,
-) -> Execution:
+) -> SelectExecution:
     """Begin a SELECT; the execution owns the source from here on, and closes it.
 
     Raises:
@@ -125,98 +134,100 @@ def open_select(
     """
     settings = settings or EngineSettings()
     try:
-        statement = parse(request.expression, request.dialect)
-        records = _records(request, source, settings)
+        statement = parse_statement(request.expression, request.dialect)
+        records = _open_object_records(request, source, settings)
         try:
             query = bind(statement, dialect=request.dialect, fields=records.fields)
-            now = of_datetime((clock or SystemClock()).now())
-            job = Job(request, query, records, now, settings)
+            now = timestamp_from_datetime((clock or SystemClock()).now())
+            job = SelectJob(request, query, records, now, settings)
         except BaseException:
             records.close()
             raise
     except BaseException:
         source.close()
         raise
-    return Execution(job, records, source, settings)
+    return SelectExecution(job, records, source, settings)
 
 
-def _records(
-    request: SelectRequest, source: ObjectSource | ManySources, settings: EngineSettings
-) -> Records:
-    if isinstance(source, ManySources):
-        return ManyRecords(request, source, settings)
+def _open_object_records(
+    request: SelectRequest, source: ObjectSource | SourceSequence, settings: EngineSettings
+) -> ObjectRecords:
+    if isinstance(source, SourceSequence):
+        return RecordSequence(request, source, settings)
     return open_records(request, source, settings)
 
 
-class Job:
+class SelectJob:
     """What is done with each unit, and where the outcomes go."""
 
     def __init__(
         self,
         request: SelectRequest,
-        query: Query,
-        records: Records,
+        query: BoundQuery,
+        records: ObjectRecords,
         now: Timestamp,
         settings: EngineSettings,
     ) -> None:
         """Choose plan, writer and sink of a query."""
         self.query = query
         self.errors = ErrorBudget()
-        self.writer: RecordWriter = record_writer(query, request.output)
+        self.writer: RecordWriter = make_record_writer(query, request.output)
         projections = [output.expression for output in query.outputs]
-        orders = [without_aliases(order.expression, projections) for order in query.order_by]
+        orders = [expand_aliases(order.expression, projections) for order in query.order_by]
         expressions: list[Expression] = [*projections, *orders]
         most: int | None = None
         if query.grouped:
-            expressions = list(FoldShape(query).expressions)
-            self.sink: Sink = FoldSink(query, now, self.writer, settings, self.errors)
+            expressions = list(AggregationLayout(query).expressions)
+            self.sink: RecordSink = AggregateSink(query, now, self.writer, settings, self.errors)
         elif query.order_by or query.distinct:
-            self.sink = ListSink(query, settings, outputs=len(projections))
+            self.sink = BufferedSink(query, settings, output_count=len(projections))
         else:
             self.sink = StreamSink(query)
-            most = self.sink.wants
-        self._outputs = len(projections)
+            most = self.sink.records_needed
+        self._output_count = len(projections)
         # Whether the sink wants values besides the output.
-        self._looks_back = bool(query.order_by or query.distinct)
-        self._plan = BlockPlan(query, expressions, now, most=most)
-        self._whole = _whole_records(request, query, records, self.writer)
+        self._sink_needs_values = bool(query.order_by or query.distinct)
+        self._block_executor = BlockExecutor(query, expressions, now, max_records=most)
+        self._passthrough_writer = _make_passthrough_writer(request, query, records, self.writer)
         # The places of counted records, the same for each unit: they are only looked at.
-        self._places = np.empty(0, np.int64)
+        self._row_numbers = np.empty(0, np.int64)
         self.counts_only = query.grouped and query.where is None and not expressions
 
     @property
     def needs_all_fields(self) -> bool:
         """Whether output shows all fields, one by one."""
-        return self._whole is not None and not self._whole.copies
+        return self._passthrough_writer is not None and not self._passthrough_writer.can_copy
 
-    def work(self, unit: Unit) -> Outcome:
+    def process_unit(self, unit: ReadUnit) -> BlockResult:
         """Work one unit through; in a worker."""
         try:
-            count = unit.count() if self.counts_only else None
+            count = unit.count_records() if self.counts_only else None
             if count is not None:
-                if count > len(self._places):
-                    self._places = np.arange(2 * count)
-                rows = self._places[:count]
-                return Outcome(Passed(rows, (), self._places[:0], ()), read=count)
+                if count > len(self._row_numbers):
+                    self._row_numbers = np.arange(2 * count)
+                rows = self._row_numbers[:count]
+                return BlockResult(
+                    SelectedRecords(rows, (), self._row_numbers[:0], ()), records_read=count
+                )
             batch = unit.decode()
-            passed = self._plan.run(batch)
+            passed = self._block_executor.select_records(batch)
             if passed.error is None:
                 passed = replace(passed, error=batch.failure)
             if self.query.grouped:
-                return Outcome(detached(passed), read=batch.rows)
-            if self._whole is not None:
-                output, ends = self._whole.write(batch, passed)
+                return BlockResult(detach_from_batch(passed), records_read=batch.row_count)
+            if self._passthrough_writer is not None:
+                output, ends = self._passthrough_writer.write_records(batch, passed)
             else:
-                output, ends = write_passed(passed, self.writer, self._outputs)
-            kept = detached(passed) if self._looks_back else without_values(passed)
-            return Outcome(kept, output, ends, batch.rows)
+                output, ends = serialize_records(passed, self.writer, self._output_count)
+            kept = detach_from_batch(passed) if self._sink_needs_values else drop_values(passed)
+            return BlockResult(kept, output, ends, batch.row_count)
         finally:
             unit.release()
 
 
-def _whole_records(
-    request: SelectRequest, query: Query, records: Records, writer: RecordWriter
-) -> WholeRecords | None:
+def _make_passthrough_writer(
+    request: SelectRequest, query: BoundQuery, records: ObjectRecords, writer: RecordWriter
+) -> PassthroughWriter | None:
     if not query.star:
         return None
     fields = records.fields
@@ -224,55 +235,55 @@ def _whole_records(
     rules = None
     if isinstance(request.input, CsvInput):
         ranged = request.scan_range is not None
-        rules = csv_rules(request.input, request.dialect, ranged=ranged)
-    return WholeRecords(writer, rules, names)
+        rules = make_csv_rules(request.input, request.dialect, has_scan_range=ranged)
+    return PassthroughWriter(writer, rules, names)
 
 
-class Execution:
+class SelectExecution:
     """A SELECT under way.
 
-    Iterate `payloads` once, in one thread; the counters and `close` may be used from any.
+    Iterate `stream_payloads` once, in one thread; the counters and `close` may be used from any.
     """
 
     def __init__(
         self,
-        job: Job,
-        records: Records,
-        source: ObjectSource | ManySources,
+        job: SelectJob,
+        records: ObjectRecords,
+        source: ObjectSource | SourceSequence,
         settings: EngineSettings,
     ) -> None:
         self._job = job
         self._records = records
         self._source = source
-        self._pool = _pool(settings.threads)
-        self._ahead = max(1, settings.blocks_in_flight)
+        self._pool = _get_worker_pool(settings.threads)
+        self._max_pending_units = max(1, settings.blocks_in_flight)
         # Counting costs less than to wake the one worker there is.
-        self._counts_here = job.counts_only and _workers(settings.threads) == 1
-        self._pending: deque[tuple[str, Future[Outcome]]] = deque()
+        self._runs_inline = job.counts_only and _worker_count(settings.threads) == 1
+        self._pending_results: deque[tuple[str, Future[BlockResult]]] = deque()
         self._lock = threading.Lock()
         self._running = False
         self._closed = False
-        self._returned = 0
+        self._returned_bytes = 0
         # Records read of the object so far, and its name if there are many.
-        self._read = 0
-        self._name = ""
+        self._records_read = 0
+        self._object_name = ""
 
     @property
-    def scanned(self) -> int:
+    def scanned_bytes(self) -> int:
         """Bytes taken from the object so far, compressed ones if it is compressed."""
-        return self._records.scanned
+        return self._records.scanned_bytes
 
     @property
-    def processed(self) -> int:
+    def processed_bytes(self) -> int:
         """Bytes of records read so far, inflated."""
-        return self._records.processed
+        return self._records.processed_bytes
 
     @property
-    def returned(self) -> int:
+    def returned_bytes(self) -> int:
         """Bytes of the payloads handed out so far."""
-        return self._returned
+        return self._returned_bytes
 
-    def payloads(self) -> Generator[bytes]:
+    def stream_payloads(self) -> Generator[bytes]:
         """Yield the answer, cut as `PayloadCutter` does; ends early when closed.
 
         Raises:
@@ -284,9 +295,9 @@ class Execution:
             self._running = True
         cutter = PayloadCutter()
         try:
-            failure = yield from self._stream(cutter)
+            failure = yield from self._run_query(cutter)
             for payload in cutter.flush():
-                yield self._counted(payload)
+                yield self._count_payload(payload)
             if failure is not None:
                 raise failure
         finally:
@@ -305,57 +316,65 @@ class Execution:
                 return
         self._tear_down()
 
-    def _stream(self, cutter: PayloadCutter) -> Generator[bytes, None, Exception | None]:
+    def _run_query(self, cutter: PayloadCutter) -> Generator[bytes, None, Exception | None]:
         sink = self._job.sink
         failure: Exception | None = None
-        outcomes = self._outcomes()
-        while failure is None and sink.wants != 0 and not self._closed:
+        outcomes = self._iterate_block_results()
+        while failure is None and sink.records_needed != 0 and not self._closed:
             try:
                 outcome = next(outcomes, None)
                 if outcome is None:
                     break
-                outcome = replace(outcome, before=self._read, name=self._name)
-                count, failure = self._settle(outcome)
-                for output, ends in sink.take(outcome, count):
+                outcome = replace(
+                    outcome, records_before=self._records_read, object_name=self._object_name
+                )
+                count, failure = self._count_usable_records(outcome)
+                for output, ends in sink.consume(outcome, count):
                     for payload in cutter.add(output, ends):
-                        yield self._counted(payload)
+                        yield self._count_payload(payload)
             except Exception as error:  # noqa: BLE001  raised behind the records before it
                 failure = error
         if failure is None and not self._closed:
             try:
                 for output, ends in sink.finish():
                     for payload in cutter.add(output, ends):
-                        yield self._counted(payload)
+                        yield self._count_payload(payload)
             except SelectError as error:
                 failure = error
         return failure
 
-    def _settle(self, outcome: Outcome) -> tuple[int, SelectError | None]:
+    def _count_usable_records(self, block_result: BlockResult) -> tuple[int, SelectError | None]:
         """Return how many records of an outcome count, and the error that comes behind them."""
-        passed = outcome.passed
-        wants = self._job.sink.wants
+        passed = block_result.selected
+        wants = self._job.sink.records_needed
         count = len(passed) if wants is None else min(len(passed), wants)
         enough = wants is not None and count == wants
-        self._read += outcome.read
-        for failure in passed.failures:
-            if enough and failure.place >= count:
+        self._records_read += block_result.records_read
+        for failure in passed.dropped_records:
+            if enough and failure.records_passed >= count:
                 return count, None
             try:
-                told = failure.spot.told(failure.error, outcome.before, outcome.name)
+                told = failure.position.locate_error(
+                    failure.error, block_result.records_before, block_result.object_name
+                )
                 self._job.errors.spend(told)
             except SelectError as error:
-                return failure.place, error
-        if enough or passed.error is None or passed.spot is None:
+                return failure.records_passed, error
+        if enough or passed.error is None or passed.error_position is None:
             return count, None if enough else passed.error
-        return count, passed.spot.told(passed.error, outcome.before, outcome.name)
+        return count, passed.error_position.locate_error(
+            passed.error, block_result.records_before, block_result.object_name
+        )
 
-    def _outcomes(self) -> Iterator[Outcome]:
+    def _iterate_block_results(self) -> Iterator[BlockResult]:
         """Yield the units' outcomes in order; a few units are ahead in the workers."""
-        units = self._records.units(self._job.query, whole=self._job.needs_all_fields)
+        units = self._records.read_units(self._job.query, all_fields=self._job.needs_all_fields)
         failure: Exception | None = None
         more = True
-        while more or self._pending:
-            while more and len(self._pending) < self._ahead and not self._closed:
+        while more or self._pending_results:
+            while (
+                more and len(self._pending_results) < self._max_pending_units and not self._closed
+            ):
                 try:
                     unit = next(units, None)
                 except Exception as error:  # noqa: BLE001  comes after what was read before
@@ -363,52 +382,56 @@ class Execution:
                 if unit is None:
                     more = False
                 else:
-                    self._pending.append((self._current(), self._submit(unit)))
+                    self._pending_results.append(
+                        (self._current_object_name(), self._submit_unit(unit))
+                    )
             if self._closed:
                 return
-            if self._pending:
-                name, work = self._pending.popleft()
-                if name != self._name:
-                    self._name, self._read = name, 0
+            if self._pending_results:
+                name, work = self._pending_results.popleft()
+                if name != self._object_name:
+                    self._object_name, self._records_read = name, 0
                 yield work.result()
         if failure is not None:
             raise failure
 
-    def _submit(self, unit: Unit) -> Future[Outcome]:
+    def _submit_unit(self, unit: ReadUnit) -> Future[BlockResult]:
         """Give a unit to the workers, or work it through here, its bytes still in the cache."""
-        if self._counts_here:
-            done: Future[Outcome] = Future()
+        if self._runs_inline:
+            done: Future[BlockResult] = Future()
             try:
-                done.set_result(self._job.work(unit))
+                done.set_result(self._job.process_unit(unit))
             except Exception as error:  # noqa: BLE001  raised where the outcome is taken
                 done.set_exception(error)
             return done
-        return self._pool.submit(self._job.work, unit)
+        return self._pool.submit(self._job.process_unit, unit)
 
-    def _current(self) -> str:
-        return self._records.current if isinstance(self._records, ManyRecords) else ""
+    def _current_object_name(self) -> str:
+        return (
+            self._records.current_object_name if isinstance(self._records, RecordSequence) else ""
+        )
 
-    def _counted(self, payload: bytes) -> bytes:
-        self._returned += len(payload)
+    def _count_payload(self, payload: bytes) -> bytes:
+        self._returned_bytes += len(payload)
         return payload
 
     def _tear_down(self) -> None:
-        pending, self._pending = list(self._pending), deque()
+        pending, self._pending_results = list(self._pending_results), deque()
         # Workers may be reading the source.
         wait([future for _, future in pending if not future.cancel()])
         self._records.close()
         self._source.close()
 
 
-def _workers(threads: int) -> int:
+def _worker_count(threads: int) -> int:
     """Return how many workers a setting means; 0 stands for the number of processors."""
     return threads or os.cpu_count() or 1
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
+def _get_worker_pool(threads: int) -> ThreadPoolExecutor:
     """Return the process's pool of so many workers."""
-    size = _workers(threads)
-    with _POOLS_LOCK:
-        if size not in _POOLS:
-            _POOLS[size] = ThreadPoolExecutor(size, thread_name_prefix="snowmelt-select")
-        return _POOLS[size]
+    size = _worker_count(threads)
+    with _WORKER_POOLS_LOCK:
+        if size not in _WORKER_POOLS:
+            _WORKER_POOLS[size] = ThreadPoolExecutor(size, thread_name_prefix="snowmelt-select")
+        return _WORKER_POOLS[size]

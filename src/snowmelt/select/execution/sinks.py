@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.execution.block_executor import Outcome, Passed
+from snowmelt.select.execution.block_executor import BlockResult, SelectedRecords
 from snowmelt.select.limits import EngineSettings, MemoryBudget
-from snowmelt.select.scalar.aggregates import make
-from snowmelt.select.scalar.evaluator import Scope, evaluate, holds
-from snowmelt.select.scalar.ordering import SortedRows, comparable
-from snowmelt.select.sql.ast import Aggregate, Column, parts, replace, without_aliases
-from snowmelt.select.vectors import Kind
+from snowmelt.select.scalar.aggregates import make_accumulator
+from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
+from snowmelt.select.scalar.ordering import RowSorter, make_sort_key
+from snowmelt.select.sql.ast import (
+    AggregateExpr,
+    ColumnRef,
+    expand_aliases,
+    replace_nodes,
+    walk_nodes,
+)
+from snowmelt.select.vectors import VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,284 +32,326 @@ if TYPE_CHECKING:
     from snowmelt.select.execution.serializer import RecordWriter
     from snowmelt.select.scalar.aggregates import Accumulator
     from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.sql.bound_query import Query
+    from snowmelt.select.sql.bound_query import BoundQuery
     from snowmelt.select.timestamps import Timestamp
-    from snowmelt.select.vectors import Rows
+    from snowmelt.select.vectors import RowIndexes
 
-Piece: TypeAlias = "tuple[bytes, NDArray[np.int64]]"
+OutputSegment: TypeAlias = "tuple[bytes, NDArray[np.int64]]"
 
 
-class Sink(Protocol):
-    """Takes what passes, in order. `wants` says how many more records it needs; None: all."""
+class RecordSink(Protocol):
+    """Takes what passes, in order. `records_needed` says how many more records it needs; None: all."""
 
     @property
-    def wants(self) -> int | None:
+    def records_needed(self) -> int | None:
         """How many more passing records can change the answer."""
 
-    def take(self, outcome: Outcome, count: int) -> Iterator[Piece]:
-        """Take the first `count` records of an outcome; yield what can be sent already."""
+    def consume(self, block_result: BlockResult, record_count: int) -> Iterator[OutputSegment]:
+        """Take the first `record_count` records of an outcome; yield what can be sent already."""
 
-    def finish(self) -> Iterator[Piece]:
+    def finish(self) -> Iterator[OutputSegment]:
         """Yield what can be sent only now that all is seen."""
 
 
-class Window:
+class LimitWindow:
     """OFFSET and LIMIT over records that come one after the other."""
 
     def __init__(self, offset: int, limit: int | None) -> None:
-        self._skip = offset
-        self._left = limit
+        self._records_to_skip = offset
+        self._records_left = limit
 
     @property
-    def wants(self) -> int | None:
+    def records_needed(self) -> int | None:
         """How many more records are needed, those to be skipped included."""
-        return None if self._left is None else (self._skip + self._left if self._left else 0)
+        return (
+            None
+            if self._records_left is None
+            else (self._records_to_skip + self._records_left if self._records_left else 0)
+        )
 
-    def cut(self, output: bytes, ends: NDArray[np.int64]) -> Piece:
+    def apply(self, output: bytes, record_ends: NDArray[np.int64]) -> OutputSegment:
         """Return what of these records lies in the window."""
-        skipped = min(self._skip, len(ends))
-        self._skip -= skipped
-        last = len(ends) if self._left is None else min(len(ends), skipped + self._left)
-        if self._left is not None:
-            self._left -= last - skipped
-        if skipped == 0 and last == len(ends):
-            return output, ends
-        start = int(ends[skipped - 1]) if skipped else 0
-        end = int(ends[last - 1]) if last > skipped else start
-        return output[start:end], ends[skipped:last] - start
+        skipped = min(self._records_to_skip, len(record_ends))
+        self._records_to_skip -= skipped
+        last = (
+            len(record_ends)
+            if self._records_left is None
+            else min(len(record_ends), skipped + self._records_left)
+        )
+        if self._records_left is not None:
+            self._records_left -= last - skipped
+        if skipped == 0 and last == len(record_ends):
+            return output, record_ends
+        start = int(record_ends[skipped - 1]) if skipped else 0
+        end = int(record_ends[last - 1]) if last > skipped else start
+        return output[start:end], record_ends[skipped:last] - start
 
 
 class StreamSink:
     """Records go out as they come."""
 
-    def __init__(self, query: Query) -> None:
-        self._window = Window(query.offset, query.limit)
+    def __init__(self, query: BoundQuery) -> None:
+        self._window = LimitWindow(query.offset, query.limit)
 
     @property
-    def wants(self) -> int | None:
+    def records_needed(self) -> int | None:
         """How many more records the window takes."""
-        return self._window.wants
+        return self._window.records_needed
 
-    def take(self, outcome: Outcome, count: int) -> Iterator[Piece]:
+    def consume(self, block_result: BlockResult, record_count: int) -> Iterator[OutputSegment]:
         """Yield the records that lie in the window."""
-        end = int(outcome.ends[count - 1]) if count else 0
-        yield self._window.cut(outcome.output[:end], outcome.ends[:count])
+        end = int(block_result.record_ends[record_count - 1]) if record_count else 0
+        yield self._window.apply(block_result.output[:end], block_result.record_ends[:record_count])
 
-    def finish(self) -> Iterator[Piece]:
+    def finish(self) -> Iterator[OutputSegment]:
         """Yield nothing: all has gone out."""
         return iter(())
 
 
-class ListSink:
+class BufferedSink:
     """DISTINCT and ORDER BY over records: `passed` has the outputs, then the order's keys."""
 
-    def __init__(self, query: Query, settings: EngineSettings, *, outputs: int) -> None:
-        self._outputs = outputs
-        self._window = Window(query.offset, query.limit)
-        self._seen: set[object] | None = set() if query.distinct else None
+    def __init__(self, query: BoundQuery, settings: EngineSettings, *, output_count: int) -> None:
+        self._output_count = output_count
+        self._window = LimitWindow(query.offset, query.limit)
+        self._seen_keys: set[object] | None = set() if query.distinct else None
         self._budget = MemoryBudget(
-            settings.group_memory_bytes, what="DISTINCT", setting="select_group_memory_bytes"
+            settings.group_memory_bytes,
+            purpose="DISTINCT",
+            setting_name="select_group_memory_bytes",
         )
         first = None if query.limit is None else query.offset + query.limit
-        self._sorted = (
-            SortedRows(query.order_by, first, settings.sort_memory_bytes)
-            if query.order_by
-            else None
+        self._row_sorter = (
+            RowSorter(query.order_by, first, settings.sort_memory_bytes) if query.order_by else None
         )
-        self._place = 0
+        self._records_seen = 0
 
     @property
-    def wants(self) -> int | None:
+    def records_needed(self) -> int | None:
         """All records where they are sorted or may be repeated; none behind the window."""
-        return None if self._sorted or self._window.wants else self._window.wants
+        return (
+            None if self._row_sorter or self._window.records_needed else self._window.records_needed
+        )
 
-    def take(self, outcome: Outcome, count: int) -> Iterator[Piece]:
+    def consume(self, block_result: BlockResult, record_count: int) -> Iterator[OutputSegment]:
         """Keep or yield the records not seen before."""
-        chosen = self._new(outcome, count)
-        bounds = np.concatenate((np.zeros(1, np.int64), outcome.ends))
-        if self._sorted is None:
-            parts = [outcome.output[bounds[place] : bounds[place + 1]] for place in chosen]
-            yield self._window.cut(*joined(parts))
+        chosen = self._find_new_rows(block_result, record_count)
+        bounds = np.concatenate((np.zeros(1, np.int64), block_result.record_ends))
+        if self._row_sorter is None:
+            parts = [block_result.output[bounds[place] : bounds[place + 1]] for place in chosen]
+            yield self._window.apply(*concatenate_records(parts))
             return
-        passed = outcome.passed
-        total = len(passed.vectors) or len(passed.slow_values[0]) if count else 0
-        columns = [[comparable(v) for v in passed.values(at)] for at in range(self._outputs, total)]
+        passed = block_result.selected
+        total = len(passed.vectors) or len(passed.scalar_values[0]) if record_count else 0
+        columns = [
+            [make_sort_key(v) for v in passed.column_values(at)]
+            for at in range(self._output_count, total)
+        ]
         for place in chosen:
             keys = tuple(column[place] for column in columns)
-            output = outcome.output[bounds[place] : bounds[place + 1]]
-            self._sorted.add(keys, self._place + place, output)
-        self._place += count
+            output = block_result.output[bounds[place] : bounds[place + 1]]
+            self._row_sorter.add_row(keys, self._records_seen + place, output)
+        self._records_seen += record_count
 
-    def finish(self) -> Iterator[Piece]:
+    def finish(self) -> Iterator[OutputSegment]:
         """Yield the sorted records."""
-        if self._sorted is not None:
-            yield self._window.cut(*joined(self._sorted.finish()))
+        if self._row_sorter is not None:
+            yield self._window.apply(*concatenate_records(self._row_sorter.finish()))
 
-    def _new(self, outcome: Outcome, count: int) -> list[int]:
-        if self._seen is None:
-            return list(range(count))
+    def _find_new_rows(self, block_result: BlockResult, record_count: int) -> list[int]:
+        if self._seen_keys is None:
+            return list(range(record_count))
         chosen = []
-        for place, values in enumerate(self._shown(outcome, count)):
-            identity = tuple(comparable(each) for each in values)
-            if identity not in self._seen:
-                self._budget.take(_size(values))
-                self._seen.add(identity)
+        for place, values in enumerate(self._iterate_distinct_keys(block_result, record_count)):
+            identity = tuple(make_sort_key(each) for each in values)
+            if identity not in self._seen_keys:
+                self._budget.reserve(_estimate_key_bytes(values))
+                self._seen_keys.add(identity)
                 chosen.append(place)
         return chosen
 
-    def _shown(self, outcome: Outcome, count: int) -> Iterator[tuple[object, ...]]:
+    def _iterate_distinct_keys(
+        self, block_result: BlockResult, record_count: int
+    ) -> Iterator[tuple[object, ...]]:
         """Yield what makes each record the same as another: its values; of `*` its bytes."""
-        if self._outputs:
-            columns = [outcome.passed.values(at)[:count] for at in range(self._outputs)]
+        if self._output_count:
+            columns = [
+                block_result.selected.column_values(at)[:record_count]
+                for at in range(self._output_count)
+            ]
             yield from zip(*columns, strict=True)
             return
         start = 0
-        for end in outcome.ends[:count].tolist():
-            yield (outcome.output[start:end],)
+        for end in block_result.record_ends[:record_count].tolist():
+            yield (block_result.output[start:end],)
             start = end
 
 
-class FoldSink:
+class AggregateSink:
     """Aggregates, with or without keys; groups come out in the order they were first seen."""
 
     def __init__(
         self,
-        query: Query,
+        query: BoundQuery,
         now: Timestamp,
         writer: RecordWriter,
         settings: EngineSettings,
-        errors: ErrorBudget,
+        error_budget: ErrorBudget,
     ) -> None:
-        """Begin; rows that an aggregate cannot take are counted in `errors`."""
+        """Begin; rows that an aggregate cannot take are counted in `error_budget`."""
         self._query = query
-        self._errors = errors
+        self._error_budget = error_budget
         self._now = now
         self._writer = writer
         self._settings = settings
-        self._shape = FoldShape(query)
-        self._arguments = self._shape.argument_places()
+        self._layout = AggregationLayout(query)
+        self._argument_indexes = self._layout.list_argument_indexes()
         self._groups: dict[object, tuple[tuple[object, ...], list[Accumulator]]] = {}
-        self._last: tuple[object, ...] = (None,) * len(self._shape.last)
+        self._last_row_values: tuple[object, ...] = (None,) * len(self._layout.last_row_fields)
         self._budget = MemoryBudget(
             settings.group_memory_bytes,
-            what="GROUP BY or DISTINCT",
-            setting="select_group_memory_bytes",
+            purpose="GROUP BY or DISTINCT",
+            setting_name="select_group_memory_bytes",
         )
-        if not self._shape.keys:
-            self._groups[()] = ((), accumulators(query, self._budget))
+        if not self._layout.keys:
+            self._groups[()] = ((), make_accumulators(query, self._budget))
 
     @property
-    def wants(self) -> int | None:
+    def records_needed(self) -> int | None:
         """All of them."""
         return None
 
-    def take(self, outcome: Outcome, count: int) -> Iterator[Piece]:
+    def consume(self, block_result: BlockResult, record_count: int) -> Iterator[OutputSegment]:
         """Fold the records; nothing can be sent yet."""
-        if count:
-            self._fold(outcome, count)
+        if record_count:
+            self._aggregate_block(block_result, record_count)
         return iter(())
 
-    def finish(self) -> Iterator[Piece]:
+    def finish(self) -> Iterator[OutputSegment]:
         """Yield a record for each group that HAVING lets pass."""
-        query, shape = self._query, self._shape
+        query, shape = self._query, self._layout
         outputs = [output.expression for output in query.outputs]
         orders = [order.expression for order in query.order_by]
-        sink = ListSink(query, self._settings, outputs=len(outputs))
+        sink = BufferedSink(query, self._settings, output_count=len(outputs))
         found: list[tuple[object, ...]] = []
         records = []
-        row = KeptRow(dict(zip(shape.last, self._last, strict=True))) if self._last else None
-        scope = Scope(query, self._now)
+        row = (
+            RetainedRow(dict(zip(shape.last_row_fields, self._last_row_values, strict=True)))
+            if self._last_row_values
+            else None
+        )
+        scope = EvaluationContext(query, self._now)
         for keys, folded in self._groups.values():
-            scope.begin_group(shape.results(keys, folded))
-            if query.having is not None and not holds(query.having, row, scope):
+            scope.begin_group(shape.map_group_results(keys, folded))
+            if query.having is not None and not is_true(query.having, row, scope):
                 continue
             values = tuple(evaluate(each, row, scope) for each in (*outputs, *orders))
             found.append(values)
-            records.append(self._writer.record(values[: len(outputs)]))
-        yield from sink.take(listed(found, records), len(records))
+            records.append(self._writer.write_record(values[: len(outputs)]))
+        yield from sink.consume(make_block_result(found, records), len(records))
         yield from sink.finish()
 
-    def _fold(self, outcome: Outcome, count: int) -> None:
-        passed = outcome.passed
-        every = len(self._shape.expressions)
-        first_last = every - len(self._shape.last)
-        self._last = tuple(passed.values(at)[count - 1] for at in range(first_last, every))
-        if not self._shape.keys and all(folds_at_once(passed, at) for at in self._arguments):
+    def _aggregate_block(self, block_result: BlockResult, record_count: int) -> None:
+        passed = block_result.selected
+        every = len(self._layout.expressions)
+        first_last = every - len(self._layout.last_row_fields)
+        self._last_row_values = tuple(
+            passed.column_values(at)[record_count - 1] for at in range(first_last, every)
+        )
+        if not self._layout.keys and all(
+            is_numeric_argument(passed, at) for at in self._argument_indexes
+        ):
             _, folded = self._groups[()]
-            if _take_numbers(folded):
-                for accumulator, at in zip(folded, self._arguments, strict=True):
-                    fold(accumulator, passed, at, count)
+            if _all_accept_numbers(folded):
+                for accumulator, at in zip(folded, self._argument_indexes, strict=True):
+                    aggregate_column(accumulator, passed, at, record_count)
                 return
-        keys = [passed.values(at)[:count] for at in range(len(self._shape.keys))]
-        at_once = bool(keys) and groups_at_once(passed, len(keys), self._arguments)
-        if not (at_once and self._fold_groups(passed, keys, count)):
-            self._fold_rows(outcome, keys, count)
+        keys = [passed.column_values(at)[:record_count] for at in range(len(self._layout.keys))]
+        at_once = bool(keys) and can_aggregate_by_group(passed, len(keys), self._argument_indexes)
+        if not (at_once and self._aggregate_by_group(passed, keys, record_count)):
+            self._aggregate_by_row(block_result, keys, record_count)
 
-    def _fold_rows(self, outcome: Outcome, keys: list[list[object]], count: int) -> None:
-        passed = outcome.passed
-        arguments = [None if at is None else passed.values(at) for at in self._arguments]
-        for place in range(count):
-            values = tuple(column[place] for column in keys)
-            identity = tuple(comparable(each) for each in values)
-            is_first = bool(keys) and identity not in self._groups
-            folded = self._group(values, identity)
+    def _aggregate_by_row(
+        self, block_result: BlockResult, key_columns: list[list[object]], record_count: int
+    ) -> None:
+        passed = block_result.selected
+        arguments = [
+            None if at is None else passed.column_values(at) for at in self._argument_indexes
+        ]
+        for place in range(record_count):
+            values = tuple(column[place] for column in key_columns)
+            identity = tuple(make_sort_key(each) for each in values)
+            is_first = bool(key_columns) and identity not in self._groups
+            folded = self._get_or_create_group(values, identity)
             try:
                 # A row that one aggregate refuses is left out of all.
                 for accumulator, argument in zip(folded, arguments, strict=True):
                     if argument is not None and len(folded) > 1:
-                        accumulator.check(argument[place])
+                        accumulator.check_value(argument[place])
                 for accumulator, argument in zip(folded, arguments, strict=True):
                     if argument is None:
                         accumulator.add_rows(1)
                     else:
-                        accumulator.add(argument[place])
+                        accumulator.add_value(argument[place])
             except SelectError as error:
                 if is_first:
                     del self._groups[identity]
-                self._errors.spend(outcome.told(error, place))
+                self._error_budget.spend(block_result.locate_error(error, place))
 
-    def _fold_groups(self, passed: Passed, keys: list[list[object]], count: int) -> bool:
+    def _aggregate_by_group(
+        self, selected: SelectedRecords, key_columns: list[list[object]], record_count: int
+    ) -> bool:
         """Fold each group's records at once; False where a group may refuse some."""
         sorted_out = [
-            (self._group(values, tuple(comparable(each) for each in values)), places)
-            for values, places in by_key(keys, count)
+            (
+                self._get_or_create_group(values, tuple(make_sort_key(each) for each in values)),
+                places,
+            )
+            for values, places in group_rows_by_key(key_columns, record_count)
         ]
-        if not all(_take_numbers(folded) for folded, _ in sorted_out):
+        if not all(_all_accept_numbers(folded) for folded, _ in sorted_out):
             return False
         for folded, places in sorted_out:
-            for accumulator, at in zip(folded, self._arguments, strict=True):
+            for accumulator, at in zip(folded, self._argument_indexes, strict=True):
                 if at is None:
                     accumulator.add_rows(len(places))
                 else:
-                    vector = passed.vectors[at]
+                    vector = selected.vectors[at]
                     accumulator.add_vector(vector.array[places], vector.null[places])
         return True
 
-    def _group(self, values: tuple[object, ...], identity: object) -> list[Accumulator]:
+    def _get_or_create_group(
+        self, key_values: tuple[object, ...], identity: object
+    ) -> list[Accumulator]:
         group = self._groups.get(identity)
         if group is None:
-            self._budget.take(_size(values) + 200 * len(self._arguments))
-            group = self._groups[identity] = (values, accumulators(self._query, self._budget))
+            self._budget.reserve(
+                _estimate_key_bytes(key_values) + 200 * len(self._argument_indexes)
+            )
+            group = self._groups[identity] = (
+                key_values,
+                make_accumulators(self._query, self._budget),
+            )
         return group[1]
 
 
-def _take_numbers(folded: list[Accumulator]) -> bool:
-    return all(accumulator.takes_numbers for accumulator in folded)
+def _all_accept_numbers(group_accumulators: list[Accumulator]) -> bool:
+    return all(accumulator.accepts_all_numbers for accumulator in group_accumulators)
 
 
-def joined(records: list[bytes]) -> Piece:
+def concatenate_records(records: list[bytes]) -> OutputSegment:
     """Return records as one output with the end of each."""
     return b"".join(records), np.cumsum([len(record) for record in records], dtype=np.int64)
 
 
-def listed(values: list[tuple[object, ...]], records: list[bytes]) -> Outcome:
+def make_block_result(values: list[tuple[object, ...]], records: list[bytes]) -> BlockResult:
     """Return records that were made one by one as an outcome."""
     places = np.arange(len(values))
-    output, ends = joined(records)
-    return Outcome(Passed(places, (), places, values), output, ends)
+    output, ends = concatenate_records(records)
+    return BlockResult(SelectedRecords(places, (), places, values), output, ends)
 
 
-def _size(values: tuple[object, ...]) -> int:
+def _estimate_key_bytes(values: tuple[object, ...]) -> int:
     """Estimate what a row of values holds as the key of a table, on the high side."""
     return 200 + sum(180 + sys.getsizeof(value) for value in values)
 
@@ -311,38 +359,38 @@ def _size(values: tuple[object, ...]) -> int:
 # --- Aggregates folded in row order, and what the record they make in the end reads.
 
 
-class KeptRow:
+class RetainedRow:
     """The fields of one record that outlive it."""
 
-    def __init__(self, fields: Mapping[Column, object]) -> None:
+    def __init__(self, fields: Mapping[ColumnRef, object]) -> None:
         self._fields = fields
 
-    def field(self, column: Column) -> object:
+    def field(self, column: ColumnRef) -> object:
         """Return a kept field, NULL for others."""
         return self._fields.get(column)
 
 
-class FoldShape:
+class AggregationLayout:
     """Where keys, arguments and last fields stand among the expressions a worker evaluates.
 
     First the keys, then the arguments of the aggregates that have one, then the fields that are
     read of the last record.
     """
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: BoundQuery) -> None:
         self._projections = [output.expression for output in query.outputs]
         self._keys = query.group_by
-        self.keys = tuple(without_aliases(key, self._projections) for key in query.group_by)
+        self.keys = tuple(expand_aliases(key, self._projections) for key in query.group_by)
         self.aggregates = query.aggregates
-        self.last = self._last_fields(query) if query.last_row else ()
+        self.last_row_fields = self._find_last_row_fields(query) if query.last_row else ()
         arguments = tuple(
-            without_aliases(each.argument, self._projections)
+            expand_aliases(each.argument, self._projections)
             for each in query.aggregates
             if each.argument is not None
         )
-        self.expressions: tuple[Expression, ...] = (*self.keys, *arguments, *self.last)
+        self.expressions: tuple[Expression, ...] = (*self.keys, *arguments, *self.last_row_fields)
 
-    def argument_places(self) -> list[int | None]:
+    def list_argument_indexes(self) -> list[int | None]:
         """Return for each aggregate the place of its argument among the expressions."""
         places: list[int | None] = []
         at = len(self.keys)
@@ -351,94 +399,108 @@ class FoldShape:
             at += aggregate.argument is not None
         return places
 
-    def results(
-        self, keys: Sequence[object], folded: Sequence[Accumulator]
+    def map_group_results(
+        self, key_values: Sequence[object], group_accumulators: Sequence[Accumulator]
     ) -> dict[Expression, object]:
         """Return what keys and aggregates of a group are worth, by their expressions."""
         found: dict[Expression, object] = {}
-        for written, plain, value in zip(self._keys, self.keys, keys, strict=True):
+        for written, plain, value in zip(self._keys, self.keys, key_values, strict=True):
             found[written] = found[plain] = value
-        for aggregate, accumulator in zip(self.aggregates, folded, strict=True):
-            found[aggregate] = accumulator.result()
+        for aggregate, accumulator in zip(self.aggregates, group_accumulators, strict=True):
+            found[aggregate] = accumulator.compute_result()
         return found
 
-    def _last_fields(self, query: Query) -> tuple[Column, ...]:
-        found: dict[Column, None] = {}
+    def _find_last_row_fields(self, query: BoundQuery) -> tuple[ColumnRef, ...]:
+        found: dict[ColumnRef, None] = {}
         for output in query.outputs:
-            expression = without_aliases(output.expression, self._projections)
-            outside = replace(expression, lambda part: _NOTHING if _folds(part) else None)
+            expression = expand_aliases(output.expression, self._projections)
+            outside = replace_nodes(
+                expression, lambda part: _PLACEHOLDER_COLUMN if _is_aggregate(part) else None
+            )
             found.update(
                 (part, None)
-                for part in parts(outside)
-                if isinstance(part, Column) and part is not _NOTHING
+                for part in walk_nodes(outside)
+                if isinstance(part, ColumnRef) and part is not _PLACEHOLDER_COLUMN
             )
         return tuple(found)
 
 
-_NOTHING = Column(None, "")
+_PLACEHOLDER_COLUMN = ColumnRef(None, "")
 
 
-def _folds(expression: Expression) -> bool:
-    return isinstance(expression, Aggregate)
+def _is_aggregate(expression: Expression) -> bool:
+    return isinstance(expression, AggregateExpr)
 
 
-def accumulators(query: Query, budget: MemoryBudget) -> list[Accumulator]:
+def make_accumulators(query: BoundQuery, budget: MemoryBudget) -> list[Accumulator]:
     """Return a fresh accumulator for each aggregate of the query."""
-    return [make(aggregate, query.dialect, budget) for aggregate in query.aggregates]
+    return [make_accumulator(aggregate, query.dialect, budget) for aggregate in query.aggregates]
 
 
-def folds_at_once(passed: Passed, at: int | None) -> bool:
+def is_numeric_argument(selected: SelectedRecords, expression_index: int | None) -> bool:
     """Tell whether an argument is numbers in every record, which no aggregate refuses."""
-    if at is None:
+    if expression_index is None:
         return True
-    if not passed.vectors or passed.vectors[at].kind not in (Kind.INT, Kind.FLOAT):
+    if not selected.vectors or selected.vectors[expression_index].kind not in (
+        VectorKind.INT,
+        VectorKind.FLOAT,
+    ):
         return False
     return all(
-        values[at] is None or type(values[at]) in (int, float, Decimal)
-        for values in passed.slow_values
+        values[expression_index] is None or type(values[expression_index]) in (int, float, Decimal)
+        for values in selected.scalar_values
     )
 
 
-def fold(accumulator: Accumulator, passed: Passed, at: int | None, count: int) -> None:
-    """Add the first `count` records, in order; `at` is the argument's place, None for count(*).
+def aggregate_column(
+    accumulator: Accumulator,
+    selected: SelectedRecords,
+    expression_index: int | None,
+    record_count: int,
+) -> None:
+    """Add the first `record_count` records, in order; `expression_index` is the argument's place, None for count(*).
 
-    Only for what `folds_at_once`.
+    Only for what `is_numeric_argument`.
     """
-    if at is None:
-        accumulator.add_rows(count)
+    if expression_index is None:
+        accumulator.add_rows(record_count)
         return
-    data, null = passed.vectors[at].array, passed.vectors[at].null
+    data, null = selected.vectors[expression_index].array, selected.vectors[expression_index].null
     start = 0
-    for place, values in zip(passed.slow.tolist(), passed.slow_values, strict=True):
-        if place >= count:
+    for place, values in zip(selected.scalar_rows.tolist(), selected.scalar_values, strict=True):
+        if place >= record_count:
             break
         if place > start:
             accumulator.add_vector(data[start:place], null[start:place])
-        accumulator.add(values[at])
+        accumulator.add_value(values[expression_index])
         start = place + 1
-    if start < count:
-        accumulator.add_vector(data[start:count], null[start:count])
+    if start < record_count:
+        accumulator.add_vector(data[start:record_count], null[start:record_count])
 
 
-def groups_at_once(passed: Passed, keys: int, arguments: Sequence[int | None]) -> bool:
+def can_aggregate_by_group(
+    selected: SelectedRecords, key_count: int, argument_indexes: Sequence[int | None]
+) -> bool:
     """Tell whether records can be sorted into groups by key first, each group folded at once."""
     return (
-        not len(passed.slow)
-        and all(passed.vectors[at].kind is not Kind.FLOAT for at in range(keys))
-        and all(folds_at_once(passed, at) for at in arguments)
+        not len(selected.scalar_rows)
+        and all(selected.vectors[at].kind is not VectorKind.FLOAT for at in range(key_count))
+        and all(is_numeric_argument(selected, at) for at in argument_indexes)
     )
 
 
-def by_key(
-    keys: Sequence[Sequence[object]], count: int
-) -> Iterator[tuple[tuple[object, ...], Rows]]:
-    """Yield each key among the first `count` records with the places of its records, in order.
+def group_rows_by_key(
+    key_columns: Sequence[Sequence[object]], record_count: int
+) -> Iterator[tuple[tuple[object, ...], RowIndexes]]:
+    """Yield each key among the first `record_count` records with the places of its records, in order.
 
     Keys come in the order in which they are first seen.
     """
     codes: dict[tuple[object, ...], int] = {}
     coded = np.fromiter(
-        (codes.setdefault(key, len(codes)) for key in zip(*keys, strict=True)), np.int64, count
+        (codes.setdefault(key, len(codes)) for key in zip(*key_columns, strict=True)),
+        np.int64,
+        record_count,
     )
     order = np.argsort(coded, kind="stable")
     ends = np.cumsum(np.bincount(coded, minlength=len(codes)))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-from snowmelt.select.formats.blocks import overlaps_itself
+from snowmelt.select.formats.blocks import can_overlap_itself
 
 if TYPE_CHECKING:
     from snowmelt.select.request import CsvInput
 
-LONGEST_DELIMITER = 16
+MAX_DELIMITER_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +46,36 @@ class CsvRules:
     skips_blank: bool
     # An empty field is NULL.
     empty_is_null: bool
-    skips_mark: bool
-    checks_encoding: bool
+    skips_byte_order_mark: bool
+    validates_utf8: bool
 
     @property
-    def cuts_anywhere(self) -> bool:
+    def ends_at_every_delimiter(self) -> bool:
         """Whether the last occurrence of the record delimiter always is the end of a record."""
-        return not self.quoted_records and not overlaps_itself(self.record)
+        return not self.quoted_records and not can_overlap_itself(self.record)
 
 
-def csv_rules(options: CsvInput, dialect: Dialect, *, ranged: bool = False) -> CsvRules:
-    """Settle the rules of a request; `ranged` says that it has a ScanRange.
+def make_csv_rules(
+    options: CsvInput, dialect: Dialect, *, has_scan_range: bool = False
+) -> CsvRules:
+    """Settle the rules of a request; `has_scan_range` says that it has a ScanRange.
 
     Raises:
         SelectError: Delimiters that cannot be told apart, or a ScanRange over records that may
             hold their delimiter in quotes.
     """
-    if ranged and options.quoted_record_delimiter:
+    if has_scan_range and options.quoted_record_delimiter:
         raise SelectError(
             "UnsupportedScanRangeInput",
             "A ScanRange needs records that end at every record delimiter; it cannot be combined "
             "with AllowQuotedRecordDelimiter.",
         )
-    _check(options)
+    _check_delimiters(options)
     aws = dialect is Dialect.AWS
     keeps = dialect is Dialect.CEPH_2020
     doubling = options.quote == options.escape
     # Today's Ceph keeps quoted record delimiters as data; with a range no reader could.
-    quoted = options.quoted_record_delimiter or (dialect is Dialect.CEPH and not ranged)
+    quoted = options.quoted_record_delimiter or (dialect is Dialect.CEPH and not has_scan_range)
     others = options.field_delimiter + options.quote + options.escape + options.comment
     return CsvRules(
         record=options.record_delimiter,
@@ -91,33 +93,33 @@ def csv_rules(options: CsvInput, dialect: Dialect, *, ranged: bool = False) -> C
         skips_blank=aws,
         # The first engine has no NULL among its fields.
         empty_is_null=dialect is Dialect.CEPH,
-        skips_mark=not keeps,
-        checks_encoding=aws,
+        skips_byte_order_mark=not keeps,
+        validates_utf8=aws,
     )
 
 
-def _check(options: CsvInput) -> None:
+def _check_delimiters(options: CsvInput) -> None:
     record, field = options.record_delimiter, options.field_delimiter
     if not record or not field:
-        raise _refused("RecordDelimiter and FieldDelimiter cannot be empty")
+        raise _invalid_csv_input_error("RecordDelimiter and FieldDelimiter cannot be empty")
     others = {
         "FieldDelimiter": field,
         "QuoteCharacter": options.quote,
         "QuoteEscapeCharacter": options.escape,
     }
     for name, text in {**others, "RecordDelimiter": record, "Comments": options.comment}.items():
-        if len(text) > LONGEST_DELIMITER:
-            raise _refused(f"{name} is longer than {LONGEST_DELIMITER} bytes")
+        if len(text) > MAX_DELIMITER_BYTES:
+            raise _invalid_csv_input_error(f"{name} is longer than {MAX_DELIMITER_BYTES} bytes")
     for name, text in others.items():
         # A record must end where its delimiter stands, whatever was read before.
         if record in text or any(record.startswith(text[-size:]) for size in range(1, len(text))):
-            raise _refused(f"RecordDelimiter may not begin inside {name}")
+            raise _invalid_csv_input_error(f"RecordDelimiter may not begin inside {name}")
         if text and text in record and name != "FieldDelimiter":
-            raise _refused(f"RecordDelimiter may not contain {name}")
+            raise _invalid_csv_input_error(f"RecordDelimiter may not contain {name}")
     for name in ("QuoteCharacter", "QuoteEscapeCharacter"):
         if others[name] and others[name] in field:
-            raise _refused(f"FieldDelimiter may not contain {name}")
+            raise _invalid_csv_input_error(f"FieldDelimiter may not contain {name}")
 
 
-def _refused(reason: str) -> SelectError:
+def _invalid_csv_input_error(reason: str) -> SelectError:
     return SelectError("InvalidRequestParameter", f"The CSV input cannot be read: {reason}.")

@@ -13,31 +13,37 @@ import numpy as np
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats import csv_state_machine
 from snowmelt.select.formats.blocks import (
-    WHOLE,
-    Block,
+    WHOLE_OBJECT,
     BlockLimits,
-    RecordBlocks,
-    Span,
-    bad_encoding,
-    delimiter_cutter,
-    first_offset,
-    resolve,
-    too_long,
+    ByteSpan,
+    RecordBlock,
+    RecordBlockReader,
+    find_stream_offset,
+    invalid_utf8_error,
+    make_delimiter_cutter,
+    record_too_long_error,
+    resolve_scan_range,
 )
-from snowmelt.select.formats.csv_dialect import CsvRules, csv_rules
+from snowmelt.select.formats.csv_dialect import CsvRules, make_csv_rules
 from snowmelt.select.formats.csv_tokenizer import (
-    IRREGULAR,
-    MARKED,
-    RaggedTokens,
-    RecordCounter,
-    RecordCutter,
-    RecordFinder,
-    Tokens,
-    first_bad_byte,
+    ROW_HAS_QUOTES,
+    ROW_IRREGULAR,
+    CsvBlockCutter,
+    CsvRecordCounter,
+    CsvRecordFinder,
+    CsvTokens,
+    RaggedCsvTokens,
+    find_invalid_utf8_byte,
 )
-from snowmelt.select.formats.decompression import ManyReaders, PlainStream, open_stream
+from snowmelt.select.formats.decompression import ConcurrentSource, PlainStream, open_stream
 from snowmelt.select.values import MISSING, Missing
-from snowmelt.select.vectors import PAST_END, UNCLEAN, Slices, Vector, text_vector
+from snowmelt.select.vectors import (
+    NEEDS_UNQUOTING,
+    PAST_END,
+    StringSlices,
+    Vector,
+    make_text_vector,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,8 +51,8 @@ if TYPE_CHECKING:
     from snowmelt.select.dialect import Dialect
     from snowmelt.select.formats.decompression import ByteStream, ObjectSource
     from snowmelt.select.request import CsvInput, ScanRange
-    from snowmelt.select.sql.ast import Column
-    from snowmelt.select.vectors import Mask, Places
+    from snowmelt.select.sql.ast import ColumnRef
+    from snowmelt.select.vectors import Mask, Positions
 
 
 # The exact state machine reads a header, at some 0.5 MB/s, and holds the interpreter meanwhile.
@@ -72,15 +78,15 @@ class CsvReader:
             SelectError: Delimiters, ScanRange or compression that do not fit the object, or a
                 header that cannot be read.
         """
-        self.rules = csv_rules(options, dialect, ranged=scan_range is not None)
+        self.rules = make_csv_rules(options, dialect, has_scan_range=scan_range is not None)
         self.limits = limits or BlockLimits()
         self._source = source
-        self._span = resolve(scan_range, source.size, compression=compression)
-        self._first: Block | None = None
+        self._span = resolve_scan_range(scan_range, source.size, compression=compression)
+        self._first_block: RecordBlock | None = None
         self.header_names: tuple[str, ...] | None = None
-        begin = first_offset(self.rules.record, self._span)
-        self._stream = open_stream(source, compression, at=begin)
-        self._blocks = self._reading(self._stream, self._span, begin)
+        begin = find_stream_offset(self.rules.record, self._span)
+        self._stream = open_stream(source, compression, offset=begin)
+        self._blocks = self._make_block_reader(self._stream, self._span, begin)
         self._data_offset = 0
         if options.header != "NONE":
             try:
@@ -91,30 +97,30 @@ class CsvReader:
             self.header_names = names if options.header == "USE" else None
 
     @property
-    def scanned(self) -> int:
+    def scanned_bytes(self) -> int:
         """Bytes taken from the object so far, compressed ones if it is compressed."""
-        return self._blocks.scanned
+        return self._blocks.scanned_bytes
 
     @property
-    def processed(self) -> int:
+    def processed_bytes(self) -> int:
         """Bytes of text read so far."""
-        return self._blocks.processed
+        return self._blocks.processed_bytes
 
-    def tokenizer(self, places: Sequence[int] | None) -> CsvTokenizer:
+    def make_tokenizer(self, field_indexes: Sequence[int] | None) -> CsvTokenizer:
         """Return what finds the fields with these places (from zero, ascending); None: all."""
-        return CsvTokenizer(self.rules, places, self.limits.record_bytes)
+        return CsvTokenizer(self.rules, field_indexes, self.limits.record_bytes)
 
-    def blocks(self) -> Iterator[Block]:
+    def read_blocks(self) -> Iterator[RecordBlock]:
         """Yield whole records, without header and byte order mark, in order; once.
 
         Raises:
             SelectError: The object cannot be read further; every record before was yielded.
         """
-        first, self._first = self._first, None
+        first, self._first_block = self._first_block, None
         if first is not None and first.end > first.start:
             yield first
-        for block in self._from_here():
-            self._trim(block)
+        for block in self._iterate_blocks():
+            self._skip_mark_and_header(block)
             if block.end > block.start:
                 yield block
 
@@ -122,25 +128,27 @@ class CsvReader:
         """Let go of the buffers; the source stays open. Idempotent."""
         self._blocks.close()
 
-    def _from_here(self) -> Iterator[Block]:
+    def _iterate_blocks(self) -> Iterator[RecordBlock]:
         """Iterate the blocks; whoever works on one reads it, where several threads can read."""
         stream = self._stream
         if (
             isinstance(stream, PlainStream)
-            and isinstance(stream.source, ManyReaders)
-            and self.rules.cuts_anywhere
-            and self._span == WHOLE
+            and isinstance(stream.source, ConcurrentSource)
+            and self.rules.ends_at_every_delimiter
+            and self._span == WHOLE_OBJECT
         ):
-            return self._blocks.distant(stream)
+            return self._blocks.iterate_remote_blocks(stream)
         return iter(self._blocks)
 
-    def _reading(self, stream: ByteStream, span: Span, offset: int) -> RecordBlocks:
+    def _make_block_reader(
+        self, stream: ByteStream, span: ByteSpan, offset: int
+    ) -> RecordBlockReader:
         cutter = (
-            delimiter_cutter(self.rules.record)
-            if self.rules.cuts_anywhere
-            else RecordCutter(self.rules)
+            make_delimiter_cutter(self.rules.record)
+            if self.rules.ends_at_every_delimiter
+            else CsvBlockCutter(self.rules)
         )
-        return RecordBlocks(
+        return RecordBlockReader(
             stream,
             self.rules.record,
             cutter=cutter,
@@ -149,31 +157,31 @@ class CsvReader:
             limits=self.limits,
         )
 
-    def _trim(self, block: Block) -> None:
+    def _skip_mark_and_header(self, block: RecordBlock) -> None:
         """Take the byte order mark and the header off the object's front."""
-        if self.rules.skips_mark:
-            block.skip_mark()
+        if self.rules.skips_byte_order_mark:
+            block.skip_byte_order_mark()
         if block.offset < self._data_offset:
-            block.skip(min(self._data_offset - block.offset, block.end - block.start))
+            block.skip_bytes(min(self._data_offset - block.offset, block.end - block.start))
 
-    def _read_header(self, begin: int) -> tuple[str, ...]:
+    def _read_header(self, stream_offset: int) -> tuple[str, ...]:
         """Read the first record of the object, wherever the data to be read begin."""
-        if begin == 0 and self._span.first == 0 and self._span.stop is None:
-            return self._header_of(self._blocks, keep=True)
+        if stream_offset == 0 and self._span.start == 0 and self._span.end is None:
+            return self._parse_header(self._blocks, keep_block=True)
         stream = open_stream(self._source)
-        blocks = self._reading(stream, WHOLE, 0)
+        blocks = self._make_block_reader(stream, WHOLE_OBJECT, 0)
         try:
-            return self._header_of(blocks, keep=False)
+            return self._parse_header(blocks, keep_block=False)
         finally:
             blocks.close()
 
-    def _header_of(self, blocks: RecordBlocks, *, keep: bool) -> tuple[str, ...]:
+    def _parse_header(self, blocks: RecordBlockReader, *, keep_block: bool) -> tuple[str, ...]:
         for block in blocks:
-            self._trim(block)
-            text = block.bytes()
+            self._skip_mark_and_header(block)
+            text = block.copy_bytes()
             start = text[:_MAX_HEADER_BYTES]
-            record = next(csv_state_machine.records(start, self.rules), None)
-            if len(text) > len(start) and (record is None or not record.closed):
+            record = next(csv_state_machine.parse_records(start, self.rules), None)
+            if len(text) > len(start) and (record is None or not record.has_delimiter):
                 raise SelectError(
                     "OverMaxRecordSize",
                     f"The header does not end within {_MAX_HEADER_BYTES:,} bytes from byte"
@@ -183,12 +191,12 @@ class CsvReader:
                 self._data_offset = block.offset + len(text)
                 block.release()
                 continue
-            self._data_offset = block.offset + record.next
+            self._data_offset = block.offset + record.next_start
             _check_header(record, block.offset, text, self)
-            if keep:
-                self._trim(block)
-                self._first = block
-            return tuple(_decoded(field.value) for field in record.fields)
+            if keep_block:
+                self._skip_mark_and_header(block)
+                self._first_block = block
+            return tuple(_decode_text(field.value) for field in record.fields)
         return ()
 
 
@@ -196,61 +204,64 @@ class CsvTokenizer:
     """Finds records and fields in blocks; keeps nothing but the rules, so any thread may call it."""
 
     def __init__(
-        self, rules: CsvRules, places: Sequence[int] | None, record_bytes: int = 16 << 20
+        self, rules: CsvRules, field_indexes: Sequence[int] | None, max_record_bytes: int = 16 << 20
     ) -> None:
         self.rules = rules
-        self.places = None if places is None else tuple(places)
-        self._record_bytes = record_bytes
-        self._find = RecordFinder(rules, self.places)
-        self._counter = RecordCounter(rules)
+        self.field_indexes = None if field_indexes is None else tuple(field_indexes)
+        self._max_record_bytes = max_record_bytes
+        self._record_finder = CsvRecordFinder(rules, self.field_indexes)
+        self._record_counter = CsvRecordCounter(rules)
 
-    def __call__(self, block: Block) -> CsvBatch:
+    def __call__(self, block: RecordBlock) -> CsvBatch:
         """Return the records of a block, up to the first that breaks the rules."""
         end = block.end
         failure = None
-        if self.rules.checks_encoding:
-            bad = first_bad_byte(block.data, block.start, block.end)
+        if self.rules.validates_utf8:
+            bad = find_invalid_utf8_byte(block.data, block.start, block.end)
             if bad >= 0:
-                failure = bad_encoding(block.offset + bad - block.start)
-                end = self._record_start(block, bad)
-        tokens = self._find(block.data, block.start, end)
-        if tokens.stop is not None:
-            failure = _open_quote(
-                block.offset + tokens.stop - block.start, last=self._ends_at(block, tokens.stop)
+                failure = invalid_utf8_error(block.offset + bad - block.start)
+                end = self._find_record_start(block, bad)
+        tokens = self._record_finder(block.data, block.start, end)
+        if tokens.invalid_record_start is not None:
+            failure = _open_quote_error(
+                block.offset + tokens.invalid_record_start - block.start,
+                at_object_end=self._lacks_delimiter(block, tokens.invalid_record_start),
             )
         sizes = tokens.row_ends - tokens.row_starts
-        if len(sizes) and int(sizes.max()) > self._record_bytes:
-            row = int(np.argmax(sizes > self._record_bytes))
+        if len(sizes) and int(sizes.max()) > self._max_record_bytes:
+            row = int(np.argmax(sizes > self._max_record_bytes))
             place = int(tokens.row_starts[row])
-            failure = too_long(block.offset + place - block.start, self._record_bytes)
-            tokens = tokens.front(row, place)
-        return CsvBatch(block, tokens, self.rules, self.places, failure)
+            failure = record_too_long_error(
+                block.offset + place - block.start, self._max_record_bytes
+            )
+            tokens = tokens.truncate(row, place)
+        return CsvBatch(block, tokens, self.rules, self.field_indexes, failure)
 
-    def count(self, block: Block) -> int | None:
+    def count_records(self, block: RecordBlock) -> int | None:
         """Return how many records a block holds; None where it must be tokenized to know."""
-        if block.end - block.start > self._record_bytes:
+        if block.end - block.start > self._max_record_bytes:
             return None
-        count, ascii_only = self._counter(block.data, block.start, block.end)
-        if count is None or ascii_only or not self.rules.checks_encoding:
+        count, ascii_only = self._record_counter(block.data, block.start, block.end)
+        if count is None or ascii_only or not self.rules.validates_utf8:
             return count
-        return None if first_bad_byte(block.data, block.start, block.end) >= 0 else count
+        return None if find_invalid_utf8_byte(block.data, block.start, block.end) >= 0 else count
 
-    def _record_start(self, block: Block, place: int) -> int:
+    def _find_record_start(self, block: RecordBlock, position: int) -> int:
         """Return where the record (or comment) begins that holds a place."""
         text = block.data[block.start : block.end].tobytes()
         start = 0
-        for record in csv_state_machine.records(text, self.rules):
-            if record.next > place - block.start:
-                start = min(record.start, place - block.start)
+        for record in csv_state_machine.parse_records(text, self.rules):
+            if record.next_start > position - block.start:
+                start = min(record.start, position - block.start)
                 break
-            start = record.next
+            start = record.next_start
         return block.start + start
 
-    def _ends_at(self, block: Block, place: int) -> bool:
+    def _lacks_delimiter(self, block: RecordBlock, position: int) -> bool:
         """Tell whether a record's delimiter is missing: it is the object's last."""
-        text = block.data[place : block.end].tobytes()
-        record = next(csv_state_machine.records(text, self.rules))
-        return not record.closed
+        text = block.data[position : block.end].tobytes()
+        record = next(csv_state_machine.parse_records(text, self.rules))
+        return not record.has_delimiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,127 +271,138 @@ class CsvBatch:
     `failure` is the error of the record behind the last one here: raise it after these.
     """
 
-    block: Block
-    tokens: Tokens
+    block: RecordBlock
+    tokens: CsvTokens
     rules: CsvRules
-    places: tuple[int, ...] | None
+    field_indexes: tuple[int, ...] | None
     failure: SelectError | None = None
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """How many records."""
-        return self.tokens.rows
+        return self.tokens.row_count
 
     @property
-    def row_starts(self) -> Places:
+    def row_starts(self) -> Positions:
         """Where each record begins in the block's data."""
         return self.tokens.row_starts
 
     @property
-    def row_ends(self) -> Places:
+    def row_ends(self) -> Positions:
         """Where each record ends, without its delimiter."""
         return self.tokens.row_ends
 
     @property
-    def marked(self) -> Mask:
+    def quoted_mask(self) -> Mask:
         """Which records hold a quote or an escape somewhere."""
-        return (self.tokens.row_flags & MARKED).astype(np.bool_)
+        return (self.tokens.row_flags & ROW_HAS_QUOTES).astype(np.bool_)
 
     @property
-    def irregular(self) -> Mask:
+    def irregular_mask(self) -> Mask:
         """Which records differ from what a writer makes that quotes only what needs quotes."""
-        return (self.tokens.row_flags & IRREGULAR).astype(np.bool_)
+        return (self.tokens.row_flags & ROW_IRREGULAR).astype(np.bool_)
 
-    def slices(self, place: int) -> Slices:
+    def read_field_slices(self, field_index: int) -> StringSlices:
         """Return one wanted field of every record.
 
         Raises:
             KeyError: The place was not wanted.
         """
-        if self.places is None:
-            return self._ragged(place)
-        if place not in self.places:
-            raise KeyError(place)
-        k = self.places.index(place)
+        if self.field_indexes is None:
+            return self._read_ragged_field_slices(field_index)
+        if field_index not in self.field_indexes:
+            raise KeyError(field_index)
+        k = self.field_indexes.index(field_index)
         tokens = self.tokens
-        return Slices(self.block.data, tokens.starts[k], tokens.ends[k], tokens.flags[k])
+        return StringSlices(self.block.data, tokens.starts[k], tokens.ends[k], tokens.flags[k])
 
-    def _ragged(self, place: int) -> Slices:
+    def _read_ragged_field_slices(self, field_index: int) -> StringSlices:
         tokens = self.tokens
-        first = tokens.first
+        first = tokens.field_offsets
         if first is None:
-            raise KeyError(place)
-        there = first[:-1] + place < first[1:]
-        at = np.where(there, first[:-1] + place, 0)
+            raise KeyError(field_index)
+        there = first[:-1] + field_index < first[1:]
+        at = np.where(there, first[:-1] + field_index, 0)
         if not tokens.starts.shape[1]:
             empty = np.empty(0, np.int32)
-            return Slices(self.block.data, empty, empty, empty.astype(np.uint8))
-        return Slices(
+            return StringSlices(self.block.data, empty, empty, empty.astype(np.uint8))
+        return StringSlices(
             self.block.data,
             tokens.starts[0][at],
             tokens.ends[0][at],
             np.where(there, tokens.flags[0][at], PAST_END).astype(np.uint8),
         )
 
-    def all_fields(self) -> RaggedTokens:
+    def tokenize_all_fields(self) -> RaggedCsvTokens:
         """Return the tokens of all fields of each record."""
         tokens = self.tokens
-        if tokens.first is None:
-            find = RecordFinder(self.rules, None)
+        if tokens.field_offsets is None:
+            find = CsvRecordFinder(self.rules, None)
             tokens = find(self.block.data, self.block.start, self.block.end)
-        if tokens.first is None:
-            raise TypeError(self.places)
-        return RaggedTokens(tokens.first, tokens.starts[0], tokens.ends[0], tokens.flags[0])
+        if tokens.field_offsets is None:
+            raise TypeError(self.field_indexes)
+        return RaggedCsvTokens(
+            tokens.field_offsets, tokens.starts[0], tokens.ends[0], tokens.flags[0]
+        )
 
-    def vector(self, column: Column, *, shown: bool = False) -> Vector | None:  # noqa: ARG002  all are shown
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> Vector | None:  # noqa: ARG002  all are shown
         """Return a column as text; None for a path into a field."""
         if column.steps or column.index is None:
             return None
-        return text_vector(self.slices(column.index))
+        return make_text_vector(self.read_field_slices(column.index))
 
-    def row(self, place: int) -> CsvRow:
+    def read_row(self, row_index: int) -> CsvRow:
         """Return one record for the evaluator."""
-        return CsvRow(self, place)
+        return CsvRow(self, row_index)
 
-    def offset(self, place: int) -> int:
+    def record_offset(self, row_index: int) -> int:
         """Return the byte of the object's text where a record begins."""
-        return self.block.offset + int(self.row_starts[place]) - self.block.start
+        return self.block.offset + int(self.row_starts[row_index]) - self.block.start
 
-    def raw(self, place: int) -> bytes:
+    def read_raw_record(self, row_index: int) -> bytes:
         """Return one record as read, without its delimiter."""
         tokens = self.tokens
-        start, end = int(tokens.row_starts[place]), int(tokens.row_ends[place])
+        start, end = int(tokens.row_starts[row_index]), int(tokens.row_ends[row_index])
         return self.block.data[start:end].tobytes()
 
-    def value(self, place: int, field: int) -> bytes | Missing | None:
+    def read_field(self, row_index: int, field_index: int) -> bytes | Missing | None:
         """Return what one field of one record says: bytes, NULL or MISSING."""
-        if self.places is not None and field not in self.places:
-            fields = self.fields(place)
-            return self._said(fields[field]) if field < len(fields) else MISSING
+        if self.field_indexes is not None and field_index not in self.field_indexes:
+            fields = self.read_record_fields(row_index)
+            return (
+                self._empty_to_null(fields[field_index]) if field_index < len(fields) else MISSING
+            )
         tokens = self.tokens
-        if self.places is not None:
-            k, at = self.places.index(field), place
-        elif tokens.first is not None and field < tokens.first[place + 1] - tokens.first[place]:
-            k, at = 0, int(tokens.first[place]) + field
+        if self.field_indexes is not None:
+            k, at = self.field_indexes.index(field_index), row_index
+        elif (
+            tokens.field_offsets is not None
+            and field_index < tokens.field_offsets[row_index + 1] - tokens.field_offsets[row_index]
+        ):
+            k, at = 0, int(tokens.field_offsets[row_index]) + field_index
         else:
             return MISSING
         flags = int(tokens.flags[k, at])
         if flags & PAST_END:
             return MISSING
         text = self.block.data[tokens.starts[k, at] : tokens.ends[k, at]].tobytes()
-        return self._said(csv_state_machine.clean(text, self.rules) if flags & UNCLEAN else text)
+        return self._empty_to_null(
+            csv_state_machine.unquote_field(text, self.rules) if flags & NEEDS_UNQUOTING else text
+        )
 
-    def fields(self, place: int) -> list[bytes]:
+    def read_record_fields(self, row_index: int) -> list[bytes]:
         """Return all fields of one record, for `*`: empty ones are empty in every dialect."""
-        first = self.tokens.first
+        first = self.tokens.field_offsets
         if first is not None:
-            count = int(first[place + 1] - first[place])
-            values = [self.value(place, field) for field in range(count)]
+            count = int(first[row_index + 1] - first[row_index])
+            values = [self.read_field(row_index, field) for field in range(count)]
             return [value if isinstance(value, bytes) else b"" for value in values]
-        record = next(csv_state_machine.records(self.raw(place), self.rules), None)
+        record = next(
+            csv_state_machine.parse_records(self.read_raw_record(row_index), self.rules), None
+        )
         return [b""] if record is None else [field.value for field in record.fields]
 
-    def _said(self, text: bytes) -> bytes | None:
+    def _empty_to_null(self, text: bytes) -> bytes | None:
         return None if self.rules.empty_is_null and not text else text
 
 
@@ -389,37 +411,37 @@ class CsvRow:
     """One record as the evaluator reads it."""
 
     batch: CsvBatch
-    place: int
+    row_index: int
 
-    def field(self, column: Column) -> str | Missing | None:
+    def field(self, column: ColumnRef) -> str | Missing | None:
         """Return a field's text; bytes that are no UTF-8 become lone surrogates."""
         if column.index is None:
             return MISSING
-        value = self.batch.value(self.place, column.index)
-        return _decoded(value) if isinstance(value, bytes) else value
+        value = self.batch.read_field(self.row_index, column.index)
+        return _decode_text(value) if isinstance(value, bytes) else value
 
     def fields(self) -> list[str]:
         """Return the texts of all fields, for `*`."""
-        return [_decoded(value) for value in self.batch.fields(self.place)]
+        return [_decode_text(value) for value in self.batch.read_record_fields(self.row_index)]
 
 
 def _check_header(
-    record: csv_state_machine.Record, offset: int, text: bytes, reader: CsvReader
+    record: csv_state_machine.CsvRecord, offset: int, text: bytes, reader: CsvReader
 ) -> None:
     at = offset + record.start
     if record.end - record.start > reader.limits.record_bytes:
-        raise too_long(at, reader.limits.record_bytes)
-    if record.open and reader.rules.open_quote_fails:
-        raise _open_quote(at, last=not record.closed)
-    if reader.rules.checks_encoding:
+        raise record_too_long_error(at, reader.limits.record_bytes)
+    if record.has_open_quote and reader.rules.open_quote_fails:
+        raise _open_quote_error(at, at_object_end=not record.has_delimiter)
+    if reader.rules.validates_utf8:
         try:
             text[record.start : record.end].decode()
         except UnicodeDecodeError as error:
-            raise bad_encoding(at + error.start) from error
+            raise invalid_utf8_error(at + error.start) from error
 
 
-def _open_quote(offset: int, *, last: bool) -> SelectError:
-    if last:
+def _open_quote_error(offset: int, *, at_object_end: bool) -> SelectError:
+    if at_object_end:
         return SelectError(
             "CSVUnescapedQuote",
             f"A quote in the record that begins at byte {offset} is not closed before the object "
@@ -432,5 +454,5 @@ def _open_quote(offset: int, *, last: bool) -> SelectError:
     )
 
 
-def _decoded(value: bytes) -> str:
+def _decode_text(value: bytes) -> str:
     return value.decode("utf-8", "surrogateescape")

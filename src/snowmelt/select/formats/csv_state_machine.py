@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from snowmelt.select.formats.csv_dialect import CsvRules
 
-_RETURN = 0x0D
+_CARRIAGE_RETURN = 0x0D
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class CsvField:
     """Where a field lies with its quotes and escapes, what it says, whether quotes were seen."""
 
     start: int
@@ -26,70 +26,74 @@ class Field:
     value: bytes
     quoted: bool
     # The bytes at [start, end) are the value, or they are after one pair of quotes around them.
-    plain: bool
+    is_plain: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One record without its delimiter; `next` is where the following one begins."""
+class CsvRecord:
+    """One record without its delimiter; `next_start` is where the following one begins."""
 
     start: int
     end: int
-    next: int
-    fields: tuple[Field, ...]
+    next_start: int
+    fields: tuple[CsvField, ...]
     # A quote was open where the record ended.
-    open: bool
+    has_open_quote: bool
     # The record delimiter was seen: False for the last one of an object that lacks it.
-    closed: bool
+    has_delimiter: bool
 
 
-def records(data: bytes, rules: CsvRules, at: int = 0) -> Iterator[Record]:
-    """Yield the records from `at` on; comments and, where they do not count, blank lines are none."""
-    while at < len(data):
-        if rules.comment and data.startswith(rules.comment, at):
-            end = data.find(rules.record, at)
-            at = len(data) if end < 0 else end + len(rules.record)
+def parse_records(data: bytes, rules: CsvRules, offset: int = 0) -> Iterator[CsvRecord]:
+    """Yield the records from `offset` on; comments and, where they do not count, blank lines are none."""
+    while offset < len(data):
+        if rules.comment and data.startswith(rules.comment, offset):
+            end = data.find(rules.record, offset)
+            offset = len(data) if end < 0 else end + len(rules.record)
             continue
-        record = _record(data, rules, at)
-        at = record.next
-        if not (rules.skips_blank and record.closed and record.start == record.end):
+        record = _parse_record(data, rules, offset)
+        offset = record.next_start
+        if not (rules.skips_blank and record.has_delimiter and record.start == record.end):
             yield record
 
 
-def clean(raw: bytes, rules: CsvRules) -> bytes:
+def unquote_field(raw: bytes, rules: CsvRules) -> bytes:
     """Return what a field says: its bytes without quotes and escapes that do not belong to it."""
-    value, *_ = _field(raw, rules, 0, whole=True)
+    value, *_ = _parse_field(raw, rules, 0, is_whole_field=True)
     return bytes(value)
 
 
-def _record(data: bytes, rules: CsvRules, at: int) -> Record:
-    start = at
-    fields: list[Field] = []
+def _parse_record(data: bytes, rules: CsvRules, offset: int) -> CsvRecord:
+    start = offset
+    fields: list[CsvField] = []
     while True:
-        value, end, quoted, inside = _field(data, rules, at, whole=False)
-        raw = data[at:end]
+        value, end, quoted, inside = _parse_field(data, rules, offset, is_whole_field=False)
+        raw = data[offset:end]
         plain = raw == value or raw == rules.quote + value + rules.quote
-        fields.append(Field(at, end, bytes(value), quoted, plain))
-        delimiter = _record_end(data, rules, end, inside=inside)
+        fields.append(CsvField(offset, end, bytes(value), quoted, plain))
+        delimiter = _record_delimiter_length(data, rules, end, in_quotes=inside)
         if delimiter or end >= len(data):
             closed = delimiter > 0
-            return Record(start, end, end + delimiter, tuple(fields), inside, closed)
-        at = end + len(rules.field)
+            return CsvRecord(start, end, end + delimiter, tuple(fields), inside, closed)
+        offset = end + len(rules.field)
 
 
-def _record_end(data: bytes, rules: CsvRules, at: int, *, inside: bool) -> int:
+def _record_delimiter_length(data: bytes, rules: CsvRules, offset: int, *, in_quotes: bool) -> int:
     """Return the length of the record delimiter at a place, zero where there is none."""
-    if inside and rules.quoted_records:
+    if in_quotes and rules.quoted_records:
         return 0
-    if data.startswith(rules.record, at):
+    if data.startswith(rules.record, offset):
         return len(rules.record)
-    if rules.drops_return and data[at : at + 1] == b"\r" and data.startswith(rules.record, at + 1):
+    if (
+        rules.drops_return
+        and data[offset : offset + 1] == b"\r"
+        and data.startswith(rules.record, offset + 1)
+    ):
         return 1 + len(rules.record)
     return 0
 
 
-def _field(
-    data: bytes, rules: CsvRules, at: int, *, whole: bool
+def _parse_field(
+    data: bytes, rules: CsvRules, offset: int, *, is_whole_field: bool
 ) -> tuple[bytearray, int, bool, bool]:
     """Read one field up to its delimiter, or all of `data` as one field.
 
@@ -97,26 +101,39 @@ def _field(
         What it says, where it ends, whether quotes were seen and whether one is still open.
     """
     value = bytearray()
-    start = at
+    start = offset
     inside = quoted = False
-    while at < len(data):
-        if not whole and _record_end(data, rules, at, inside=inside):
+    while offset < len(data):
+        if not is_whole_field and _record_delimiter_length(data, rules, offset, in_quotes=inside):
             break
-        step, text, toggled = _mark(data, rules, at, inside=inside, first=at == start, whole=whole)
+        step, text, toggled = _parse_quote_or_escape(
+            data,
+            rules,
+            offset,
+            in_quotes=inside,
+            is_first_byte=offset == start,
+            is_whole_field=is_whole_field,
+        )
         if step:
             quoted |= toggled
             inside ^= toggled
-        elif not whole and not inside and data.startswith(rules.field, at):
+        elif not is_whole_field and not inside and data.startswith(rules.field, offset):
             break
         else:
-            step, text = 1, data[at : at + 1]
+            step, text = 1, data[offset : offset + 1]
         value += text
-        at += step
-    return value, at, quoted, inside
+        offset += step
+    return value, offset, quoted, inside
 
 
-def _mark(
-    data: bytes, rules: CsvRules, at: int, *, inside: bool, first: bool, whole: bool
+def _parse_quote_or_escape(
+    data: bytes,
+    rules: CsvRules,
+    offset: int,
+    *,
+    in_quotes: bool,
+    is_first_byte: bool,
+    is_whole_field: bool,
 ) -> tuple[int, bytes, bool]:
     """Read a quote or an escape with what it acts on.
 
@@ -124,30 +141,32 @@ def _mark(
         How many bytes it takes (zero: there is none), what they say, whether a quote toggled.
     """
     quote = rules.quote
-    if rules.escape and data.startswith(rules.escape, at):
-        step, text = _escaped(data, rules, at, inside=inside, whole=whole)
+    if rules.escape and data.startswith(rules.escape, offset):
+        step, text = _parse_escape(
+            data, rules, offset, in_quotes=in_quotes, is_whole_field=is_whole_field
+        )
         if step:
             return step, text, False
-    if not quote or not data.startswith(quote, at):
+    if not quote or not data.startswith(quote, offset):
         return 0, b"", False
-    if inside and rules.doubles and data.startswith(quote, at + len(quote)):
+    if in_quotes and rules.doubles and data.startswith(quote, offset + len(quote)):
         return 2 * len(quote), quote, False
-    if inside or rules.quotes_anywhere or first:
+    if in_quotes or rules.quotes_anywhere or is_first_byte:
         return len(quote), quote if rules.keeps_quotes else b"", True
     return 0, b"", False
 
 
-def _escaped(
-    data: bytes, rules: CsvRules, at: int, *, inside: bool, whole: bool
+def _parse_escape(
+    data: bytes, rules: CsvRules, offset: int, *, in_quotes: bool, is_whole_field: bool
 ) -> tuple[int, bytes]:
     """Read an escape with what it makes literal: how many bytes, and what they say."""
-    after = at + len(rules.escape)
+    after = offset + len(rules.escape)
     if rules.escapes_anywhere:
-        if not whole and _record_end(data, rules, after, inside=inside):
+        if not is_whole_field and _record_delimiter_length(data, rules, after, in_quotes=in_quotes):
             return len(rules.escape), b""
         text = data[after : after + 1]
         return len(rules.escape) + len(text), text
-    if inside:
+    if in_quotes:
         for text in (rules.escape, rules.quote):
             if data.startswith(text, after):
                 return len(rules.escape) + len(text), text

@@ -9,112 +9,116 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from snowmelt.select.formats import csv_state_machine as state_machine
-from snowmelt.select.formats.blocks import overlaps_itself
+from snowmelt.select.formats.blocks import can_overlap_itself
 from snowmelt.select.kernels import csv as counting
 from snowmelt.select.kernels import csv as scanning
-from snowmelt.select.kernels.bitmask import Mark, Marks
-from snowmelt.select.kernels.csv import CountRules, Tables
-from snowmelt.select.vectors import EMPTY_NULL, PADDING, PAST_END, UNCLEAN
+from snowmelt.select.kernels.bitmask import DelimiterPattern, DelimiterSet
+from snowmelt.select.kernels.csv import CountRules, TokenTables
+from snowmelt.select.vectors import EMPTY_NULL, NEEDS_UNQUOTING, PADDING_BYTES, PAST_END
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.select.formats.csv_dialect import CsvRules
-    from snowmelt.select.vectors import Bytes, Places, Rows
+    from snowmelt.select.vectors import Bytes, Positions, RowIndexes
 
 # --- Where the records of a block and their fields lie: what both tokenizers make.
 
 # Flag of a slice, beside those of `vectors`: it stood in quotes, which the slice leaves out.
-QUOTED = 8
+FIELD_QUOTED = 8
 
 # Flags of a record.
-MARKED = 1  # it holds a quote or an escape
-IRREGULAR = 2  # a writer that quotes only what needs quotes would write it in another way
-OPEN = 4  # a quote is open where it ends, and the rules do not allow that
+ROW_HAS_QUOTES = 1  # it holds a quote or an escape
+ROW_IRREGULAR = 2  # a writer that quotes only what needs quotes would write it in another way
+ROW_OPEN_QUOTE = 4  # a quote is open where it ends, and the rules do not allow that
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class CsvTokens:
     """Places in a block's data.
 
     `starts`, `ends` and `flags` have a row for each wanted field and a column for each record. If
     all fields were wanted they have one row: the fields of record i are at [first[i], first[i+1]).
-    `stop` is where the first record begins that is not in here, because it is `OPEN`.
+    `invalid_record_start` is where the first record begins that is not in here, because it is `ROW_OPEN_QUOTE`.
     """
 
-    row_starts: Places
-    row_ends: Places
+    row_starts: Positions
+    row_ends: Positions
     row_flags: Bytes
-    starts: Places
-    ends: Places
+    starts: Positions
+    ends: Positions
     flags: Bytes
-    first: Rows | None = None
-    stop: int | None = None
+    field_offsets: RowIndexes | None = None
+    invalid_record_start: int | None = None
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """How many records there are."""
         return len(self.row_starts)
 
-    def front(self, rows: int, stop: int) -> Tokens:
+    def truncate(self, row_count: int, invalid_record_start: int) -> CsvTokens:
         """Return the first records alone."""
-        ragged = self.first is not None
-        fields = int(self.first[rows]) if self.first is not None else rows
-        return Tokens(
-            self.row_starts[:rows],
-            self.row_ends[:rows],
-            self.row_flags[:rows],
+        ragged = self.field_offsets is not None
+        fields = int(self.field_offsets[row_count]) if self.field_offsets is not None else row_count
+        return CsvTokens(
+            self.row_starts[:row_count],
+            self.row_ends[:row_count],
+            self.row_flags[:row_count],
             self.starts[:, :fields],
             self.ends[:, :fields],
             self.flags[:, :fields],
-            self.first[: rows + 1] if ragged and self.first is not None else None,
-            stop,
+            self.field_offsets[: row_count + 1]
+            if ragged and self.field_offsets is not None
+            else None,
+            invalid_record_start,
         )
 
 
-class RaggedTokens(NamedTuple):
+class RaggedCsvTokens(NamedTuple):
     """Places of all fields, those of one record after the other.
 
     The fields of record i have the numbers from first[i] up to first[i + 1].
     """
 
-    first: Rows
-    starts: Places
-    ends: Places
+    field_offsets: RowIndexes
+    starts: Positions
+    ends: Positions
     flags: Bytes
 
 
-def tokenize_plainly(
-    data: Bytes, start: int, end: int, rules: CsvRules, places: Sequence[int] | None
-) -> Tokens:
+def tokenize_without_numba(
+    data: Bytes, start: int, end: int, rules: CsvRules, field_indexes: Sequence[int] | None
+) -> CsvTokens:
     """Find records and fields with the state machine: slow, where numba is not installed."""
     text = data[start:end].tobytes()
     rows: list[tuple[int, int, int]] = []
     cells: list[list[tuple[int, int, int]]] = []
     stop = None
-    for record in state_machine.records(text, rules):
-        if record.open and rules.open_quote_fails:
+    for record in state_machine.parse_records(text, rules):
+        if record.has_open_quote and rules.open_quote_fails:
             stop = start + record.start
             break
-        fields = [_cell(text, start, field, rules) for field in record.fields]
+        fields = [_locate_field_value(text, start, field, rules) for field in record.fields]
         row_flags = 0
         for field in record.fields:
-            row_flags |= _row_flags(text, field, rules)
+            row_flags |= _compute_row_flags(text, field, rules)
         rows.append((start + record.start, start + record.end, row_flags))
-        if places is not None:
+        if field_indexes is not None:
             past = (0, 0, PAST_END)
-            fields = [fields[place] if place < len(fields) else past for place in places]
+            fields = [fields[place] if place < len(fields) else past for place in field_indexes]
         cells.append(fields)
     bounds = np.array(rows, np.int32).reshape(-1, 3)
     first = None
-    if places is None:
+    if field_indexes is None:
         first = np.zeros(len(cells) + 1, np.int64)
         np.cumsum([len(fields) for fields in cells], out=first[1:])
         table = np.array([cell for fields in cells for cell in fields], np.int32)
         table = table.reshape(1, -1, 3)
     else:
-        table = np.array(cells, np.int32).reshape(len(cells), len(places), 3).transpose(1, 0, 2)
-    return Tokens(
+        table = (
+            np.array(cells, np.int32).reshape(len(cells), len(field_indexes), 3).transpose(1, 0, 2)
+        )
+    return CsvTokens(
         bounds[:, 0],
         bounds[:, 1],
         bounds[:, 2].astype(np.uint8),
@@ -126,21 +130,21 @@ def tokenize_plainly(
     )
 
 
-def _cell(
-    text: bytes, start: int, field: state_machine.Field, rules: CsvRules
+def _locate_field_value(
+    text: bytes, start: int, field: state_machine.CsvField, rules: CsvRules
 ) -> tuple[int, int, int]:
     flags = 0
     at, end = field.start, field.end
     if text[at:end] != field.value:
-        if not field.plain:
-            return start + at, start + end, UNCLEAN
-        at, end, flags = at + len(rules.quote), end - len(rules.quote), QUOTED
+        if not field.is_plain:
+            return start + at, start + end, NEEDS_UNQUOTING
+        at, end, flags = at + len(rules.quote), end - len(rules.quote), FIELD_QUOTED
     if at == end and rules.empty_is_null:
         flags |= EMPTY_NULL
     return start + at, start + end, flags
 
 
-def _row_flags(text: bytes, field: state_machine.Field, rules: CsvRules) -> int:
+def _compute_row_flags(text: bytes, field: state_machine.CsvField, rules: CsvRules) -> int:
     """Return what a field adds to the flags of its record."""
     raw = text[field.start : field.end]
     marks = [mark for mark in (rules.quote, rules.escape) if mark]
@@ -149,111 +153,118 @@ def _row_flags(text: bytes, field: state_machine.Field, rules: CsvRules) -> int:
     needed = any(mark in field.value for mark in (rules.field, rules.record, rules.quote))
     doubled = rules.quote + field.value.replace(rules.quote, 2 * rules.quote) + rules.quote
     if rules.quotes_anywhere or not needed or raw != doubled:
-        return MARKED | IRREGULAR
-    return MARKED
+        return ROW_HAS_QUOTES | ROW_IRREGULAR
+    return ROW_HAS_QUOTES
 
 
 # The first guess of how long a record is; tables grow where records are shorter.
-_RECORD_BYTES = 64
-_FIELD_BYTES = 8
+_INITIAL_RECORD_BYTES = 64
+_INITIAL_FIELD_BYTES = 8
 # Columns that lie a power of two apart would push each other out of the processor's cache.
-_APART = 208
-_FEWEST = 256
-_RETURN = 13
+_CACHE_OFFSET_ROWS = 208
+_MIN_TABLE_ROWS = 256
+_CARRIAGE_RETURN = 13
 
 
-class RecordFinder:
+class CsvRecordFinder:
     """Finds records and the fields with some places (ascending, from zero); None: all fields."""
 
     def __init__(
-        self, rules: CsvRules, places: Sequence[int] | None, *, fewest: int = _FEWEST
+        self,
+        rules: CsvRules,
+        field_indexes: Sequence[int] | None,
+        *,
+        min_table_rows: int = _MIN_TABLE_ROWS,
     ) -> None:
-        """Settle what is looked for; tables are made for at least `fewest` records and fields."""
-        self._marks = marks_of(rules)
-        self._fewest = fewest
-        self._ragged = places is None
-        self._wanted = 0 if places is None else len(places)
-        self._runs = np.array(_runs(places or ()), np.int64)
+        """Settle what is looked for; tables are made for at least `min_table_rows` records and fields."""
+        self._delimiters = make_delimiter_set(rules)
+        self._min_table_rows = min_table_rows
+        self._all_fields = field_indexes is None
+        self._field_count = 0 if field_indexes is None else len(field_indexes)
+        self._field_runs = np.array(_encode_field_runs(field_indexes or ()), np.int64)
 
-    def __call__(self, data: Bytes, start: int, end: int) -> Tokens:
+    def __call__(self, data: Bytes, start: int, end: int) -> CsvTokens:
         """Return the records in data[start:end], up to one with a quote open that may not be.
 
-        `data` must go on for `PADDING` bytes behind `end`; positions are int32.
+        `data` must go on for `PADDING_BYTES` bytes behind `end`; positions are int32.
         """
-        if not 0 <= start <= end <= len(data) - PADDING:
+        if not 0 <= start <= end <= len(data) - PADDING_BYTES:
             raise ValueError((start, end, len(data)))
-        guess = (end - start) // _RECORD_BYTES
-        rows = max(self._fewest, guess + _APART if guess > _APART else guess)
-        cells = max(self._fewest, (end - start) // _FIELD_BYTES)
+        guess = (end - start) // _INITIAL_RECORD_BYTES
+        rows = max(
+            self._min_table_rows,
+            guess + _CACHE_OFFSET_ROWS if guess > _CACHE_OFFSET_ROWS else guess,
+        )
+        cells = max(self._min_table_rows, (end - start) // _INITIAL_FIELD_BYTES)
         at, parts = start, []
         while True:
-            tables = self._tables(rows, cells)
+            tables = self._allocate_tables(rows, cells)
             found = scanning.find_records(
-                data, at, end, self._marks, self._runs, self._ragged, tables
+                data, at, end, self._delimiters, self._field_runs, self._all_fields, tables
             )
             count, total, stopped, is_open = found
-            parts.append(self._filled(tables, count, total))
+            parts.append(self._view_filled_tables(tables, count, total))
             if is_open or stopped >= end:
-                return _joined(parts, stopped if is_open else None)
+                return _concatenate_tokens(parts, stopped if is_open else None)
             if stopped > at:
                 # What is left is as dense as what was read, or nearly so.
                 scale = (end - stopped) / (stopped - at) * 1.25
-                rows = max(self._fewest, int(count * scale))
-                cells = max(self._fewest, int(total * scale))
+                rows = max(self._min_table_rows, int(count * scale))
+                cells = max(self._min_table_rows, int(total * scale))
             else:
                 cells *= 4
             at = stopped
 
-    def _tables(self, rows: int, cells: int) -> Tables:
-        if not self._ragged:
-            cells = self._wanted * rows
-        return Tables(
+    def _allocate_tables(self, rows: int, cells: int) -> TokenTables:
+        if not self._all_fields:
+            cells = self._field_count * rows
+        return TokenTables(
             np.empty(rows, np.int32),
             np.empty(rows, np.int32),
             np.empty(rows, np.uint8),
-            np.empty(rows + 1 if self._ragged else 0, np.int64),
+            np.empty(rows + 1 if self._all_fields else 0, np.int64),
             np.empty(cells, np.int32),
             np.empty(cells, np.int32),
             np.empty(cells, np.uint8),
         )
 
-    def _filled(self, tables: Tables, rows: int, cells: int) -> Tokens:
+    def _view_filled_tables(self, tables: TokenTables, rows: int, cells: int) -> CsvTokens:
         """Return what was filled, as views."""
-        if self._ragged:
+        if self._all_fields:
             tables.first[rows] = cells
         else:
             cells = rows
-        shape = (1 if self._ragged else self._wanted, -1)
+        shape = (1 if self._all_fields else self._field_count, -1)
         if not len(tables.starts):
             shape = (0, rows)
-        return Tokens(
+        return CsvTokens(
             tables.row_starts[:rows],
             tables.row_ends[:rows],
             tables.row_flags[:rows],
             tables.starts.reshape(shape)[:, :cells],
             tables.ends.reshape(shape)[:, :cells],
             tables.flags.reshape(shape)[:, :cells],
-            tables.first[: rows + 1] if self._ragged else None,
+            tables.first[: rows + 1] if self._all_fields else None,
         )
 
 
-class RecordCutter:
+class CsvBlockCutter:
     """Finds the end of the last whole record where quotes decide where records end."""
 
     def __init__(self, rules: CsvRules) -> None:
-        self._marks = marks_of(rules)
+        self._delimiters = make_delimiter_set(rules)
 
     def __call__(self, memory: bytearray, start: int, end: int) -> int:
         """Return the place behind the last whole record of [start, end), `start` if none."""
         data = np.frombuffer(memory, np.uint8)
-        return int(scanning.last_record_end(data, start, end, self._marks))
+        return int(scanning.find_last_record_end(data, start, end, self._delimiters))
 
 
-class RecordCounter:
+class CsvRecordCounter:
     """Counts records without looking at their fields, where delimiters alone tell how many."""
 
     def __init__(self, rules: CsvRules) -> None:
-        self._rules = _count_rules(rules)
+        self._rules = _make_count_rules(rules)
         self._single = len(rules.record) == len(rules.field) == 1 and len(rules.quote) <= 1
 
     def __call__(self, data: Bytes, start: int, end: int) -> tuple[int | None, bool]:
@@ -267,20 +278,20 @@ class RecordCounter:
         return None if count < 0 else count, ascii_only
 
 
-def first_bad_byte(data: Bytes, start: int, end: int) -> int:
+def find_invalid_utf8_byte(data: Bytes, start: int, end: int) -> int:
     """Return the place of the first byte that breaks UTF-8, -1 if there is none."""
-    return int(counting.first_bad_byte(data, start, end))
+    return int(counting.find_invalid_utf8(data, start, end))
 
 
-def marks_of(rules: CsvRules) -> Marks:
+def make_delimiter_set(rules: CsvRules) -> DelimiterSet:
     """Return rules in the form that kernels take."""
     record = rules.record[0]
-    return Marks(
-        record=_mark(rules.record),
-        field=_mark(rules.field),
-        quote=_mark(rules.quote),
-        escape=_mark(rules.escape),
-        comment=_mark(rules.comment),
+    return DelimiterSet(
+        record=_make_delimiter_pattern(rules.record),
+        field=_make_delimiter_pattern(rules.field),
+        quote=_make_delimiter_pattern(rules.quote),
+        escape=_make_delimiter_pattern(rules.escape),
+        comment=_make_delimiter_pattern(rules.comment),
         first=(
             np.uint8(record),
             np.uint8(rules.field[0]),
@@ -296,7 +307,7 @@ def marks_of(rules: CsvRules) -> Marks:
         drops_return=rules.drops_return,
         skips_blank=rules.skips_blank,
         empty_is_null=rules.empty_is_null,
-        skims=not overlaps_itself(rules.field),
+        skims=not can_overlap_itself(rules.field),
         simple=len(rules.field) == 1
         and not any(
             mark.startswith(rules.field) for mark in (rules.record, rules.quote, rules.escape)
@@ -304,13 +315,13 @@ def marks_of(rules: CsvRules) -> Marks:
     )
 
 
-def _count_rules(rules: CsvRules) -> CountRules:
+def _make_count_rules(rules: CsvRules) -> CountRules:
     record = rules.record[0]
     quoted = bool(rules.quote) and (rules.quoted_records or rules.open_quote_fails)
     quote = rules.quote[:1] if quoted else b""
     escape = rules.escape[:1] if quoted else b""
     rare = quote + escape + rules.comment[:1] or b"\0"
-    back = _RETURN if rules.drops_return else record
+    back = _CARRIAGE_RETURN if rules.drops_return else record
     return CountRules(
         record=np.uint8(record),
         field=np.uint8(rules.field[0]),
@@ -326,11 +337,11 @@ def _count_rules(rules: CsvRules) -> CountRules:
     )
 
 
-def _runs(places: Sequence[int]) -> list[int]:
+def _encode_field_runs(field_indexes: Sequence[int]) -> list[int]:
     """Return how many fields to pass over, how many to take, and so on, zeros at the end."""
     runs: list[int] = []
     after = 0
-    for place in places:
+    for place in field_indexes:
         if place == after and runs:
             runs[-1] += 1
         else:
@@ -339,32 +350,32 @@ def _runs(places: Sequence[int]) -> list[int]:
     return [*runs, 0, 0]
 
 
-def _mark(text: bytes) -> Mark:
-    bits = b"\xff" * len(text)
-    return Mark(
-        len(text),
+def _make_delimiter_pattern(delimiter: bytes) -> DelimiterPattern:
+    bits = b"\xff" * len(delimiter)
+    return DelimiterPattern(
+        len(delimiter),
         *(
             np.uint64(int.from_bytes(part, sys.byteorder))
             for half in (slice(0, 8), slice(8, 16))
-            for part in (text[half].ljust(8, b"\0"), bits[half].ljust(8, b"\0"))
+            for part in (delimiter[half].ljust(8, b"\0"), bits[half].ljust(8, b"\0"))
         ),
     )
 
 
-def _joined(parts: list[Tokens], stop: int | None) -> Tokens:
-    if len(parts) == 1 and stop is None:
-        return parts[0]
+def _concatenate_tokens(segments: list[CsvTokens], invalid_record_start: int | None) -> CsvTokens:
+    if len(segments) == 1 and invalid_record_start is None:
+        return segments[0]
     first = None
-    if parts[0].first is not None:
-        steps = [np.diff(part.first) for part in parts if part.first is not None]
+    if segments[0].field_offsets is not None:
+        steps = [np.diff(part.field_offsets) for part in segments if part.field_offsets is not None]
         first = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(steps))])
-    return Tokens(
-        np.concatenate([part.row_starts for part in parts]),
-        np.concatenate([part.row_ends for part in parts]),
-        np.concatenate([part.row_flags for part in parts]),
-        np.concatenate([part.starts for part in parts], axis=1),
-        np.concatenate([part.ends for part in parts], axis=1),
-        np.concatenate([part.flags for part in parts], axis=1),
+    return CsvTokens(
+        np.concatenate([part.row_starts for part in segments]),
+        np.concatenate([part.row_ends for part in segments]),
+        np.concatenate([part.row_flags for part in segments]),
+        np.concatenate([part.starts for part in segments], axis=1),
+        np.concatenate([part.ends for part in segments], axis=1),
+        np.concatenate([part.flags for part in segments], axis=1),
         first,
-        stop,
+        invalid_record_start,
     )

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     _New: TypeAlias = Callable[[], "_Decompressor"]
 
 COMPRESSIONS = frozenset({"NONE", "GZIP", "BZIP2", "ZSTD"})
-_PIECE = 256 * 1024
-_PIECES_AHEAD = 4
-_MAGIC = {"GZIP": b"\x1f\x8b", "BZIP2": b"BZh", "ZSTD": b"\x28\xb5\x2f\xfd"}
+_SEGMENT_BYTES = 256 * 1024
+_MAX_QUEUED_SEGMENTS = 4
+_MAGIC_BYTES = {"GZIP": b"\x1f\x8b", "BZIP2": b"BZh", "ZSTD": b"\x28\xb5\x2f\xfd"}
 
 
 class ObjectSource(Protocol):
@@ -42,7 +42,7 @@ class ObjectSource(Protocol):
         """Let go of the object. Idempotent."""
 
 
-class ManyReaders:
+class ConcurrentSource:
     """Marks a source whose `read_into` several threads may call at once, at any offsets."""
 
 
@@ -50,11 +50,11 @@ class ByteStream(Protocol):
     """Text that is read once, from front to back."""
 
     @property
-    def scanned(self) -> int:
+    def scanned_bytes(self) -> int:
         """Bytes taken from the object so far, compressed ones if it is compressed."""
 
     @property
-    def processed(self) -> int:
+    def processed_bytes(self) -> int:
         """Bytes of text read so far."""
 
     def read_into(self, view: memoryview) -> int:
@@ -72,8 +72,8 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
-def open_stream(source: ObjectSource, compression: str = "NONE", *, at: int = 0) -> ByteStream:
-    """Open the text of an object; `at` is the offset to begin at, of uncompressed ones only.
+def open_stream(source: ObjectSource, compression: str = "NONE", *, offset: int = 0) -> ByteStream:
+    """Open the text of an object; `offset` is the offset to begin at, of uncompressed ones only.
 
     Raises:
         SelectError: InvalidCompressionFormat, if the object does not begin as such a file does,
@@ -81,72 +81,72 @@ def open_stream(source: ObjectSource, compression: str = "NONE", *, at: int = 0)
             or is damaged.
     """
     if compression == "NONE":
-        return PlainStream(source, at)
-    if compression not in COMPRESSIONS or at:
+        return PlainStream(source, offset)
+    if compression not in COMPRESSIONS or offset:
         raise SelectError(
             "InvalidCompressionFormat", f"{compression} is none of GZIP, BZIP2, ZSTD and NONE."
         )
-    return InflatedStream(source, compression)
+    return DecompressedStream(source, compression)
 
 
 class PlainStream:
     """The bytes of an object as they are."""
 
-    def __init__(self, source: ObjectSource, at: int = 0) -> None:
-        self._scanned = 0
+    def __init__(self, source: ObjectSource, offset: int = 0) -> None:
+        self._scanned_bytes = 0
         self.source = source
-        self._at = at
+        self._offset = offset
 
     @property
-    def scanned(self) -> int:
+    def scanned_bytes(self) -> int:
         """Bytes read so far."""
-        return self._scanned
+        return self._scanned_bytes
 
     @property
-    def processed(self) -> int:
+    def processed_bytes(self) -> int:
         """Bytes read so far."""
-        return self._scanned
+        return self._scanned_bytes
 
     def read_into(self, view: memoryview) -> int:
         """Read on from where the last call ended."""
-        count = self.source.read_into(self._at, view)
-        self._at += count
-        self._scanned += count
+        count = self.source.read_into(self._offset, view)
+        self._offset += count
+        self._scanned_bytes += count
         return count
 
-    def move_to(self, at: int) -> None:
+    def skip_to(self, offset: int) -> None:
         """Read on from an offset; what lies before it is told as read, others read it."""
-        self._scanned += at - self._at
-        self._at = at
+        self._scanned_bytes += offset - self._offset
+        self._offset = offset
 
     def close(self) -> None:
         """Do nothing: the source belongs to the caller."""
 
 
-class InflatedStream:
+class DecompressedStream:
     """The text of a compressed object; concatenated members are one text."""
 
     def __init__(self, source: ObjectSource, compression: str) -> None:
-        self._processed = 0
-        self._input = _Input(source, compression)
-        pieces = _zstd_pieces if compression == "ZSTD" else _member_pieces
-        self._pieces = pieces(self._input)
-        self._ahead: queue.Queue[bytes | BaseException] = queue.Queue(_PIECES_AHEAD)
-        self._piece = memoryview(b"")
+        self._processed_bytes = 0
+        self._input = _CompressedInput(source, compression)
+        pieces = _decompress_zstd if compression == "ZSTD" else _decompress_members
+        self._segments = pieces(self._input)
+        self._segment_queue: queue.Queue[bytes | BaseException] = queue.Queue(_MAX_QUEUED_SEGMENTS)
+        self._current_segment = memoryview(b"")
         self._stopped = threading.Event()
-        self._over = False
-        self._thread = threading.Thread(target=self._inflate, name="inflate", daemon=True)
+        self._is_exhausted = False
+        self._thread = threading.Thread(target=self._run_decompressor, name="inflate", daemon=True)
         self._thread.start()
 
     @property
-    def scanned(self) -> int:
+    def scanned_bytes(self) -> int:
         """Compressed bytes taken from the object so far."""
-        return self._input.at
+        return self._input.offset
 
     @property
-    def processed(self) -> int:
+    def processed_bytes(self) -> int:
         """Bytes of text read so far."""
-        return self._processed
+        return self._processed_bytes
 
     def read_into(self, view: memoryview) -> int:
         """Copy what is inflated.
@@ -154,108 +154,110 @@ class InflatedStream:
         Raises:
             SelectError: TruncatedInput where the object breaks off or is damaged.
         """
-        if not self._piece:
-            if self._over:
+        if not self._current_segment:
+            if self._is_exhausted:
                 return 0
-            piece = self._ahead.get()
+            piece = self._segment_queue.get()
             if isinstance(piece, BaseException):
-                self._over = True
+                self._is_exhausted = True
                 raise piece
-            self._over = not piece
-            self._piece = memoryview(piece)
-        count = min(len(view), len(self._piece))
-        view[:count] = self._piece[:count]
-        self._piece = self._piece[count:]
-        self._processed += count
+            self._is_exhausted = not piece
+            self._current_segment = memoryview(piece)
+        count = min(len(view), len(self._current_segment))
+        view[:count] = self._current_segment[:count]
+        self._current_segment = self._current_segment[count:]
+        self._processed_bytes += count
         return count
 
     def close(self) -> None:
         """End the thread and wait for it: it uses the source."""
         self._stopped.set()
-        self._over = True
-        self._piece = memoryview(b"")
+        self._is_exhausted = True
+        self._current_segment = memoryview(b"")
         while self._thread.is_alive():
             try:
-                self._ahead.get(timeout=0.01)
+                self._segment_queue.get(timeout=0.01)
             except queue.Empty:
                 continue
         self._thread.join()
 
-    def _inflate(self) -> None:
+    def _run_decompressor(self) -> None:
         try:
-            for piece in self._pieces:
+            for piece in self._segments:
                 if self._stopped.is_set():
                     return
                 if piece:
-                    self._ahead.put(piece)
-            self._ahead.put(b"")
+                    self._segment_queue.put(piece)
+            self._segment_queue.put(b"")
         except BaseException as error:  # noqa: BLE001 - raised again where the text is read
-            self._ahead.put(error)
+            self._segment_queue.put(error)
 
 
-class _Input:
+class _CompressedInput:
     """Compressed bytes, a piece at a time; also the file that Arrow reads from."""
 
     closed = False
 
     def __init__(self, source: ObjectSource, compression: str) -> None:
-        self.at = 0
+        self.offset = 0
         self.compression = compression
         self._source = source
-        self._buffer = bytearray(_PIECE)
-        self._front = self._piece(len(_MAGIC[compression]))
-        if not self._front:
-            raise self.broken("it is empty")
-        if not _MAGIC[compression].startswith(self._front):
+        self._buffer = bytearray(_SEGMENT_BYTES)
+        self._unread_magic = self._read_exactly(len(_MAGIC_BYTES[compression]))
+        if not self._unread_magic:
+            raise self.corrupt_data_error("it is empty")
+        if not _MAGIC_BYTES[compression].startswith(self._unread_magic):
             raise SelectError(
                 "InvalidCompressionFormat",
                 f"{source.name} is not in the compression format {compression}: it begins with "
-                f"the bytes {self._front.hex(' ')}.",
+                f"the bytes {self._unread_magic.hex(' ')}.",
             )
 
-    def read(self, size: int = _PIECE) -> bytes:
+    def read(self, size: int = _SEGMENT_BYTES) -> bytes:
         """Return at most `size` bytes more, none at the end of the object."""
-        front, self._front = self._front, b""
-        return front or self._piece(min(size, _PIECE))
+        front, self._unread_magic = self._unread_magic, b""
+        return front or self._read_exactly(min(size, _SEGMENT_BYTES))
 
-    def broken(self, reason: str) -> SelectError:
+    def corrupt_data_error(self, reason: str) -> SelectError:
         """Return the error of an object that cannot be inflated."""
         return SelectError(
             "TruncatedInput",
             f"{self._source.name} could not be decompressed ({self.compression}) near byte "
-            f"{self.at}: {reason}.",
+            f"{self.offset}: {reason}.",
         )
 
     def close(self) -> None:
         """Do nothing: the source belongs to the caller."""
 
-    def _piece(self, size: int) -> bytes:
+    def _read_exactly(self, size: int) -> bytes:
         """Read exactly `size` bytes, or up to the end."""
         held = 0
         with memoryview(self._buffer) as view:
             while held < size:
-                count = self._source.read_into(self.at, view[held:size])
+                count = self._source.read_into(self.offset, view[held:size])
                 if not count:
                     break
                 held += count
-                self.at += count
+                self.offset += count
             return bytes(view[:held])
 
 
-def _member_pieces(source: _Input) -> Iterator[bytes]:
+def _decompress_members(source: _CompressedInput) -> Iterator[bytes]:
     """Inflate GZIP or BZIP2: one member, or several one after the other."""
-    new, failures = _decompressors(source.compression)
-    magic = _MAGIC[source.compression]
+    new, failures = _decompressor_factory(source.compression)
+    magic = _MAGIC_BYTES[source.compression]
     data = source.read()
     while data:
         member = new()
         while not member.eof:
             if member.needs_input and not data and not (data := source.read()):
-                raise source.broken("it ends before its compressed data do")
+                raise source.corrupt_data_error("it ends before its compressed data do")
             try:
-                yield member.decompress(data, _PIECE)
+                yield member.decompress(data, _SEGMENT_BYTES)
             except failures as error:
-                raise source.broken(f"its compressed data are damaged ({error})") from error
+                raise source.corrupt_data_error(
+                    f"its compressed data are damaged ({error})"
+                ) from error
             data = b""
         data = member.unused_data
         # Files on tape are filled up with zeros.
@@ -265,10 +267,10 @@ def _member_pieces(source: _Input) -> Iterator[bytes]:
         while data and len(data) < len(magic) and (more := source.read()):
             data += more
         if data and not data.startswith(magic):
-            raise source.broken("what follows the compressed data is something else")
+            raise source.corrupt_data_error("what follows the compressed data is something else")
 
 
-def _decompressors(
+def _decompressor_factory(
     compression: str,
 ) -> tuple[_New, tuple[type[Exception], ...]]:
     """Return what makes a decompressor of one member, and what it raises for damaged data."""
@@ -281,13 +283,13 @@ def _decompressors(
     return cast("_New", new), (failure, OSError, ValueError)
 
 
-def _zstd_pieces(source: _Input) -> Iterator[bytes]:
+def _decompress_zstd(source: _CompressedInput) -> Iterator[bytes]:
     """Inflate ZSTD frames."""
     import pyarrow as pa
 
     try:
         stream = pa.CompressedInputStream(pa.PythonFile(source, mode="r"), "zstd")
-        while piece := stream.read(_PIECE):
+        while piece := stream.read(_SEGMENT_BYTES):
             yield piece
     except OSError as error:
-        raise source.broken(str(error)) from error
+        raise source.corrupt_data_error(str(error)) from error

@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from snowmelt.select.formats.csv_tokenizer import first_bad_byte
+from snowmelt.select.formats.csv_tokenizer import find_invalid_utf8_byte
 from snowmelt.select.kernels.json import (
     ABSENT,
     DECIMAL,
     FALSE,
+    INTEGER,
     NULL,
     TEXT,
     TRUE,
-    WHOLE,
-    names_of,
-    read_inside,
-    read_lines,
+    encode_field_names,
+    scan_json_lines,
+    scan_nested_fields,
 )
 from snowmelt.select.kernels.numbers import parse_integers
-from snowmelt.select.scalar.paths import follow
-from snowmelt.select.sql.ast import Column, Word, parts
+from snowmelt.select.scalar.paths import follow_path
+from snowmelt.select.sql.ast import ColumnRef, KeyStep, walk_nodes
 from snowmelt.select.values import MISSING
-from snowmelt.select.vectors import Kind, Slices, Vector
+from snowmelt.select.vectors import StringSlices, Vector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from snowmelt.select.errors import SelectError
-    from snowmelt.select.formats.blocks import Block
-    from snowmelt.select.kernels.json import Found
-    from snowmelt.select.sql.ast import Expression, Step
-    from snowmelt.select.sql.bound_query import Query
-    from snowmelt.select.vectors import Bytes, Places
+    from snowmelt.select.formats.blocks import RecordBlock
+    from snowmelt.select.kernels.json import ValuePositions
+    from snowmelt.select.sql.ast import Expression, PathStep
+    from snowmelt.select.sql.bound_query import BoundQuery
+    from snowmelt.select.vectors import Bytes, Positions
 
-_FIRST = Word("_1")
+_RECORD_STEP = KeyStep("_1")
 
 
-def _number(text: str) -> object:
+def _parse_json_number(text: str) -> object:
     if "e" in text or "E" in text:
         nearest = float(text)
         if math.isfinite(nearest):
@@ -60,155 +60,163 @@ def _number(text: str) -> object:
         raise ValueError(f"{text[:40]} is beyond every number") from error
 
 
-_DECODER = msgspec.json.Decoder(float_hook=_number)
-_PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_ESCAPES = re.compile(_PAIR + rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL)
-_REPLACED = rb"\ufffd"
+_DECODER = msgspec.json.Decoder(float_hook=_parse_json_number)
+_SURROGATE_PAIR_PATTERN = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE_PATTERN = re.compile(
+    _SURROGATE_PAIR_PATTERN + rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
+_REPLACEMENT_CHARACTER = rb"\ufffd"
 # Nested some hundred levels deep is as little JSON for us as what is none.
-NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
+JSON_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
 
 
-def decoded(text: memoryview) -> object:
+def decode_json(text: memoryview) -> object:
     """Return the one value that a text says.
 
     Half of a surrogate pair, which is left where a text was cut within a character, is U+FFFD.
 
     Raises:
-        msgspec.DecodeError: It is not JSON; so do all of `NOT_JSON`.
+        msgspec.DecodeError: It is not JSON; so do all of `JSON_DECODE_ERRORS`.
     """
     try:
         return _DECODER.decode(text)
     except msgspec.DecodeError:
         written = bytes(text)
-        mended = _ESCAPES.sub(_whole, written)
+        mended = _ESCAPE_PATTERN.sub(_replace_lone_surrogate, written)
         if mended == written:
             raise
     return _DECODER.decode(mended)
 
 
-def _whole(escape: re.Match[bytes]) -> bytes:
-    return _REPLACED if escape["half"] else escape[0]
+def _replace_lone_surrogate(escape: re.Match[bytes]) -> bytes:
+    return _REPLACEMENT_CHARACTER if escape["half"] else escape[0]
 
 
-class LineColumns:
+class JsonLineColumns:
     """The fields that a query reads, where steps by name lead to them; finds them in blocks."""
 
-    def __init__(self, query: Query) -> None:
-        self._ceph = query.dialect.is_ceph
-        self._paths: dict[tuple[Step, ...], tuple[tuple[bytes, bool], ...]] = {}
+    def __init__(self, query: BoundQuery) -> None:
+        self._is_ceph = query.dialect.is_ceph
+        self._paths: dict[tuple[PathStep, ...], tuple[tuple[bytes, bool], ...]] = {}
         firsts: list[tuple[bytes, bool]] = []
-        for column in _columns(query):
-            path = tuple(step for step in column.steps if isinstance(step, Word))
+        for column in _list_columns(query):
+            path = tuple(step for step in column.steps if isinstance(step, KeyStep))
             # A name beyond ASCII has small letters that the kernels do not know.
-            named = all(step.text.isascii() or self._is_exact(step) for step in path)
-            if not (path and named) or len(path) != len(column.steps) or path[0] == _FIRST:
+            named = all(step.text.isascii() or self._is_case_sensitive(step) for step in path)
+            if not (path and named) or len(path) != len(column.steps) or path[0] == _RECORD_STEP:
                 continue
-            names = tuple(self._name(step) for step in path)
+            names = tuple(self._encode_field_name(step) for step in path)
             # A key is one name's: "a" beside a, which stands for A, too, is the evaluator's.
             if all(names[0] == each or names[0][0].lower() != each[0].lower() for each in firsts):
                 self._paths[column.steps] = names
                 if names[0] not in firsts:
                     firsts.append(names[0])
-        self._places = {path: firsts.index(names[0]) for path, names in self._paths.items()}
-        self._names = names_of(firsts)
+        self._name_indexes = {path: firsts.index(names[0]) for path, names in self._paths.items()}
+        self._encoded_names = encode_field_names(firsts)
 
-    def _is_exact(self, step: Word) -> bool:
-        return step.quoted and not self._ceph
+    def _is_case_sensitive(self, step: KeyStep) -> bool:
+        return step.quoted and not self._is_ceph
 
-    def _name(self, step: Word) -> tuple[bytes, bool]:
-        folds = not self._is_exact(step)
+    def _encode_field_name(self, step: KeyStep) -> tuple[bytes, bool]:
+        folds = not self._is_case_sensitive(step)
         text = step.text.lower() if folds else step.text
         return text.encode("utf-8", "surrogateescape"), folds
 
-    def read(self, block: Block) -> LinesBatch | None:
+    def scan_block(self, block: RecordBlock) -> JsonLinesBatch | None:
         """Return a block's records; None where lines are not one object each, or may not be."""
-        if first_bad_byte(block.data, block.start, block.end) >= 0:
+        if find_invalid_utf8_byte(block.data, block.start, block.end) >= 0:
             return None
         most = block.memory.count(b"\n", block.start, block.end) + 1
-        read = read_lines(block.data, block.start, block.end, self._names, most)
+        read = scan_json_lines(block.data, block.start, block.end, self._encoded_names, most)
         if read is None:
             return None
-        return LinesBatch(block, read[0], read[1], self)
+        return JsonLinesBatch(block, read[0], read[1], self)
 
     @property
-    def ceph(self) -> bool:
+    def is_ceph(self) -> bool:
         """Whether paths are followed as in Ceph."""
-        return self._ceph
+        return self._is_ceph
 
-    def find(self, batch: LinesBatch, column: Column) -> tuple[Places, Places, Bytes] | None:
+    def locate_values(
+        self, batch: JsonLinesBatch, column: ColumnRef
+    ) -> tuple[Positions, Positions, Bytes] | None:
         """Return where a column's values lie; None where only the evaluator finds them."""
         names = self._paths.get(column.steps)
         if names is None:
             return None
-        place = self._places[column.steps]
-        starts, ends, kinds = batch.found
+        place = self._name_indexes[column.steps]
+        starts, ends, kinds = batch.value_positions
         found = starts[place], ends[place], kinds[place]
         for name in names[1:]:
-            starts, ends, kinds = read_inside(batch.block.data, *found, names_of([name]))
+            starts, ends, kinds = scan_nested_fields(
+                batch.block.data, *found, encode_field_names([name])
+            )
             found = starts[0], ends[0], kinds[0]
         return found
 
 
-def _columns(query: Query) -> Iterator[Column]:
+def _list_columns(query: BoundQuery) -> Iterator[ColumnRef]:
     expressions: list[Expression] = [output.expression for output in query.outputs]
     expressions += [order.expression for order in query.order_by]
     expressions += [*query.aggregates, *query.group_by]
     if query.where is not None:
         expressions.append(query.where)
     for expression in expressions:
-        yield from (part for part in parts(expression) if isinstance(part, Column))
+        yield from (part for part in walk_nodes(expression) if isinstance(part, ColumnRef))
 
 
 @dataclass(frozen=True, slots=True)
-class LinesBatch:
+class JsonLinesBatch:
     """Records as places in a block's data; valid until the block is released."""
 
-    block: Block
+    block: RecordBlock
     # Where each record begins and ends.
-    bounds: NDArray[np.int32]
-    found: Found
-    columns: LineColumns
+    record_bounds: NDArray[np.int32]
+    value_positions: ValuePositions
+    columns: JsonLineColumns
     failure: SelectError | None = None
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """How many records."""
-        return len(self.bounds[0])
+        return len(self.record_bounds[0])
 
-    def vector(self, column: Column, *, shown: bool = False) -> Vector | None:
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> Vector | None:
         """Return a column's values, those of other types than most are of deferred."""
-        found = self.columns.find(self, column)
+        found = self.columns.locate_values(self, column)
         if found is None:
             return None
         starts, ends, kinds = found
         null = kinds == NULL
-        if not shown:
+        if not for_output:
             null |= kinds == ABSENT
         counts = np.bincount(kinds, minlength=16)
-        slices = Slices(self.block.data, starts, ends, np.zeros(len(kinds), np.uint8))
-        numbers = counts[WHOLE] + counts[DECIMAL]
+        slices = StringSlices(self.block.data, starts, ends, np.zeros(len(kinds), np.uint8))
+        numbers = counts[INTEGER] + counts[DECIMAL]
         truths = counts[TRUE] + counts[FALSE]
         if counts[TEXT] > max(numbers, truths):
-            return Vector(Kind.TEXT, slices, null, ~(null | (kinds == TEXT)))
+            return Vector(VectorKind.TEXT, slices, null, ~(null | (kinds == TEXT)))
         if truths > numbers:
             odd = ~(null | (kinds == TRUE) | (kinds == FALSE))
-            return Vector(Kind.BOOL, kinds == TRUE, null, odd)
+            return Vector(VectorKind.BOOL, kinds == TRUE, null, odd)
         if counts[DECIMAL]:
-            odd = ~(null | (kinds == WHOLE) | (kinds == DECIMAL))
-            return Vector(Kind.NUMERAL, slices, null, odd)
+            odd = ~(null | (kinds == INTEGER) | (kinds == DECIMAL))
+            return Vector(VectorKind.NUMERIC_TEXT, slices, null, odd)
         if numbers:
             values, status = parse_integers(slices)
-            return Vector(Kind.INT, values, null, ~null & ((status != 0) | (kinds != WHOLE)))
-        return Vector(Kind.VALUES, np.empty(len(kinds), np.object_), null, ~null)
+            return Vector(
+                VectorKind.INT, values, null, ~null & ((status != 0) | (kinds != INTEGER))
+            )
+        return Vector(VectorKind.OBJECT, np.empty(len(kinds), np.object_), null, ~null)
 
-    def row(self, place: int) -> JsonRow:
+    def read_row(self, row_index: int) -> JsonRow:
         """Return one record."""
-        start, end = self.bounds[:, place].tolist()
-        return JsonRow(decoded(memoryview(self.block.memory)[start:end]), self.columns.ceph)
+        start, end = self.record_bounds[:, row_index].tolist()
+        return JsonRow(decode_json(memoryview(self.block.memory)[start:end]), self.columns.is_ceph)
 
-    def offset(self, place: int) -> int:
+    def record_offset(self, row_index: int) -> int:
         """Return the byte of the object's text where a record begins."""
-        return self.block.offset + int(self.bounds[0, place]) - self.block.start
+        return self.block.offset + int(self.record_bounds[0, row_index]) - self.block.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +224,14 @@ class JsonRow:
     """One record as the evaluator reads it; MISSING where FROM's path led nowhere."""
 
     record: object
-    ceph: bool
+    is_ceph: bool
 
-    def field(self, column: Column) -> object:
+    def field(self, column: ColumnRef) -> object:
         """Return what the column's path leads to, MISSING if nowhere."""
-        found = follow(self.record, column.steps, ceph=self.ceph)
-        if found is MISSING and column.steps[:1] == (_FIRST,):
+        found = follow_path(self.record, column.steps, is_ceph=self.is_ceph)
+        if found is MISSING and column.steps[:1] == (_RECORD_STEP,):
             # The record itself is its first, unnamed field.
-            return follow(self.record, column.steps[1:], ceph=self.ceph)
+            return follow_path(self.record, column.steps[1:], is_ceph=self.is_ceph)
         return found
 
     def fields(self) -> Sequence[object]:
@@ -232,6 +240,6 @@ class JsonRow:
             return list(self.record.values())
         return [] if self.record is MISSING else [self.record]
 
-    def names(self) -> Sequence[str]:
+    def field_names(self) -> Sequence[str]:
         """Return the names of these values."""
         return list(self.record) if isinstance(self.record, dict) else ["_1"]

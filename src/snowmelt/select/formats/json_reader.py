@@ -15,30 +15,36 @@ from snowmelt.jit import jit_kernel
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import (
     BlockLimits,
-    RecordBlocks,
-    bad_encoding,
-    first_offset,
-    resolve,
-    too_long,
+    RecordBlockReader,
+    find_stream_offset,
+    invalid_utf8_error,
+    record_too_long_error,
+    resolve_scan_range,
 )
-from snowmelt.select.formats.csv_tokenizer import first_bad_byte
+from snowmelt.select.formats.csv_tokenizer import find_invalid_utf8_byte
 from snowmelt.select.formats.decompression import open_stream
-from snowmelt.select.formats.json_lines import NOT_JSON, JsonRow, LineColumns, LinesBatch, decoded
-from snowmelt.select.scalar.paths import follow, rows_of
-from snowmelt.select.sql.ast import Any
-from snowmelt.select.sql.bound_query import Fields, JsonFields
+from snowmelt.select.formats.json_lines import (
+    JSON_DECODE_ERRORS,
+    JsonLineColumns,
+    JsonLinesBatch,
+    JsonRow,
+    decode_json,
+)
+from snowmelt.select.scalar.paths import follow_path, iterate_ceph_records
+from snowmelt.select.sql.ast import WildcardStep
+from snowmelt.select.sql.bound_query import JsonFields, ObjectFields
 from snowmelt.select.values import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.select.formats.blocks import Block
+    from snowmelt.select.formats.blocks import RecordBlock
     from snowmelt.select.formats.decompression import ObjectSource
     from snowmelt.select.limits import EngineSettings
     from snowmelt.select.request import JsonInput, SelectRequest
-    from snowmelt.select.sql.ast import Column, Step
-    from snowmelt.select.sql.bound_query import Query
-    from snowmelt.select.vectors import Bytes, Places, Vector
+    from snowmelt.select.sql.ast import ColumnRef, PathStep
+    from snowmelt.select.sql.bound_query import BoundQuery
+    from snowmelt.select.vectors import Bytes, Positions, Vector
 
 # --- Where the values of a JSON text begin and end, without looking at what they say.
 
@@ -49,18 +55,27 @@ if TYPE_CHECKING:
 
 _QUOTE, _BACKSLASH = 34, 92
 # What a byte means outside of strings.
-_OTHER, _BLANK, _OPEN, _CLOSE, _STRING, _COMMA = 0, 1, 2, 3, 4, 5
+_CLASS_OTHER, _CLASS_BLANK, _CLASS_OPEN, _CLASS_CLOSE, _CLASS_STRING, _CLASS_COMMA = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+)
 
-_CLASSES = np.zeros(256, np.uint8)
-_CLASSES[list(b" \t\r\n")] = _BLANK
-_CLASSES[list(b"[{")] = _OPEN
-_CLASSES[list(b"]}")] = _CLOSE
-_CLASSES[_QUOTE] = _STRING
-_CLASSES[ord(",")] = _COMMA
+_BYTE_CLASSES = np.zeros(256, np.uint8)
+_BYTE_CLASSES[list(b" \t\r\n")] = _CLASS_BLANK
+_BYTE_CLASSES[list(b"[{")] = _CLASS_OPEN
+_BYTE_CLASSES[list(b"]}")] = _CLASS_CLOSE
+_BYTE_CLASSES[_QUOTE] = _CLASS_STRING
+_BYTE_CLASSES[ord(",")] = _CLASS_COMMA
 
 
 @jit_kernel
-def _walk(data: Bytes, start: int, end: int, bounds: Places, classes: Bytes) -> tuple[int, int]:
+def _scan_root_values(
+    data: Bytes, start: int, end: int, bounds: Positions, classes: Bytes
+) -> tuple[int, int]:
     """Find the root values in [start, end).
 
     Writes where each begins and ends to `bounds` (two for each, as many as fit).
@@ -115,13 +130,13 @@ def _walk(data: Bytes, start: int, end: int, bounds: Places, classes: Bytes) -> 
     return count, last
 
 
-def root_values(data: Bytes, start: int, end: int) -> Places:
+def find_root_values(data: Bytes, start: int, end: int) -> Positions:
     """Return begin and end, in turn, of the root values in [start, end), the broken last one too."""
     bounds = np.empty(64, np.int32)
-    count, last = _walk(data, start, end, bounds, _CLASSES)
+    count, last = _scan_root_values(data, start, end, bounds, _BYTE_CLASSES)
     if 2 * count > len(bounds):
         bounds = np.empty(2 * count, np.int32)
-        _walk(data, start, end, bounds, _CLASSES)
+        _scan_root_values(data, start, end, bounds, _BYTE_CLASSES)
     rest = data[last:end].tobytes()
     bounds = bounds[: 2 * count]
     if rest.strip(b" \t\r\n"):
@@ -130,13 +145,15 @@ def root_values(data: Bytes, start: int, end: int) -> Places:
     return bounds
 
 
-def cut_values(memory: bytearray, start: int, end: int) -> int:
+def cut_after_last_value(memory: bytearray, start: int, end: int) -> int:
     """Return the place behind the last whole root value of [start, end), `start` if none."""
-    _, last = _walk(np.frombuffer(memory, np.uint8), start, end, np.empty(0, np.int32), _CLASSES)
+    _, last = _scan_root_values(
+        np.frombuffer(memory, np.uint8), start, end, np.empty(0, np.int32), _BYTE_CLASSES
+    )
     return last
 
 
-_LINE = b"\n"
+_LINE_DELIMITER = b"\n"
 
 
 class JsonRecords:
@@ -158,162 +175,170 @@ class JsonRecords:
             raise SelectError(
                 "UnsupportedScanRangeInput", "A ScanRange needs JSON of type LINES or CSV."
             )
-        span = resolve(request.scan_range, source.size, compression=request.compression)
-        begin = first_offset(_LINE, span)
+        span = resolve_scan_range(request.scan_range, source.size, compression=request.compression)
+        begin = find_stream_offset(_LINE_DELIMITER, span)
         longest = settings.record_bytes if options.lines else settings.document_bytes
-        self._lines = options.lines
-        self._limit = longest
-        self._blocks = RecordBlocks(
-            open_stream(source, request.compression, at=begin),
-            _LINE,
-            cutter=None if options.lines else cut_values,
+        self._is_lines = options.lines
+        self._max_value_bytes = longest
+        self._blocks = RecordBlockReader(
+            open_stream(source, request.compression, offset=begin),
+            _LINE_DELIMITER,
+            cutter=None if options.lines else cut_after_last_value,
             span=span,
             stream_offset=begin,
             limits=BlockLimits(settings.block_bytes, longest),
         )
-        self.fields: Fields = JsonFields()
+        self.fields: ObjectFields = JsonFields()
 
     @property
-    def scanned(self) -> int:
+    def scanned_bytes(self) -> int:
         """Bytes taken from the object so far."""
-        return self._blocks.scanned
+        return self._blocks.scanned_bytes
 
     @property
-    def processed(self) -> int:
+    def processed_bytes(self) -> int:
         """The same, inflated."""
-        return self._blocks.processed
+        return self._blocks.processed_bytes
 
-    def units(self, query: Query, *, whole: bool) -> Iterator[JsonUnit]:  # noqa: ARG002  all is decoded
+    def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[JsonReadUnit]:  # noqa: ARG002  all is decoded
         """Yield the blocks.
 
         Raises:
             SelectError: The object cannot be read further, or a document is too large.
         """
         steps = query.source.steps
-        path = steps[1:] if steps[:1] == (Any.ITEM,) else steps
+        path = steps[1:] if steps[:1] == (WildcardStep.ITEM,) else steps
         ceph = query.dialect.is_ceph
-        columns = None if path or not self._lines else LineColumns(query)
+        columns = None if path or not self._is_lines else JsonLineColumns(query)
         try:
             for block in self._blocks:
-                block.skip_mark()
-                yield JsonUnit(
-                    block, path, columns, lines=self._lines, ceph=ceph, limit=self._limit
+                block.skip_byte_order_mark()
+                yield JsonReadUnit(
+                    block,
+                    path,
+                    columns,
+                    is_lines=self._is_lines,
+                    is_ceph=ceph,
+                    max_value_bytes=self._max_value_bytes,
                 )
         except SelectError as error:
-            if self._lines or error.s3_code != "OverMaxRecordSize":
+            if self._is_lines or error.s3_code != "OverMaxRecordSize":
                 raise
-            raise _too_long(self._limit) from error
+            raise _document_too_large_error(self._max_value_bytes) from error
 
     def close(self) -> None:
         """Stop reading."""
         self._blocks.close()
 
 
-class JsonUnit:
+class JsonReadUnit:
     """One block of whole lines or values."""
 
     def __init__(
         self,
-        block: Block,
-        path: Sequence[Step],
-        columns: LineColumns | None,
+        block: RecordBlock,
+        path: Sequence[PathStep],
+        columns: JsonLineColumns | None,
         *,
-        lines: bool,
-        ceph: bool,
-        limit: int,
+        is_lines: bool,
+        is_ceph: bool,
+        max_value_bytes: int,
     ) -> None:
-        self._ceph = ceph
-        self._limit = limit
+        self._is_ceph = is_ceph
+        self._max_value_bytes = max_value_bytes
         self._columns = columns
         self._block = block
         self._path = tuple(path)
-        self._lines = lines
+        self._is_lines = is_lines
 
-    def count(self) -> int | None:
+    def count_records(self) -> int | None:
         """Return None: only decoding tells whether the values are JSON."""
         return None
 
-    def decode(self) -> JsonBatch | LinesBatch:
+    def decode(self) -> JsonBatch | JsonLinesBatch:
         """Decode the values, up to the first that is no JSON."""
         block = self._block
-        if self._columns is not None and _longest_line(block, self._limit) <= self._limit:
-            batch = self._columns.read(block)
+        if (
+            self._columns is not None
+            and _longest_line_bytes(block, self._max_value_bytes) <= self._max_value_bytes
+        ):
+            batch = self._columns.scan_block(block)
             if batch is not None:
                 return batch
         offsets: list[int] = []
-        values, failure = self._values(offsets)
-        if self._path or (self._ceph and any(isinstance(value, list) for value in values)):
-            values = [found for value in values for found in self._records(value)]
+        values, failure = self._decode_values(offsets)
+        if self._path or (self._is_ceph and any(isinstance(value, list) for value in values)):
+            values = [found for value in values for found in self._expand_from_path(value)]
             offsets = []
-        return JsonBatch(values, offsets, self._ceph, failure)
+        return JsonBatch(values, offsets, self._is_ceph, failure)
 
     def release(self) -> None:
         """Give the block's buffer back."""
         self._block.release()
 
-    def _records(self, value: object) -> Iterator[object]:
-        if self._ceph:
-            return rows_of(value, self._path)
-        return self._follow(value, self._path)
+    def _expand_from_path(self, value: object) -> Iterator[object]:
+        if self._is_ceph:
+            return iterate_ceph_records(value, self._path)
+        return self._follow_from_path(value, self._path)
 
-    def _follow(self, value: object, steps: Sequence[Step]) -> Iterator[object]:
+    def _follow_from_path(self, value: object, steps: Sequence[PathStep]) -> Iterator[object]:
         """Yield every value that FROM's path leads to; one MISSING where it leads nowhere."""
         if not steps:
             yield value
             return
         step, rest = steps[0], steps[1:]
-        if not isinstance(step, Any):
-            yield from self._follow(follow(value, (step,)), rest)
+        if not isinstance(step, WildcardStep):
+            yield from self._follow_from_path(follow_path(value, (step,)), rest)
             return
-        fitting = list if step is Any.ITEM else dict
+        fitting = list if step is WildcardStep.ITEM else dict
         if not isinstance(value, fitting):
             yield MISSING
             return
         for item in value.values() if isinstance(value, dict) else value:
-            yield from self._follow(item, rest)
+            yield from self._follow_from_path(item, rest)
 
-    def _values(self, offsets: list[int]) -> tuple[list[object], SelectError | None]:
+    def _decode_values(self, offsets: list[int]) -> tuple[list[object], SelectError | None]:
         """Return the values and what is wrong behind them; tell where each begins."""
         block = self._block
         values: list[object] = []
         with memoryview(block.memory) as memory:
-            for begin, end in self._bounds():
-                if end - begin > self._limit:
-                    return values, self._over_limit(begin)
+            for begin, end in self._iterate_value_bounds():
+                if end - begin > self._max_value_bytes:
+                    return values, self._value_too_large_error(begin)
                 try:
-                    values.append(decoded(memory[begin:end]))
-                except NOT_JSON as error:
-                    return values, self._not_json(begin, end, error)
+                    values.append(decode_json(memory[begin:end]))
+                except JSON_DECODE_ERRORS as error:
+                    return values, self._invalid_json_error(begin, end, error)
                 offsets.append(block.offset + begin - block.start)
         return values, None
 
-    def _not_json(self, begin: int, end: int, error: Exception) -> SelectError:
+    def _invalid_json_error(self, begin: int, end: int, error: Exception) -> SelectError:
         block = self._block
-        bad = first_bad_byte(block.data, begin, end)
+        bad = find_invalid_utf8_byte(block.data, begin, end)
         if bad >= 0:
-            return bad_encoding(block.offset + bad - block.start)
+            return invalid_utf8_error(block.offset + bad - block.start)
         offset = block.offset + begin - block.start
         return SelectError(
             "JSONParsingError", f"The value that begins at byte {offset} is not JSON: {error}"
         )
 
-    def _over_limit(self, begin: int) -> SelectError:
+    def _value_too_large_error(self, begin: int) -> SelectError:
         block = self._block
-        if self._lines:
-            return too_long(block.offset + begin - block.start, self._limit)
-        return _too_long(self._limit)
+        if self._is_lines:
+            return record_too_long_error(block.offset + begin - block.start, self._max_value_bytes)
+        return _document_too_large_error(self._max_value_bytes)
 
-    def _bounds(self) -> Iterator[tuple[int, int]]:
+    def _iterate_value_bounds(self) -> Iterator[tuple[int, int]]:
         """Yield where each value lies; no value of a line reaches into the next."""
         block = self._block
-        if not self._lines:
-            yield from _pairs(root_values(block.data, block.start, block.end))
+        if not self._is_lines:
+            yield from _pair_bounds(find_root_values(block.data, block.start, block.end))
             return
         start = block.start
         while start < block.end:
-            found = block.memory.find(_LINE, start, block.end)
+            found = block.memory.find(_LINE_DELIMITER, start, block.end)
             end = block.end if found < 0 else found + 1
-            yield from _pairs(root_values(block.data, start, end))
+            yield from _pair_bounds(find_root_values(block.data, start, end))
             start = end
 
 
@@ -324,44 +349,44 @@ class JsonBatch:
     values: Sequence[object]
     offsets: Sequence[int]
     # Whether paths are followed as in Ceph.
-    ceph: bool
+    is_ceph: bool
     failure: SelectError | None = None
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """How many records."""
         return len(self.values)
 
-    def vector(self, column: Column, *, shown: bool = False) -> Vector | None:  # noqa: ARG002  the evaluator reads all
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> Vector | None:  # noqa: ARG002  the evaluator reads all
         """Return None: values of a path may be of any type."""
         return None
 
-    def row(self, place: int) -> JsonRow:
+    def read_row(self, row_index: int) -> JsonRow:
         """Return one record."""
-        return JsonRow(self.values[place], self.ceph)
+        return JsonRow(self.values[row_index], self.is_ceph)
 
-    def offset(self, place: int) -> int | None:
+    def record_offset(self, row_index: int) -> int | None:
         """Return the byte of the object's text where a record begins; None behind FROM's path."""
-        return self.offsets[place] if self.offsets else None
+        return self.offsets[row_index] if self.offsets else None
 
 
-def _longest_line(block: Block, limit: int) -> int:
-    """Return the longest line's length where a line may be longer than `limit`, else the block's."""
+def _longest_line_bytes(block: RecordBlock, limit_bytes: int) -> int:
+    """Return the longest line's length where a line may be longer than `limit_bytes`, else the block's."""
     size = block.end - block.start
-    if size <= limit:
+    if size <= limit_bytes:
         return size
-    breaks = np.flatnonzero(block.data[block.start : block.end] == _LINE[0])
+    breaks = np.flatnonzero(block.data[block.start : block.end] == _LINE_DELIMITER[0])
     return int(np.diff(breaks, prepend=-1, append=size).max()) - 1
 
 
-def _pairs(bounds: Places) -> Iterator[tuple[int, int]]:
+def _pair_bounds(bounds: Positions) -> Iterator[tuple[int, int]]:
     flat = [int(place) for place in bounds]
     return zip(flat[::2], flat[1::2], strict=True)
 
 
-def _too_long(limit: int) -> SelectError:
+def _document_too_large_error(limit_bytes: int) -> SelectError:
     return SelectError(
         "OverMaxRecordSize",
-        f"A value of the JSON document is longer than {limit} bytes; the setting "
+        f"A value of the JSON document is longer than {limit_bytes} bytes; the setting "
         "select_document_bytes allows no more.",
     )

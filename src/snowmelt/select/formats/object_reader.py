@@ -14,13 +14,13 @@ from snowmelt.select.sql.bound_query import CsvFields, ParquetFields
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from snowmelt.select.formats.blocks import Block
+    from snowmelt.select.formats.blocks import RecordBlock
     from snowmelt.select.formats.csv_reader import CsvBatch, CsvTokenizer
     from snowmelt.select.formats.decompression import ObjectSource
     from snowmelt.select.limits import EngineSettings
     from snowmelt.select.request import SelectRequest
-    from snowmelt.select.sql.bound_query import Fields, Query
-    from snowmelt.select.vectors import Batch
+    from snowmelt.select.sql.bound_query import BoundQuery, ObjectFields
+    from snowmelt.select.vectors import ColumnBatch
 
 
 class DecodedBatch(Protocol):
@@ -31,34 +31,34 @@ class DecodedBatch(Protocol):
         """What ends the query after these records."""
 
 
-class Unit(Protocol):
+class ReadUnit(Protocol):
     """Some records that lie one after the other, not decoded yet."""
 
-    def count(self) -> int | None:
+    def count_records(self) -> int | None:
         """Return how many records there are; None where they have to be decoded to know."""
 
-    def decode(self) -> Batch:
+    def decode(self) -> ColumnBatch:
         """Return the records; called once, in a worker."""
 
     def release(self) -> None:
         """Give the memory back; the batch is not used any more. May be called twice."""
 
 
-class Records(Protocol):
-    """One object. `fields` is known from the start, `units` once a query is bound."""
+class ObjectRecords(Protocol):
+    """One object. `fields` is known from the start, `read_units` once a query is bound."""
 
-    fields: Fields
+    fields: ObjectFields
 
     @property
-    def scanned(self) -> int:
+    def scanned_bytes(self) -> int:
         """Bytes taken from the object so far."""
 
     @property
-    def processed(self) -> int:
+    def processed_bytes(self) -> int:
         """The same, inflated."""
 
-    def units(self, query: Query, *, whole: bool) -> Iterator[Unit]:
-        """Yield all units, once; `whole` says that output shows all fields one by one.
+    def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[ReadUnit]:
+        """Yield all units, once; `all_fields` says that output shows all fields one by one.
 
         Raises:
             SelectError: The object cannot be read further.
@@ -68,7 +68,9 @@ class Records(Protocol):
         """Stop reading; the source stays open. Idempotent."""
 
 
-def open_records(request: SelectRequest, source: ObjectSource, settings: EngineSettings) -> Records:
+def open_records(
+    request: SelectRequest, source: ObjectSource, settings: EngineSettings
+) -> ObjectRecords:
     """Open an object as the request says.
 
     Raises:
@@ -108,41 +110,41 @@ class CsvRecords:
             scan_range=request.scan_range,
             limits=BlockLimits(settings.block_bytes, settings.record_bytes),
         )
-        self.fields: Fields = CsvFields(self.reader.header_names)
+        self.fields: ObjectFields = CsvFields(self.reader.header_names)
 
     @property
-    def scanned(self) -> int:
+    def scanned_bytes(self) -> int:
         """Bytes taken from the object so far."""
-        return self.reader.scanned
+        return self.reader.scanned_bytes
 
     @property
-    def processed(self) -> int:
+    def processed_bytes(self) -> int:
         """The same, inflated."""
-        return self.reader.processed
+        return self.reader.processed_bytes
 
-    def units(self, query: Query, *, whole: bool) -> Iterator[Unit]:
+    def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[ReadUnit]:
         """Yield the blocks."""
-        places: Sequence[int] | None = None if whole else query.columns
-        tokenizer = self.reader.tokenizer(places)
-        for block in self.reader.blocks():
-            yield CsvUnit(tokenizer, block)
+        places: Sequence[int] | None = None if all_fields else query.columns
+        tokenizer = self.reader.make_tokenizer(places)
+        for block in self.reader.read_blocks():
+            yield CsvReadUnit(tokenizer, block)
 
     def close(self) -> None:
         """Stop reading."""
         self.reader.close()
 
 
-class CsvUnit:
+class CsvReadUnit:
     """One block of text."""
 
-    def __init__(self, tokenizer: CsvTokenizer, block: Block) -> None:
+    def __init__(self, tokenizer: CsvTokenizer, block: RecordBlock) -> None:
         self._tokenizer = tokenizer
         self._block = block
 
-    def count(self) -> int | None:
+    def count_records(self) -> int | None:
         """Count delimiters; None where a record may break the rules."""
         self._block.load()
-        return self._tokenizer.count(self._block)
+        return self._tokenizer.count_records(self._block)
 
     def decode(self) -> CsvBatch:
         """Find the fields."""
@@ -157,7 +159,7 @@ class CsvUnit:
 # --- Many objects read as one: their records follow each other in the order of the objects.
 
 
-class ManySources:
+class SourceSequence:
     """Objects by how each is opened; one after the other, so that few are open at a time."""
 
     def __init__(self, openers: Sequence[Callable[[], ObjectSource]]) -> None:
@@ -166,7 +168,7 @@ class ManySources:
             raise SelectError("NoSuchKey", "There is no object to select from.")
         self._openers = deque(openers)
 
-    def next(self) -> ObjectSource | None:
+    def open_next(self) -> ObjectSource | None:
         """Open the next object; None after the last."""
         return self._openers.popleft()() if self._openers else None
 
@@ -175,13 +177,13 @@ class ManySources:
         self._openers.clear()
 
 
-class ManyRecords:
+class RecordSequence:
     """The records of all; every object must offer the same fields as the first."""
 
     def __init__(
         self,
         request: SelectRequest,
-        sources: ManySources,
+        sources: SourceSequence,
         settings: EngineSettings,
     ) -> None:
         """Open the first object.
@@ -198,56 +200,60 @@ class ManyRecords:
         self._settings = settings
         self._sources = sources
         # Opened and not closed: units that workers still decode may read from them.
-        self._open: deque[tuple[int, ObjectSource, Records]] = deque()
+        self._open_objects: deque[tuple[int, ObjectSource, ObjectRecords]] = deque()
         self._closed_scanned = 0
         self._closed_processed = 0
-        self._yielded = 0
-        first = self._next()
+        self._units_yielded = 0
+        first = self._open_next()
         if first is None:
             raise SelectError("NoSuchKey", "There is no object to select from.")
-        self._first = first
-        self.fields: Fields = first.fields
+        self._first_records = first
+        self.fields: ObjectFields = first.fields
 
     @property
-    def scanned(self) -> int:
+    def scanned_bytes(self) -> int:
         """Bytes taken from all objects so far."""
-        return self._closed_scanned + sum(records.scanned for _, _, records in self._open)
+        return self._closed_scanned + sum(
+            records.scanned_bytes for _, _, records in self._open_objects
+        )
 
     @property
-    def processed(self) -> int:
+    def processed_bytes(self) -> int:
         """The same, inflated."""
-        return self._closed_processed + sum(records.processed for _, _, records in self._open)
+        return self._closed_processed + sum(
+            records.processed_bytes for _, _, records in self._open_objects
+        )
 
     @property
-    def current(self) -> str:
+    def current_object_name(self) -> str:
         """The name of the object that the last unit came from."""
-        return self._open[-1][1].name if self._open else ""
+        return self._open_objects[-1][1].name if self._open_objects else ""
 
-    def units(self, query: Query, *, whole: bool) -> Iterator[Unit]:
+    def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[ReadUnit]:
         """Yield the units of every object in turn.
 
         Raises:
             SelectError: An object cannot be read, or its fields differ; its name is told.
         """
-        records: Records | None = self._first
+        records: ObjectRecords | None = self._first_records
         while records is not None:
-            self._check(records)
-            for unit in records.units(query, whole=whole):
-                self._yielded += 1
+            self._check_fields(records)
+            for unit in records.read_units(query, all_fields=all_fields):
+                self._units_yielded += 1
                 yield unit
-            _, source, _ = self._open.pop()
-            self._open.append((self._yielded, source, records))
-            self._close_worked()
-            records = self._next()
+            _, source, _ = self._open_objects.pop()
+            self._open_objects.append((self._units_yielded, source, records))
+            self._close_finished()
+            records = self._open_next()
 
     def close(self) -> None:
         """Stop reading. Idempotent."""
         self._sources.close()
-        while self._open:
+        while self._open_objects:
             self._close_oldest()
 
-    def _next(self) -> Records | None:
-        source = self._sources.next()
+    def _open_next(self) -> ObjectRecords | None:
+        source = self._sources.open_next()
         if source is None:
             return None
         try:
@@ -259,30 +265,30 @@ class ManyRecords:
         except BaseException:
             source.close()
             raise
-        self._open.append((-1, source, records))
+        self._open_objects.append((-1, source, records))
         return records
 
-    def _check(self, records: Records) -> None:
-        if _names(records.fields) != _names(self.fields):
-            name = self._open[-1][1].name
+    def _check_fields(self, records: ObjectRecords) -> None:
+        if _get_field_names(records.fields) != _get_field_names(self.fields):
+            name = self._open_objects[-1][1].name
             raise SelectError(
                 "InvalidDataSource",
                 f"{name} has other columns than the first object; all must have the same.",
             )
 
-    def _close_worked(self) -> None:
+    def _close_finished(self) -> None:
         """Close objects whose last unit is no longer among those that are worked on."""
         ahead = max(1, self._settings.blocks_in_flight)
-        while self._open and self._yielded - self._open[0][0] >= ahead:
+        while self._open_objects and self._units_yielded - self._open_objects[0][0] >= ahead:
             self._close_oldest()
 
     def _close_oldest(self) -> None:
-        _, source, records = self._open.popleft()
-        self._closed_scanned += records.scanned
-        self._closed_processed += records.processed
+        _, source, records = self._open_objects.popleft()
+        self._closed_scanned += records.scanned_bytes
+        self._closed_processed += records.processed_bytes
         records.close()
         source.close()
 
 
-def _names(fields: Fields) -> object:
+def _get_field_names(fields: ObjectFields) -> object:
     return fields.names if isinstance(fields, CsvFields | ParquetFields) else None

@@ -14,14 +14,25 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.kernels.strings import has_byte
-from snowmelt.select.kernels.timestamps import pack_micros
-from snowmelt.select.scalar.paths import follow
-from snowmelt.select.sql.ast import Between, Binary, Column, Literal
-from snowmelt.select.sql.bound_query import Fields, ParquetFields
-from snowmelt.select.timestamps import NANOS, Precision, Timestamp, days_of
+from snowmelt.select.kernels.strings import mask_containing_byte
+from snowmelt.select.kernels.timestamps import pack_epoch_micros
+from snowmelt.select.scalar.paths import follow_path
+from snowmelt.select.sql.ast import BetweenPredicate, BinaryOp, ColumnRef, LiteralExpr
+from snowmelt.select.sql.bound_query import ObjectFields, ParquetFields
+from snowmelt.select.timestamps import (
+    NANOS_PER_SECOND,
+    Timestamp,
+    TimestampPrecision,
+    date_to_epoch_days,
+)
 from snowmelt.select.values import MISSING
-from snowmelt.select.vectors import Form, Instants, Kind, Slices, Vector
+from snowmelt.select.vectors import (
+    StringSlices,
+    TimestampFormat,
+    TimestampVector,
+    Vector,
+    VectorKind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +41,7 @@ if TYPE_CHECKING:
     from snowmelt.select.limits import EngineSettings
     from snowmelt.select.request import SelectRequest
     from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.sql.bound_query import Query
+    from snowmelt.select.sql.bound_query import BoundQuery
     from snowmelt.select.vectors import Mask
 
 # --- Row groups that no record of can pass, by their statistics.
@@ -39,121 +50,129 @@ if TYPE_CHECKING:
 # leaving a row group out hides no error. They count from the left of WHERE up to the first
 # condition of another sort.
 
-_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_MIRRORED_OPERATORS = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 # Column, relation, literal.
-Bound: TypeAlias = tuple[int, str, object]
+ColumnBound: TypeAlias = tuple[int, str, object]
 
 
-def bounds_of(where: Expression | None, schema: pa.Schema) -> tuple[list[Bound], bool]:
+def extract_column_bounds(
+    where: Expression | None, schema: pa.Schema
+) -> tuple[list[ColumnBound], bool]:
     """Return the conditions that count, and whether they are all there are."""
-    found: list[Bound] = []
-    for condition in _conjuncts(where):
-        bounds = _bounds(condition, schema)
+    found: list[ColumnBound] = []
+    for condition in _split_conjuncts(where):
+        bounds = _extract_condition_bounds(condition, schema)
         if bounds is None:
             return found, False
         found += bounds
     return found, True
 
 
-def can_pass(
-    group: pq.RowGroupMetaData, bounds: list[Bound], places: dict[int, int], *, all_known: bool
+def can_match_row_group(
+    row_group: pq.RowGroupMetaData,
+    bounds: list[ColumnBound],
+    leaf_indexes: dict[int, int],
+    *,
+    bounds_are_complete: bool,
 ) -> bool:
     """Tell whether a record of a row group may fulfil all conditions.
 
-    `places` tells where a top-level column lies among the leaves. Where other conditions follow
-    (not `all_known`), a NULL lets them be evaluated, and they may fail: nothing is left out.
+    `leaf_indexes` tells where a top-level column lies among the leaves. Where other conditions follow
+    (not `bounds_are_complete`), a NULL lets them be evaluated, and they may fail: nothing is left out.
     """
     for column, relation, literal in bounds:
-        place = places.get(column)
-        statistics = None if place is None else group.column(place).statistics
+        place = leaf_indexes.get(column)
+        statistics = None if place is None else row_group.column(place).statistics
         if statistics is None or not statistics.has_min_max:
             continue
-        if not all_known and statistics.null_count != 0:
+        if not bounds_are_complete and statistics.null_count != 0:
             continue
-        if not _may_hold(relation, literal, statistics.min, statistics.max):
+        if not _can_match_range(relation, literal, statistics.min, statistics.max):
             return False
     return True
 
 
-def _may_hold(relation: str, literal: Any, least: Any, most: Any) -> bool:
-    if isinstance(literal, str) != isinstance(least, str):
+def _can_match_range(op: str, literal: Any, minimum: Any, maximum: Any) -> bool:
+    if isinstance(literal, str) != isinstance(minimum, str):
         return True
     if isinstance(literal, str):
         # Statistics order texts by their bytes.
-        low, high, wanted = (str(each).encode() for each in (least, most, literal))
-        return _overlaps(relation, low < wanted, low == wanted, high > wanted, high == wanted)
-    if not all(isinstance(each, int | float | Decimal) for each in (literal, least, most)):
+        low, high, wanted = (str(each).encode() for each in (minimum, maximum, literal))
+        return _range_overlaps(op, low < wanted, low == wanted, high > wanted, high == wanted)
+    if not all(isinstance(each, int | float | Decimal) for each in (literal, minimum, maximum)):
         return True
-    return _overlaps(
-        relation,
-        least < literal,
-        least == literal,
-        most > literal,
-        most == literal,
+    return _range_overlaps(
+        op,
+        minimum < literal,
+        minimum == literal,
+        maximum > literal,
+        maximum == literal,
     )
 
 
-def _overlaps(relation: str, below: bool, starts: bool, above: bool, ends: bool) -> bool:
+def _range_overlaps(
+    op: str, min_is_below: bool, min_is_equal: bool, max_is_above: bool, max_is_equal: bool
+) -> bool:
     return {
-        "=": (below or starts) and (above or ends),
-        "<": below,
-        "<=": below or starts,
-        ">": above,
-        ">=": above or ends,
-    }[relation]
+        "=": (min_is_below or min_is_equal) and (max_is_above or max_is_equal),
+        "<": min_is_below,
+        "<=": min_is_below or min_is_equal,
+        ">": max_is_above,
+        ">=": max_is_above or max_is_equal,
+    }[op]
 
 
-def _conjuncts(where: Expression | None) -> list[Expression]:
+def _split_conjuncts(where: Expression | None) -> list[Expression]:
     if where is None:
         return []
-    if isinstance(where, Binary) and where.operator == "AND":
-        return [*_conjuncts(where.left), *_conjuncts(where.right)]
+    if isinstance(where, BinaryOp) and where.operator == "AND":
+        return [*_split_conjuncts(where.left), *_split_conjuncts(where.right)]
     return [where]
 
 
-def _bounds(condition: Expression, schema: pa.Schema) -> list[Bound] | None:
-    if isinstance(condition, Between) and not condition.negated:
-        low = _bound(condition.value, ">=", condition.low, schema)
-        high = _bound(condition.value, "<=", condition.high, schema)
+def _extract_condition_bounds(condition: Expression, schema: pa.Schema) -> list[ColumnBound] | None:
+    if isinstance(condition, BetweenPredicate) and not condition.negated:
+        low = _extract_bound(condition.value, ">=", condition.low, schema)
+        high = _extract_bound(condition.value, "<=", condition.high, schema)
         return None if low is None or high is None else [low, high]
-    if not isinstance(condition, Binary) or condition.operator not in _MIRRORED:
+    if not isinstance(condition, BinaryOp) or condition.operator not in _MIRRORED_OPERATORS:
         return None
-    bound = _bound(condition.left, condition.operator, condition.right, schema)
+    bound = _extract_bound(condition.left, condition.operator, condition.right, schema)
     if bound is None:
-        mirrored = _MIRRORED[condition.operator]
-        bound = _bound(condition.right, mirrored, condition.left, schema)
+        mirrored = _MIRRORED_OPERATORS[condition.operator]
+        bound = _extract_bound(condition.right, mirrored, condition.left, schema)
     return None if bound is None else [bound]
 
 
-def _bound(
-    column: Expression, relation: str, literal: Expression, schema: pa.Schema
-) -> Bound | None:
-    if not isinstance(column, Column) or column.steps or column.index is None:
+def _extract_bound(
+    column: Expression, op: str, literal: Expression, schema: pa.Schema
+) -> ColumnBound | None:
+    if not isinstance(column, ColumnRef) or column.steps or column.index is None:
         return None
-    if not isinstance(literal, Literal) or isinstance(literal.value, bool):
+    if not isinstance(literal, LiteralExpr) or isinstance(literal.value, bool):
         return None
     kind = schema.field(column.index).type
     numeric = pt.is_integer(kind) or pt.is_float32(kind) or pt.is_float64(kind)
     if numeric and isinstance(literal.value, int | float | Decimal):
-        return column.index, relation, literal.value
+        return column.index, op, literal.value
     textual = pt.is_string(kind) or pt.is_large_string(kind)
     if textual and isinstance(literal.value, str):
-        return column.index, relation, literal.value
+        return column.index, op, literal.value
     return None
 
 
 # --- Arrow's values as values of a query, one by one and as vectors without copies.
 
-_UNITS = {"s": (0, NANOS), "ms": (3, 10**6), "us": (6, 1000), "ns": (9, 1)}
-_DAY_NANOS = 86_400 * NANOS
+_TIMESTAMP_UNITS = {"s": (0, NANOS_PER_SECOND), "ms": (3, 10**6), "us": (6, 1000), "ns": (9, 1)}
+_DAY_NANOS = 86_400 * NANOS_PER_SECOND
 _DAY_MICROS = 86_400_000_000
-_FIRST_DAY, _LAST_DAY = days_of(1, 1, 1), days_of(9999, 12, 31)
-_EXPONENT = ord("E")
-_LARGEST = 2**63
+_FIRST_DAY, _LAST_DAY = date_to_epoch_days(1, 1, 1), date_to_epoch_days(9999, 12, 31)
+_EXPONENT_BYTE = ord("E")
+_INT64_END = 2**63
 
 
-def plain(scalar: pa.Scalar) -> object:
+def arrow_to_value(scalar: pa.Scalar) -> object:
     """Return one Arrow value as the evaluator knows it.
 
     Dates and timestamps are timestamps of their precision (in UTC), other times, binaries and
@@ -163,77 +182,85 @@ def plain(scalar: pa.Scalar) -> object:
         return None
     kind = scalar.type
     if pt.is_timestamp(kind):
-        digits, nanos = _UNITS[kind.unit]
-        return Timestamp(scalar.value * nanos, 0, Precision.SECOND, digits)
+        digits, nanos = _TIMESTAMP_UNITS[kind.unit]
+        return Timestamp(scalar.value * nanos, 0, TimestampPrecision.SECOND, digits)
     if pt.is_date(kind):
         days = scalar.value if pt.is_date32(kind) else scalar.value // 86_400_000
-        return Timestamp(days * _DAY_NANOS, 0, Precision.DAY)
-    return _nested(scalar, kind) if pt.is_nested(kind) else _of_python(scalar.as_py())
+        return Timestamp(days * _DAY_NANOS, 0, TimestampPrecision.DAY)
+    return (
+        _nested_arrow_to_value(scalar, kind)
+        if pt.is_nested(kind)
+        else _python_to_value(scalar.as_py())
+    )
 
 
-def _nested(scalar: pa.Scalar, kind: pa.DataType) -> object:
-    if pt.is_struct(kind):
-        return {name: plain(scalar[name]) for name in scalar}
-    if pt.is_map(kind):
-        return {str(key): _of_python(item) for key, item in scalar.as_py()}
-    return [plain(item) for item in scalar.values]
+def _nested_arrow_to_value(scalar: pa.Scalar, arrow_type: pa.DataType) -> object:
+    if pt.is_struct(arrow_type):
+        return {name: arrow_to_value(scalar[name]) for name in scalar}
+    if pt.is_map(arrow_type):
+        return {str(key): _python_to_value(item) for key, item in scalar.as_py()}
+    return [arrow_to_value(item) for item in scalar.values]
 
 
-def _of_python(value: Any) -> object:
+def _python_to_value(value: Any) -> object:
     if value is None or isinstance(value, bool | int | float | str | Decimal):
         return value
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, dict):
-        return {str(name): _of_python(item) for name, item in value.items()}
+        return {str(name): _python_to_value(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_of_python(item) for item in value]
+        return [_python_to_value(item) for item in value]
     return value.isoformat() if isinstance(value, dt.time) else str(value)
 
 
-def vector_of(array: pa.Array) -> Vector | None:
+def arrow_to_vector(array: pa.Array) -> Vector | None:
     """Return an array as a vector, without a copy where Arrow's form is ours; None: no form fits."""
     kind = array.type
-    null = _nulls(array)
+    null = _make_null_mask(array)
     none = np.zeros(len(array), np.bool_)
     if pt.is_boolean(kind):
         values = array.fill_null(False).to_numpy(zero_copy_only=False)
-        return Vector(Kind.BOOL, values, null, none)
+        return Vector(VectorKind.BOOL, values, null, none)
     if pt.is_integer(kind):
-        numbers = _numbers(array, kind)
-        too_large = numbers >= _LARGEST if kind == pa.uint64() else none
-        return Vector(Kind.INT, numbers.astype(np.int64, copy=False), null, too_large)
+        numbers = _view_numbers(array, kind)
+        too_large = numbers >= _INT64_END if kind == pa.uint64() else none
+        return Vector(VectorKind.INT, numbers.astype(np.int64, copy=False), null, too_large)
     if pt.is_float32(kind) or pt.is_float64(kind):
-        return Vector(Kind.FLOAT, _numbers(array, kind).astype(np.float64, copy=False), null, none)
-    return _written(array, null)
+        return Vector(
+            VectorKind.FLOAT, _view_numbers(array, kind).astype(np.float64, copy=False), null, none
+        )
+    return _non_numeric_to_vector(array, null)
 
 
-def _written(array: pa.Array, null: Mask) -> Vector | None:
+def _non_numeric_to_vector(array: pa.Array, null: Mask) -> Vector | None:
     """Return what has a text of its own as a vector: texts, timestamps, decimals."""
     kind = array.type
     if pt.is_string(kind) or pt.is_large_string(kind):
-        return Vector(Kind.TEXT, _texts(array), null, np.zeros(len(array), np.bool_))
+        return Vector(VectorKind.TEXT, _view_strings(array), null, np.zeros(len(array), np.bool_))
     if pt.is_timestamp(kind) or pt.is_date(kind):
-        instants, odd = _instants(array)
-        return Vector(Kind.INSTANT, instants, null, odd & ~null)
+        instants, odd = _arrow_to_timestamps(array)
+        return Vector(VectorKind.TIMESTAMP, instants, null, odd & ~null)
     if pt.is_decimal(kind) and kind.scale > 0:
         # With a point in it, so that the evaluator, too, reads a decimal and not an integer.
-        texts = _texts(array.cast(pa.string()))
-        odd = has_byte(texts.buffer, texts.start, texts.end, _EXPONENT)
-        return Vector(Kind.NUMERAL, texts, null, odd & ~null)
+        texts = _view_strings(array.cast(pa.string()))
+        odd = mask_containing_byte(texts.buffer, texts.start, texts.end, _EXPONENT_BYTE)
+        return Vector(VectorKind.NUMERIC_TEXT, texts, null, odd & ~null)
     return None
 
 
-def _instants(array: pa.Array) -> tuple[Instants, Mask]:
+def _arrow_to_timestamps(array: pa.Array) -> tuple[TimestampVector, Mask]:
     """Return dates or timestamps, and which of them lie beyond microseconds or calendars."""
     kind = array.type
-    form = Form(Precision.DAY, 0)
+    form = TimestampFormat(TimestampPrecision.DAY, 0)
     if pt.is_timestamp(kind):
-        digits, nanos = _UNITS[kind.unit]
-        form, per_day = Form(Precision.SECOND, digits), _DAY_NANOS // nanos
+        digits, nanos = _TIMESTAMP_UNITS[kind.unit]
+        form, per_day = TimestampFormat(TimestampPrecision.SECOND, digits), _DAY_NANOS // nanos
     else:
         per_day = 1 if pt.is_date32(kind) else 86_400_000
-    numbers = _numbers(array, pa.int32() if pt.is_date32(kind) else pa.int64()).astype(np.int64)
+    numbers = _view_numbers(array, pa.int32() if pt.is_date32(kind) else pa.int64()).astype(
+        np.int64
+    )
     days, rest = np.divmod(numbers, per_day)
     odd = (days < _FIRST_DAY) | (days > _LAST_DAY)
     if pt.is_date(kind):
@@ -243,27 +270,27 @@ def _instants(array: pa.Array) -> tuple[Instants, Mask]:
     odd |= rest % divisor != 0
     micros = np.where(odd, 0, days) * _DAY_MICROS + rest * factor // divisor
     offset = np.zeros(len(array), np.int16)
-    return Instants(pack_micros(micros), offset, form), odd
+    return TimestampVector(pack_epoch_micros(micros), offset, form), odd
 
 
-def _nulls(array: pa.Array) -> Mask:
+def _make_null_mask(array: pa.Array) -> Mask:
     if not array.null_count:
         return np.zeros(len(array), np.bool_)
     mask: Mask = array.is_null().to_numpy(zero_copy_only=False)
     return mask
 
 
-def _numbers(array: pa.Array, kind: pa.DataType) -> np.ndarray[Any, Any]:
-    whole = np.frombuffer(array.buffers()[1], kind.to_pandas_dtype())
+def _view_numbers(array: pa.Array, arrow_type: pa.DataType) -> np.ndarray[Any, Any]:
+    whole = np.frombuffer(array.buffers()[1], arrow_type.to_pandas_dtype())
     return whole[array.offset : array.offset + len(array)]
 
 
-def _texts(array: pa.Array) -> Slices:
+def _view_strings(array: pa.Array) -> StringSlices:
     offset_type = np.int64 if pt.is_large_string(array.type) else np.int32
     _, places, data = array.buffers()
     if not len(array):
         empty = np.zeros(0, np.int32)
-        return Slices(empty.astype(np.uint8), empty, empty, empty.astype(np.uint8))
+        return StringSlices(empty.astype(np.uint8), empty, empty, empty.astype(np.uint8))
     offsets = np.frombuffer(places, offset_type)[array.offset : array.offset + len(array) + 1]
     first = int(offsets[0])
     # A slice of a large array reads but its own part of the buffer.
@@ -272,7 +299,7 @@ def _texts(array: pa.Array) -> Slices:
     offsets = offsets - first
     flags = np.zeros(len(array), np.uint8)
     starts, ends = offsets[:-1].astype(np.int32), offsets[1:].astype(np.int32)
-    return Slices(buffer, starts, ends, flags)
+    return StringSlices(buffer, starts, ends, flags)
 
 
 _BATCH_ROWS = 32_768
@@ -300,26 +327,26 @@ class ParquetRecords:
         if source.size < 0:
             raise SelectError("InvalidDataSource", "Parquet cannot be read from a pipe.")
         self._settings = settings
-        self._file = _SourceFile(source)
-        self._processed = 0
+        self._file = _ArrowSourceFile(source)
+        self._processed_bytes = 0
         try:
             self._parquet = pq.ParquetFile(pa.PythonFile(self._file, mode="r"))
         except (pa.ArrowException, OSError) as error:
-            raise _broken(error) from error
+            raise _parquet_read_error(error) from error
         schema = self._parquet.schema_arrow
-        self.fields: Fields = ParquetFields(tuple(schema.names), schema)
+        self.fields: ObjectFields = ParquetFields(tuple(schema.names), schema)
 
     @property
-    def scanned(self) -> int:
+    def scanned_bytes(self) -> int:
         """Bytes taken from the object so far."""
-        return self._file.scanned
+        return self._file.scanned_bytes
 
     @property
-    def processed(self) -> int:
+    def processed_bytes(self) -> int:
         """Bytes of the columns read so far, decompressed."""
-        return self._processed
+        return self._processed_bytes
 
-    def units(self, query: Query, *, whole: bool) -> Iterator[ParquetUnit]:
+    def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[ParquetReadUnit]:
         """Yield the needed columns of the row groups that may hold passing records.
 
         Raises:
@@ -328,60 +355,64 @@ class ParquetRecords:
         parquet = self._parquet
         schema = parquet.schema_arrow
         every = tuple(range(len(schema.names)))
-        columns = every if whole or query.star else query.columns
-        leaves = _leaves(parquet, schema)
-        bounds, all_known = bounds_of(query.where, schema)
+        columns = every if all_fields or query.star else query.columns
+        leaves = _list_leaf_indexes(parquet, schema)
+        bounds, all_known = extract_column_bounds(query.where, schema)
         places = {at: leaf[0] for at, leaf in enumerate(leaves) if len(leaf) == 1}
         for number in range(parquet.metadata.num_row_groups):
             group = parquet.metadata.row_group(number)
-            if not can_pass(group, bounds, places, all_known=all_known):
+            if not can_match_row_group(group, bounds, places, bounds_are_complete=all_known):
                 continue
             if not columns:
-                yield ParquetUnit(group.num_rows, None, ())
+                yield ParquetReadUnit(group.num_rows, None, ())
                 continue
             needed = [leaf for at in columns for leaf in leaves[at]]
-            self._check(number, sum(group.column(at).total_uncompressed_size for at in needed))
-            yield from self._batches(number, columns, [schema.names[at] for at in columns])
+            self._check_row_group_size(
+                number, sum(group.column(at).total_uncompressed_size for at in needed)
+            )
+            yield from self._read_row_group(number, columns, [schema.names[at] for at in columns])
 
     def close(self) -> None:
         """Stop reading."""
         self._file.closing = True
 
-    def _batches(
-        self, number: int, columns: Sequence[int], names: Sequence[str]
-    ) -> Iterator[ParquetUnit]:
+    def _read_row_group(
+        self, row_group_index: int, column_indexes: Sequence[int], names: Sequence[str]
+    ) -> Iterator[ParquetReadUnit]:
         try:
             batches = self._parquet.iter_batches(
                 _BATCH_ROWS,
-                row_groups=[number],
+                row_groups=[row_group_index],
                 columns=list(names),
                 use_threads=self._settings.threads != 1,
             )
             for batch in batches:
-                self._processed += batch.nbytes
-                yield ParquetUnit(batch.num_rows, batch, columns)
+                self._processed_bytes += batch.nbytes
+                yield ParquetReadUnit(batch.num_rows, batch, column_indexes)
         except (pa.ArrowException, OSError) as error:
-            raise _broken(error) from error
+            raise _parquet_read_error(error) from error
 
-    def _check(self, number: int, size: int) -> None:
+    def _check_row_group_size(self, row_group_index: int, size_bytes: int) -> None:
         limit = self._settings.row_group_bytes
-        if size > limit:
+        if size_bytes > limit:
             raise SelectError(
                 "OverMaxParquetBlockSize",
-                f"The needed columns of row group {number} take {size // _MIB} MiB; the setting "
+                f"The needed columns of row group {row_group_index} take {size_bytes // _MIB} MiB; the setting "
                 f"select_row_group_bytes allows {limit} bytes.",
             )
 
 
-class ParquetUnit:
+class ParquetReadUnit:
     """Some records of one row group."""
 
-    def __init__(self, rows: int, batch: pa.RecordBatch | None, columns: Sequence[int]) -> None:
-        self._rows = rows
+    def __init__(
+        self, row_count: int, batch: pa.RecordBatch | None, column_indexes: Sequence[int]
+    ) -> None:
+        self._rows = row_count
         self._batch = batch
-        self._columns = tuple(columns)
+        self._columns = tuple(column_indexes)
 
-    def count(self) -> int | None:
+    def count_records(self) -> int | None:
         """Return how many records there are."""
         return self._rows
 
@@ -398,38 +429,38 @@ class ParquetUnit:
 class ParquetBatch:
     """Columns of Arrow with their places in the file."""
 
-    rows: int
+    row_count: int
     batch: pa.RecordBatch | None
-    columns: tuple[int, ...]
+    column_indexes: tuple[int, ...]
     failure: SelectError | None = None
 
-    def column(self, index: int) -> pa.Array:
+    def read_arrow_column(self, index: int) -> pa.Array:
         """Return a column by its place in the file."""
         if self.batch is None:
             raise KeyError(index)
-        return self.batch.column(self.columns.index(index))
+        return self.batch.column(self.column_indexes.index(index))
 
-    def vector(self, column: Column, *, shown: bool = False) -> Vector | None:  # noqa: ARG002  all are shown
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> Vector | None:  # noqa: ARG002  all are shown
         """Return a column's values; None for nested ones and types without kernels."""
         if column.steps or column.index is None:
             return None
-        return vector_of(self.column(column.index))
+        return arrow_to_vector(self.read_arrow_column(column.index))
 
-    def every_column(self) -> tuple[tuple[str, ...], list[Vector]] | None:
+    def read_all_columns(self) -> tuple[tuple[str, ...], list[Vector]] | None:
         """Return names and values of all columns; None if the evaluator has to read some."""
         vectors: list[Vector] = []
         for column in () if self.batch is None else self.batch.columns:
-            vector = vector_of(column)
+            vector = arrow_to_vector(column)
             if vector is None or vector.deferred.any():
                 return None
             vectors.append(vector)
         return (tuple(self.batch.schema.names), vectors) if self.batch is not None else None
 
-    def row(self, place: int) -> ParquetRow:
+    def read_row(self, row_index: int) -> ParquetRow:
         """Return one record."""
-        return ParquetRow(self, place)
+        return ParquetRow(self, row_index)
 
-    def offset(self, place: int) -> None:
+    def record_offset(self, row_index: int) -> None:
         """Return None: there is none."""
 
 
@@ -438,34 +469,38 @@ class ParquetRow:
     """One record as the evaluator reads it."""
 
     batch: ParquetBatch
-    place: int
+    row_index: int
 
-    def field(self, column: Column) -> object:
+    def field(self, column: ColumnRef) -> object:
         """Return a column's value, or what its path leads to in it."""
         if column.index is None:
             return MISSING
-        value = plain(self.batch.column(column.index)[self.place])
-        return follow(value, column.steps) if column.steps else value
+        value = arrow_to_value(self.batch.read_arrow_column(column.index)[self.row_index])
+        return follow_path(value, column.steps) if column.steps else value
 
     def fields(self) -> Sequence[object]:
         """Return the values of all columns."""
         batch = self.batch.batch
-        return [] if batch is None else [plain(column[self.place]) for column in batch.columns]
+        return (
+            []
+            if batch is None
+            else [arrow_to_value(column[self.row_index]) for column in batch.columns]
+        )
 
-    def names(self) -> Sequence[str]:
+    def field_names(self) -> Sequence[str]:
         """Return the names of these values."""
         batch = self.batch.batch
         return [] if batch is None else batch.schema.names
 
 
-class _SourceFile(io.RawIOBase):
+class _ArrowSourceFile(io.RawIOBase):
     """An object source as a file that Arrow reads."""
 
     def __init__(self, source: ObjectSource) -> None:
         super().__init__()
         self._source = source
-        self._at = 0
-        self.scanned = 0
+        self._position = 0
+        self.scanned_bytes = 0
         self.closing = False
 
     def readable(self) -> bool:
@@ -475,12 +510,12 @@ class _SourceFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
-        self._at = base + offset
-        return self._at
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._source.size}[whence]
+        self._position = base + offset
+        return self._position
 
     def size(self) -> int:
         return self._source.size
@@ -489,21 +524,21 @@ class _SourceFile(io.RawIOBase):
         if self.closing:
             raise OSError("the query was closed")
         if size < 0:
-            size = self._source.size - self._at
+            size = self._source.size - self._position
         buffer = bytearray(size)
         filled = 0
         with memoryview(buffer) as view:
             while filled < size:
-                count = self._source.read_into(self._at + filled, view[filled:])
+                count = self._source.read_into(self._position + filled, view[filled:])
                 if count == 0:
                     break
                 filled += count
-        self._at += filled
-        self.scanned += filled
+        self._position += filled
+        self.scanned_bytes += filled
         return bytes(buffer) if filled == size else bytes(buffer[:filled])
 
 
-def _leaves(parquet: pq.ParquetFile, schema: pa.Schema) -> list[list[int]]:
+def _list_leaf_indexes(parquet: pq.ParquetFile, schema: pa.Schema) -> list[list[int]]:
     """Return for each top-level column its leaves' places in a row group."""
     found: list[list[int]] = [[] for _ in schema.names]
     by_name = {name: at for at, name in enumerate(schema.names)}
@@ -514,7 +549,7 @@ def _leaves(parquet: pq.ParquetFile, schema: pa.Schema) -> list[list[int]]:
     return found
 
 
-def _broken(error: Exception) -> SelectError:
+def _parquet_read_error(error: Exception) -> SelectError:
     text = str(error)
     if "codec" in text.lower():
         return SelectError("ParquetUnsupportedCompressionCodec", text)

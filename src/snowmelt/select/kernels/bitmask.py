@@ -19,10 +19,10 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 ONE = np.uint64(1)
-inlined = njit(nogil=True, forceinline=True)
+inline_jit = njit(nogil=True, forceinline=True)
 
 
-class Mark(NamedTuple):
+class DelimiterPattern(NamedTuple):
     """Up to 16 bytes as two words and the bits of them that count; no array, which is costly."""
 
     size: int
@@ -32,14 +32,14 @@ class Mark(NamedTuple):
     high_bits: np.uint64
 
 
-class Marks(NamedTuple):
+class DelimiterSet(NamedTuple):
     """The rules as kernels take them."""
 
-    record: Mark
-    field: Mark
-    quote: Mark
-    escape: Mark
-    comment: Mark
+    record: DelimiterPattern
+    field: DelimiterPattern
+    quote: DelimiterPattern
+    escape: DelimiterPattern
+    comment: DelimiterPattern
     # The first bytes of record, field, quote, escape; one that there is not is the record's.
     first: tuple[np.uint8, np.uint8, np.uint8, np.uint8]
     quotes_anywhere: bool
@@ -57,7 +57,7 @@ class Marks(NamedTuple):
     simple: bool
 
 
-def _load(builder, arguments, kind):
+def _load_unaligned(builder, arguments, kind):
     """Load from address + place, which need not be aligned."""
     address, place = arguments
     pointer = builder.inttoptr(builder.add(address, place), kind.as_pointer())
@@ -65,13 +65,13 @@ def _load(builder, arguments, kind):
 
 
 @intrinsic
-def load_marks(_context, data, place, first):
+def load_delimiter_mask(_context, data, position, wanted_bytes):
     """Return a bit for each of data[place:place + 64] that is one of some bytes."""
     wide = ir.VectorType(ir.IntType(8), 64)
-    signature = types.uint64(data, place, first)
+    signature = types.uint64(data, position, wanted_bytes)
 
     def generate(_context, builder, signature, arguments):
-        block = _load(builder, arguments[:2], wide)
+        block = _load_unaligned(builder, arguments[:2], wide)
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
         found = None
         for index in range(len(signature.args[2])):
@@ -88,7 +88,7 @@ def load_marks(_context, data, place, first):
 
 
 @intrinsic
-def lowest(_context, word):
+def count_trailing_zeros(_context, word):
     """Return the place of the lowest bit of a word that is not zero."""
     signature = types.int64(types.uint64)
 
@@ -100,7 +100,7 @@ def lowest(_context, word):
 
 
 @intrinsic
-def ones(_context, word):
+def count_ones(_context, word):
     """Return how many bits of a word are one."""
     signature = types.int64(types.uint64)
 
@@ -110,88 +110,88 @@ def ones(_context, word):
     return signature, generate
 
 
-@inlined
-def until(word, place, end):
+@inline_jit
+def clip_mask(word, position, end):
     """Return the bits of data[place:place + 64] that lie before `end`."""
-    if end - place < 64:
-        word &= (ONE << np.uint64(end - place)) - ONE
+    if end - position < 64:
+        word &= (ONE << np.uint64(end - position)) - ONE
     return word
 
 
-@inlined
-def marks_at(data, place, end, first):
+@inline_jit
+def find_delimiters(data, position, end, wanted_bytes):
     """Return the marks in data[place:place + 64] that lie before `end`."""
-    return until(load_marks(data, place, first), place, end)
+    return clip_mask(load_delimiter_mask(data, position, wanted_bytes), position, end)
 
 
 @intrinsic
-def _word_at(_context, data, place):
+def _load_word(_context, data, position):
     """Return data[place:place + 8] as a word."""
-    signature = types.uint64(data, place)
+    signature = types.uint64(data, position)
 
     def generate(_context, builder, _signature, arguments):
-        return _load(builder, arguments, ir.IntType(64))
+        return _load_unaligned(builder, arguments, ir.IntType(64))
 
     return signature, generate
 
 
 @intrinsic
-def byte_at(_context, data, place):
+def load_byte(_context, data, position):
     """Return data[place]."""
-    signature = types.uint8(data, place)
+    signature = types.uint8(data, position)
 
     def generate(_context, builder, _signature, arguments):
-        return _load(builder, arguments, ir.IntType(8))
+        return _load_unaligned(builder, arguments, ir.IntType(8))
 
     return signature, generate
 
 
-@inlined
-def stands(data, place, end, mark):
+@inline_jit
+def matches_after_first_byte(data, position, end, pattern):
     """Tell whether a mark stands at a place where its first byte does."""
-    if mark.size == 1:
+    if pattern.size == 1:
         return True
-    return follows(data, place, end, mark)
+    return matches_pattern(data, position, end, pattern)
 
 
-@inlined
-def follows(data, place, end, mark):
+@inline_jit
+def matches_pattern(data, position, end, pattern):
     """Tell whether a mark stands at a place, of which nothing is known; an empty one never does."""
-    if mark.size == 0 or place + mark.size > end:
+    if pattern.size == 0 or position + pattern.size > end:
         return False
-    if _word_at(data, place) & mark.low_bits != mark.low:
+    if _load_word(data, position) & pattern.low_bits != pattern.low:
         return False
-    return mark.size <= 8 or _word_at(data, place + 8) & mark.high_bits == mark.high
+    return pattern.size <= 8 or _load_word(data, position + 8) & pattern.high_bits == pattern.high
 
 
 @intrinsic
-def load_high(_context, data, place):
+def load_non_ascii_mask(_context, data, position):
     """Return a bit for each of data[place:place + 64] that is beyond ASCII."""
-    signature = types.uint64(data, place)
+    signature = types.uint64(data, position)
     wide = ir.VectorType(ir.IntType(8), 64)
 
     def generate(_context, builder, signature, arguments):
-        block = _load(builder, arguments[:2], wide)
+        block = _load_unaligned(builder, arguments[:2], wide)
         high = builder.icmp_signed("<", block, ir.Constant(wide, [0] * 64))
         return builder.bitcast(high, ir.IntType(64))
 
     return signature, generate
 
 
-@inlined
-def are_ascii(data, place):
+@inline_jit
+def are_ascii(data, position):
     """Tell whether data[place:place + 64] are ASCII."""
-    return load_high(data, place) == np.uint64(0)
+    return load_non_ascii_mask(data, position) == np.uint64(0)
 
 
 @intrinsic
-def _escaped(_context, data, place):
+def _load_json_escape_mask(_context, data, position):
     """Return a bit for each of data[place:place + 64] that a JSON string escapes."""
-    signature = types.uint64(data, place)
+    signature = types.uint64(data, position)
     wide = ir.VectorType(ir.IntType(8), 64)
 
     def generate(_context, builder, signature, arguments):
-        block = _load(builder, arguments[:2], wide)
+        block = _load_unaligned(builder, arguments[:2], wide)
         found = builder.icmp_unsigned("<", block, ir.Constant(wide, [32] * 64))
         for byte in b'"\\':
             equal = builder.icmp_unsigned("==", block, ir.Constant(wide, [byte] * 64))
@@ -201,7 +201,7 @@ def _escaped(_context, data, place):
     return signature, generate
 
 
-@inlined
-def escaped_at(data, place, end):
+@inline_jit
+def find_json_escapes(data, position, end):
     """Return the bytes of data[place:place + 64] before `end` that a JSON string escapes."""
-    return until(_escaped(data, place), place, end)
+    return clip_mask(_load_json_escape_mask(data, position), position, end)

@@ -12,22 +12,22 @@ import numpy as np
 from snowmelt.jit import jit_kernel
 from snowmelt.select.kernels.bitmask import (
     ONE,
-    Marks,
+    DelimiterSet,
     are_ascii,
-    byte_at,
-    follows,
-    inlined,
-    load_high,
-    load_marks,
-    lowest,
-    marks_at,
-    ones,
-    stands,
-    until,
+    clip_mask,
+    count_ones,
+    count_trailing_zeros,
+    find_delimiters,
+    inline_jit,
+    load_byte,
+    load_delimiter_mask,
+    load_non_ascii_mask,
+    matches_after_first_byte,
+    matches_pattern,
 )
 
 if TYPE_CHECKING:
-    from snowmelt.select.vectors import Bytes, Places, Rows
+    from snowmelt.select.vectors import Bytes, Positions, RowIndexes
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0913, PLR0915, PLR0917
@@ -36,66 +36,70 @@ if TYPE_CHECKING:
 
 FIELD, RECORD, END = 0, 1, 2
 
-_PAST_END, _UNCLEAN, _EMPTY_NULL, _QUOTED = 1, 2, 4, 8
-_MARKED, _IRREGULAR, _OPEN = 1, 2, 4
-_RETURN = 13
+_PAST_END, _NEEDS_UNQUOTING, _EMPTY_NULL, _QUOTED = 1, 2, 4, 8
+_ROW_HAS_QUOTES, _ROW_IRREGULAR, _ROW_OPEN_QUOTE = 1, 2, 4
+_CARRIAGE_RETURN = 13
 
 
-class Tables(NamedTuple):
+class TokenTables(NamedTuple):
     """What is filled: a place for each record, and cells for fields.
 
     The cells of one wanted field lie next to each other, as many as there are rows. If all fields
     are wanted, those of one record do, and `first` has the number of cells before each record.
     """
 
-    row_starts: Places
-    row_ends: Places
+    row_starts: Positions
+    row_ends: Positions
     row_flags: Bytes
-    first: Rows
-    starts: Places
-    ends: Places
+    first: RowIndexes
+    starts: Positions
+    ends: Positions
     flags: Bytes
 
 
-@inlined
-def _quoting(data, p, at, end, inside, marks):
-    """Read a quote at `p`, in a field that begins at `at`.
+@inline_jit
+def _scan_quote(data, position, field_start, end, in_quotes, delimiters):
+    """Read a quote at `position`, in a field that begins at `field_start`.
 
     Returns:
         What it does (0: it is text, 1: toggles, 2: with the next it is one), where to read on.
     """
-    size = marks.quote.size
-    if inside and marks.doubles and follows(data, p + size, end, marks.quote):
-        return 2, p + 2 * size
-    if inside or marks.quotes_anywhere or p == at:
-        return 1, p + size
-    return 0, p + 1
+    size = delimiters.quote.size
+    if (
+        in_quotes
+        and delimiters.doubles
+        and matches_pattern(data, position + size, end, delimiters.quote)
+    ):
+        return 2, position + 2 * size
+    if in_quotes or delimiters.quotes_anywhere or position == field_start:
+        return 1, position + size
+    return 0, position + 1
 
 
-@inlined
-def _escaping(data, p, end, inside, marks):
-    """Read an escape at `p`; return where to read on, zero if it is text."""
-    after = p + marks.escape.size
-    if marks.escapes_anywhere:
+@inline_jit
+def _scan_escape(data, position, end, in_quotes, delimiters):
+    """Read an escape at `position`; return where to read on, zero if it is text."""
+    after = position + delimiters.escape.size
+    if delimiters.escapes_anywhere:
         return after + 1
-    if inside:
-        if follows(data, after, end, marks.escape):
-            return after + marks.escape.size
-        if follows(data, after, end, marks.quote):
-            return after + marks.quote.size
+    if in_quotes:
+        if matches_pattern(data, after, end, delimiters.escape):
+            return after + delimiters.escape.size
+        if matches_pattern(data, after, end, delimiters.quote):
+            return after + delimiters.quote.size
     return 0
 
 
-@inlined
-def _field(data, at, end, base, word, marks):
-    """Read one field from `at` on; `base` and `word` are where reading is and the marks there.
+@inline_jit
+def _scan_field(data, field_start, end, base, word, delimiters):
+    """Read one field from `field_start` on; `base` and `word` are where reading is and the marks there.
 
     Returns:
         base, word, what ended it, where, where its value begins and ends, flags of the value,
         flags of the record.
     """
     inside = False
-    resume = at
+    resume = field_start
     quotes = 0
     first = last = np.int64(-1)
     dirty = needed = irregular = False
@@ -108,29 +112,41 @@ def _field(data, at, end, base, word, marks):
             if base >= end:
                 p = end
                 break
-            word = marks_at(data, base, end, marks.first)
+            word = find_delimiters(data, base, end, delimiters.first)
             continue
-        p = base + lowest(word)
+        p = base + count_trailing_zeros(word)
         word &= word - ONE
-        byte = byte_at(data, p)
-        if byte == marks.first[0] and p >= at and stands(data, p, end, marks.record):
-            if not (inside and marks.quoted_records):
+        byte = load_byte(data, p)
+        if (
+            byte == delimiters.first[0]
+            and p >= field_start
+            and matches_after_first_byte(data, p, end, delimiters.record)
+        ):
+            if not (inside and delimiters.quoted_records):
                 how = RECORD
                 break
             needed = True
             continue
         if p < resume:
             continue
-        if byte == marks.first[3] and marks.escape.size > 0 and stands(data, p, end, marks.escape):
-            row_flags |= _MARKED | _IRREGULAR
-            after = _escaping(data, p, end, inside, marks)
+        if (
+            byte == delimiters.first[3]
+            and delimiters.escape.size > 0
+            and matches_after_first_byte(data, p, end, delimiters.escape)
+        ):
+            row_flags |= _ROW_HAS_QUOTES | _ROW_IRREGULAR
+            after = _scan_escape(data, p, end, inside, delimiters)
             if after:
                 dirty = True
                 resume = after
                 continue
-        if byte == marks.first[2] and marks.quote.size > 0 and stands(data, p, end, marks.quote):
-            row_flags |= _MARKED
-            what, resume = _quoting(data, p, at, end, inside, marks)
+        if (
+            byte == delimiters.first[2]
+            and delimiters.quote.size > 0
+            and matches_after_first_byte(data, p, end, delimiters.quote)
+        ):
+            row_flags |= _ROW_HAS_QUOTES
+            what, resume = _scan_quote(data, p, field_start, end, inside, delimiters)
             if what == 0:
                 irregular = True
             elif what == 2:
@@ -141,35 +157,40 @@ def _field(data, at, end, base, word, marks):
                 last = p
                 quotes += 1
             continue
-        if byte == marks.first[1] and stands(data, p, end, marks.field):
+        if byte == delimiters.first[1] and matches_after_first_byte(data, p, end, delimiters.field):
             if not inside:
                 how = FIELD
                 break
             needed = True
-    value_start = at
+    value_start = field_start
     value_end = p
-    if how == RECORD and marks.drops_return and p > at and byte_at(data, p - 1) == _RETURN:
+    if (
+        how == RECORD
+        and delimiters.drops_return
+        and p > field_start
+        and load_byte(data, p - 1) == _CARRIAGE_RETURN
+    ):
         value_end = p - 1
     if row_flags:
-        size = marks.quote.size
-        around = quotes == 2 and first == at and last + size == value_end
-        if dirty or (quotes and not around and not marks.keeps_quotes):
-            flags = _UNCLEAN
-        elif quotes and not marks.keeps_quotes:
+        size = delimiters.quote.size
+        around = quotes == 2 and first == field_start and last + size == value_end
+        if dirty or (quotes and not around and not delimiters.keeps_quotes):
+            flags = _NEEDS_UNQUOTING
+        elif quotes and not delimiters.keeps_quotes:
             flags = _QUOTED
             value_start += size
             value_end -= size
-        if marks.quotes_anywhere or irregular or (quotes and not (around and needed)):
-            row_flags |= _IRREGULAR
+        if delimiters.quotes_anywhere or irregular or (quotes and not (around and needed)):
+            row_flags |= _ROW_IRREGULAR
         if inside:
-            row_flags |= _OPEN
-    if marks.empty_is_null and value_start == value_end:
+            row_flags |= _ROW_OPEN_QUOTE
+    if delimiters.empty_is_null and value_start == value_end:
         flags |= _EMPTY_NULL
     return base, word, how, p, value_start, value_end, flags, row_flags
 
 
-@inlined
-def _plain_field(data, end, base, word, marks):
+@inline_jit
+def _scan_plain_field(data, end, base, word, delimiters):
     """Read one field if it is as most are: the next mark is the field delimiter behind it.
 
     Returns:
@@ -177,93 +198,106 @@ def _plain_field(data, end, base, word, marks):
     """
     while word == 0 and base + 64 < end:
         base += 64
-        word = marks_at(data, base, end, marks.first)
+        word = find_delimiters(data, base, end, delimiters.first)
     if word != 0:
-        p = base + lowest(word)
-        if byte_at(data, p) == marks.first[1]:
+        p = base + count_trailing_zeros(word)
+        if load_byte(data, p) == delimiters.first[1]:
             return base, word & (word - ONE), p
     return base, word, -1
 
 
-@inlined
-def _rest(data, at, end, marks):
+@inline_jit
+def _scan_rest_of_record(data, position, end, delimiters):
     """Read from a field's first byte to the end of its record.
 
     Returns:
         What ended it, where, flags of the record.
     """
-    begin = at
+    begin = position
     row_flags = 0
-    first = (marks.first[0], marks.first[2], marks.first[3])
-    base = at
-    while marks.skims:
+    first = (delimiters.first[0], delimiters.first[2], delimiters.first[3])
+    base = position
+    while delimiters.skims:
         if base >= end:
             return END, end, row_flags
-        word = marks_at(data, base, end, first)
+        word = find_delimiters(data, base, end, first)
         if word == 0:
             base += 64
             continue
-        p = base + lowest(word)
+        p = base + count_trailing_zeros(word)
         base = p + 1
-        byte = byte_at(data, p)
-        if byte == marks.first[0] and stands(data, p, end, marks.record):
-            return RECORD, p, row_flags
-        escape = byte == marks.first[3] and follows(data, p, end, marks.escape)
-        if not escape and not (byte == marks.first[2] and follows(data, p, end, marks.quote)):
-            continue
-        size = marks.field.size
-        if not marks.quotes_anywhere and (
-            escape
-            or not (p == begin or (p - size >= begin and follows(data, p - size, end, marks.field)))
+        byte = load_byte(data, p)
+        if byte == delimiters.first[0] and matches_after_first_byte(
+            data, p, end, delimiters.record
         ):
-            row_flags |= _MARKED | _IRREGULAR
+            return RECORD, p, row_flags
+        escape = byte == delimiters.first[3] and matches_pattern(data, p, end, delimiters.escape)
+        if not escape and not (
+            byte == delimiters.first[2] and matches_pattern(data, p, end, delimiters.quote)
+        ):
             continue
-        _, _, how, p, _, _, _, more = _field(data, p, end, p - 64, np.uint64(0), marks)
+        size = delimiters.field.size
+        if not delimiters.quotes_anywhere and (
+            escape
+            or not (
+                p == begin
+                or (p - size >= begin and matches_pattern(data, p - size, end, delimiters.field))
+            )
+        ):
+            row_flags |= _ROW_HAS_QUOTES | _ROW_IRREGULAR
+            continue
+        _, _, how, p, _, _, _, more = _scan_field(data, p, end, p - 64, np.uint64(0), delimiters)
         row_flags |= more
         if how != FIELD:
             return how, p, row_flags
         begin = base = p + size
     word = np.uint64(0)
-    base = at - 64
+    base = position - 64
     while True:
-        base, word, how, p, _, _, _, more = _field(data, at, end, base, word, marks)
+        base, word, how, p, _, _, _, more = _scan_field(data, position, end, base, word, delimiters)
         row_flags |= more
         if how != FIELD:
             return how, p, row_flags
-        at = p + marks.field.size
+        position = p + delimiters.field.size
 
 
-@inlined
-def _line_end(data, at, end, marks):
+@inline_jit
+def _find_line_end(data, position, end, delimiters):
     """Return where the record after this line begins, whatever quotes are in it."""
-    first = (marks.first[0],)
-    base = at
+    first = (delimiters.first[0],)
+    base = position
     while base < end:
-        word = marks_at(data, base, end, first)
+        word = find_delimiters(data, base, end, first)
         if word == 0:
             base += 64
             continue
-        p = base + lowest(word)
-        if stands(data, p, end, marks.record):
-            return p + marks.record.size
+        p = base + count_trailing_zeros(word)
+        if matches_after_first_byte(data, p, end, delimiters.record):
+            return p + delimiters.record.size
         base = p + 1
     return end
 
 
 @jit_kernel
 def find_records(
-    buffer: Bytes, at: int, end: int, marks: Marks, runs: Rows, ragged: bool, tables: Tables
+    buffer: Bytes,
+    position: int,
+    end: int,
+    delimiters: DelimiterSet,
+    field_runs: RowIndexes,
+    all_fields: bool,
+    tables: TokenTables,
 ) -> tuple[int, int, int, bool]:
     """Find records and fields until the tables are full or the data end.
 
     Args:
         buffer: Bytes, with 64 more behind `end`.
-        at: Where to begin: where a record begins.
+        position: Where to begin: where a record begins.
         end: Where the data end.
-        marks: The rules.
-        runs: Which fields are wanted: how many to pass over, how many to take, and so on; two
+        delimiters: The rules.
+        field_runs: Which fields are wanted: how many to pass over, how many to take, and so on; two
             zeros behind the last.
-        ragged: Whether all fields are wanted, whatever `runs` says.
+        all_fields: Whether all fields are wanted, whatever `field_runs` says.
         tables: What is filled, from its front.
 
     Returns:
@@ -275,55 +309,55 @@ def find_records(
     row_starts, row_ends, every_row_flags, first, starts, ends, every_flags = tables
     count = 0
     total = np.int64(0)
-    wanted = runs[1::2].sum()
+    wanted = field_runs[1::2].sum()
     # Cells of one record lie next to each other, or a table's row apart.
-    step = 1 if ragged else len(row_starts)
-    limit = len(starts) if ragged else len(starts) + step
-    empty = _EMPTY_NULL if marks.empty_is_null else 0
-    while at < end and count < len(row_starts) and total < limit:
-        if follows(data, at, end, marks.comment):
-            at = _line_end(data, at, end, marks)
+    step = 1 if all_fields else len(row_starts)
+    limit = len(starts) if all_fields else len(starts) + step
+    empty = _EMPTY_NULL if delimiters.empty_is_null else 0
+    while position < end and count < len(row_starts) and total < limit:
+        if matches_pattern(data, position, end, delimiters.comment):
+            position = _find_line_end(data, position, end, delimiters)
             continue
-        row_start = at
+        row_start = position
         row_flags = 0
         how = FIELD
-        base = at - 64
+        base = position - 64
         word = np.uint64(0)
-        p = at
+        p = position
         # The next cell to fill, where its run of cells ends, how many fields lie before it.
-        cell = total if ragged else np.int64(count)
-        room = limit if ragged else cell
+        cell = total if all_fields else np.int64(count)
+        room = limit if all_fields else cell
         skip = 0
         k = 0
         while True:
             if cell >= room:
-                if ragged:
+                if all_fields:
                     return count, total, row_start, False
-                skip, take = runs[k], runs[k + 1]
+                skip, take = field_runs[k], field_runs[k + 1]
                 if take == 0:
                     break
                 room = cell + take * step
                 k += 2
             p = -1
-            if marks.simple:
+            if delimiters.simple:
                 # Plain fields have loops of their own that do next to nothing.
-                base, word, p = _plain_field(data, end, base, word, marks)
+                base, word, p = _scan_plain_field(data, end, base, word, delimiters)
                 while p >= 0 and skip > 0:
                     skip -= 1
-                    at = p + 1
-                    base, word, p = _plain_field(data, end, base, word, marks)
+                    position = p + 1
+                    base, word, p = _scan_plain_field(data, end, base, word, delimiters)
                 while p >= 0:
-                    starts[cell] = at
+                    starts[cell] = position
                     ends[cell] = p
-                    every_flags[cell] = empty if at == p else 0
+                    every_flags[cell] = empty if position == p else 0
                     cell += step
-                    at = p + 1
+                    position = p + 1
                     if cell >= room:
                         break
-                    base, word, p = _plain_field(data, end, base, word, marks)
+                    base, word, p = _scan_plain_field(data, end, base, word, delimiters)
             if p < 0:
-                base, word, how, p, start, stop, flags, more = _field(
-                    data, at, end, base, word, marks
+                base, word, how, p, start, stop, flags, more = _scan_field(
+                    data, position, end, base, word, delimiters
                 )
                 row_flags |= more
                 if skip > 0:
@@ -335,21 +369,25 @@ def find_records(
                     cell += step
                 if how != FIELD:
                     break
-                at = p + marks.field.size
+                position = p + delimiters.field.size
         if how == FIELD:
-            how, p, more = _rest(data, at, end, marks)
+            how, p, more = _scan_rest_of_record(data, position, end, delimiters)
             row_flags |= more
-        if row_flags & _OPEN and marks.open_quote_fails:
+        if row_flags & _ROW_OPEN_QUOTE and delimiters.open_quote_fails:
             return count, total, row_start, True
         row_end = p
-        at = end
+        position = end
         if how == RECORD:
-            at = p + marks.record.size
-            if marks.drops_return and p > row_start and byte_at(data, p - 1) == _RETURN:
+            position = p + delimiters.record.size
+            if (
+                delimiters.drops_return
+                and p > row_start
+                and load_byte(data, p - 1) == _CARRIAGE_RETURN
+            ):
                 row_end -= 1
-            if row_start == row_end and marks.skips_blank:
+            if row_start == row_end and delimiters.skips_blank:
                 continue
-        while not ragged and cell < wanted * step:
+        while not all_fields and cell < wanted * step:
             starts[cell] = 0
             ends[cell] = 0
             every_flags[cell] = _PAST_END
@@ -357,37 +395,37 @@ def find_records(
         row_starts[count] = row_start
         row_ends[count] = row_end
         every_row_flags[count] = row_flags & 3
-        if ragged:
+        if all_fields:
             first[count] = total
             total = cell
         count += 1
-    return count, total, at, False
+    return count, total, position, False
 
 
 @jit_kernel
-def last_record_end(buffer: Bytes, at: int, end: int, marks: Marks) -> int:
-    """Return the place behind the last whole record of data[at:end], `at` if there is none."""
+def find_last_record_end(buffer: Bytes, position: int, end: int, delimiters: DelimiterSet) -> int:
+    """Return the place behind the last whole record of data[at:end], `position` if there is none."""
     data = buffer.ctypes.data
-    whole = at
-    while at < end:
-        if follows(data, at, end, marks.comment):
-            after = _line_end(data, at, end, marks)
-            if after == end and not _closes(data, at, end, marks):
+    whole = position
+    while position < end:
+        if matches_pattern(data, position, end, delimiters.comment):
+            after = _find_line_end(data, position, end, delimiters)
+            if after == end and not _ends_with_delimiter(data, position, end, delimiters):
                 return whole
-            whole = at = after
+            whole = position = after
             continue
-        how, p, _ = _rest(data, at, end, marks)
+        how, p, _ = _scan_rest_of_record(data, position, end, delimiters)
         if how != RECORD:
             return whole
-        whole = at = p + marks.record.size
+        whole = position = p + delimiters.record.size
     return whole
 
 
-@inlined
-def _closes(data, at, end, marks):
+@inline_jit
+def _ends_with_delimiter(data, position, end, delimiters):
     """Tell whether data[at:end] end with a record delimiter."""
-    size = marks.record.size
-    return end - at >= size and follows(data, end - size, end, marks.record)
+    size = delimiters.record.size
+    return end - position >= size and matches_pattern(data, end - size, end, delimiters.record)
 
 
 # --- What can be said of a block without looking at its fields: how many records, and if it is UTF-8.
@@ -420,7 +458,7 @@ class CountRules(NamedTuple):
 
 
 @jit_kernel
-def count_records(buffer: Bytes, at: int, end: int, rules: CountRules) -> tuple[int, bool]:
+def count_records(buffer: Bytes, position: int, end: int, rules: CountRules) -> tuple[int, bool]:
     """Count the records of data[at:end] by their delimiters, without looking at fields.
 
     Works for delimiters and quotes of one byte. A bit for each byte says whether it lies in
@@ -437,39 +475,42 @@ def count_records(buffer: Bytes, at: int, end: int, rules: CountRules) -> tuple[
     ended, closed = ONE, zero
     comment, back = rules.first
     count = 0
-    base = at
+    base = position
     while base < end:
         # Most of a text: outside of quotes, and nothing but fields and records.
         while (
             before == zero
             and base + 64 <= end
-            and load_high(data, base) | load_marks(data, base, rules.rare) == zero
+            and load_non_ascii_mask(data, base) | load_delimiter_mask(data, base, rules.rare)
+            == zero
         ):
-            records = load_marks(data, base, (rules.record,))
-            odd |= ((records << ONE) | ended) & load_marks(data, base, (rules.record, back))
+            records = load_delimiter_mask(data, base, (rules.record,))
+            odd |= ((records << ONE) | ended) & load_delimiter_mask(
+                data, base, (rules.record, back)
+            )
             ended, closed = records >> np.uint64(63), zero
-            count += ones(records)
+            count += count_ones(records)
             base += 64
         if base >= end:
             break
-        records = marks_at(data, base, end, (rules.record,))
+        records = find_delimiters(data, base, end, (rules.record,))
         starts = (records << ONE) | ended
-        odd |= starts & marks_at(data, base, end, (rules.record, comment, back))
-        high |= until(load_high(data, base), base, end)
+        odd |= starts & find_delimiters(data, base, end, (rules.record, comment, back))
+        high |= clip_mask(load_non_ascii_mask(data, base), base, end)
         if rules.quoted:
             if rules.escaped:
-                odd |= marks_at(data, base, end, (rules.escape,))
-            quotes = marks_at(data, base, end, (rules.quote,))
+                odd |= find_delimiters(data, base, end, (rules.escape,))
+            quotes = find_delimiters(data, base, end, (rules.quote,))
             inside = before
             closes = zero
             if quotes != zero:
-                inside = _inside(quotes, before)
+                inside = _compute_quoted_mask(quotes, before)
                 if not rules.quotes_anywhere:
                     # In front of a quote that opens: a record's begin, a delimiter, or a quote
                     # that closed, which makes the two of them one.
                     closes = quotes & ~inside
-                    divides = marks_at(data, base, end, (rules.field,)) << ONE
-                    if base > at and byte_at(data, base - 1) == rules.field:
+                    divides = find_delimiters(data, base, end, (rules.field,)) << ONE
+                    if base > position and load_byte(data, base - 1) == rules.field:
                         divides |= ONE
                     may = starts | divides
                     if rules.doubles:
@@ -482,33 +523,33 @@ def count_records(buffer: Bytes, at: int, end: int, rules: CountRules) -> tuple[
                 odd |= records & inside
             before = zero - (inside >> np.uint64(63))
         ended = records >> np.uint64(63)
-        count += ones(records)
+        count += count_ones(records)
         base += 64
     if odd | before != zero:
         return -1, high == zero
-    if end > at and byte_at(data, end - 1) != rules.record:
+    if end > position and load_byte(data, end - 1) != rules.record:
         count += 1
     return count, high == zero
 
 
-@inlined
-def _inside(quotes, before):
-    """Return which bytes lie in quotes, the opening ones included; `before`: all ones or zero."""
-    word = quotes
+@inline_jit
+def _compute_quoted_mask(quote_mask, open_before):
+    """Return which bytes lie in quotes, the opening ones included; `open_before`: all ones or zero."""
+    word = quote_mask
     for shift in (1, 2, 4, 8, 16, 32):
         word ^= word << np.uint64(shift)
-    return word ^ before
+    return word ^ open_before
 
 
 @jit_kernel
-def first_bad_byte(buffer: Bytes, at: int, end: int) -> int:
+def find_invalid_utf8(buffer: Bytes, position: int, end: int) -> int:
     """Return the place of the first byte that breaks UTF-8, -1 if there is none."""
     data = buffer.ctypes.data
-    while at < end:
-        at = _past_ascii(data, at, end)
-        if at >= end:
+    while position < end:
+        position = _skip_ascii(data, position, end)
+        if position >= end:
             break
-        lead = byte_at(data, at)
+        lead = load_byte(data, position)
         # How many bytes follow, and between what the first of them must lie (RFC 3629, 4).
         low, high = 0x80, 0xBF
         if 0xC2 <= lead <= 0xDF:
@@ -522,20 +563,20 @@ def first_bad_byte(buffer: Bytes, at: int, end: int) -> int:
             low = 0x90 if lead == 0xF0 else low
             high = 0x8F if lead == 0xF4 else high
         else:
-            return at
+            return position
         for i in range(1, more + 1):
-            if at + i >= end or not low <= byte_at(data, at + i) <= high:
-                return at
+            if position + i >= end or not low <= load_byte(data, position + i) <= high:
+                return position
             low, high = 0x80, 0xBF
-        at += more + 1
+        position += more + 1
     return -1
 
 
-@inlined
-def _past_ascii(data, at, end):
-    """Return the place of the first byte from `at` on that is not ASCII, `end` if none is."""
-    while at + 64 <= end and are_ascii(data, at):
-        at += 64
-    while at < end and byte_at(data, at) < 0x80:
-        at += 1
-    return at
+@inline_jit
+def _skip_ascii(data, position, end):
+    """Return the place of the first byte from `position` on that is not ASCII, `end` if none is."""
+    while position + 64 <= end and are_ascii(data, position):
+        position += 64
+    while position < end and load_byte(data, position) < 0x80:
+        position += 1
+    return position

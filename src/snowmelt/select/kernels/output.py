@@ -19,25 +19,25 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from snowmelt.jit import jit_kernel
-from snowmelt.select.kernels.bitmask import escaped_at, marks_at, ones
-from snowmelt.select.vectors import PADDING
+from snowmelt.select.kernels.bitmask import count_ones, find_delimiters, find_json_escapes
+from snowmelt.select.vectors import PADDING_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.select.vectors import Bytes, Places, Rows
+    from snowmelt.select.vectors import Bytes, Positions, RowIndexes
 
-_QUOTE_ALL = 2
+_QUOTE_ALWAYS = 2
 _BACKSLASH = 92
 _DOUBLE_QUOTE = 34
 _FIRST_PRINTABLE = 32
-_AT_ONCE = 32
+_COPY_BLOCK_BYTES = 32
 # So many bytes are looked for in fields of CSV.
-SPECIAL = 8
+SPECIAL_BYTE_COUNT = 8
 
 
 @intrinsic
-def _copy(_context, target, source, size):
+def _copy_bytes(_context, target, source, size):
     """Copy so many bytes from one address to another."""
     signature = types.void(target, source, size)
 
@@ -50,10 +50,10 @@ def _copy(_context, target, source, size):
 
 
 @intrinsic
-def _copy_some(_context, target, source):
-    """Copy `_AT_ONCE` bytes from one address to another."""
+def _copy_block(_context, target, source):
+    """Copy `_COPY_BLOCK_BYTES` bytes from one address to another."""
     signature = types.void(target, source)
-    wide = ir.VectorType(ir.IntType(8), _AT_ONCE)
+    wide = ir.VectorType(ir.IntType(8), _COPY_BLOCK_BYTES)
 
     def generate(_context, builder, _signature, arguments):
         target, source = (builder.inttoptr(each, wide.as_pointer()) for each in arguments)
@@ -64,35 +64,35 @@ def _copy_some(_context, target, source):
 
 @njit(nogil=True, forceinline=True)
 def _copy_field(target, source, size):
-    """Copy a few bytes; up to `PADDING` bytes behind them are read and written, too."""
-    _copy_some(target, source)
-    for done in range(_AT_ONCE, size, _AT_ONCE):
-        _copy_some(target + np.uint64(done), source + np.uint64(done))
+    """Copy a few bytes; up to `PADDING_BYTES` bytes behind them are read and written, too."""
+    _copy_block(target, source)
+    for done in range(_COPY_BLOCK_BYTES, size, _COPY_BLOCK_BYTES):
+        _copy_block(target + np.uint64(done), source + np.uint64(done))
 
 
 @jit_kernel
-def gather_csv(
+def write_csv_rows(
     buffer: Bytes,
-    starts: Places,
-    ends: Places,
-    specials: tuple[Bytes, tuple[np.uint8, ...]],
-    marks: tuple[Bytes, int, int, int, int],
+    starts: Positions,
+    ends: Positions,
+    special_bytes: tuple[Bytes, tuple[np.uint8, ...]],
+    csv_format: tuple[Bytes, int, int, int, int],
 ) -> tuple[Bytes, NDArray[np.int64]]:
     """Write rows of fields with delimiters between and after them.
 
-    `buffer` goes on for `PADDING` bytes behind the last field. `specials` has a 1 for each byte
+    `buffer` goes on for `PADDING_BYTES` bytes behind the last field. `special_bytes` has a 1 for each byte
     that makes a field need quotes, 2 for the quote itself and for the escape, and a tuple of
-    these bytes, `SPECIAL` of them. `marks` are the
-    two delimiters with `PADDING` bytes behind them, the size of the first, quote, escape and the
+    these bytes, `SPECIAL_BYTE_COUNT` of them. `csv_format` are the
+    two delimiters with `PADDING_BYTES` bytes behind them, the size of the first, quote, escape and the
     mode: 0 never quotes, 1 where needed, 2 always.
     """
-    special, bytes_of = specials
-    delimiters, between, quote, escape, mode = marks
-    after = len(delimiters) - PADDING - between
+    special, bytes_of = special_bytes
+    delimiters, between, quote, escape, mode = csv_format
+    after = len(delimiters) - PADDING_BYTES - between
     fields, rows = starts.shape
     source = np.uint64(buffer.ctypes.data)
     needs = np.zeros((rows, fields), np.uint8)
-    total = rows * (fields * (between + 2) + after) + PADDING
+    total = rows * (fields * (between + 2) + after) + PADDING_BYTES
     for r in range(rows):
         for f in range(fields):
             start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
@@ -101,7 +101,7 @@ def gather_csv(
                 continue
             odd = np.uint64(0)
             for at in range(start, end, 64):
-                odd |= marks_at(source, at, end, bytes_of)
+                odd |= find_delimiters(source, at, end, bytes_of)
             if odd != 0:
                 found = np.uint8(0)
                 for i in range(start, end):
@@ -120,7 +120,7 @@ def gather_csv(
                 _copy_field(target + np.uint64(at), first, between)
                 at += between
             start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
-            if mode != _QUOTE_ALL and needs[r, f] == 0:
+            if mode != _QUOTE_ALWAYS and needs[r, f] == 0:
                 _copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
                 at += end - start
                 continue
@@ -146,20 +146,20 @@ def gather_csv(
 
 
 @jit_kernel
-def gather_rows(
+def copy_rows(
     buffer: Bytes,
-    starts: Places,
-    ends: Places,
-    after: Bytes,
-    adjoining: bool,
+    starts: Positions,
+    ends: Positions,
+    record_delimiter: Bytes,
+    is_contiguous: bool,
 ) -> tuple[Bytes, NDArray[np.int64]]:
-    """Copy whole rows, `after` behind each.
+    """Copy whole rows, `record_delimiter` behind each.
 
-    `adjoining` says that in the buffer too `after` follows each row, so that neighbours are
+    `is_contiguous` says that in the buffer too `record_delimiter` follows each row, so that neighbours are
     copied as one piece.
     """
     rows = len(starts)
-    width = len(after)
+    width = len(record_delimiter)
     total = 0
     for r in range(rows):
         total += ends[r] - starts[r] + width
@@ -172,13 +172,13 @@ def gather_rows(
     while r < rows:
         first = r
         row_ends[r] = at + ends[r] - starts[r] + width
-        while adjoining and r + 1 < rows and starts[r + 1] == ends[r] + width:
+        while is_contiguous and r + 1 < rows and starts[r + 1] == ends[r] + width:
             r += 1
             row_ends[r] = row_ends[r - 1] + ends[r] - starts[r] + width
         size = ends[r] - starts[first]
-        _copy(target + np.uint64(at), source + np.uint64(starts[first]), np.uint64(size))
+        _copy_bytes(target + np.uint64(at), source + np.uint64(starts[first]), np.uint64(size))
         at += size
-        for b in after:
+        for b in record_delimiter:
             out[at] = b
             at += 1
         r += 1
@@ -186,34 +186,34 @@ def gather_rows(
 
 
 @jit_kernel
-def gather_json(
+def write_json_rows(
     buffer: Bytes,
-    starts: Places,
-    ends: Places,
-    shapes: Bytes,
-    names: tuple[Bytes, Places],
-    after: int,
+    starts: Positions,
+    ends: Positions,
+    value_modes: Bytes,
+    encoded_keys: tuple[Bytes, Positions],
+    delimiter_size: int,
 ) -> tuple[Bytes, NDArray[np.int64]]:
     """Write rows of fields as objects.
 
-    `shapes` (fields by rows) says how: 0 as it is (a number, a truth, null), 1 as a string,
-    2 not at all. `names` are the fields' names as written before their values (`"a":`), in one
+    `value_modes` (fields by rows) says how: 0 as it is (a number, a truth, null), 1 as a string,
+    2 not at all. `encoded_keys` are the fields' names as written before their values (`"a":`), in one
     buffer with the place where each begins and the end of the last; the record's delimiter, of
-    size `after`, follows them. Both buffers go on for `PADDING` bytes behind what is read.
+    size `delimiter_size`, follows them. Both buffers go on for `PADDING_BYTES` bytes behind what is read.
     """
     fields, rows = starts.shape
     source = np.uint64(buffer.ctypes.data)
-    name_bytes, name_places = names
+    name_bytes, name_places = encoded_keys
     needs = np.zeros((rows, fields), np.uint8)
-    total = rows * (len(name_bytes) + 3 * fields + 2 + after) + PADDING
+    total = rows * (len(name_bytes) + 3 * fields + 2 + delimiter_size) + PADDING_BYTES
     for r in range(rows):
         for f in range(fields):
             start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
             total += end - start
-            if shapes[f, r]:
+            if value_modes[f, r]:
                 found = np.int64(0)
                 for at in range(start, end, 64):
-                    found += ones(escaped_at(source, at, end))
+                    found += count_ones(find_json_escapes(source, at, end))
                 # The longest escape has six bytes.
                 total += 5 * found
                 needs[r, f] = found != 0
@@ -234,39 +234,39 @@ def gather_json(
             at += size
             start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
             if needs[r, f]:
-                at = _write_string(buffer, start, end, out, at)
+                at = _write_json_string(buffer, start, end, out, at)
                 continue
-            if shapes[f, r]:
+            if value_modes[f, r]:
                 out[at] = _DOUBLE_QUOTE
                 at += 1
             _copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
             at += end - start
-            if shapes[f, r]:
+            if value_modes[f, r]:
                 out[at] = _DOUBLE_QUOTE
                 at += 1
         out[at] = 125
         at += 1
-        _copy_field(target + np.uint64(at), labels + np.uint64(name_places[fields]), after)
-        at += after
+        _copy_field(target + np.uint64(at), labels + np.uint64(name_places[fields]), delimiter_size)
+        at += delimiter_size
         row_ends[r] = at
     return out[:at], row_ends
 
 
 @jit_kernel
-def _write_string(buffer: Bytes, start: int, end: int, out: Bytes, at: int) -> int:
-    """Write one JSON string, quotes and escapes included, at `at`; return where it ends."""
-    out[at] = _DOUBLE_QUOTE
-    at += 1
+def _write_json_string(buffer: Bytes, start: int, end: int, out: Bytes, position: int) -> int:
+    """Write one JSON string, quotes and escapes included, at `position`; return where it ends."""
+    out[position] = _DOUBLE_QUOTE
+    position += 1
     for i in range(start, end):
         byte = buffer[i]
         if byte >= _FIRST_PRINTABLE:
             if byte in (_DOUBLE_QUOTE, _BACKSLASH):
-                out[at] = _BACKSLASH
-                at += 1
-            out[at] = byte
-            at += 1
+                out[position] = _BACKSLASH
+                position += 1
+            out[position] = byte
+            position += 1
             continue
-        out[at] = _BACKSLASH
+        out[position] = _BACKSLASH
         short = 0
         if byte == 10:
             short = 110
@@ -279,22 +279,22 @@ def _write_string(buffer: Bytes, start: int, end: int, out: Bytes, at: int) -> i
         elif byte == 12:
             short = 102
         if short:
-            out[at + 1] = short
-            at += 2
+            out[position + 1] = short
+            position += 2
             continue
-        out[at + 1] = 117
-        out[at + 2] = 48
-        out[at + 3] = 48
-        out[at + 4] = 48 + (byte >> 4)
+        out[position + 1] = 117
+        out[position + 2] = 48
+        out[position + 3] = 48
+        out[position + 4] = 48 + (byte >> 4)
         low = byte & 15
-        out[at + 5] = 48 + low if low < 10 else 87 + low
-        at += 6
-    out[at] = _DOUBLE_QUOTE
-    return at + 1
+        out[position + 5] = 48 + low if low < 10 else 87 + low
+        position += 6
+    out[position] = _DOUBLE_QUOTE
+    return position + 1
 
 
 @jit_kernel
-def write_integers(values: NDArray[np.int64]) -> tuple[Bytes, Places, Places]:
+def format_integers(values: NDArray[np.int64]) -> tuple[Bytes, Positions, Positions]:
     """Write integers in decimal; return the bytes and where each begins and ends."""
     count = len(values)
     out = np.empty(count * 20, np.uint8)
@@ -322,7 +322,7 @@ def write_integers(values: NDArray[np.int64]) -> tuple[Bytes, Places, Places]:
 
 
 @jit_kernel
-def split_items(text: Bytes, count: int) -> tuple[Places, Places]:
+def split_list_items(text: Bytes, count: int) -> tuple[Positions, Positions]:
     """Return where each of `count` items of `[a,b,c]` begins and ends."""
     starts = np.empty(count, np.int32)
     ends = np.empty(count, np.int32)
@@ -336,8 +336,8 @@ def split_items(text: Bytes, count: int) -> tuple[Places, Places]:
     return starts, ends
 
 
-def row_bounds(ends: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
+def find_row_starts(record_ends: NDArray[np.int64], rows: RowIndexes) -> NDArray[np.int64]:
     """Return where in the output each of these records begins."""
-    starts = np.zeros(len(ends) + 1, np.int64)
-    starts[1:] = ends
+    starts = np.zeros(len(record_ends) + 1, np.int64)
+    starts[1:] = record_ends
     return starts[rows]

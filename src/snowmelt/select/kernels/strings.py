@@ -8,14 +8,14 @@ import numpy as np
 from numba import njit
 
 from snowmelt.jit import jit_kernel
-from snowmelt.select.vectors import Slices
+from snowmelt.select.vectors import StringSlices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from snowmelt.select.vectors import Bytes, Mask, Places
+    from snowmelt.select.vectors import Bytes, Mask, Positions
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202, C901
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 # Stands for `_` in a piece; no byte of UTF-8 has this value.
-_ANY = 255
-_LOOKS_LIKE_ANY = "\udcff"
+_ANY_BYTE = 255
+_ANY_BYTE_SURROGATE = "\udcff"
 
 
 @jit_kernel
-def _order(
+def _compare_bytes(
     buffer: Bytes,
-    starts: Places,
-    ends: Places,
-    others: tuple[Bytes, Places, Places],
+    starts: Positions,
+    ends: Positions,
+    other_strings: tuple[Bytes, Positions, Positions],
 ) -> NDArray[np.int8]:
-    """Return -1, 0 or 1 for each text; `others` are as many texts, or one for all."""
-    other_buffer, other_starts, other_ends = others
+    """Return -1, 0 or 1 for each text; `other_strings` are as many texts, or one for all."""
+    other_buffer, other_starts, other_ends = other_strings
     step = 0 if len(other_starts) == 1 else 1
     found = np.zeros(len(starts), np.int8)
     for r in range(len(starts)):
@@ -57,16 +57,18 @@ def _order(
 
 
 @njit(nogil=True, forceinline=True)
-def _stands_at(buffer, at, pieces, first, last):
-    for i in range(last - first):
-        wanted = pieces[first + i]
-        if wanted != buffer[at + i] and wanted != _ANY:
+def _segment_matches_at(buffer, position, segments, segment_start, segment_end):
+    for i in range(segment_end - segment_start):
+        wanted = segments[segment_start + i]
+        if wanted != buffer[position + i] and wanted != _ANY_BYTE:
             return False
     return True
 
 
 @jit_kernel
-def _is_like(buffer: Bytes, starts: Places, ends: Places, pieces: Bytes, bounds: Places) -> Mask:
+def _match_segments(
+    buffer: Bytes, starts: Positions, ends: Positions, segments: Bytes, bounds: Positions
+) -> Mask:
     """Return which texts are like a pattern whose piece p is pieces[bounds[p]:bounds[p + 1]].
 
     The first and the last piece must stand at the ends; those between are looked for once, from
@@ -82,13 +84,13 @@ def _is_like(buffer: Bytes, starts: Places, ends: Places, pieces: Bytes, bounds:
         size = end - start
         if size < least or (count == 1 and size != least):
             continue
-        if not _stands_at(buffer, start, pieces, bounds[0], bounds[1]):
+        if not _segment_matches_at(buffer, start, segments, bounds[0], bounds[1]):
             continue
         if count == 1:
             found[r] = True
             continue
         end -= tail
-        if not _stands_at(buffer, end, pieces, bounds[count - 1], bounds[count]):
+        if not _segment_matches_at(buffer, end, segments, bounds[count - 1], bounds[count]):
             continue
         at = start + bounds[1] - bounds[0]
         whole = True
@@ -96,10 +98,10 @@ def _is_like(buffer: Bytes, starts: Places, ends: Places, pieces: Bytes, bounds:
             width = bounds[p + 1] - bounds[p]
             if width == 0:
                 continue
-            first = pieces[bounds[p]]
+            first = segments[bounds[p]]
             while at + width <= end:
-                if (first == buffer[at] or first == _ANY) and _stands_at(
-                    buffer, at, pieces, bounds[p], bounds[p + 1]
+                if (first == buffer[at] or first == _ANY_BYTE) and _segment_matches_at(
+                    buffer, at, segments, bounds[p], bounds[p + 1]
                 ):
                     break
                 at += 1
@@ -111,36 +113,38 @@ def _is_like(buffer: Bytes, starts: Places, ends: Places, pieces: Bytes, bounds:
     return found
 
 
-def compare_text(slices: Slices, other: bytes | Slices) -> NDArray[np.int8]:
+def compare_strings(slices: StringSlices, other: bytes | StringSlices) -> NDArray[np.int8]:
     """Return -1, 0 or 1 where a text is less than, equal to or greater than the other, bytewise."""
     if isinstance(other, bytes):
         ends = np.array([len(other)], np.int32)
         others = (np.frombuffer(other or b"\0", np.uint8), np.zeros(1, np.int32), ends)
     else:
         others = (other.buffer, other.start, other.end)
-    order: NDArray[np.int8] = _order(slices.buffer, slices.start, slices.end, others)
+    order: NDArray[np.int8] = _compare_bytes(slices.buffer, slices.start, slices.end, others)
     return order
 
 
-def is_like(slices: Slices, pieces: Sequence[Sequence[str | None]]) -> tuple[Mask, Mask]:
+def match_like_pattern(
+    slices: StringSlices, segments: Sequence[Sequence[str | None]]
+) -> tuple[Mask, Mask]:
     """Tell which texts are like a pattern, and which only the evaluator can tell of.
 
     Where `_` stands for a character, that is a byte in texts of ASCII alone.
     """
-    if any(each == _LOOKS_LIKE_ANY for piece in pieces for each in piece):
+    if any(each == _ANY_BYTE_SURROGATE for piece in segments for each in piece):
         return np.zeros(len(slices), np.bool_), np.ones(len(slices), np.bool_)
     encoded = [
         b"".join(
-            bytes([_ANY]) if each is None else each.encode("utf-8", "surrogateescape")
+            bytes([_ANY_BYTE]) if each is None else each.encode("utf-8", "surrogateescape")
             for each in piece
         )
-        for piece in pieces
+        for piece in segments
     ]
     bounds = np.cumsum([0, *(len(piece) for piece in encoded)], dtype=np.int32)
     flat = np.frombuffer(b"".join(encoded) or b"\0", np.uint8)
-    found = _is_like(slices.buffer, slices.start, slices.end, flat, bounds)
-    if any(each is None or "\udc80" <= each <= "\udcff" for piece in pieces for each in piece):
-        return found, has_other_than_ascii(slices.buffer, slices.start, slices.end)
+    found = _match_segments(slices.buffer, slices.start, slices.end, flat, bounds)
+    if any(each is None or "\udc80" <= each <= "\udcff" for piece in segments for each in piece):
+        return found, mask_non_ascii(slices.buffer, slices.start, slices.end)
     return found, np.zeros(len(slices), np.bool_)
 
 
@@ -150,38 +154,40 @@ def is_like(slices: Slices, pieces: Sequence[Sequence[str | None]]) -> tuple[Mas
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-_LAST_ASCII = 127
+_MAX_ASCII_BYTE = 127
 
 
 @jit_kernel
-def has_other_than_ascii(buffer: Bytes, starts: Places, ends: Places) -> Mask:
+def mask_non_ascii(buffer: Bytes, starts: Positions, ends: Positions) -> Mask:
     """Return which texts hold a byte beyond ASCII."""
     found = np.zeros(len(starts), np.bool_)
     for r in range(len(starts)):
         for i in range(starts[r], ends[r]):
-            if buffer[i] > _LAST_ASCII:
+            if buffer[i] > _MAX_ASCII_BYTE:
                 found[r] = True
                 break
     return found
 
 
 @jit_kernel
-def has_byte(buffer: Bytes, starts: Places, ends: Places, wanted: int) -> Mask:
+def mask_containing_byte(
+    buffer: Bytes, starts: Positions, ends: Positions, wanted_byte: int
+) -> Mask:
     """Return which texts hold a byte."""
     found = np.zeros(len(starts), np.bool_)
     for r in range(len(starts)):
         for i in range(starts[r], ends[r]):
-            if buffer[i] == wanted:
+            if buffer[i] == wanted_byte:
                 found[r] = True
                 break
     return found
 
 
 @jit_kernel
-def _changed(
-    buffer: Bytes, starts: Places, ends: Places, first: int, shift: int
-) -> tuple[Bytes, Places, Places]:
-    """Copy the texts; the 26 letters from `first` on are moved by `shift`."""
+def _shift_letters(
+    buffer: Bytes, starts: Positions, ends: Positions, first_letter: int, shift: int
+) -> tuple[Bytes, Positions, Positions]:
+    """Copy the texts; the 26 letters from `first_letter` on are moved by `shift`."""
     total = 0
     for r in range(len(starts)):
         total += ends[r] - starts[r]
@@ -193,19 +199,19 @@ def _changed(
         new_starts[r] = at
         for i in range(starts[r], ends[r]):
             byte = buffer[i]
-            out[at] = byte + shift if first <= byte < first + 26 else byte
+            out[at] = byte + shift if first_letter <= byte < first_letter + 26 else byte
             at += 1
         new_ends[r] = at
     return out, new_starts, new_ends
 
 
-def in_lower_case(slices: Slices) -> Slices:
+def to_lower_ascii(slices: StringSlices) -> StringSlices:
     """Return the texts with A to Z in lower case."""
-    parts = _changed(slices.buffer, slices.start, slices.end, ord("A"), 32)
-    return Slices(*parts, np.zeros(len(slices), np.uint8))
+    parts = _shift_letters(slices.buffer, slices.start, slices.end, ord("A"), 32)
+    return StringSlices(*parts, np.zeros(len(slices), np.uint8))
 
 
-def in_upper_case(slices: Slices) -> Slices:
+def to_upper_ascii(slices: StringSlices) -> StringSlices:
     """Return the texts with a to z in upper case."""
-    parts = _changed(slices.buffer, slices.start, slices.end, ord("a"), -32)
-    return Slices(*parts, np.zeros(len(slices), np.uint8))
+    parts = _shift_letters(slices.buffer, slices.start, slices.end, ord("a"), -32)
+    return StringSlices(*parts, np.zeros(len(slices), np.uint8))

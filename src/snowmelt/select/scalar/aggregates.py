@@ -15,16 +15,16 @@ import numpy as np
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, row_error
-from snowmelt.select.scalar.operators import precedes
-from snowmelt.select.scalar.ordering import comparable
+from snowmelt.select.scalar.operators import is_smaller
+from snowmelt.select.scalar.ordering import make_sort_key
 from snowmelt.select.values import (
-    DECIMALS,
+    DECIMAL_CONTEXT,
     INT_MAX,
-    excerpt,
-    fit_int,
+    check_int64,
+    describe_type,
+    format_excerpt,
     infer_number,
     is_absent,
-    kind_of,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from snowmelt.select.limits import MemoryBudget
-    from snowmelt.select.sql.ast import Aggregate
+    from snowmelt.select.sql.ast import AggregateExpr
 
 # --- Sums of floats in order, with what rounding lost kept aside (Neumaier's method).
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     ]
 
 
-def _compiled(function: Any) -> Any:
+def _compile_with_numba(function: Any) -> Any:
     try:
         from numba import njit
     except ImportError:  # the `select` extra is not installed: the same loop, slower
@@ -51,32 +51,32 @@ def _compiled(function: Any) -> Any:
     return njit(cache=True, nogil=True)(function)
 
 
-@_compiled
-def _add_all(
-    data: NDArray[np.float64], null: NDArray[np.bool_], total: float, lost: float
+@_compile_with_numba
+def _sum_floats_loop(
+    data: NDArray[np.float64], null: NDArray[np.bool_], total: float, compensation: float
 ) -> tuple[float, float]:
     for place in range(len(data)):
         if not null[place]:
             number = data[place]
             grown = total + number
             if abs(total) >= abs(number):
-                lost += (total - grown) + number
+                compensation += (total - grown) + number
             else:
-                lost += (number - grown) + total
+                compensation += (number - grown) + total
             total = grown
-    return total, lost
+    return total, compensation
 
 
-add_all: Kernel = _add_all
+add_floats: Kernel = _sum_floats_loop
 """Add the numbers that are not null, in order, to a total and what it lost so far."""
 
 
-def add_one(number: float, total: float, lost: float) -> tuple[float, float]:
-    """Add one number; many calls give the very bits of one `add_all`."""
+def add_float(number: float, total: float, compensation: float) -> tuple[float, float]:
+    """Add one number; many calls give the very bits of one `add_floats`."""
     grown = total + number
     if abs(total) >= abs(number):
-        return grown, lost + ((total - grown) + number)
-    return grown, lost + ((number - grown) + total)
+        return grown, compensation + ((total - grown) + number)
+    return grown, compensation + ((number - grown) + total)
 
 
 if TYPE_CHECKING:
@@ -84,30 +84,30 @@ if TYPE_CHECKING:
     Mask: TypeAlias = NDArray[np.bool_]
 
 # Wide enough that sums of 38-digit decimals of like size are exact.
-_WIDE = Context(prec=120)
+_EXACT_SUM_CONTEXT = Context(prec=120)
 # What a set takes for each of its members, with the tuple that stands for the value.
-_VALUE_BYTES = 160
+_DISTINCT_ENTRY_BYTES = 160
 
 
 class Accumulator(Protocol):
     """One aggregate over rows that come in order."""
 
     @property
-    def takes_numbers(self) -> bool:
+    def accepts_all_numbers(self) -> bool:
         """Whether it refuses no number now."""
 
-    def add(self, value: object) -> None:
+    def add_value(self, value: object) -> None:
         """Take the argument's value in one row; NULL and MISSING are passed over.
 
         Raises:
             SelectError: Where the aggregate cannot take the value; nothing was added then.
         """
 
-    def check(self, value: object) -> None:
-        """Check that `add` would take a value now.
+    def check_value(self, value: object) -> None:
+        """Check that `add_value` would take a value now.
 
         Raises:
-            SelectError: As `add` would.
+            SelectError: As `add_value` would.
         """
 
     def add_rows(self, count: int) -> None:
@@ -116,29 +116,31 @@ class Accumulator(Protocol):
     def add_vector(self, data: Numbers, null: Mask) -> None:
         """Take int64 or float64 values; where `null` is true there is none."""
 
-    def result(self) -> object:
+    def compute_result(self) -> object:
         """Return the aggregate of what was added so far."""
 
 
-def make(aggregate: Aggregate, dialect: Dialect, budget: MemoryBudget | None = None) -> Accumulator:
+def make_accumulator(
+    aggregate: AggregateExpr, dialect: Dialect, budget: MemoryBudget | None = None
+) -> Accumulator:
     """Return an empty accumulator; what it has to remember counts against the budget."""
-    accumulator = _MAKERS[aggregate.function](dialect)
-    return Distinct(accumulator, budget) if aggregate.distinct else accumulator
+    accumulator = _ACCUMULATOR_FACTORIES[aggregate.function](dialect)
+    return DistinctAccumulator(accumulator, budget) if aggregate.distinct else accumulator
 
 
-class Count:
+class CountAccumulator:
     """How many rows, or how many values."""
 
-    takes_numbers = True
+    accepts_all_numbers = True
 
     def __init__(self, _dialect: Dialect) -> None:
         self._count = 0
 
-    def add(self, value: object) -> None:
+    def add_value(self, value: object) -> None:
         """Count a value that is there."""
         self._count += not is_absent(value)
 
-    def check(self, value: object) -> None:
+    def check_value(self, value: object) -> None:
         """Take everything."""
 
     def add_rows(self, count: int) -> None:
@@ -149,51 +151,51 @@ class Count:
         """Count values that are there."""
         self._count += len(data) - int(np.count_nonzero(null))
 
-    def result(self) -> object:
+    def compute_result(self) -> object:
         """Return the count."""
         return self._count
 
 
-class Sum:
+class SumAccumulator:
     """Integers and decimals exactly; floats in order, with their rounding kept.
 
     In Ceph floats are added as its engines do, one to the total so far: a decimal is a float
     there, and so is every sum from the first float on.
     """
 
-    takes_numbers = True
+    accepts_all_numbers = True
 
-    def __init__(self, dialect: Dialect, *, name: str = "sum") -> None:
+    def __init__(self, dialect: Dialect, *, function_name: str = "sum") -> None:
         self._dialect = dialect
-        self._name = name
+        self._function_name = function_name
         self.count = 0
-        self._whole = 0
+        self._integer_total = 0
         self._decimal: Decimal | None = None
         self._float: tuple[float, float] | None = None
 
-    def add(self, value: object) -> None:
+    def add_value(self, value: object) -> None:
         """Add a number; a text is read as one in `aws`."""
         if is_absent(value):
             return
-        number = self._number(value)
+        number = self._to_number(value)
         if self._dialect.is_ceph:
-            self._add_plainly(number)
+            self._add_in_ceph(number)
         elif isinstance(number, float):
-            self._float = add_one(number, *(self._float or (0.0, 0.0)))
+            self._float = add_float(number, *(self._float or (0.0, 0.0)))
         elif isinstance(number, Decimal):
-            self._decimal = _WIDE.add(self._decimal or Decimal(0), number)
+            self._decimal = _EXACT_SUM_CONTEXT.add(self._decimal or Decimal(0), number)
         else:
-            self._whole += number
+            self._integer_total += number
         self.count += 1
 
-    def check(self, value: object) -> None:
+    def check_value(self, value: object) -> None:
         """Check that a value is a number."""
         if not is_absent(value):
-            self._number(value)
+            self._to_number(value)
 
     def add_rows(self, count: int) -> None:
         """Refuse: only count takes rows without a value."""
-        raise TypeError(f"{self._name} of {count} rows")
+        raise TypeError(f"{self._function_name} of {count} rows")
 
     def add_vector(self, data: Numbers, null: Mask) -> None:
         """Add the numbers of a vector."""
@@ -203,19 +205,19 @@ class Sum:
         self.count += present
         if self._dialect.is_ceph and (data.dtype == np.float64 or self._float is not None):
             floats: Any = data[~null].astype(np.float64)
-            before = float(self._whole) if self._float is None else self._float[0]
+            before = float(self._integer_total) if self._float is None else self._float[0]
             # Unlike a sum, which numpy makes of pairs, this goes from the first to the last.
             with np.errstate(all="ignore"):
                 totals = np.add.accumulate(np.concatenate((np.array([before]), floats)))
             self._float = float(totals[-1]), 0.0
         elif data.dtype == np.float64:
             floats = data
-            total, lost = add_all(floats, null, *(self._float or (0.0, 0.0)))
+            total, lost = add_floats(floats, null, *(self._float or (0.0, 0.0)))
             self._float = float(total), float(lost)
         else:
-            self._whole += _exact_sum(data[~null])
+            self._integer_total += _sum_int64_exactly(data[~null])
 
-    def total(self) -> int | Decimal | float | None:
+    def compute_total(self) -> int | Decimal | float | None:
         """Return the sum without a limit; None where nothing was added."""
         if not self.count:
             return None
@@ -224,40 +226,40 @@ class Sum:
         if self._float is not None:
             total, lost = self._float
             floats = total + lost if math.isfinite(lost) else total
-            exact = self._exact()
+            exact = self._compute_exact_total()
             return floats + float(exact) if exact else floats
-        return self._exact()
+        return self._compute_exact_total()
 
-    def result(self) -> object:
+    def compute_result(self) -> object:
         """Return the sum; of nothing it is NULL, in `ceph-2020` 0.
 
         Raises:
             SelectError: IntegerOverflow, where integers sum up to more than 64 bits hold.
         """
-        total = self.total()
+        total = self.compute_total()
         if total is None:
             return 0 if self._dialect is Dialect.CEPH_2020 else None
-        return fit_int(total, self._dialect) if isinstance(total, int) else total
+        return check_int64(total, self._dialect) if isinstance(total, int) else total
 
-    def _add_plainly(self, number: int | Decimal | float) -> None:
+    def _add_in_ceph(self, number: int | Decimal | float) -> None:
         if self._float is not None:
             self._float = self._float[0] + float(number), 0.0
         elif isinstance(number, int):
-            self._whole += number
+            self._integer_total += number
         else:
-            self._float = float(self._whole) + float(number), 0.0
+            self._float = float(self._integer_total) + float(number), 0.0
 
-    def _exact(self) -> int | Decimal:
+    def _compute_exact_total(self) -> int | Decimal:
         if self._decimal is None:
-            return self._whole
-        exact = _WIDE.add(self._decimal, Decimal(self._whole))
+            return self._integer_total
+        exact = _EXACT_SUM_CONTEXT.add(self._decimal, Decimal(self._integer_total))
         try:
-            return DECIMALS.plus(exact)
+            return DECIMAL_CONTEXT.plus(exact)
         except DecimalException:
-            message = f"{self._name} is larger than any DECIMAL"
+            message = f"{self._function_name} is larger than any DECIMAL"
             raise SelectError("EvaluatorInvalidArguments", message) from None
 
-    def _number(self, value: object) -> int | Decimal | float:
+    def _to_number(self, value: object) -> int | Decimal | float:
         number = infer_number(value) if isinstance(value, str) else value
         is_taken = isinstance(number, int | float | Decimal)
         if self._dialect.is_ceph:
@@ -266,34 +268,34 @@ class Sum:
             is_taken = False
         if not is_taken or not isinstance(number, int | float | Decimal):
             message = (
-                f"illegal value for aggregation({self._name}). skipping. "
-                f"{excerpt(value)} is {kind_of(value)}; CAST it to a number"
+                f"illegal value for aggregation({self._function_name}). skipping. "
+                f"{format_excerpt(value)} is {describe_type(value)}; CAST it to a number"
             )
             raise row_error("InvalidDataType", message, self._dialect)
         return number
 
 
-def _exact_sum(data: Any) -> int:
+def _sum_int64_exactly(data: Any) -> int:
     # Halves of 32 bits cannot overflow 64 bits in any vector that fits in memory.
     return (int((data >> 32).sum()) << 32) + int((data & 0xFFFFFFFF).sum())
 
 
-class Average:
+class AverageAccumulator:
     """The sum divided by the count: a decimal of integers in `aws`, a float in Ceph."""
 
-    takes_numbers = True
+    accepts_all_numbers = True
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._sum = Sum(dialect, name="avg")
+        self._sum = SumAccumulator(dialect, function_name="avg")
 
-    def add(self, value: object) -> None:
+    def add_value(self, value: object) -> None:
         """Add a number."""
-        self._sum.add(value)
+        self._sum.add_value(value)
 
-    def check(self, value: object) -> None:
+    def check_value(self, value: object) -> None:
         """Check that a value is a number."""
-        self._sum.check(value)
+        self._sum.check_value(value)
 
     def add_rows(self, count: int) -> None:
         """Refuse: only count takes rows without a value."""
@@ -303,35 +305,35 @@ class Average:
         """Add the numbers of a vector."""
         self._sum.add_vector(data, null)
 
-    def result(self) -> object:
+    def compute_result(self) -> object:
         """Return the average, NULL of nothing."""
-        total = self._sum.total()
+        total = self._sum.compute_total()
         if total is None:
             return None
         if isinstance(total, float) or self._dialect.is_ceph:
             return float(total) / self._sum.count
-        return DECIMALS.divide(Decimal(total), Decimal(self._sum.count))
+        return DECIMAL_CONTEXT.divide(Decimal(total), Decimal(self._sum.count))
 
 
-class Extreme:
+class MinMaxAccumulator:
     """The least or the greatest value; of equal ones the first."""
 
-    def __init__(self, dialect: Dialect, *, greatest: bool) -> None:
+    def __init__(self, dialect: Dialect, *, is_max: bool) -> None:
         self._dialect = dialect
-        self._greatest = greatest
+        self._is_max = is_max
         self._best: object = None
 
     @property
-    def takes_numbers(self) -> bool:
+    def accepts_all_numbers(self) -> bool:
         """Whether there is nothing yet that a number cannot be compared with."""
         return self._best is None or type(self._best) in (int, float, Decimal)
 
-    def add(self, value: object) -> None:
+    def add_value(self, value: object) -> None:
         """Compare a value; NaN is greater than any number."""
         if not is_absent(value) and self._is_better(value):
             self._best = value
 
-    def check(self, value: object) -> None:
+    def check_value(self, value: object) -> None:
         """Check that a value can be compared with the best one."""
         if not is_absent(value):
             self._is_better(value)
@@ -340,8 +342,8 @@ class Extreme:
         best = self._best
         if best is None:
             return True
-        smaller, larger = (best, value) if self._greatest else (value, best)
-        return precedes(smaller, larger, self._dialect)
+        smaller, larger = (best, value) if self._is_max else (value, best)
+        return is_smaller(smaller, larger, self._dialect)
 
     def add_rows(self, count: int) -> None:
         """Refuse: only count takes rows without a value."""
@@ -355,48 +357,48 @@ class Extreme:
             numbers = present[~np.isnan(present)]
         if not len(present):
             return
-        if not len(numbers) or (self._greatest and len(numbers) < len(present)):
-            self.add(math.nan)
+        if not len(numbers) or (self._is_max and len(numbers) < len(present)):
+            self.add_value(math.nan)
         else:
             # Of equal numbers (0.0 and -0.0) argmin and argmax give the first.
-            place = numbers.argmax() if self._greatest else numbers.argmin()
-            self.add(numbers[place].item())
+            place = numbers.argmax() if self._is_max else numbers.argmin()
+            self.add_value(numbers[place].item())
 
-    def result(self) -> object:
+    def compute_result(self) -> object:
         """Return the best; of nothing NULL, in `ceph-2020` what the comparison began with."""
         if self._best is None and self._dialect is Dialect.CEPH_2020:
-            return -INT_MAX if self._greatest else INT_MAX
+            return -INT_MAX if self._is_max else INT_MAX
         return self._best
 
 
-class Distinct:
+class DistinctAccumulator:
     """Another aggregate that takes of equal values the first alone."""
 
     def __init__(self, inner: Accumulator, budget: MemoryBudget | None) -> None:
         self._inner = inner
         self._budget = budget
-        self._seen: set[object] = set()
+        self._seen_keys: set[object] = set()
 
     @property
-    def takes_numbers(self) -> bool:
+    def accepts_all_numbers(self) -> bool:
         """What the other one says."""
-        return self._inner.takes_numbers
+        return self._inner.accepts_all_numbers
 
-    def add(self, value: object) -> None:
+    def add_value(self, value: object) -> None:
         """Add a value that was not there before."""
         if is_absent(value):
             return
-        key = comparable(value)
-        if key in self._seen:
+        key = make_sort_key(value)
+        if key in self._seen_keys:
             return
         if self._budget is not None:
-            self._budget.take(_VALUE_BYTES + sys.getsizeof(value))
-        self._inner.add(value)
-        self._seen.add(key)
+            self._budget.reserve(_DISTINCT_ENTRY_BYTES + sys.getsizeof(value))
+        self._inner.add_value(value)
+        self._seen_keys.add(key)
 
-    def check(self, value: object) -> None:
+    def check_value(self, value: object) -> None:
         """Check what the other one would check."""
-        self._inner.check(value)
+        self._inner.check_value(value)
 
     def add_rows(self, count: int) -> None:
         """Refuse: rows are not values."""
@@ -408,17 +410,17 @@ class Distinct:
         _, first = np.unique(present, return_index=True)
         first.sort()
         for value in present[first].tolist():
-            self.add(value)
+            self.add_value(value)
 
-    def result(self) -> object:
+    def compute_result(self) -> object:
         """Return the aggregate."""
-        return self._inner.result()
+        return self._inner.compute_result()
 
 
-_MAKERS: dict[str, Callable[[Dialect], Accumulator]] = {
-    "count": Count,
-    "sum": Sum,
-    "avg": Average,
-    "min": lambda dialect: Extreme(dialect, greatest=False),
-    "max": lambda dialect: Extreme(dialect, greatest=True),
+_ACCUMULATOR_FACTORIES: dict[str, Callable[[Dialect], Accumulator]] = {
+    "count": CountAccumulator,
+    "sum": SumAccumulator,
+    "avg": AverageAccumulator,
+    "min": lambda dialect: MinMaxAccumulator(dialect, is_max=False),
+    "max": lambda dialect: MinMaxAccumulator(dialect, is_max=True),
 }

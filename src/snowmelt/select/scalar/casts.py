@@ -9,38 +9,38 @@ from typing import TYPE_CHECKING
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, row_error
-from snowmelt.select.timestamps import Timestamp, parse_iso, parse_seed
+from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp, parse_lenient_timestamp
 from snowmelt.select.values import (
-    DECIMALS,
+    DECIMAL_CONTEXT,
     INT_MAX,
     INT_MIN,
-    excerpt,
-    fit_int,
+    check_int64,
+    describe_type,
+    format_excerpt,
+    format_value,
     infer_bool,
     infer_number,
     is_absent,
-    kind_of,
-    print_value,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snowmelt.select.sql.ast import Cast
+    from snowmelt.select.sql.ast import CastExpr
 
-_LONGEST_INT = 20
+_MAX_INT_DIGITS = 20
 # Ceph counts microseconds; a longer fraction is no timestamp there.
-_CEPH_FRACTION = 6
-_BLANKS = " \t\r\n\v\f"
-_C_INT = re.compile(r"[ \t-\r]*([+-]?\d+)", re.ASCII)
-_C_FLOAT = re.compile(
+_MAX_CEPH_FRACTION_DIGITS = 6
+_WHITESPACE = " \t\r\n\v\f"
+_C_INT_PATTERN = re.compile(r"[ \t-\r]*([+-]?\d+)", re.ASCII)
+_C_FLOAT_PATTERN = re.compile(
     r"[ \t-\r]*([+-]?(?:0x(?:[\da-f]++\.?[\da-f]*|\.[\da-f]+)(?:p[+-]?\d+)?"
     r"|(?:\d++\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan))",
     re.ASCII | re.IGNORECASE,
 )
 
 
-def cast_value(value: object, target: Cast, dialect: Dialect) -> object:
+def cast_value(value: object, target: CastExpr, dialect: Dialect) -> object:
     """Return a value as another type; NULL stays NULL.
 
     A text becomes a number in `aws` where it is one (cut towards zero for INT); in `ceph` all of
@@ -55,48 +55,52 @@ def cast_value(value: object, target: Cast, dialect: Dialect) -> object:
     if is_absent(value):
         return None
     if target.type == "DECIMAL":
-        return _scaled(_to_decimal(value, dialect), target, dialect)
+        return _round_to_scale(_to_decimal(value, dialect), target, dialect)
     return _CASTS[target.type](value, dialect)
 
 
 def _to_int(value: object, dialect: Dialect) -> int:
     if isinstance(value, str):
-        return _int_of_text(value, dialect)
+        return _text_to_int(value, dialect)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
-        return _int_of_float(value, dialect)
+        return _float_to_int(value, dialect)
     if isinstance(value, Decimal):
-        if value.adjusted() > _LONGEST_INT:
-            return _int_of_float(float(value), dialect)
-        return fit_int(int(value), dialect)
-    raise _invalid(value, "INT", dialect)
+        if value.adjusted() > _MAX_INT_DIGITS:
+            return _float_to_int(float(value), dialect)
+        return check_int64(int(value), dialect)
+    raise _invalid_cast_error(value, "INT", dialect)
 
 
-def _int_of_text(text: str, dialect: Dialect) -> int:
+def _text_to_int(text: str, dialect: Dialect) -> int:
     if dialect is Dialect.CEPH_2020:
         # strtol stops at the ends of the range.
-        number = _c_int(_whole(text, _C_INT.match(text), dialect) or "0")
+        number = _parse_c_int(
+            _match_number_prefix(text, _C_INT_PATTERN.match(text), dialect) or "0"
+        )
         return max(INT_MIN, min(number, INT_MAX))
     if dialect is Dialect.CEPH:
-        number = _c_int(_whole(text, _C_INT.match(text), dialect) or "0")
+        number = _parse_c_int(
+            _match_number_prefix(text, _C_INT_PATTERN.match(text), dialect) or "0"
+        )
         if not INT_MIN <= number <= INT_MAX:
-            raise _out_of_range(text, dialect)
+            raise _out_of_range_error(text, dialect)
         return number
     inferred = infer_number(text)
     if inferred is None:
-        raise _failed(text, "INT", dialect)
+        raise _cast_failed_error(text, "INT", dialect)
     return _to_int(inferred, dialect)
 
 
-def _c_int(written: str) -> int:
+def _parse_c_int(digits_text: str) -> int:
     """Return a sign and digits as an integer, one beyond 64 bits where there are too many."""
-    digits = written.lstrip("+-0") or "0"
-    size = int(digits) if len(digits) <= _LONGEST_INT else 2**64
-    return -size if written.startswith("-") else size
+    digits = digits_text.lstrip("+-0") or "0"
+    size = int(digits) if len(digits) <= _MAX_INT_DIGITS else 2**64
+    return -size if digits_text.startswith("-") else size
 
 
-def _int_of_float(value: float, dialect: Dialect) -> int:
+def _float_to_int(value: float, dialect: Dialect) -> int:
     if math.isfinite(value) and INT_MIN <= value < -INT_MIN:
         return int(value)
     raise row_error("IntegerOverflow", f"{value!r} does not fit in an integer of 64 bits", dialect)
@@ -105,73 +109,79 @@ def _int_of_float(value: float, dialect: Dialect) -> int:
 def _to_float(value: object, dialect: Dialect) -> float:
     if isinstance(value, str):
         if dialect.is_ceph:
-            return _c_float(value, _whole(value, _C_FLOAT.match(value), dialect) or "0", dialect)
+            return _parse_c_float(
+                value,
+                _match_number_prefix(value, _C_FLOAT_PATTERN.match(value), dialect) or "0",
+                dialect,
+            )
         number = infer_number(value)
         if number is None:
-            raise _failed(value, "FLOAT", dialect)
+            raise _cast_failed_error(value, "FLOAT", dialect)
         return float(number)
     if isinstance(value, int | float | Decimal):
         return float(value)
-    raise _invalid(value, "FLOAT", dialect)
+    raise _invalid_cast_error(value, "FLOAT", dialect)
 
 
-def _c_float(text: str, written: str, dialect: Dialect) -> float:
+def _parse_c_float(text: str, number_text: str, dialect: Dialect) -> float:
     """Return what strtod makes of a number; `ceph` refuses one that no double holds."""
     try:
-        number = float.fromhex(written) if "x" in written.lower() else float(written)
+        number = float.fromhex(number_text) if "x" in number_text.lower() else float(number_text)
     except OverflowError:
-        number = -math.inf if written.startswith("-") else math.inf
-    if dialect is Dialect.CEPH and math.isinf(number) and "inf" not in written.lower():
-        raise _out_of_range(text, dialect)
+        number = -math.inf if number_text.startswith("-") else math.inf
+    if dialect is Dialect.CEPH and math.isinf(number) and "inf" not in number_text.lower():
+        raise _out_of_range_error(text, dialect)
     return number
 
 
-def _whole(text: str, start: re.Match[str] | None, dialect: Dialect) -> str | None:
+def _match_number_prefix(text: str, match: re.Match[str] | None, dialect: Dialect) -> str | None:
     """Return the number a text begins with; `ceph` wants nothing after it, not even a blank."""
     if dialect is Dialect.CEPH_2020:
-        return start[1] if start else None
-    if start is None:
-        message = f"text cannot be converted to a number: {excerpt(text)}"
+        return match[1] if match else None
+    if match is None:
+        message = f"text cannot be converted to a number: {format_excerpt(text)}"
         raise SelectError("CastFailed", message)
-    if start.end() < len(text):
-        raise SelectError("CastFailed", f"extra characters after the number: {excerpt(text)}")
-    return start[1]
+    if match.end() < len(text):
+        raise SelectError(
+            "CastFailed", f"extra characters after the number: {format_excerpt(text)}"
+        )
+    return match[1]
 
 
 def _to_decimal(value: object, dialect: Dialect) -> Decimal:
     try:
         if isinstance(value, str):
             if infer_number(value) is None:
-                raise _failed(value, "DECIMAL", dialect)
-            return DECIMALS.create_decimal(value.strip(_BLANKS))
+                raise _cast_failed_error(value, "DECIMAL", dialect)
+            return DECIMAL_CONTEXT.create_decimal(value.strip(_WHITESPACE))
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise _failed(value, "DECIMAL", dialect)
+                raise _cast_failed_error(value, "DECIMAL", dialect)
             return Decimal(repr(value))
         if isinstance(value, int | Decimal):
-            return DECIMALS.create_decimal(int(value) if isinstance(value, bool) else value)
+            return DECIMAL_CONTEXT.create_decimal(int(value) if isinstance(value, bool) else value)
     except ArithmeticError:
-        raise _failed(value, "DECIMAL", dialect) from None
-    raise _invalid(value, "DECIMAL", dialect)
+        raise _cast_failed_error(value, "DECIMAL", dialect) from None
+    raise _invalid_cast_error(value, "DECIMAL", dialect)
 
 
-def _scaled(value: Decimal, target: Cast, dialect: Dialect) -> Decimal:
+def _round_to_scale(value: Decimal, target: CastExpr, dialect: Dialect) -> Decimal:
     if target.precision is None or not dialect.is_ceph:
         return value
     try:
-        scaled = value.quantize(Decimal(1).scaleb(-(target.scale or 0)), context=DECIMALS)
+        scaled = value.quantize(Decimal(1).scaleb(-(target.scale or 0)), context=DECIMAL_CONTEXT)
     except InvalidOperation:
         scaled = None
     if scaled is None or len(scaled.as_tuple().digits) > target.precision:
         name = f"DECIMAL({target.precision}, {target.scale or 0})"
-        raise _failed(value, name, dialect)
+        raise _cast_failed_error(value, name, dialect)
     return scaled
 
 
 def _to_string(value: object, dialect: Dialect) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return print_value(value, dialect)
+    return format_value(value, dialect)
 
 
 def _to_bool(value: object, dialect: Dialect) -> bool:
@@ -179,40 +189,46 @@ def _to_bool(value: object, dialect: Dialect) -> bool:
         inferred = infer_bool(value)
         number = infer_number(value) if inferred is None else None
         if inferred is None and number is None:
-            raise _failed(value, "BOOL", dialect)
+            raise _cast_failed_error(value, "BOOL", dialect)
         return bool(number) if inferred is None else inferred
     if isinstance(value, float | Decimal) and dialect is Dialect.CEPH:
         # What is left of it as an integer decides; NaN and what is larger are not zero there.
         return not -1 < value < 1
     if isinstance(value, int | float | Decimal):
         return bool(value)
-    raise _invalid(value, "BOOL", dialect)
+    raise _invalid_cast_error(value, "BOOL", dialect)
 
 
 def _to_timestamp(value: object, dialect: Dialect) -> Timestamp:
     if isinstance(value, Timestamp):
         return value
     if not isinstance(value, str):
-        raise _invalid(value, "TIMESTAMP", dialect)
-    parse = parse_seed if dialect is Dialect.CEPH_2020 else parse_iso
+        raise _invalid_cast_error(value, "TIMESTAMP", dialect)
+    parse = parse_lenient_timestamp if dialect is Dialect.CEPH_2020 else parse_iso_timestamp
     parsed = parse(value)
-    if parsed is None or (dialect is Dialect.CEPH and parsed.digits > _CEPH_FRACTION):
-        message = f"{excerpt(value)} is no timestamp; write it like 2007-02-23T12:14:33.079-08:00"
+    if parsed is None or (
+        dialect is Dialect.CEPH and parsed.fraction_digits > _MAX_CEPH_FRACTION_DIGITS
+    ):
+        message = (
+            f"{format_excerpt(value)} is no timestamp; write it like 2007-02-23T12:14:33.079-08:00"
+        )
         raise row_error("ValueParseFailure", message, dialect)
     return parsed
 
 
-def _failed(value: object, name: str, dialect: Dialect) -> SelectError:
-    return row_error("CastFailed", f"{excerpt(value)} cannot be converted to {name}", dialect)
+def _cast_failed_error(value: object, type_name: str, dialect: Dialect) -> SelectError:
+    return row_error(
+        "CastFailed", f"{format_excerpt(value)} cannot be converted to {type_name}", dialect
+    )
 
 
-def _out_of_range(text: str, dialect: Dialect) -> SelectError:
+def _out_of_range_error(text: str, dialect: Dialect) -> SelectError:
     message = "converted value would fall out of the range of the result type!"
-    return row_error("CastFailed", f"{message} {excerpt(text)}", dialect)
+    return row_error("CastFailed", f"{message} {format_excerpt(text)}", dialect)
 
 
-def _invalid(value: object, name: str, dialect: Dialect) -> SelectError:
-    message = f"a {kind_of(value)} value cannot be converted to {name}: {excerpt(value)}"
+def _invalid_cast_error(value: object, type_name: str, dialect: Dialect) -> SelectError:
+    message = f"a {describe_type(value)} value cannot be converted to {type_name}: {format_excerpt(value)}"
     return row_error("InvalidCast", message, dialect)
 
 

@@ -8,235 +8,247 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, row_error
 from snowmelt.select.scalar.casts import cast_value
 from snowmelt.select.scalar.functions import call_function
-from snowmelt.select.scalar.operators import calculate, concatenate, negate, relate
-from snowmelt.select.scalar.patterns import like_pattern
+from snowmelt.select.scalar.operators import calculate, compare_values, concatenate, negate
+from snowmelt.select.scalar.patterns import compile_like_pattern
 from snowmelt.select.sql.ast import (
-    Aggregate,
-    AliasUse,
-    Between,
-    Binary,
-    Call,
-    Case,
-    Cast,
-    Column,
-    In,
-    Is,
-    Like,
-    ListValue,
-    Literal,
-    Name,
-    Star,
-    Unary,
+    AggregateExpr,
+    AliasRef,
+    BetweenPredicate,
+    BinaryOp,
+    CallExpr,
+    CaseExpr,
+    CastExpr,
+    ColumnRef,
+    InPredicate,
+    IsPredicate,
+    LikePredicate,
+    ListExpr,
+    LiteralExpr,
+    NameRef,
+    StarExpr,
+    UnaryOp,
 )
-from snowmelt.select.values import MISSING, excerpt, is_absent, kind_of, truth
+from snowmelt.select.values import MISSING, describe_type, format_excerpt, is_absent, to_boolean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.sql.bound_query import Query
+    from snowmelt.select.sql.bound_query import BoundQuery
     from snowmelt.select.timestamps import Timestamp
 
 
-class Row(Protocol):
+class RecordView(Protocol):
     """One record."""
 
-    def field(self, column: Column) -> object:
+    def field(self, column: ColumnRef) -> object:
         """Return the value of a field, MISSING where the record has no such field."""
 
 
-class Scope:
+class EvaluationContext:
     """What expressions of one query share: its instant, and what is known of the record so far."""
 
-    def __init__(self, query: Query, now: Timestamp) -> None:
+    def __init__(self, query: BoundQuery, now: Timestamp) -> None:
         """Begin; `now` is what `utcnow()` gives to every record."""
         self.query = query
         self.dialect = query.dialect
         self.now = now
-        self.results: Mapping[Expression, object] = {}
-        self.aliases: dict[int, object] = {}
+        self.group_results: Mapping[Expression, object] = {}
+        self.alias_values: dict[int, object] = {}
 
     def begin_row(self) -> None:
         """Forget what aliases were worth; call it before each record."""
-        self.aliases.clear()
+        self.alias_values.clear()
 
-    def begin_group(self, results: Mapping[Expression, object]) -> None:
+    def begin_group(self, group_results: Mapping[Expression, object]) -> None:
         """Take the values of a group's keys and aggregates, by their expressions."""
-        self.results = results
-        self.aliases.clear()
+        self.group_results = group_results
+        self.alias_values.clear()
 
 
-def evaluate(expression: Expression, row: Row | None, scope: Scope) -> object:
+def evaluate(expression: Expression, row: RecordView | None, context: EvaluationContext) -> object:
     """Return the value of an expression in a record; without a record each field is NULL.
 
     Raises:
         SelectError: Where it has none; `fatal` tells whether that costs the query or the row.
     """
-    if scope.results and expression in scope.results:
-        return scope.results[expression]
-    return _EVALUATORS[type(expression)](expression, row, scope)
+    if context.group_results and expression in context.group_results:
+        return context.group_results[expression]
+    return _EVALUATORS[type(expression)](expression, row, context)
 
 
-def holds(condition: Expression, row: Row | None, scope: Scope) -> bool:
+def is_true(condition: Expression, row: RecordView | None, context: EvaluationContext) -> bool:
     """Return whether a condition is true, neither false nor unknown."""
-    return truth(evaluate(condition, row, scope), scope.dialect) is True
+    return to_boolean(evaluate(condition, row, context), context.dialect) is True
 
 
-def _literal(node: Literal, _row: Row | None, _scope: Scope) -> object:
+def _evaluate_literal(
+    node: LiteralExpr, _row: RecordView | None, _context: EvaluationContext
+) -> object:
     return node.value
 
 
-def _list(node: ListValue, row: Row | None, scope: Scope) -> object:
-    return [evaluate(item, row, scope) for item in node.items]
+def _evaluate_list(node: ListExpr, row: RecordView | None, context: EvaluationContext) -> object:
+    return [evaluate(item, row, context) for item in node.items]
 
 
-def _column(node: Column, row: Row | None, scope: Scope) -> object:
+def _evaluate_column(node: ColumnRef, row: RecordView | None, context: EvaluationContext) -> object:
     if row is None:
         return None
     value = row.field(node)
     if value is not MISSING or node.index is None or node.steps:
         return value
-    if scope.dialect is Dialect.CEPH_2020:
+    if context.dialect is Dialect.CEPH_2020:
         message = f"column position {node.index + 1} lies past the end of the row"
-        raise row_error("InvalidColumnIndex", message, scope.dialect)
+        raise row_error("InvalidColumnIndex", message, context.dialect)
     return None
 
 
-def _alias(node: AliasUse, row: Row | None, scope: Scope) -> object:
-    if node.projection not in scope.aliases:
-        expression = scope.query.outputs[node.projection].expression
-        scope.aliases[node.projection] = evaluate(expression, row, scope)
-    return scope.aliases[node.projection]
+def _evaluate_alias(node: AliasRef, row: RecordView | None, context: EvaluationContext) -> object:
+    if node.projection not in context.alias_values:
+        expression = context.query.outputs[node.projection].expression
+        context.alias_values[node.projection] = evaluate(expression, row, context)
+    return context.alias_values[node.projection]
 
 
-def _unary(node: Unary, row: Row | None, scope: Scope) -> object:
-    value = evaluate(node.operand, row, scope)
+def _evaluate_unary(node: UnaryOp, row: RecordView | None, context: EvaluationContext) -> object:
+    value = evaluate(node.operand, row, context)
     if node.operator == "-":
-        return negate(value, scope.dialect)
-    known = truth(value, scope.dialect)
+        return negate(value, context.dialect)
+    known = to_boolean(value, context.dialect)
     return None if known is None else not known
 
 
-def _binary(node: Binary, row: Row | None, scope: Scope) -> object:
+def _evaluate_binary(node: BinaryOp, row: RecordView | None, context: EvaluationContext) -> object:
     operator = node.operator
     if operator in {"AND", "OR"}:
-        return _logical(node, row, scope)
-    left = evaluate(node.left, row, scope)
-    right = evaluate(node.right, row, scope)
+        return _evaluate_logical(node, row, context)
+    left = evaluate(node.left, row, context)
+    right = evaluate(node.right, row, context)
     if operator == "||":
-        return concatenate(left, right, scope.dialect)
+        return concatenate(left, right, context.dialect)
     if operator in {"+", "-", "*", "/", "%", "^"}:
-        return calculate(operator, left, right, scope.dialect)
-    return relate(operator, left, right, scope.dialect)
+        return calculate(operator, left, right, context.dialect)
+    return compare_values(operator, left, right, context.dialect)
 
 
-def _logical(node: Binary, row: Row | None, scope: Scope) -> bool | None:
+def _evaluate_logical(
+    node: BinaryOp, row: RecordView | None, context: EvaluationContext
+) -> bool | None:
     """AND and OR of three values; the right side is not looked at where the left decides."""
     decisive = node.operator == "OR"
-    left = truth(evaluate(node.left, row, scope), scope.dialect)
+    left = to_boolean(evaluate(node.left, row, context), context.dialect)
     if left is decisive:
         return decisive
-    right = truth(evaluate(node.right, row, scope), scope.dialect)
+    right = to_boolean(evaluate(node.right, row, context), context.dialect)
     if right is decisive:
         return decisive
     return None if left is None or right is None else not decisive
 
 
-def _between(node: Between, row: Row | None, scope: Scope) -> bool | None:
+def _evaluate_between(
+    node: BetweenPredicate, row: RecordView | None, context: EvaluationContext
+) -> bool | None:
     """`value >= low AND value <= high`, the value evaluated once."""
-    value = evaluate(node.value, row, scope)
-    above = relate(">=", value, evaluate(node.low, row, scope), scope.dialect)
+    value = evaluate(node.value, row, context)
+    above = compare_values(">=", value, evaluate(node.low, row, context), context.dialect)
     if above is False:
         return node.negated
-    below = relate("<=", value, evaluate(node.high, row, scope), scope.dialect)
+    below = compare_values("<=", value, evaluate(node.high, row, context), context.dialect)
     if below is False:
         return node.negated
     return None if above is None or below is None else not node.negated
 
 
-def _in(node: In, row: Row | None, scope: Scope) -> bool | None:
+def _evaluate_in(
+    node: InPredicate, row: RecordView | None, context: EvaluationContext
+) -> bool | None:
     """Whether an option is equal; the first that is ends the search, an unknown one is kept."""
-    value = evaluate(node.value, row, scope)
+    value = evaluate(node.value, row, context)
     is_unknown = False
     for option in node.options:
-        found = evaluate(option, row, scope)
+        found = evaluate(option, row, context)
         for item in found if isinstance(found, list) else (found,):
-            answer = relate("=", value, item, scope.dialect)
+            answer = compare_values("=", value, item, context.dialect)
             if answer:
                 return not node.negated
             is_unknown = is_unknown or answer is None
     return None if is_unknown else node.negated
 
 
-def _like(node: Like, row: Row | None, scope: Scope) -> bool | None:
-    value = evaluate(node.value, row, scope)
-    pattern = evaluate(node.pattern, row, scope)
-    escape = None if node.escape is None else evaluate(node.escape, row, scope)
+def _evaluate_like(
+    node: LikePredicate, row: RecordView | None, context: EvaluationContext
+) -> bool | None:
+    value = evaluate(node.value, row, context)
+    pattern = evaluate(node.pattern, row, context)
+    escape = None if node.escape is None else evaluate(node.escape, row, context)
     if is_absent(value) or is_absent(pattern) or (node.escape is not None and is_absent(escape)):
         return None
     for text in (value, pattern, escape or ""):
         if not isinstance(text, str):
-            message = f"LIKE compares texts, not {excerpt(text)} ({kind_of(text)})"
-            raise row_error("LikeInvalidInputs", message, scope.dialect)
-    likeness = like_pattern(
-        str(pattern), escape if isinstance(escape, str) else None, scope.dialect
+            message = f"LIKE compares texts, not {format_excerpt(text)} ({describe_type(text)})"
+            raise row_error("LikeInvalidInputs", message, context.dialect)
+    likeness = compile_like_pattern(
+        str(pattern), escape if isinstance(escape, str) else None, context.dialect
     )
     return likeness.matches(str(value)) is not node.negated
 
 
-def _is(node: Is, row: Row | None, scope: Scope) -> bool:
-    value = evaluate(node.value, row, scope)
-    found = value is MISSING if node.what == "MISSING" else is_absent(value)
+def _evaluate_is(node: IsPredicate, row: RecordView | None, context: EvaluationContext) -> bool:
+    value = evaluate(node.value, row, context)
+    found = value is MISSING if node.keyword == "MISSING" else is_absent(value)
     return found is not node.negated
 
 
-def _case(node: Case, row: Row | None, scope: Scope) -> object:
+def _evaluate_case(node: CaseExpr, row: RecordView | None, context: EvaluationContext) -> object:
     if node.operand is None:
-        chosen = (then for when, then in node.branches if holds(when, row, scope))
+        chosen = (then for when, then in node.branches if is_true(when, row, context))
     else:
-        operand = evaluate(node.operand, row, scope)
+        operand = evaluate(node.operand, row, context)
         chosen = (
             then
             for when, then in node.branches
-            if relate("=", operand, evaluate(when, row, scope), scope.dialect)
+            if compare_values("=", operand, evaluate(when, row, context), context.dialect)
         )
     result = next(chosen, node.otherwise)
-    return None if result is None else evaluate(result, row, scope)
+    return None if result is None else evaluate(result, row, context)
 
 
-def _cast(node: Cast, row: Row | None, scope: Scope) -> object:
-    return cast_value(evaluate(node.value, row, scope), node, scope.dialect)
+def _evaluate_cast(node: CastExpr, row: RecordView | None, context: EvaluationContext) -> object:
+    return cast_value(evaluate(node.value, row, context), node, context.dialect)
 
 
-def _call(node: Call, row: Row | None, scope: Scope) -> object:
+def _evaluate_call(node: CallExpr, row: RecordView | None, context: EvaluationContext) -> object:
     if node.function == "utcnow":
-        return scope.now
+        return context.now
     if node.function == "coalesce":
-        values = (evaluate(argument, row, scope) for argument in node.arguments)
+        values = (evaluate(argument, row, context) for argument in node.arguments)
         return next((value for value in values if not is_absent(value)), None)
-    arguments = [evaluate(argument, row, scope) for argument in node.arguments]
-    return call_function(node.function, arguments, scope.dialect)
+    arguments = [evaluate(argument, row, context) for argument in node.arguments]
+    return call_function(node.function, arguments, context.dialect)
 
 
-def _unbound(node: Aggregate | Name | Star, _row: Row | None, _scope: Scope) -> object:
+def _reject_unbound_node(
+    node: AggregateExpr | NameRef | StarExpr, _row: RecordView | None, _context: EvaluationContext
+) -> object:
     raise SelectError("InvalidQuery", f"{type(node).__name__} has no value in a single record")
 
 
-_EVALUATORS: dict[type, Callable[[Any, Row | None, Scope], object]] = {
-    Literal: _literal,
-    ListValue: _list,
-    Column: _column,
-    AliasUse: _alias,
-    Unary: _unary,
-    Binary: _binary,
-    Between: _between,
-    In: _in,
-    Like: _like,
-    Is: _is,
-    Case: _case,
-    Cast: _cast,
-    Call: _call,
-    Aggregate: _unbound,
-    Name: _unbound,
-    Star: _unbound,
+_EVALUATORS: dict[type, Callable[[Any, RecordView | None, EvaluationContext], object]] = {
+    LiteralExpr: _evaluate_literal,
+    ListExpr: _evaluate_list,
+    ColumnRef: _evaluate_column,
+    AliasRef: _evaluate_alias,
+    UnaryOp: _evaluate_unary,
+    BinaryOp: _evaluate_binary,
+    BetweenPredicate: _evaluate_between,
+    InPredicate: _evaluate_in,
+    LikePredicate: _evaluate_like,
+    IsPredicate: _evaluate_is,
+    CaseExpr: _evaluate_case,
+    CastExpr: _evaluate_cast,
+    CallExpr: _evaluate_call,
+    AggregateExpr: _reject_unbound_node,
+    NameRef: _reject_unbound_node,
+    StarExpr: _reject_unbound_node,
 }

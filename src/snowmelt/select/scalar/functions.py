@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, TypeAlias
 from snowmelt.select import timestamps
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import row_error
-from snowmelt.select.scalar.operators import calculate, same
+from snowmelt.select.scalar.operators import are_same, calculate
 from snowmelt.select.scalar.patterns import format_timestamp
-from snowmelt.select.timestamps import Timestamp, parse_iso, parse_seed
-from snowmelt.select.values import excerpt, infer_number, is_absent, kind_of
+from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp, parse_lenient_timestamp
+from snowmelt.select.values import describe_type, format_excerpt, infer_number, is_absent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Run: TypeAlias = Callable[[Sequence[object], Dialect], object]
 
-_BEYOND = 2**63
+_INT64_END = 2**63
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class SelectFunction:
     """What a call needs to know: what to run, and whether NULL among the arguments is NULL."""
 
-    run: Run
-    takes_null: bool = False
+    implementation: Run
+    accepts_null: bool = False
 
 
 def call_function(name: str, arguments: Sequence[object], dialect: Dialect) -> object:
@@ -38,49 +38,51 @@ def call_function(name: str, arguments: Sequence[object], dialect: Dialect) -> o
         SelectError: Where an argument is of a wrong type or out of range.
     """
     function = FUNCTIONS[name]
-    if not function.takes_null and any(is_absent(argument) for argument in arguments):
+    if not function.accepts_null and any(is_absent(argument) for argument in arguments):
         return None
-    return function.run(arguments, dialect)
+    return function.implementation(arguments, dialect)
 
 
-def _text(value: object, name: str, dialect: Dialect) -> str:
+def _require_text(value: object, function_name: str, dialect: Dialect) -> str:
     if isinstance(value, str):
         return value
-    message = f"{name} takes text, not {excerpt(value)} ({kind_of(value)}); CAST it AS STRING"
+    message = f"{function_name} takes text, not {format_excerpt(value)} ({describe_type(value)}); CAST it AS STRING"
     raise row_error("IncorrectSqlFunctionArgumentType", message, dialect)
 
 
-def _whole(value: object, name: str, dialect: Dialect) -> int:
+def _require_integer(value: object, function_name: str, dialect: Dialect) -> int:
     number = infer_number(value) if isinstance(value, str) and not dialect.is_ceph else value
     if isinstance(number, int | float | Decimal) and not isinstance(number, bool):
         # Infinity and NaN are not below the bound.
-        whole = int(number) if -_BEYOND < number < _BEYOND else None
+        whole = int(number) if -_INT64_END < number < _INT64_END else None
         if whole is not None and whole == number:
             return whole
-    message = f"{name} takes a whole number, not {excerpt(value)} ({kind_of(value)})"
+    message = f"{function_name} takes a whole number, not {format_excerpt(value)} ({describe_type(value)})"
     raise row_error("IncorrectSqlFunctionArgumentType", message, dialect)
 
 
-def _moment(value: object, name: str, dialect: Dialect) -> Timestamp:
+def _require_timestamp(value: object, function_name: str, dialect: Dialect) -> Timestamp:
     if isinstance(value, Timestamp):
         return value
-    inferred = parse_iso(value) if isinstance(value, str) and not dialect.is_ceph else None
+    inferred = (
+        parse_iso_timestamp(value) if isinstance(value, str) and not dialect.is_ceph else None
+    )
     if inferred is None:
-        message = f"{name} takes a timestamp, not {excerpt(value)} ({kind_of(value)})"
+        message = f"{function_name} takes a timestamp, not {format_excerpt(value)} ({describe_type(value)})"
         raise row_error("IncorrectSqlFunctionArgumentType", message, dialect)
     return inferred
 
 
 def _char_length(arguments: Sequence[object], dialect: Dialect) -> int:
-    return len(_text(arguments[0], "char_length", dialect))
+    return len(_require_text(arguments[0], "char_length", dialect))
 
 
 def _lower(arguments: Sequence[object], dialect: Dialect) -> str:
-    return _text(arguments[0], "lower", dialect).lower()
+    return _require_text(arguments[0], "lower", dialect).lower()
 
 
 def _upper(arguments: Sequence[object], dialect: Dialect) -> str:
-    return _text(arguments[0], "upper", dialect).upper()
+    return _require_text(arguments[0], "upper", dialect).upper()
 
 
 def _substring(arguments: Sequence[object], dialect: Dialect) -> str:
@@ -88,8 +90,8 @@ def _substring(arguments: Sequence[object], dialect: Dialect) -> str:
 
     In Ceph the part keeps its place, so what lies before the first character is lost.
     """
-    text = _text(arguments[0], "substring", dialect)
-    start, length = _range(arguments, "substring", dialect)
+    text = _require_text(arguments[0], "substring", dialect)
+    start, length = _parse_substring_range(arguments, "substring", dialect)
     if dialect is Dialect.AWS:
         start = max(start, 1)
     end = len(text) if length is None else max(start + length - 1, 0)
@@ -100,8 +102,8 @@ def _substr(arguments: Sequence[object], dialect: Dialect) -> str:
     """Cut like `substring`; in `ceph-2020` what is not all inside the text is an error."""
     if dialect is not Dialect.CEPH_2020:
         return _substring(arguments, dialect)
-    text = _text(arguments[0], "substr", dialect)
-    start, length = _range(arguments, "substr", dialect)
+    text = _require_text(arguments[0], "substr", dialect)
+    start, length = _parse_substring_range(arguments, "substr", dialect)
     if start == 0:
         return ""
     end = len(text) if length is None else start - 1 + length
@@ -111,19 +113,21 @@ def _substr(arguments: Sequence[object], dialect: Dialect) -> str:
     return text[start - 1 : end]
 
 
-def _range(arguments: Sequence[object], name: str, dialect: Dialect) -> tuple[int, int | None]:
-    start = _whole(arguments[1], name, dialect)
-    length = _whole(arguments[2], name, dialect) if len(arguments) > 2 else None
+def _parse_substring_range(
+    arguments: Sequence[object], function_name: str, dialect: Dialect
+) -> tuple[int, int | None]:
+    start = _require_integer(arguments[1], function_name, dialect)
+    length = _require_integer(arguments[2], function_name, dialect) if len(arguments) > 2 else None
     if length is not None and length < 0:
-        message = f"{name} takes a length of 0 or more, not {length}"
+        message = f"{function_name} takes a length of 0 or more, not {length}"
         raise row_error("EvaluatorInvalidArguments", message, dialect)
     return start, length
 
 
 def _trim(arguments: Sequence[object], dialect: Dialect) -> str:
     mode = arguments[0]
-    characters = _text(arguments[1], "trim", dialect)
-    text = _text(arguments[2], "trim", dialect)
+    characters = _require_text(arguments[1], "trim", dialect)
+    text = _require_text(arguments[2], "trim", dialect)
     if mode == "leading":
         return text.lstrip(characters) if characters else text
     if mode == "trailing":
@@ -132,92 +136,96 @@ def _trim(arguments: Sequence[object], dialect: Dialect) -> str:
 
 
 def _nullif(arguments: Sequence[object], _dialect: Dialect) -> object:
-    return None if same(arguments[0], arguments[1]) else arguments[0]
+    return None if are_same(arguments[0], arguments[1]) else arguments[0]
 
 
 def _coalesce(arguments: Sequence[object], _dialect: Dialect) -> object:
     return next((argument for argument in arguments if not is_absent(argument)), None)
 
 
-def _timestamp(arguments: Sequence[object], dialect: Dialect) -> Timestamp:
+def _to_timestamp(arguments: Sequence[object], dialect: Dialect) -> Timestamp:
     value = arguments[0]
     if isinstance(value, Timestamp):
         return value
-    parsed = parse_seed(_text(value, "timestamp", dialect))
+    parsed = parse_lenient_timestamp(_require_text(value, "timestamp", dialect))
     if parsed is None:
-        message = f"{excerpt(value)} is no timestamp; write it like 1999:10:10-12:23:44"
+        message = f"{format_excerpt(value)} is no timestamp; write it like 1999:10:10-12:23:44"
         raise row_error("ValueParseFailure", message, dialect)
     return parsed
 
 
 def _extract(arguments: Sequence[object], dialect: Dialect) -> int:
-    return timestamps.extract(str(arguments[0]), _moment(arguments[1], "extract", dialect))
+    return timestamps.extract_date_part(
+        str(arguments[0]), _require_timestamp(arguments[1], "extract", dialect)
+    )
 
 
 def _date_add(arguments: Sequence[object], dialect: Dialect) -> Timestamp:
-    return _added(arguments, dialect, name="date_add", sticky=False)
+    return _add_date_part(arguments, dialect, function_name="date_add", keep_month_end=False)
 
 
 def _dateadd(arguments: Sequence[object], dialect: Dialect) -> Timestamp:
-    return _added(arguments, dialect, name="dateadd", sticky=True)
+    return _add_date_part(arguments, dialect, function_name="dateadd", keep_month_end=True)
 
 
-def _added(arguments: Sequence[object], dialect: Dialect, *, name: str, sticky: bool) -> Timestamp:
-    count = _whole(arguments[1], name, dialect)
-    moment = _moment(arguments[2], name, dialect)
-    added = timestamps.date_add(str(arguments[0]), count, moment, sticky=sticky)
+def _add_date_part(
+    arguments: Sequence[object], dialect: Dialect, *, function_name: str, keep_month_end: bool
+) -> Timestamp:
+    count = _require_integer(arguments[1], function_name, dialect)
+    moment = _require_timestamp(arguments[2], function_name, dialect)
+    added = timestamps.date_add(str(arguments[0]), count, moment, keep_month_end=keep_month_end)
     if added is None:
-        message = f"{name} leaves the years 1 to 9999"
+        message = f"{function_name} leaves the years 1 to 9999"
         raise row_error("EvaluatorInvalidArguments", message, dialect)
     return added
 
 
 def _date_diff(arguments: Sequence[object], dialect: Dialect) -> int:
-    start = _moment(arguments[1], "date_diff", dialect)
+    start = _require_timestamp(arguments[1], "date_diff", dialect)
     return timestamps.date_diff(
-        str(arguments[0]), start, _moment(arguments[2], "date_diff", dialect)
+        str(arguments[0]), start, _require_timestamp(arguments[2], "date_diff", dialect)
     )
 
 
 def _datediff(arguments: Sequence[object], dialect: Dialect) -> int:
-    start = _moment(arguments[1], "datediff", dialect)
+    start = _require_timestamp(arguments[1], "datediff", dialect)
     return timestamps.calendar_diff(
-        str(arguments[0]), start, _moment(arguments[2], "datediff", dialect)
+        str(arguments[0]), start, _require_timestamp(arguments[2], "datediff", dialect)
     )
 
 
 def _to_string(arguments: Sequence[object], dialect: Dialect) -> str:
-    moment = _moment(arguments[0], "to_string", dialect)
-    picture = _text(arguments[1], "to_string", dialect)
-    return format_timestamp(moment, picture, ceph=dialect.is_ceph)
+    moment = _require_timestamp(arguments[0], "to_string", dialect)
+    picture = _require_text(arguments[1], "to_string", dialect)
+    return format_timestamp(moment, picture, is_ceph=dialect.is_ceph)
 
 
 def _add(arguments: Sequence[object], dialect: Dialect) -> object:
     return calculate("+", arguments[0], arguments[1], dialect)
 
 
-def _version(_arguments: Sequence[object], _dialect: Dialect) -> str:
+def _engine_version(_arguments: Sequence[object], _dialect: Dialect) -> str:
     return "snowmelt " + version("snowmelt")
 
 
 FUNCTIONS = {
-    "add": Function(_add),
-    "char_length": Function(_char_length),
-    "character_length": Function(_char_length),
-    "coalesce": Function(_coalesce, takes_null=True),
-    "date_add": Function(_date_add),
-    "date_diff": Function(_date_diff),
-    "dateadd": Function(_dateadd),
-    "datediff": Function(_datediff),
-    "engine_version": Function(_version),
-    "extract": Function(_extract),
-    "lower": Function(_lower),
-    "nullif": Function(_nullif, takes_null=True),
-    "substr": Function(_substr),
-    "substring": Function(_substring),
-    "timestamp": Function(_timestamp),
-    "to_string": Function(_to_string),
-    "trim": Function(_trim),
-    "upper": Function(_upper),
-    "version": Function(_version),
+    "add": SelectFunction(_add),
+    "char_length": SelectFunction(_char_length),
+    "character_length": SelectFunction(_char_length),
+    "coalesce": SelectFunction(_coalesce, accepts_null=True),
+    "date_add": SelectFunction(_date_add),
+    "date_diff": SelectFunction(_date_diff),
+    "dateadd": SelectFunction(_dateadd),
+    "datediff": SelectFunction(_datediff),
+    "engine_version": SelectFunction(_engine_version),
+    "extract": SelectFunction(_extract),
+    "lower": SelectFunction(_lower),
+    "nullif": SelectFunction(_nullif, accepts_null=True),
+    "substr": SelectFunction(_substr),
+    "substring": SelectFunction(_substring),
+    "timestamp": SelectFunction(_to_timestamp),
+    "to_string": SelectFunction(_to_string),
+    "trim": SelectFunction(_trim),
+    "upper": SelectFunction(_upper),
+    "version": SelectFunction(_engine_version),
 }

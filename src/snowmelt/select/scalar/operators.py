@@ -9,39 +9,39 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, row_error
-from snowmelt.select.timestamps import Timestamp, parse_iso
+from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp
 from snowmelt.select.values import (
-    DECIMALS,
+    DECIMAL_CONTEXT,
     Number,
-    excerpt,
-    fit_int,
+    check_int64,
+    describe_type,
+    format_excerpt,
+    format_value,
     infer_bool,
     infer_number,
     is_absent,
-    kind_of,
-    print_value,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_WIDEST_POWER = 64
-_SIMPLE: dict[str, Callable[[Any, Any], Any]] = {
+_MAX_POWER_EXPONENT = 64
+_NUMBER_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
 }
-_DECIMAL: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
-    "+": DECIMALS.add,
-    "-": DECIMALS.subtract,
-    "*": DECIMALS.multiply,
-    "/": DECIMALS.divide,
-    "%": DECIMALS.remainder,
-    "^": DECIMALS.power,
+_DECIMAL_OPERATIONS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
+    "+": DECIMAL_CONTEXT.add,
+    "-": DECIMAL_CONTEXT.subtract,
+    "*": DECIMAL_CONTEXT.multiply,
+    "/": DECIMAL_CONTEXT.divide,
+    "%": DECIMAL_CONTEXT.remainder,
+    "^": DECIMAL_CONTEXT.power,
 }
 
 
-def calculate(sign: str, left: object, right: object, dialect: Dialect) -> Number | None:
+def calculate(op: str, left: object, right: object, dialect: Dialect) -> Number | None:
     """Return `left sign right` for + - * / % ^; NULL where either is.
 
     Two integers give an integer (`/` cuts towards zero); a float on either side makes a float,
@@ -55,20 +55,20 @@ def calculate(sign: str, left: object, right: object, dialect: Dialect) -> Numbe
     """
     if is_absent(left) or is_absent(right):
         return None
-    first, second = as_number(left, sign, dialect), as_number(right, sign, dialect)
-    if second == 0 and sign in {"/", "%"}:
-        text = "division by zero is not allowed" if sign == "/" else "Mod zero is not allowed"
+    first, second = to_number(left, op, dialect), to_number(right, op, dialect)
+    if second == 0 and op in {"/", "%"}:
+        text = "division by zero is not allowed" if op == "/" else "Mod zero is not allowed"
         raise row_error("EvaluatorInvalidArguments", text, dialect)
     try:
         if isinstance(first, int) and isinstance(second, int):
-            return _of_ints(sign, first, second, dialect)
-        if sign == "%" and dialect.is_ceph:
-            return _ceph_modulo(first, second, dialect)
+            return _calculate_ints(op, first, second, dialect)
+        if op == "%" and dialect.is_ceph:
+            return _calculate_ceph_modulo(first, second, dialect)
         if isinstance(first, float) or isinstance(second, float):
-            return _of_floats(sign, float(first), float(second))
-        return _DECIMAL[sign](Decimal(first), Decimal(second))
+            return _calculate_floats(op, float(first), float(second))
+        return _DECIMAL_OPERATIONS[op](Decimal(first), Decimal(second))
     except (DecimalException, OverflowError, ValueError, ZeroDivisionError):
-        shown = f"{excerpt(first)} {sign} {excerpt(second)}"
+        shown = f"{format_excerpt(first)} {op} {format_excerpt(second)}"
         raise row_error("EvaluatorInvalidArguments", f"{shown} has no result", dialect) from None
 
 
@@ -80,18 +80,18 @@ def negate(value: object, dialect: Dialect) -> Number | None:
     """
     if is_absent(value):
         return None
-    number = as_number(value, "-", dialect)
-    return fit_int(-number, dialect) if isinstance(number, int) else -number
+    number = to_number(value, "-", dialect)
+    return check_int64(-number, dialect) if isinstance(number, int) else -number
 
 
 def concatenate(left: object, right: object, dialect: Dialect) -> str | None:
     """Return the texts of both, one after the other; NULL where either is."""
     if is_absent(left) or is_absent(right):
         return None
-    return print_value(left, dialect) + print_value(right, dialect)
+    return format_value(left, dialect) + format_value(right, dialect)
 
 
-def as_number(value: object, sign: str, dialect: Dialect) -> Number:
+def to_number(value: object, op: str, dialect: Dialect) -> Number:
     """Return an operand as a number.
 
     In `aws` a text is read as one; in `ceph-2020` a truth is 0 or 1; decimals are floats in Ceph.
@@ -109,54 +109,54 @@ def as_number(value: object, sign: str, dialect: Dialect) -> Number:
         if inferred is not None:
             return inferred
     what = "illegal binary operation with string" if isinstance(value, str) else "not a number"
-    message = f"{what}: {sign} was given {excerpt(value)} ({kind_of(value)}); CAST it to a number"
+    message = f"{what}: {op} was given {format_excerpt(value)} ({describe_type(value)}); CAST it to a number"
     raise row_error("InvalidDataType", message, dialect)
 
 
-def _of_ints(sign: str, left: int, right: int, dialect: Dialect) -> Number:
-    if sign in _SIMPLE:
-        return fit_int(_SIMPLE[sign](left, right), dialect)
-    if sign == "^":
-        return _power(left, right, dialect)
+def _calculate_ints(op: str, left: int, right: int, dialect: Dialect) -> Number:
+    if op in _NUMBER_OPERATIONS:
+        return check_int64(_NUMBER_OPERATIONS[op](left, right), dialect)
+    if op == "^":
+        return _calculate_int_power(left, right, dialect)
     quotient = abs(left) // abs(right)
     if (left < 0) != (right < 0):
         quotient = -quotient
-    return fit_int(quotient if sign == "/" else left - quotient * right, dialect)
+    return check_int64(quotient if op == "/" else left - quotient * right, dialect)
 
 
-def _ceph_modulo(left: Number, right: Number, dialect: Dialect) -> float:
+def _calculate_ceph_modulo(left: Number, right: Number, dialect: Dialect) -> float:
     if not isinstance(right, int):
         raise row_error("InvalidDataType", "wrong use of modulo operation!", dialect)
     return math.fmod(math.trunc(left), right)
 
 
-def _power(base: int, exponent: int, dialect: Dialect) -> Number:
+def _calculate_int_power(base: int, exponent: int, dialect: Dialect) -> Number:
     if exponent < 0:
         return math.trunc(math.pow(base, exponent)) if dialect.is_ceph else math.pow(base, exponent)
     if abs(base) <= 1:
         return base if exponent % 2 else base * base if exponent else 1
-    if exponent > _WIDEST_POWER:
+    if exponent > _MAX_POWER_EXPONENT:
         message = f"{base} ^ {exponent} does not fit in 64 bits"
         raise row_error("IntegerOverflow", message, dialect)
-    return fit_int(pow(base, exponent), dialect)
+    return check_int64(pow(base, exponent), dialect)
 
 
-def _of_floats(sign: str, left: float, right: float) -> float:
-    if sign == "/":
+def _calculate_floats(op: str, left: float, right: float) -> float:
+    if op == "/":
         return left / right
-    if sign == "%":
+    if op == "%":
         return math.fmod(left, right)
-    if sign == "^":
+    if op == "^":
         return math.pow(left, right)
-    result: float = _SIMPLE[sign](left, right)
+    result: float = _NUMBER_OPERATIONS[op](left, right)
     return result
 
 
 # --- Comparison of values: three-valued, with each dialect's rule for types that differ.
 
-Pair: TypeAlias = tuple[Any, Any]
+ComparablePair: TypeAlias = tuple[Any, Any]
 
-_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "<>": operator.ne,
     "<": operator.lt,
@@ -166,7 +166,7 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def relate(relation: str, left: object, right: object, dialect: Dialect) -> bool | None:
+def compare_values(op: str, left: object, right: object, dialect: Dialect) -> bool | None:
     """Return whether `left relation right` holds, None where that is not known.
 
     NULL and MISSING make it unknown. Numbers compare by value (a decimal with a float as
@@ -177,24 +177,24 @@ def relate(relation: str, left: object, right: object, dialect: Dialect) -> bool
     Raises:
         SelectError: In the Ceph dialects, where types differ; in `ceph-2020` it costs the row.
     """
-    pair = _pair(relation, left, right, dialect)
+    pair = _make_comparable_pair(op, left, right, dialect)
     if pair is None:
         return None
     first, second = pair
-    if isinstance(first, list | dict) and relation not in {"=", "<>"}:
+    if isinstance(first, list | dict) and op not in {"=", "<>"}:
         return None
-    return _RELATIONS[relation](first, second)
+    return _COMPARISONS[op](first, second)
 
 
-def same(left: object, right: object) -> bool:
+def are_same(left: object, right: object) -> bool:
     """Return whether two values of one kind are equal, nothing inferred; NULLIF's rule."""
-    if kind_of(left) != kind_of(right) or is_absent(left):
+    if describe_type(left) != describe_type(right) or is_absent(left):
         return False
-    pair = _alike(left, right)
+    pair = _convert_to_common_type(left, right)
     return pair is not None and bool(pair[0] == pair[1])
 
 
-def precedes(left: object, right: object, dialect: Dialect) -> bool:
+def is_smaller(left: object, right: object, dialect: Dialect) -> bool:
     """Return whether `left` is the smaller for MIN and MAX; NaN is greater than any number.
 
     Raises:
@@ -202,91 +202,93 @@ def precedes(left: object, right: object, dialect: Dialect) -> bool:
     """
     if _is_nan(left) or _is_nan(right):
         return not _is_nan(left)
-    answer = relate("<", left, right, dialect)
+    answer = compare_values("<", left, right, dialect)
     if answer is None:
-        kinds = f"{kind_of(left)} and {kind_of(right)}"
+        kinds = f"{describe_type(left)} and {describe_type(right)}"
         raise SelectError("InvalidDataType", f"MIN and MAX cannot compare {kinds}")
     return answer
 
 
-def _pair(relation: str, left: object, right: object, dialect: Dialect) -> Pair | None:
+def _make_comparable_pair(
+    op: str, left: object, right: object, dialect: Dialect
+) -> ComparablePair | None:
     """Bring two values to one type, or return None where they stay unknown to each other."""
     if is_absent(left) or is_absent(right):
         return None
     if dialect.is_ceph:
-        return _ceph_pair(relation, left, right, dialect)
-    pair = _alike(left, right)
+        return _make_ceph_pair(op, left, right, dialect)
+    pair = _convert_to_common_type(left, right)
     if pair is not None:
         return pair
     if isinstance(right, str):
-        inferred = _inferred(right, left)
-        return None if inferred is None else _alike(left, inferred)
+        inferred = _infer_value(right, left)
+        return None if inferred is None else _convert_to_common_type(left, inferred)
     if isinstance(left, str):
-        inferred = _inferred(left, right)
-        return None if inferred is None else _alike(inferred, right)
+        inferred = _infer_value(left, right)
+        return None if inferred is None else _convert_to_common_type(inferred, right)
     return None
 
 
-def _alike(left: object, right: object) -> Pair | None:
+def _convert_to_common_type(left: object, right: object) -> ComparablePair | None:
     """Return two values of one kind so that Python compares them as SQL does, else None."""
-    prepare = _PAIRS.get((type(left), type(right)))
+    prepare = _PAIR_CONVERTERS.get((type(left), type(right)))
     return None if prepare is None else prepare(left, right)
 
 
-def _as_they_are(left: Any, right: Any) -> Pair:
+def _pair_unchanged(left: Any, right: Any) -> ComparablePair:
     return left, right
 
 
-def _bytewise(left: str, right: str) -> Pair:
+def _pair_as_utf8(left: str, right: str) -> ComparablePair:
     # Code points order as UTF-8 does, but for the stand-ins of bytes that are no UTF-8.
     if left.isascii() or right.isascii():
         return left, right
     return left.encode("utf-8", "surrogateescape"), right.encode("utf-8", "surrogateescape")
 
 
-def _as_floats(left: float | Decimal, right: float | Decimal) -> Pair:
+def _pair_as_floats(left: float | Decimal, right: float | Decimal) -> ComparablePair:
     return float(left), float(right)
 
 
-def _instants(left: Timestamp, right: Timestamp) -> Pair:
+def _pair_as_epoch_nanos(left: Timestamp, right: Timestamp) -> ComparablePair:
     return left.instant, right.instant
 
 
-_PAIRS: dict[tuple[type, type], Callable[[Any, Any], Pair]] = {
-    (str, str): _bytewise,
-    (Timestamp, Timestamp): _instants,
-    (float, Decimal): _as_floats,
-    (Decimal, float): _as_floats,
+_PAIR_CONVERTERS: dict[tuple[type, type], Callable[[Any, Any], ComparablePair]] = {
+    (str, str): _pair_as_utf8,
+    (Timestamp, Timestamp): _pair_as_epoch_nanos,
+    (float, Decimal): _pair_as_floats,
+    (Decimal, float): _pair_as_floats,
     **dict.fromkeys(
-        [(kind, kind) for kind in (bool, int, float, Decimal, list, dict)], _as_they_are
+        [(kind, kind) for kind in (bool, int, float, Decimal, list, dict)], _pair_unchanged
     ),
-    **dict.fromkeys([(int, float), (float, int), (int, Decimal), (Decimal, int)], _as_they_are),
+    **dict.fromkeys([(int, float), (float, int), (int, Decimal), (Decimal, int)], _pair_unchanged),
 }
 
 
-def _inferred(text: str, other: object) -> object:
+def _infer_value(text: str, other: object) -> object:
     if isinstance(other, bool):
         return infer_bool(text)
     if isinstance(other, int | float | Decimal):
         return infer_number(text)
     if isinstance(other, Timestamp):
-        return parse_iso(text)
+        return parse_iso_timestamp(text)
     return None
 
 
-def _ceph_pair(relation: str, left: object, right: object, dialect: Dialect) -> Pair:
+def _make_ceph_pair(op: str, left: object, right: object, dialect: Dialect) -> ComparablePair:
     """Bring two values to one type: truths are numbers, which `ceph` only asks for equality."""
-    ordered = relation not in {"=", "<>"}
+    ordered = op not in {"=", "<>"}
     odd = dialect is Dialect.CEPH and ordered and bool in {type(left), type(right)}
-    pair = None if odd else _alike(_counted(left), _counted(right))
+    pair = None if odd else _convert_to_common_type(_boolean_to_int(left), _boolean_to_int(right))
     if pair is None:
-        kinds = f"{kind_of(left)} , {kind_of(right)}"
+        kinds = f"{describe_type(left)} , {describe_type(right)}"
         message = f"operands not of the same type({kinds}), while comparision"  # codespell:ignore
         raise row_error("InvalidDataType", message, dialect)
     return pair
 
 
-def _counted(value: object) -> object:
+def _boolean_to_int(value: object) -> object:
     return int(value) if isinstance(value, bool) else value
 
 

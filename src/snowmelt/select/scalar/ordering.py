@@ -19,16 +19,16 @@ from snowmelt.select.values import MISSING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.select.sql.ast import Order
+    from snowmelt.select.sql.ast import OrderKey
 
-Key: TypeAlias = tuple[Any, ...]
+SortKey: TypeAlias = tuple[Any, ...]
 
 _NULL_RANK = 9
 _ROW_OVERHEAD_BYTES = 240
-_SLACK_ROWS = 4096
+_PRUNE_SLACK_ROWS = 4096
 
 
-def comparable(value: object) -> Key:
+def make_sort_key(value: object) -> SortKey:
     """Return a tuple that compares as the value sorts, and is equal for equal values."""
     if value is None or value is MISSING:
         return (_NULL_RANK,)
@@ -44,43 +44,45 @@ def comparable(value: object) -> Key:
 
 
 @dataclass(frozen=True, slots=True)
-class SortedRow:
+class SortRow:
     """One row that waits: its place in the object decides between equal keys."""
 
-    keys: tuple[Key, ...]
-    place: int
+    keys: tuple[SortKey, ...]
+    position: int
     output: bytes
 
     @property
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         """What it holds in memory, in bytes; an estimate."""
         return len(self.output) + _ROW_OVERHEAD_BYTES * (1 + len(self.keys))
 
 
-class SortedRows:
+class RowSorter:
     """All rows, or with a limit the first so many; `finish` gives them in order."""
 
-    def __init__(self, order: Sequence[Order], first: int | None, memory_bytes: int) -> None:
-        self._order = tuple(order)
-        self._first = first
-        self._rows: list[SortedRow] = []
+    def __init__(
+        self, order_keys: Sequence[OrderKey], max_rows: int | None, memory_bytes: int
+    ) -> None:
+        self._order_keys = tuple(order_keys)
+        self._max_rows = max_rows
+        self._rows: list[SortRow] = []
         self._budget = MemoryBudget(
-            memory_bytes, what="ORDER BY", setting="select_sort_memory_bytes"
+            memory_bytes, purpose="ORDER BY", setting_name="select_sort_memory_bytes"
         )
 
-    def add(self, keys: tuple[Key, ...], place: int, output: bytes) -> None:
+    def add_row(self, keys: tuple[SortKey, ...], position: int, output: bytes) -> None:
         """Take one row.
 
         Raises:
             SelectError: OverMaxMemory, where the rows no longer fit.
         """
-        if self._first == 0:
+        if self._max_rows == 0:
             return
-        row = SortedRow(keys, place, output)
-        if self._first is not None and self._should_prune(self._first, row):
+        row = SortRow(keys, position, output)
+        if self._max_rows is not None and self._should_prune(self._max_rows, row):
             self._prune()
         self._rows.append(row)
-        self._budget.take(row.size)
+        self._budget.reserve(row.size_bytes)
 
     def finish(self) -> list[bytes]:
         """Return the output of the rows in order, and forget them."""
@@ -89,25 +91,27 @@ class SortedRows:
         self._budget.release_all()
         return [row.output for row in rows]
 
-    def _should_prune(self, first: int, row: SortedRow) -> bool:
+    def _should_prune(self, max_rows: int, row: SortRow) -> bool:
         # Sorting all of them pays only if it makes room for many.
-        is_full = not self._budget.has_room(row.size)
-        return len(self._rows) > (first + first // 8 if is_full else 2 * first + _SLACK_ROWS)
+        is_full = not self._budget.has_room(row.size_bytes)
+        return len(self._rows) > (
+            max_rows + max_rows // 8 if is_full else 2 * max_rows + _PRUNE_SLACK_ROWS
+        )
 
     def _prune(self) -> None:
-        self._rows.sort(key=lambda row: row.place)
-        for at, order in reversed(list(enumerate(self._order))):
+        self._rows.sort(key=lambda row: row.position)
+        for at, order in reversed(list(enumerate(self._order_keys))):
             self._sort_by(at, order)
-        if self._first is not None:
-            del self._rows[self._first :]
+        if self._max_rows is not None:
+            del self._rows[self._max_rows :]
         self._budget.release_all()
         for row in self._rows:
-            self._budget.take(row.size)
+            self._budget.reserve(row.size_bytes)
 
-    def _sort_by(self, at: int, order: Order) -> None:
+    def _sort_by(self, key_index: int, order_key: OrderKey) -> None:
         rows = self._rows
-        nulls = [row for row in rows if row.keys[at][0] == _NULL_RANK]
+        nulls = [row for row in rows if row.keys[key_index][0] == _NULL_RANK]
         if nulls:
-            rows = [row for row in rows if row.keys[at][0] != _NULL_RANK]
-        rows.sort(key=lambda row: row.keys[at], reverse=order.descending)
-        self._rows = nulls + rows if order.nulls_first else rows + nulls
+            rows = [row for row in rows if row.keys[key_index][0] != _NULL_RANK]
+        rows.sort(key=lambda row: row.keys[key_index], reverse=order_key.descending)
+        self._rows = nulls + rows if order_key.nulls_first else rows + nulls

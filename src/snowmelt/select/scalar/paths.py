@@ -6,16 +6,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.sql.ast import Any, Index, Word
+from snowmelt.select.sql.ast import IndexStep, KeyStep, WildcardStep
 from snowmelt.select.values import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.select.sql.ast import Step
+    from snowmelt.select.sql.ast import PathStep
 
 
-def follow(value: object, steps: Sequence[Step], *, ceph: bool = False) -> object:
+def follow_path(value: object, steps: Sequence[PathStep], *, is_ceph: bool = False) -> object:
     """Return the value at the end of the steps, MISSING where they lead nowhere.
 
     A step that takes all (`[*]`, `.*`) gives the list of what the rest leads to in each.
@@ -23,25 +23,28 @@ def follow(value: object, steps: Sequence[Step], *, ceph: bool = False) -> objec
     Args:
         value: A record: nested dicts and lists.
         steps: The path from there.
-        ceph: Whether Ceph's rules for JSON hold: a field of a name's very spelling goes first,
+        is_ceph: Whether Ceph's rules for JSON hold: a field of a name's very spelling goes first,
             else names match in any case, quoted ones too; a name leads into no array.
 
     Raises:
         SelectError: AmbiguousFieldName, where a name fits several fields; InvalidKeyPath for a
-            name behind an array (`ceph`).
+            name behind an array (`is_ceph`).
     """
     for place, step in enumerate(steps):
-        if isinstance(step, Any):
+        if isinstance(step, WildcardStep):
             rest = steps[place + 1 :]
-            found = [follow(item, rest, ceph=ceph) for item in _items(value, step)]
+            found = [
+                follow_path(item, rest, is_ceph=is_ceph)
+                for item in _list_wildcard_items(value, step)
+            ]
             return [item for item in found if item is not MISSING]
-        value = _ceph_stepped(value, step) if ceph else _stepped(value, step)
+        value = _follow_ceph_step(value, step) if is_ceph else _follow_step(value, step)
         if value is MISSING:
             break
     return value
 
 
-def rows_of(value: object, steps: Sequence[Step]) -> Iterator[object]:
+def iterate_ceph_records(value: object, steps: Sequence[PathStep]) -> Iterator[object]:
     """Yield the records that a path of FROM leads to in Ceph.
 
     Arrays on the way are passed through, and each element of one at the end is a record. A path
@@ -52,20 +55,20 @@ def rows_of(value: object, steps: Sequence[Step]) -> Iterator[object]:
     """
     if not steps:
         yield from value if isinstance(value, list) else (value,)
-    elif isinstance(value, list) and isinstance(steps[0], Word):
+    elif isinstance(value, list) and isinstance(steps[0], KeyStep):
         for item in value:
-            yield from rows_of(item, steps)
-    elif isinstance(steps[0], Any):
-        for item in _items(value, steps[0]):
-            yield from rows_of(item, steps[1:]) if steps[1:] else (item,)
+            yield from iterate_ceph_records(item, steps)
+    elif isinstance(steps[0], WildcardStep):
+        for item in _list_wildcard_items(value, steps[0]):
+            yield from iterate_ceph_records(item, steps[1:]) if steps[1:] else (item,)
     else:
-        found = _ceph_stepped(value, steps[0])
+        found = _follow_ceph_step(value, steps[0])
         if found is not MISSING:
-            yield from rows_of(found, steps[1:])
+            yield from iterate_ceph_records(found, steps[1:])
 
 
-def _stepped(value: object, step: Word | Index) -> object:
-    if isinstance(step, Index):
+def _follow_step(value: object, step: KeyStep | IndexStep) -> object:
+    if isinstance(step, IndexStep):
         if isinstance(value, list) and step.number < len(value):
             return value[step.number]
         return MISSING
@@ -73,13 +76,13 @@ def _stepped(value: object, step: Word | Index) -> object:
         return MISSING
     if step.quoted:
         return value.get(step.text, MISSING)
-    name = _spelling(tuple(value), step.text.lower())
+    name = _find_field_name(tuple(value), step.text.lower())
     return MISSING if name is None else value[name]
 
 
-def _ceph_stepped(value: object, step: Word | Index) -> object:
-    if isinstance(step, Index):
-        return _stepped(value, step)
+def _follow_ceph_step(value: object, step: KeyStep | IndexStep) -> object:
+    if isinstance(step, IndexStep):
+        return _follow_step(value, step)
     if isinstance(value, list):
         message = (
             f"{step.text} stands behind an array, where Ceph takes the last element's; "
@@ -88,21 +91,23 @@ def _ceph_stepped(value: object, step: Word | Index) -> object:
         raise SelectError("InvalidKeyPath", message)
     if isinstance(value, dict) and step.text in value:
         return value[step.text]
-    return _stepped(value, Word(step.text))
+    return _follow_step(value, KeyStep(step.text))
 
 
-def _items(value: object, step: Any) -> Sequence[object]:
-    if step is Any.ITEM and isinstance(value, list):
+def _list_wildcard_items(value: object, step: WildcardStep) -> Sequence[object]:
+    if step is WildcardStep.ITEM and isinstance(value, list):
         return value
-    if step is Any.FIELD and isinstance(value, dict):
+    if step is WildcardStep.FIELD and isinstance(value, dict):
         return list(value.values())
     return ()
 
 
 @lru_cache(maxsize=1024)
-def _spelling(names: tuple[str, ...], lower: str) -> str | None:
-    found = [name for name in names if name.lower() == lower]
+def _find_field_name(field_names: tuple[str, ...], lowercase_name: str) -> str | None:
+    found = [name for name in field_names if name.lower() == lowercase_name]
     if len(found) > 1:
         shown = ", ".join(f'"{name}"' for name in found)
-        raise SelectError("AmbiguousFieldName", f"{lower} may be {shown}; quote the one you mean")
+        raise SelectError(
+            "AmbiguousFieldName", f"{lowercase_name} may be {shown}; quote the one you mean"
+        )
     return found[0] if found else None

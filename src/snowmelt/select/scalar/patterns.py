@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snowmelt.select.dialect import Dialect
-    from snowmelt.select.timestamps import Local, Timestamp
+    from snowmelt.select.timestamps import LocalDateTime, Timestamp
 
-_CACHED = 256
+_PATTERN_CACHE_SIZE = 256
 # What Ceph's expressions take for more than themselves: in a class, and behind one.
-_MANGLED = frozenset("%_[\\")
-_REPEATS = frozenset("*+?{")
+_REJECTED_CLASS_CHARACTERS = frozenset("%_[\\")
+_REPEAT_OPERATORS = frozenset("*+?{")
 _CEPH_ESCAPE = "\\"
-_MONTHS = (
+_MONTH_NAMES = (
     "January February March April May June July August September October November December".split()  # noqa: SIM905
 )
 
@@ -32,39 +32,41 @@ class CharacterClass:
     expression: str
 
 
-Element: TypeAlias = str | CharacterClass | None
+PatternElement: TypeAlias = str | CharacterClass | None
 """What stands for one character of a text; None for any."""
 
 
-class Likeness:
+class LikePattern:
     """A LIKE pattern, taken apart at each `%`; a piece holds what stands for one character each."""
 
-    def __init__(self, pieces: tuple[tuple[Element, ...], ...]) -> None:
+    def __init__(self, segments: tuple[tuple[PatternElement, ...], ...]) -> None:
         """Keep the pieces: one more than there are `%`."""
-        self.pieces = pieces
+        self.segments = segments
         # Each piece is looked for once, from left to right: no pattern takes exponential time.
-        self._searches = [re.compile(_expression(piece), re.DOTALL) for piece in pieces]
+        self._segment_patterns = [
+            re.compile(_segment_to_regex(piece), re.DOTALL) for piece in segments
+        ]
 
     @property
-    def plain(self) -> tuple[tuple[str | None, ...], ...] | None:
+    def literal_segments(self) -> tuple[tuple[str | None, ...], ...] | None:
         """The pieces of a pattern without classes, None where there is one."""
         pieces = tuple(
             tuple(each for each in piece if not isinstance(each, CharacterClass))
-            for piece in self.pieces
+            for piece in self.segments
         )
-        return pieces if pieces == self.pieces else None
+        return pieces if pieces == self.segments else None
 
     def matches(self, text: str) -> bool:
         """Return whether the whole text is like the pattern."""
-        first, last = self._searches[0], self._searches[-1]
-        if len(self._searches) == 1:
+        first, last = self._segment_patterns[0], self._segment_patterns[-1]
+        if len(self._segment_patterns) == 1:
             return first.fullmatch(text) is not None
         start = first.match(text)
-        end = len(text) - len(self.pieces[-1])
+        end = len(text) - len(self.segments[-1])
         if start is None or start.end() > end or last.match(text, end) is None:
             return False
         at = start.end()
-        for search in self._searches[1:-1]:
+        for search in self._segment_patterns[1:-1]:
             found = search.search(text, at, end)
             if found is None:
                 return False
@@ -72,17 +74,17 @@ class Likeness:
         return True
 
 
-def _expression(piece: tuple[Element, ...]) -> str:
-    return "".join(_one(element) for element in piece)
+def _segment_to_regex(segment: tuple[PatternElement, ...]) -> str:
+    return "".join(_element_to_regex(element) for element in segment)
 
 
-def _one(element: Element) -> str:
+def _element_to_regex(element: PatternElement) -> str:
     if isinstance(element, CharacterClass):
         return element.expression
     return "." if element is None else re.escape(element)
 
 
-def like_pattern(pattern: str, escape: str | None, dialect: Dialect) -> Likeness:
+def compile_like_pattern(pattern: str, escape: str | None, dialect: Dialect) -> LikePattern:
     """Take a pattern apart as a dialect does.
 
     In Ceph `[a-z]` is a class of characters, and a backslash escapes where no ESCAPE is given.
@@ -92,19 +94,23 @@ def like_pattern(pattern: str, escape: str | None, dialect: Dialect) -> Likeness
     """
     is_ceph = dialect.is_ceph
     try:
-        return parse_like(pattern, _CEPH_ESCAPE if is_ceph and escape is None else escape, is_ceph)
+        return parse_like_pattern(
+            pattern, _CEPH_ESCAPE if is_ceph and escape is None else escape, is_ceph
+        )
     except SelectError as error:
         raise row_error(error.s3_code, str(error), dialect) from None
 
 
-@lru_cache(maxsize=_CACHED)
-def parse_like(pattern: str, escape: str | None = None, classes: bool = False) -> Likeness:
+@lru_cache(maxsize=_PATTERN_CACHE_SIZE)
+def parse_like_pattern(
+    pattern: str, escape: str | None = None, allow_classes: bool = False
+) -> LikePattern:
     """Take a pattern apart: `%` is any text, `_` one character, both themselves after `escape`.
 
     Args:
         pattern: The pattern.
         escape: The character before those that stand for themselves; None: there is none.
-        classes: Whether `[…]` is a class of characters.
+        allow_classes: Whether `[…]` is a class of characters.
 
     Raises:
         SelectError: LikeInvalidInputs, where `escape` is not one character or ends the pattern,
@@ -112,7 +118,7 @@ def parse_like(pattern: str, escape: str | None = None, classes: bool = False) -
     """
     if escape is not None and len(escape) != 1:
         raise SelectError("LikeInvalidInputs", f"ESCAPE takes one character, not {escape!r}")
-    pieces: list[list[Element]] = [[]]
+    pieces: list[list[PatternElement]] = [[]]
     at = 0
     while at < len(pattern):
         character = pattern[at]
@@ -125,35 +131,37 @@ def parse_like(pattern: str, escape: str | None = None, classes: bool = False) -
             at += 1
         elif character == "%":
             pieces.append([])
-        elif classes and character == "[":
-            end = _class_end(pattern, at)
-            pieces[-1].append(_class(pattern[at:end], pattern, escape))
+        elif allow_classes and character == "[":
+            end = _find_class_end(pattern, at)
+            pieces[-1].append(_parse_character_class(pattern[at:end], pattern, escape))
             at = end + 1
         else:
             pieces[-1].append(None if character == "_" else character)
-    return Likeness(tuple(tuple(piece) for piece in pieces))
+    return LikePattern(tuple(tuple(piece) for piece in pieces))
 
 
-def _class_end(pattern: str, at: int) -> int:
+def _find_class_end(pattern: str, offset: int) -> int:
     """Return where the `]` stands that closes a class."""
-    end = pattern.find("]", at)
+    end = pattern.find("]", offset)
     if end < 0:
-        raise _bad_class(pattern, "'[' is not closed by ']'; write '\\[' for the sign itself")
-    if pattern[end + 1 : end + 2] in _REPEATS:
+        raise _invalid_class_error(
+            pattern, "'[' is not closed by ']'; write '\\[' for the sign itself"
+        )
+    if pattern[end + 1 : end + 2] in _REPEAT_OPERATORS:
         reason = f"{pattern[end + 1]!r} behind ']' would repeat it; repeats are no part of LIKE"
-        raise _bad_class(pattern, reason)
+        raise _invalid_class_error(pattern, reason)
     return end
 
 
-def _class(inside: str, pattern: str, escape: str | None) -> CharacterClass:
+def _parse_character_class(class_text: str, pattern: str, escape: str | None) -> CharacterClass:
     """Return the class that stands between brackets: characters and ranges, `^` for all others."""
-    negated = inside.startswith("^")
-    members = inside.removeprefix("^")
-    odd = _MANGLED.union(escape or "").intersection(members)
+    negated = class_text.startswith("^")
+    members = class_text.removeprefix("^")
+    odd = _REJECTED_CLASS_CHARACTERS.union(escape or "").intersection(members)
     if not members or odd:
         what = f"holds {min(odd)!r}" if odd else "is empty"
-        raise _bad_class(
-            pattern, f"'[{inside}]' {what}; it takes characters and ranges such as a-z"
+        raise _invalid_class_error(
+            pattern, f"'[{class_text}]' {what}; it takes characters and ranges such as a-z"
         )
     expression = ""
     at = 0
@@ -164,114 +172,123 @@ def _class(inside: str, pattern: str, escape: str | None) -> CharacterClass:
             at += 1
             continue
         if last < first or members[at + 3 : at + 4] == "-":
-            raise _bad_class(pattern, f"'{first}-{last}' is no range")
+            raise _invalid_class_error(pattern, f"'{first}-{last}' is no range")
         expression += f"{re.escape(first)}-{re.escape(last)}"
         at += 3
     return CharacterClass(f"[{'^' if negated else ''}{expression}]")
 
 
-def _bad_class(pattern: str, reason: str) -> SelectError:
+def _invalid_class_error(pattern: str, reason: str) -> SelectError:
     return SelectError("LikeInvalidInputs", f"Invalid LIKE pattern {pattern!r}: {reason}.")
 
 
-def format_timestamp(value: Timestamp, picture: str, *, ceph: bool = False) -> str:
+def format_timestamp(value: Timestamp, format_pattern: str, *, is_ceph: bool = False) -> str:
     """Return a timestamp in the way a picture such as `y-MM-dd'T'HH:mm:ssX` shows.
 
     Args:
         value: The timestamp.
-        picture: Its picture.
-        ceph: Whether letters that stand for nothing, and quotes, stand for themselves.
+        format_pattern: Its picture.
+        is_ceph: Whether letters that stand for nothing, and quotes, stand for themselves.
 
     Raises:
         SelectError: A code of EvaluatorInvalidTimestampFormatPattern….
     """
     local = value.local
-    offset = value.offset or 0
-    parts = _ceph_parts(picture) if ceph else _parts(picture)
+    offset = value.offset_minutes or 0
+    parts = _parse_ceph_format(format_pattern) if is_ceph else _parse_format(format_pattern)
     return "".join(part if isinstance(part, str) else part(local, offset) for part in parts)
 
 
-@lru_cache(maxsize=_CACHED)
-def _ceph_parts(picture: str) -> tuple[str | Callable[[Local, int], str], ...]:
-    return tuple(_ceph_symbol(match.group()) for match in _CEPH_SYMBOLS.finditer(picture))
+@lru_cache(maxsize=_PATTERN_CACHE_SIZE)
+def _parse_ceph_format(
+    format_pattern: str,
+) -> tuple[str | Callable[[LocalDateTime, int], str], ...]:
+    return tuple(
+        _compile_ceph_symbol(match.group())
+        for match in _CEPH_SYMBOL_PATTERN.finditer(format_pattern)
+    )
 
 
-def _ceph_symbol(written: str) -> str | Callable[[Local, int], str]:
-    if written[0] == "S":
-        return lambda local, _: f"{local.nanos:09}".ljust(len(written), "0")[: len(written)]
-    if written == "yyy" or (written[0] == "y" and len(written) > len("yyyy")):
-        return lambda local, _: f"{local.year:0{len(written)}}"
-    return _SYMBOLS.get(written, written)
+def _compile_ceph_symbol(letters: str) -> str | Callable[[LocalDateTime, int], str]:
+    if letters[0] == "S":
+        return lambda local, _: f"{local.nanos:09}".ljust(len(letters), "0")[: len(letters)]
+    if letters == "yyy" or (letters[0] == "y" and len(letters) > len("yyyy")):
+        return lambda local, _: f"{local.year:0{len(letters)}}"
+    return _SYMBOL_FORMATTERS.get(letters, letters)
 
 
-@lru_cache(maxsize=_CACHED)
-def _parts(picture: str) -> tuple[str | Callable[[Local, int], str], ...]:
-    parts: list[str | Callable[[Local, int], str]] = []
-    for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|(')|[^A-Za-z']+", picture):
+@lru_cache(maxsize=_PATTERN_CACHE_SIZE)
+def _parse_format(format_pattern: str) -> tuple[str | Callable[[LocalDateTime, int], str], ...]:
+    parts: list[str | Callable[[LocalDateTime, int], str]] = []
+    for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|(')|[^A-Za-z']+", format_pattern):
         written = match.group()
         if match[3]:
-            message = f"a quote in {picture!r} is not closed"
+            message = f"a quote in {format_pattern!r} is not closed"
             raise SelectError("EvaluatorUnterminatedTimestampFormatPatternToken", message)
         if match[1] is not None:
             parts.append(match[1].replace("''", "'") or "'")
         else:
-            parts.append(_symbol(written, picture) if match[2] else written)
+            parts.append(_compile_symbol(written, format_pattern) if match[2] else written)
     return tuple(parts)
 
 
-def _symbol(written: str, picture: str) -> Callable[[Local, int], str]:
-    if written[0] == "S" and len(written) <= 9:
-        return lambda local, _: f"{local.nanos:09}"[: len(written)]
-    if written in _SYMBOLS:
-        return _SYMBOLS[written]
-    is_known = written[0] == "S" or any(written[0] == symbol[0] for symbol in _SYMBOLS)
+def _compile_symbol(letters: str, format_pattern: str) -> Callable[[LocalDateTime, int], str]:
+    if letters[0] == "S" and len(letters) <= 9:
+        return lambda local, _: f"{local.nanos:09}"[: len(letters)]
+    if letters in _SYMBOL_FORMATTERS:
+        return _SYMBOL_FORMATTERS[letters]
+    is_known = letters[0] == "S" or any(letters[0] == symbol[0] for symbol in _SYMBOL_FORMATTERS)
     code = "EvaluatorInvalidTimestampFormatPattern" + ("Token" if is_known else "Symbol")
-    message = f"{written!r} in {picture!r} stands for nothing; put text between single quotes"
+    message = (
+        f"{letters!r} in {format_pattern!r} stands for nothing; put text between single quotes"
+    )
     raise SelectError(code, message)
 
 
-def _hour(local: Local) -> int:
+def _to_12_hour(local: LocalDateTime) -> int:
     return local.hour % 12 or 12
 
 
-def _offset(minutes: int, *, colon: bool, short: bool, zulu: bool) -> str:
-    if zulu and minutes == 0:
+def _format_offset(offset_minutes: int, *, colon: bool, short: bool, zulu: bool) -> str:
+    if zulu and offset_minutes == 0:
         return "Z"
-    hours, rest = divmod(abs(minutes), 60)
-    text = f"{'-' if minutes < 0 else '+'}{hours:02}"
+    hours, rest = divmod(abs(offset_minutes), 60)
+    text = f"{'-' if offset_minutes < 0 else '+'}{hours:02}"
     if short and rest == 0:
         return text
     return f"{text}{':' if colon else ''}{rest:02}"
 
 
-def _offsets(letter: str, *, zulu: bool) -> dict[str, Callable[[Local, int], str]]:
-    def short(_local: Local, minutes: int) -> str:
-        return _offset(minutes, colon=False, short=True, zulu=zulu)
+def _make_offset_formatters(
+    letter: str, *, zulu: bool
+) -> dict[str, Callable[[LocalDateTime, int], str]]:
+    def short(_local: LocalDateTime, minutes: int) -> str:
+        return _format_offset(minutes, colon=False, short=True, zulu=zulu)
 
-    def plain(_local: Local, minutes: int) -> str:
-        return _offset(minutes, colon=False, short=False, zulu=zulu)
+    def plain(_local: LocalDateTime, minutes: int) -> str:
+        return _format_offset(minutes, colon=False, short=False, zulu=zulu)
 
-    def colon(_local: Local, minutes: int) -> str:
-        return _offset(minutes, colon=True, short=False, zulu=zulu)
+    def colon(_local: LocalDateTime, minutes: int) -> str:
+        return _format_offset(minutes, colon=True, short=False, zulu=zulu)
 
     kinds = (short, plain, colon, plain, colon)
     return {letter * count: kind for count, kind in enumerate(kinds, 1)}
 
 
-_SYMBOLS: dict[str, Callable[[Local, int], str]] = {
+_SYMBOL_FORMATTERS: dict[str, Callable[[LocalDateTime, int], str]] = {
     "y": lambda local, _: str(local.year),
     "yy": lambda local, _: f"{local.year % 100:02}",
     "yyyy": lambda local, _: f"{local.year:04}",
     "M": lambda local, _: str(local.month),
     "MM": lambda local, _: f"{local.month:02}",
-    "MMM": lambda local, _: _MONTHS[local.month - 1][:3],
-    "MMMM": lambda local, _: _MONTHS[local.month - 1],
-    "MMMMM": lambda local, _: _MONTHS[local.month - 1][:1],
+    "MMM": lambda local, _: _MONTH_NAMES[local.month - 1][:3],
+    "MMMM": lambda local, _: _MONTH_NAMES[local.month - 1],
+    "MMMMM": lambda local, _: _MONTH_NAMES[local.month - 1][:1],
     "d": lambda local, _: str(local.day),
     "dd": lambda local, _: f"{local.day:02}",
     "a": lambda local, _: "AM" if local.hour < 12 else "PM",
-    "h": lambda local, _: str(_hour(local)),
-    "hh": lambda local, _: f"{_hour(local):02}",
+    "h": lambda local, _: str(_to_12_hour(local)),
+    "hh": lambda local, _: f"{_to_12_hour(local):02}",
     "H": lambda local, _: str(local.hour),
     "HH": lambda local, _: f"{local.hour:02}",
     "m": lambda local, _: str(local.minute),
@@ -279,12 +296,12 @@ _SYMBOLS: dict[str, Callable[[Local, int], str]] = {
     "s": lambda local, _: str(local.second),
     "ss": lambda local, _: f"{local.second:02}",
     "n": lambda local, _: str(local.nanos),
-    **_offsets("X", zulu=True),
-    **_offsets("x", zulu=False),
+    **_make_offset_formatters("X", zulu=True),
+    **_make_offset_formatters("x", zulu=False),
 }
 # The longest symbol goes first; one character is what is left.
-_CEPH_SYMBOLS = re.compile(
-    "y{4,}|S+|yyy|" + "|".join(sorted(_SYMBOLS, key=len, reverse=True)) + "|.", re.DOTALL
+_CEPH_SYMBOL_PATTERN = re.compile(
+    "y{4,}|S+|yyy|" + "|".join(sorted(_SYMBOL_FORMATTERS, key=len, reverse=True)) + "|.", re.DOTALL
 )
-FORMAT_SYMBOLS = frozenset(_SYMBOLS) | {"S"}
+FORMAT_SYMBOLS = frozenset(_SYMBOL_FORMATTERS) | {"S"}
 """What a picture may hold; `S` stands for one to nine of them, in Ceph for any number."""

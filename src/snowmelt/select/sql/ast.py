@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Literal:
+class LiteralExpr:
     """A value written down: None, MISSING, bool, int, Decimal, float, str or Timestamp.
 
     Equal only to a literal of the same type that prints alike: 1 is not 1.0, nor is TRUE.
@@ -27,17 +27,17 @@ class Literal:
     at: int = 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self._spelling() == other._spelling()
+        return isinstance(other, LiteralExpr) and self._equality_key() == other._equality_key()
 
     def __hash__(self) -> int:
-        return hash(self._spelling())
+        return hash(self._equality_key())
 
-    def _spelling(self) -> tuple[type, str]:
+    def _equality_key(self) -> tuple[type, str]:
         return type(self.value), repr(self.value)
 
 
 @dataclass(frozen=True, slots=True)
-class ListValue:
+class ListExpr:
     """A list written down: `[1, 2]`, `(1, 2)`."""
 
     items: tuple[Expression, ...]
@@ -45,7 +45,7 @@ class ListValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class KeyStep:
     """One step of a name or path: `age`, `"Age"`, `['age']`; quoted ones are exact."""
 
     text: str
@@ -53,32 +53,32 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class IndexStep:
     """One step of a path: `[3]`, counted from zero."""
 
     number: int
 
 
-class Any(Enum):
+class WildcardStep(Enum):
     """One step of a path that takes all: `[*]` or `.*`."""
 
     ITEM = "[*]"
     FIELD = ".*"
 
 
-Step: TypeAlias = Word | Index | Any
+PathStep: TypeAlias = KeyStep | IndexStep | WildcardStep
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class NameRef:
     """A name as written, not resolved yet: `_1`, `s.age`, `s.a['b'][2].c`."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
     at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Star:
+class StarExpr:
     """`*`, or `s.*` with the qualifier `s`."""
 
     qualifier: str | None = None
@@ -86,7 +86,7 @@ class Star:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnRef:
     """A resolved name: a field of the record.
 
     `index` counts from zero (CSV: the field's place in its row; Parquet: the top-level column in
@@ -96,12 +96,12 @@ class Column:
 
     index: int | None
     name: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PathStep, ...] = ()
     at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class AliasUse:
+class AliasRef:
     """The value of the projection with this place (from zero), computed once per record."""
 
     projection: int
@@ -109,7 +109,7 @@ class AliasUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Unary:
+class UnaryOp:
     """`-x` or `NOT x`; the operator is "-" or "NOT"."""
 
     operator: str
@@ -118,7 +118,7 @@ class Unary:
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
+class BinaryOp:
     """Two operands: + - * / % ^ || = <> < <= > >= AND OR (`==` and `!=` become = and <>)."""
 
     operator: str
@@ -128,7 +128,7 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class BetweenPredicate:
     """`value [NOT] BETWEEN low AND high`, both ends included."""
 
     value: Expression
@@ -139,7 +139,7 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
-class In:
+class InPredicate:
     """`value [NOT] IN (…)`."""
 
     value: Expression
@@ -149,7 +149,7 @@ class In:
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class LikePredicate:
     """`value [NOT] LIKE pattern [ESCAPE escape]`."""
 
     value: Expression
@@ -160,17 +160,17 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
-class Is:
-    """`value IS [NOT] NULL` or `value IS [NOT] MISSING`; `what` is "NULL" or "MISSING"."""
+class IsPredicate:
+    """`value IS [NOT] NULL` or `value IS [NOT] MISSING`; `keyword` is "NULL" or "MISSING"."""
 
     value: Expression
-    what: str
+    keyword: str
     negated: bool = False
     at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CaseExpr:
     """`CASE [operand] WHEN … THEN … [ELSE …] END`; without ELSE the rest is NULL."""
 
     operand: Expression | None
@@ -180,7 +180,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class CastExpr:
     """`CAST(value AS type)`; `type` is one of BOOL INT FLOAT DECIMAL STRING TIMESTAMP."""
 
     value: Expression
@@ -191,10 +191,10 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallExpr:
     """A function of one record, by its lower-case name.
 
-    `int(x)`, `float(x)`, `string(x)`, `to_bool(x)` and `to_timestamp(x)` are a `Cast`. Date parts stand as their lower-case text in a Literal, first argument, whichever way they
+    `int(x)`, `float(x)`, `string(x)`, `to_bool(x)` and `to_timestamp(x)` are a `CastExpr`. Date parts stand as their lower-case text in a Literal, first argument, whichever way they
     were written (`extract(year from x)` is extract('year', x)). `trim` has three arguments:
     Literal mode ("both", "leading", "trailing"), the characters, the text.
     """
@@ -205,7 +205,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class AggregateExpr:
     """count, sum, min, max or avg; the argument is None for `count(*)`.
 
     With `distinct` each value counts once.
@@ -218,22 +218,22 @@ class Aggregate:
 
 
 Expression: TypeAlias = (
-    Literal
-    | ListValue
-    | Name
-    | Star
-    | Column
-    | AliasUse
-    | Unary
-    | Binary
-    | Between
-    | In
-    | Like
-    | Is
-    | Case
-    | Cast
-    | Call
-    | Aggregate
+    LiteralExpr
+    | ListExpr
+    | NameRef
+    | StarExpr
+    | ColumnRef
+    | AliasRef
+    | UnaryOp
+    | BinaryOp
+    | BetweenPredicate
+    | InPredicate
+    | LikePredicate
+    | IsPredicate
+    | CaseExpr
+    | CastExpr
+    | CallExpr
+    | AggregateExpr
 )
 
 
@@ -247,17 +247,17 @@ class Projection:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FromClause:
     """What stands after FROM: `steps` are a JSON path into the document (`s3object[*].a.b`)."""
 
     table: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PathStep, ...] = ()
     alias: str | None = None
     at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OrderKey:
     """One key of ORDER BY."""
 
     expression: Expression
@@ -266,25 +266,25 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class SelectStatement:
     """One SELECT; `text` is what was parsed."""
 
     projections: tuple[Projection, ...]
-    source: Source
+    source: FromClause
     text: str = field(compare=False, repr=False)
     where: Expression | None = None
     group_by: tuple[Expression, ...] = ()
     having: Expression | None = None
-    order_by: tuple[Order, ...] = ()
+    order_by: tuple[OrderKey, ...] = ()
     limit: int | None = None
     offset: int = 0
     distinct: bool = False
 
 
-_NODES = frozenset(get_args(Expression))
+_NODE_TYPES = frozenset(get_args(Expression))
 
 
-def children(expression: Expression) -> list[Expression]:
+def list_children(expression: Expression) -> list[Expression]:
     """Return the expressions directly inside this one, in the order they were written."""
     found: list[Expression] = []
     waiting = [getattr(expression, name) for name in reversed(type(expression).__slots__)]
@@ -292,7 +292,7 @@ def children(expression: Expression) -> list[Expression]:
         value = waiting.pop()
         if isinstance(value, tuple):
             waiting.extend(reversed(value))
-        elif type(value) in _NODES:
+        elif type(value) in _NODE_TYPES:
             found.append(value)
     return found
 
@@ -303,54 +303,54 @@ def walk(expression: Expression) -> Iterator[Expression]:
     while waiting:
         node = waiting.pop()
         yield node
-        waiting.extend(reversed(children(node)))
+        waiting.extend(reversed(list_children(node)))
 
 
 # --- Expressions walked and rebuilt: parts of a tree replaced by others.
 
 
-def parts(expression: Expression) -> Iterator[Expression]:
+def walk_nodes(expression: Expression) -> Iterator[Expression]:
     """Yield an expression and everything inside it, the outer before the inner."""
     yield expression
     for part in dataclasses.fields(expression):
-        yield from _parts(getattr(expression, part.name))
+        yield from _walk_field_value(getattr(expression, part.name))
 
 
-def _parts(value: object) -> Iterator[Expression]:
+def _walk_field_value(value: object) -> Iterator[Expression]:
     if isinstance(value, tuple):
         for item in value:
-            yield from _parts(item)
+            yield from _walk_field_value(item)
     elif _is_expression(value):
-        yield from parts(cast("Expression", value))
+        yield from walk_nodes(cast("Expression", value))
 
 
-def replace(
-    expression: Expression, instead: Callable[[Expression], Expression | None]
+def replace_nodes(
+    expression: Expression, replacement: Callable[[Expression], Expression | None]
 ) -> Expression:
-    """Return the expression with each part for which `instead` has an answer replaced by it.
+    """Return the expression with each part for which `replacement` has an answer replaced by it.
 
     A replaced part is not looked into again.
     """
-    answer = instead(expression)
+    answer = replacement(expression)
     if answer is not None:
         return answer
     changes: dict[str, AnyRewriting] = {}
     for part in dataclasses.fields(expression):
         value = getattr(expression, part.name)
-        changed = _replaced(value, instead)
+        changed = _replace_in_field_value(value, replacement)
         if changed is not value:
             changes[part.name] = changed
     return dataclasses.replace(expression, **changes) if changes else expression
 
 
-def _replaced(
-    value: AnyRewriting, instead: Callable[[Expression], Expression | None]
+def _replace_in_field_value(
+    value: AnyRewriting, replacement: Callable[[Expression], Expression | None]
 ) -> AnyRewriting:
     if isinstance(value, tuple):
-        items = tuple(_replaced(item, instead) for item in value)
+        items = tuple(_replace_in_field_value(item, replacement) for item in value)
         return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
     if _is_expression(value):
-        return replace(value, instead)
+        return replace_nodes(value, replacement)
     return value
 
 
@@ -358,20 +358,20 @@ def _is_expression(value: object) -> bool:
     return (
         dataclasses.is_dataclass(value)
         and not isinstance(value, type)
-        and type(value).__module__ == AliasUse.__module__
+        and type(value).__module__ == AliasRef.__module__
         and hasattr(value, "at")
     )
 
 
-def without_aliases(expression: Expression, projections: Sequence[Expression]) -> Expression:
+def expand_aliases(expression: Expression, projections: Sequence[Expression]) -> Expression:
     """Return the expression with each use of an alias replaced by what it stands for.
 
     The binder has refused cycles, so this ends.
     """
 
     def instead(part: Expression) -> Expression | None:
-        if isinstance(part, AliasUse):
-            return without_aliases(projections[part.projection], projections)
+        if isinstance(part, AliasRef):
+            return expand_aliases(projections[part.projection], projections)
         return None
 
-    return replace(expression, instead)
+    return replace_nodes(expression, instead)

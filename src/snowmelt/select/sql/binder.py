@@ -8,45 +8,53 @@ from typing import TYPE_CHECKING
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.sql.ast import (
-    Aggregate,
-    AliasUse,
-    Any,
-    Column,
-    Index,
-    Literal,
-    Name,
-    Order,
-    Star,
-    Word,
-    children,
-    replace,
+    AggregateExpr,
+    AliasRef,
+    ColumnRef,
+    IndexStep,
+    KeyStep,
+    LiteralExpr,
+    NameRef,
+    OrderKey,
+    StarExpr,
+    WildcardStep,
+    list_children,
+    replace_nodes,
     walk,
 )
-from snowmelt.select.sql.bound_query import CsvFields, JsonFields, Output, ParquetFields, Query
-from snowmelt.select.sql.expression_parser import MAX_HEIGHT
-from snowmelt.select.sql.lexer import syntax_error
-from snowmelt.select.sql.parser import parse
+from snowmelt.select.sql.bound_query import (
+    BoundQuery,
+    CsvFields,
+    JsonFields,
+    OutputColumn,
+    ParquetFields,
+)
+from snowmelt.select.sql.expression_parser import MAX_TREE_HEIGHT
+from snowmelt.select.sql.lexer import make_syntax_error
+from snowmelt.select.sql.parser import parse_statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snowmelt.select.errors import SelectError
-    from snowmelt.select.sql.ast import Expression, Projection, Statement, Step
-    from snowmelt.select.sql.bound_query import Fields
+    from snowmelt.select.sql.ast import Expression, PathStep, Projection, SelectStatement
+    from snowmelt.select.sql.bound_query import ObjectFields
 
 
-def bind(statement: Statement, *, dialect: Dialect, fields: Fields) -> Query:
+def bind(statement: SelectStatement, *, dialect: Dialect, fields: ObjectFields) -> BoundQuery:
     """Resolve the names of a statement.
 
     Raises:
         SelectError: For names that mean nothing or several things, aliases that need themselves,
             aggregates in the wrong place, and clauses this kind of object cannot have.
     """
-    statement = _with_hyphens(statement, dialect, fields)
-    return _Binder(statement, dialect, fields).bind()
+    statement = _reparse_with_hyphenated_names(statement, dialect, fields)
+    return _StatementBinder(statement, dialect, fields).bind()
 
 
-def _with_hyphens(statement: Statement, dialect: Dialect, fields: Fields) -> Statement:
+def _reparse_with_hyphenated_names(
+    statement: SelectStatement, dialect: Dialect, fields: ObjectFields
+) -> SelectStatement:
     """Read the statement again where words such as `customer-id` are names of columns."""
     names = () if isinstance(fields, JsonFields) else fields.names or ()
     hyphenated = {name if dialect.is_ceph else name.lower() for name in names if "-" in name}
@@ -56,120 +64,120 @@ def _with_hyphens(statement: Statement, dialect: Dialect, fields: Fields) -> Sta
     def is_name(word: str) -> bool:
         return (word if dialect.is_ceph else word.lower()) in hyphenated
 
-    return parse(statement.text, dialect, is_name=is_name)
+    return parse_statement(statement.text, dialect, is_name=is_name)
 
 
-class _Binder:
-    def __init__(self, statement: Statement, dialect: Dialect, fields: Fields) -> None:
+class _StatementBinder:
+    def __init__(self, statement: SelectStatement, dialect: Dialect, fields: ObjectFields) -> None:
         self._statement = statement
         self._dialect = dialect
-        self._names = Names(statement, dialect, fields)
+        self._names = NameResolver(statement, dialect, fields)
         source = statement.source
-        if source.steps not in {(), (Any.ITEM,)} and not isinstance(fields, JsonFields):
+        if source.steps not in {(), (WildcardStep.ITEM,)} and not isinstance(fields, JsonFields):
             message = "only JSON objects have paths after FROM"
-            raise self._names.error("InvalidKeyPath", message, source.at)
+            raise self._names.make_error("InvalidKeyPath", message, source.at)
 
-    def bind(self) -> Query:
+    def bind(self) -> BoundQuery:
         statement = self._statement
-        outputs = tuple(self._output(*item) for item in enumerate(statement.projections))
+        outputs = tuple(self._bind_output(*item) for item in enumerate(statement.projections))
         expressions = [output.expression for output in outputs]
         self._check_aliases(expressions)
-        query = Query(
+        query = BoundQuery(
             dialect=self._dialect,
             source=statement.source,
             outputs=outputs,
-            where=self._optional(statement.where),
-            group_by=tuple(self._key(key, expressions) for key in statement.group_by),
-            having=self._optional(statement.having),
-            order_by=tuple(self._order(key, expressions) for key in statement.order_by),
+            where=self._resolve_optional(statement.where),
+            group_by=tuple(self._resolve_key(key, expressions) for key in statement.group_by),
+            having=self._resolve_optional(statement.having),
+            order_by=tuple(self._bind_order_key(key, expressions) for key in statement.order_by),
             limit=statement.limit,
             offset=statement.offset,
             distinct=statement.distinct,
         )
-        query = self._folded(changed(query, aggregates=aggregates_of(query)))
-        if len(outputs) == 1 and isinstance(expressions[0], Star):
+        query = self._bind_aggregation(changed(query, aggregates=list_aggregates(query)))
+        if len(outputs) == 1 and isinstance(expressions[0], StarExpr):
             query = changed(query, outputs=(), star=True)
-        return changed(query, columns=places_of(query))
+        return changed(query, columns=list_field_indexes(query))
 
     # --- names
 
-    def _resolved(self, expression: Expression, *, aliases_first: bool = False) -> Expression:
+    def _resolve_names(self, expression: Expression, *, aliases_first: bool = False) -> Expression:
         def instead(part: Expression) -> Expression | None:
-            if isinstance(part, Name):
+            if isinstance(part, NameRef):
                 return self._names.resolve(part, aliases_first=aliases_first)
-            return self._aggregate(part) if isinstance(part, Aggregate) else None
+            return self._bind_aggregate(part) if isinstance(part, AggregateExpr) else None
 
-        return replace(expression, instead)
+        return replace_nodes(expression, instead)
 
-    def _optional(self, expression: Expression | None) -> Expression | None:
-        return None if expression is None else self._resolved(expression)
+    def _resolve_optional(self, expression: Expression | None) -> Expression | None:
+        return None if expression is None else self._resolve_names(expression)
 
-    def _output(self, place: int, projection: Projection) -> Output:
+    def _bind_output(self, index: int, projection: Projection) -> OutputColumn:
         expression = projection.expression
-        if isinstance(expression, Star):
+        if isinstance(expression, StarExpr):
             if expression.qualifier and not self._names.is_qualifier(expression.qualifier):
                 message = f"{expression.qualifier} is not the object's name in this statement"
-                raise self._names.error("EvaluatorBindingDoesNotExist", message, expression.at)
-            return Output("*", Star(at=expression.at))
-        resolved = self._resolved(expression)
-        name = projection.alias or (resolved.name if isinstance(resolved, Column) else "")
-        return Output(name or f"_{place + 1}", resolved)
+                raise self._names.make_error("EvaluatorBindingDoesNotExist", message, expression.at)
+            return OutputColumn("*", StarExpr(at=expression.at))
+        resolved = self._resolve_names(expression)
+        name = projection.alias or (resolved.name if isinstance(resolved, ColumnRef) else "")
+        return OutputColumn(name or f"_{index + 1}", resolved)
 
-    def _key(
+    def _resolve_key(
         self, key: Expression, outputs: list[Expression], *, aliases_first: bool = False
     ) -> Expression:
         """Resolve a key of GROUP BY or ORDER BY: an expression, an alias, or an output's number."""
-        if isinstance(key, Literal):
+        if isinstance(key, LiteralExpr):
             if type(key.value) is not int or not 1 <= key.value <= len(outputs):
                 message = f"a number here names an output, 1 to {len(outputs)}"
-                raise self._names.error("ParseUnsupportedLiteralsGroupBy", message, key.at)
+                raise self._names.make_error("ParseUnsupportedLiteralsGroupBy", message, key.at)
             found = outputs[key.value - 1]
         else:
-            found = self._resolved(key, aliases_first=aliases_first)
-        while isinstance(found, AliasUse):
+            found = self._resolve_names(key, aliases_first=aliases_first)
+        while isinstance(found, AliasRef):
             found = outputs[found.projection]
-        if isinstance(found, Star):
+        if isinstance(found, StarExpr):
             message = "* is no key to sort or group by"
-            raise self._names.error("UnsupportedSyntax", message, key.at)
+            raise self._names.make_error("UnsupportedSyntax", message, key.at)
         return found
 
-    def _order(self, key: Order, outputs: list[Expression]) -> Order:
-        expression = self._key(key.expression, outputs, aliases_first=True)
+    def _bind_order_key(self, key: OrderKey, outputs: list[Expression]) -> OrderKey:
+        expression = self._resolve_key(key.expression, outputs, aliases_first=True)
         return changed(key, expression=expression)
 
     def _check_aliases(self, outputs: list[Expression]) -> None:
         try:
             check_aliases(outputs)
-        except AliasOutOfHand as problem:
+        except AliasLimitError as problem:
             at = self._statement.projections[problem.projection].at
-            raise self._names.error("InvalidQuery", str(problem), at) from None
+            raise self._names.make_error("InvalidQuery", str(problem), at) from None
 
     # --- aggregates
 
-    def _aggregate(self, node: Aggregate) -> Aggregate:
+    def _bind_aggregate(self, node: AggregateExpr) -> AggregateExpr:
         if node.argument is None:
             return node
-        argument = self._resolved(node.argument)
-        if any(isinstance(part, Aggregate) for part in walk(argument)):
+        argument = self._resolve_names(node.argument)
+        if any(isinstance(part, AggregateExpr) for part in walk(argument)):
             call = f"{node.function}(...{node.function} ...)"
             message = f"nested aggregation function is illegal i.e. {call}"
-            raise self._names.error("UnsupportedSqlStructure", message, node.at)
-        if node.function == "count" and not node.distinct and self._counts_all(argument):
-            return Aggregate("count", None, node.at)
-        return Aggregate(node.function, argument, node.at, node.distinct)
+            raise self._names.make_error("UnsupportedSqlStructure", message, node.at)
+        if node.function == "count" and not node.distinct and self._counts_every_row(argument):
+            return AggregateExpr("count", None, node.at)
+        return AggregateExpr(node.function, argument, node.at, node.distinct)
 
-    def _counts_all(self, argument: Expression) -> bool:
+    def _counts_every_row(self, argument: Expression) -> bool:
         """The first engine counts rows whatever the argument; elsewhere a literal is never NULL."""
         if self._dialect is Dialect.CEPH_2020:
             return True
-        return isinstance(argument, Literal) and argument.value is not None
+        return isinstance(argument, LiteralExpr) and argument.value is not None
 
-    def _folded(self, query: Query) -> Query:
+    def _bind_aggregation(self, query: BoundQuery) -> BoundQuery:
         """Check that rows are folded before their aggregates are used, and nothing is left over."""
-        misplaced = misplaced_aggregate(query)
+        misplaced = find_misplaced_aggregate(query)
         if misplaced is not None:
             message = f"{misplaced.function} cannot stand in WHERE, GROUP BY or another aggregate"
-            raise self._names.error("UnsupportedSqlStructure", message, misplaced.at)
+            raise self._names.make_error("UnsupportedSqlStructure", message, misplaced.at)
         if not (query.aggregates or query.group_by or query.having is not None):
             return query
         if self._dialect is Dialect.CEPH and query.limit is not None and not query.group_by:
@@ -178,28 +186,28 @@ class _Binder:
                 "that it returns, of which an aggregate has one; leave LIMIT out"
             )
             at = query.aggregates[0].at if query.aggregates else 0
-            raise self._names.error("UnsupportedSyntax", message, at)
-        field = loose_field(query)
+            raise self._names.make_error("UnsupportedSyntax", message, at)
+        field = find_ungrouped_field(query)
         if field is not None and (self._dialect is not Dialect.CEPH_2020 or query.group_by):
             message = (
-                f"{'*' if isinstance(field, Star) else field.name} differs from row to row, but "
+                f"{'*' if isinstance(field, StarExpr) else field.name} differs from row to row, but "
                 "rows are folded here; group by it, or put it into an aggregate"
             )
-            raise self._names.error("UnsupportedSqlStructure", message, field.at)
+            raise self._names.make_error("UnsupportedSqlStructure", message, field.at)
         return changed(query, grouped=True, last_row=field is not None)
 
 
 # --- Which field of the records, or which alias, a name means.
 
-_POSITION = re.compile(r"_([0-9]+)", re.ASCII)
-_MOST_COLUMNS = 1_000_000
-_SHOWN = 20
+_POSITION_PATTERN = re.compile(r"_([0-9]+)", re.ASCII)
+_MAX_COLUMN_POSITION = 1_000_000
+_MAX_LISTED_NAMES = 20
 
 
-class Names:
+class NameResolver:
     """The names of one statement over records with these fields."""
 
-    def __init__(self, statement: Statement, dialect: Dialect, fields: Fields) -> None:
+    def __init__(self, statement: SelectStatement, dialect: Dialect, fields: ObjectFields) -> None:
         """Look at the SELECT list's aliases; names are resolved one by one.
 
         Raises:
@@ -211,7 +219,7 @@ class Names:
         source = statement.source
         # What a path leads to is called by the name that the path ends with.
         last = source.steps[-1] if source.steps else None
-        implied = last.text if isinstance(last, Word) else None
+        implied = last.text if isinstance(last, KeyStep) else None
         self._qualifier = source.alias or implied or source.table
         self._is_aliased = source.alias is not None or implied is not None
         self._table = source.table if source.alias is None else None
@@ -222,7 +230,7 @@ class Names:
         if isinstance(fields, JsonFields):
             self._drop_shadowed_aliases(statement)
 
-    def resolve(self, name: Name, *, aliases_first: bool = False) -> Expression:
+    def resolve(self, name: NameRef, *, aliases_first: bool = False) -> Expression:
         """Return the column, alias or (Ceph: text in double quotes) literal that a name means.
 
         Args:
@@ -232,187 +240,203 @@ class Names:
         Raises:
             SelectError: Where it means nothing, or more than one thing.
         """
-        steps, is_qualified = self._unqualified(name)
-        text = None if is_qualified else self._text_of(name)
-        alias = None if is_qualified or text is not None else self._alias(name, steps)
+        steps, is_qualified = self._strip_qualifier(name)
+        text = None if is_qualified else self._resolve_ceph_string(name)
+        alias = None if is_qualified or text is not None else self._resolve_alias(name, steps)
         prefers_alias = aliases_first or isinstance(self._fields, JsonFields)
         if alias is not None and prefers_alias:
             return alias
         is_path = text is not None and isinstance(self._fields, JsonFields)
-        column = None if is_path else self._column(name, steps)
+        column = None if is_path else self._resolve_column(name, steps)
         found = column or alias or text
         if found is not None:
             return found
-        raise self._unknown(name, steps)
+        raise self._unknown_name_error(name, steps)
 
-    def is_qualifier(self, word: str) -> bool:
+    def is_qualifier(self, name: str) -> bool:
         """Return whether a word before a point means the object itself."""
-        if self._table is not None and word.lower() == self._table.lower():
+        if self._table is not None and name.lower() == self._table.lower():
             return True
-        return self._is_called(word)
+        return self._matches_qualifier(name)
 
-    def error(self, code: str, message: str, at: int) -> SelectError:
+    def make_error(self, code: str, message: str, offset: int) -> SelectError:
         """Return a refusal that names a place of the statement."""
-        return syntax_error(code, message, self._text, at)
+        return make_syntax_error(code, message, self._text, offset)
 
     @property
-    def _known(self) -> tuple[str, ...]:
+    def _field_names(self) -> tuple[str, ...]:
         """The fields' names, none where there is no schema."""
         return () if isinstance(self._fields, JsonFields) else self._fields.names or ()
 
-    def _key(self, text: str) -> str:
+    def _normalize_name(self, text: str) -> str:
         return text if self._dialect.is_ceph else text.lower()
 
-    def _add_alias(self, projection: Projection, alias: str, place: int) -> None:
-        places = self._aliases.setdefault(self._key(alias), [])
+    def _add_alias(self, projection: Projection, alias: str, index: int) -> None:
+        places = self._aliases.setdefault(self._normalize_name(alias), [])
         if places and self._dialect.is_ceph:
             message = f"alias <{alias}> is already been used in query"
-            raise self.error("InvalidQuery", message, projection.at)
-        places.append(place)
-        if self._dialect is Dialect.CEPH and alias in self._known:
+            raise self.make_error("InvalidQuery", message, projection.at)
+        places.append(index)
+        if self._dialect is Dialect.CEPH and alias in self._field_names:
             message = f"multiple definition of column {{{alias}}} as schema-column and alias"
-            raise self.error("InvalidQuery", message, projection.at)
+            raise self.make_error("InvalidQuery", message, projection.at)
 
-    def _drop_shadowed_aliases(self, statement: Statement) -> None:
+    def _drop_shadowed_aliases(self, statement: SelectStatement) -> None:
         """JSON has no schema: a name inside its own alias (`upper(s.name) AS name`) is a field."""
         for key, places in list(self._aliases.items()):
-            if any(self._uses(statement.projections[place].expression, key) for place in places):
+            if any(
+                self._references_name(statement.projections[place].expression, key)
+                for place in places
+            ):
                 del self._aliases[key]
 
-    def _uses(self, expression: Expression, key: str) -> bool:
+    def _references_name(self, expression: Expression, normalized_name: str) -> bool:
         firsts = (
-            self._unqualified(node)[0][0] for node in walk(expression) if isinstance(node, Name)
+            self._strip_qualifier(node)[0][0]
+            for node in walk(expression)
+            if isinstance(node, NameRef)
         )
-        return any(isinstance(first, Word) and self._key(first.text) == key for first in firsts)
+        return any(
+            isinstance(first, KeyStep) and self._normalize_name(first.text) == normalized_name
+            for first in firsts
+        )
 
-    def _unqualified(self, name: Name) -> tuple[tuple[Step, ...], bool]:
+    def _strip_qualifier(self, name: NameRef) -> tuple[tuple[PathStep, ...], bool]:
         first = name.steps[0]
-        if len(name.steps) > 1 and isinstance(first, Word) and self.is_qualifier(first.text):
+        if len(name.steps) > 1 and isinstance(first, KeyStep) and self.is_qualifier(first.text):
             return name.steps[1:], True
         return name.steps, False
 
-    def _text_of(self, name: Name) -> Literal | None:
+    def _resolve_ceph_string(self, name: NameRef) -> LiteralExpr | None:
         """Return what stands in double quotes as Ceph's string, unless it is a column's name."""
         first = name.steps[0]
-        is_text = isinstance(first, Word) and first.quoted and len(name.steps) == 1
-        if not (self._dialect.is_ceph and is_text and isinstance(first, Word)):
+        is_text = isinstance(first, KeyStep) and first.quoted and len(name.steps) == 1
+        if not (self._dialect.is_ceph and is_text and isinstance(first, KeyStep)):
             return None
-        return Literal(first.text, name.at)
+        return LiteralExpr(first.text, name.at)
 
-    def _alias(self, name: Name, steps: tuple[Step, ...]) -> AliasUse | None:
+    def _resolve_alias(self, name: NameRef, steps: tuple[PathStep, ...]) -> AliasRef | None:
         first = steps[0]
-        if len(steps) != 1 or not isinstance(first, Word):
+        if len(steps) != 1 or not isinstance(first, KeyStep):
             return None
-        places = self._aliases.get(self._key(first.text), [])
+        places = self._aliases.get(self._normalize_name(first.text), [])
         if len(places) > 1:
             message = f"{first.text} names {len(places)} values of the SELECT list"
-            raise self.error("AmbiguousFieldName", message, name.at)
-        return AliasUse(places[0], name.at) if places else None
+            raise self.make_error("AmbiguousFieldName", message, name.at)
+        return AliasRef(places[0], name.at) if places else None
 
-    def _column(self, name: Name, steps: tuple[Step, ...]) -> Column | None:
+    def _resolve_column(self, name: NameRef, steps: tuple[PathStep, ...]) -> ColumnRef | None:
         if isinstance(self._fields, JsonFields):
-            return self._path(name, steps)
+            return self._resolve_json_path(name, steps)
         first, rest = steps[0], steps[1:]
-        if not isinstance(first, Word):
+        if not isinstance(first, KeyStep):
             return None
-        index = self._index(first, name.at)
+        index = self._find_column_index(first, name.at)
         if index is None:
             return None
         if rest and isinstance(self._fields, CsvFields):
-            message = f"the fields of CSV have no parts; {_print(steps)} leads nowhere"
-            raise self.error("InvalidKeyPath", message, name.at)
-        return Column(index, self._column_name(first, index, rest), rest, name.at)
+            message = f"the fields of CSV have no parts; {_format_path(steps)} leads nowhere"
+            raise self.make_error("InvalidKeyPath", message, name.at)
+        return ColumnRef(index, self._get_column_name(first, index, rest), rest, name.at)
 
-    def _path(self, name: Name, steps: tuple[Step, ...]) -> Column:
+    def _resolve_json_path(self, name: NameRef, steps: tuple[PathStep, ...]) -> ColumnRef:
         first = steps[0]
-        is_root = len(name.steps) == 1 and isinstance(first, Word) and self._is_root(first)
-        if is_root or (self._dialect.is_ceph and first == Word("_1")):
-            return Column(None, _last_name(name.steps), steps[1:], name.at)
-        return Column(None, _last_name(steps), steps, name.at)
+        is_root = len(name.steps) == 1 and isinstance(first, KeyStep) and self._is_root_name(first)
+        if is_root or (self._dialect.is_ceph and first == KeyStep("_1")):
+            return ColumnRef(None, _get_last_key(name.steps), steps[1:], name.at)
+        return ColumnRef(None, _get_last_key(steps), steps, name.at)
 
-    def _is_root(self, word: Word) -> bool:
-        return self._is_aliased and not word.quoted and self._is_called(word.text)
+    def _is_root_name(self, step: KeyStep) -> bool:
+        return self._is_aliased and not step.quoted and self._matches_qualifier(step.text)
 
-    def _is_called(self, word: str) -> bool:
+    def _matches_qualifier(self, name: str) -> bool:
         if self._dialect.is_ceph and self._is_aliased:
-            return word == self._qualifier
-        return word.lower() == self._qualifier.lower()
+            return name == self._qualifier
+        return name.lower() == self._qualifier.lower()
 
-    def _index(self, word: Word, at: int) -> int | None:
-        position = None if word.quoted else _POSITION.fullmatch(word.text)
+    def _find_column_index(self, step: KeyStep, offset: int) -> int | None:
+        position = None if step.quoted else _POSITION_PATTERN.fullmatch(step.text)
         if position is not None:
-            return self._position(position[1], at)
-        names = self._known
-        if word.quoted or self._dialect.is_ceph:
-            found = [place for place, known in enumerate(names) if known == word.text]
+            return self._parse_column_position(position[1], offset)
+        names = self._field_names
+        if step.quoted or self._dialect.is_ceph:
+            found = [place for place, known in enumerate(names) if known == step.text]
         else:
-            key = word.text.lower()
+            key = step.text.lower()
             found = [place for place, known in enumerate(names) if known.lower() == key]
         if len(found) > 1:
-            shown = ", ".join(f'"{names[place]}" (_{place + 1})' for place in found[:_SHOWN])
-            message = f"{word.text} may be {shown}; quote the name, or write its position"
-            raise self.error("AmbiguousFieldName", message, at)
+            shown = ", ".join(
+                f'"{names[place]}" (_{place + 1})' for place in found[:_MAX_LISTED_NAMES]
+            )
+            message = f"{step.text} may be {shown}; quote the name, or write its position"
+            raise self.make_error("AmbiguousFieldName", message, offset)
         if isinstance(self._fields, CsvFields) and self._fields.names == ():
             # An empty object has not even its header; whatever is asked of it, there are no records.
             return 0
         return found[0] if found else None
 
-    def _position(self, digits: str, at: int) -> int:
-        number = int(digits) if len(digits) <= len(str(_MOST_COLUMNS)) else _MOST_COLUMNS + 1
+    def _parse_column_position(self, digits: str, offset: int) -> int:
+        number = (
+            int(digits)
+            if len(digits) <= len(str(_MAX_COLUMN_POSITION))
+            else _MAX_COLUMN_POSITION + 1
+        )
         is_past = isinstance(self._fields, ParquetFields) and number > len(self._fields.names)
-        if not 1 <= number <= _MOST_COLUMNS or is_past:
+        if not 1 <= number <= _MAX_COLUMN_POSITION or is_past:
             message = f"there is no column _{digits}; positions count from _1"
-            raise self.error("InvalidColumnIndex", message, at)
+            raise self.make_error("InvalidColumnIndex", message, offset)
         return number - 1
 
-    def _column_name(self, word: Word, index: int, rest: tuple[Step, ...]) -> str:
+    def _get_column_name(self, step: KeyStep, index: int, rest: tuple[PathStep, ...]) -> str:
         if rest:
-            return _last_name((word, *rest))
-        names = self._known
-        is_position = not word.quoted and _POSITION.fullmatch(word.text)
-        return word.text if is_position or index >= len(names) else names[index]
+            return _get_last_key((step, *rest))
+        names = self._field_names
+        is_position = not step.quoted and _POSITION_PATTERN.fullmatch(step.text)
+        return step.text if is_position or index >= len(names) else names[index]
 
-    def _unknown(self, name: Name, steps: tuple[Step, ...]) -> SelectError:
-        shown = _print(steps)
-        names = self._known
+    def _unknown_name_error(self, name: NameRef, steps: tuple[PathStep, ...]) -> SelectError:
+        shown = _format_path(steps)
+        names = self._field_names
         if self._dialect.is_ceph:
             message = f"alias {{{shown}}} or column not exist in schema"
         elif len(name.steps) > 1 and len(steps) == len(name.steps):
             message = f"{shown} leads nowhere; columns are written {self._qualifier}.name"
-            return self.error("EvaluatorBindingDoesNotExist", message, name.at)
+            return self.make_error("EvaluatorBindingDoesNotExist", message, name.at)
         elif not names:
             message = f"there is no column {shown}: the object has no header; write _1, _2, …"
         else:
-            listed = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+            listed = ", ".join(names[:_MAX_LISTED_NAMES]) + (
+                ", …" if len(names) > _MAX_LISTED_NAMES else ""
+            )
             message = f"there is no column {shown}; there are {listed}"
         is_parquet = isinstance(self._fields, ParquetFields)
         code = "EvaluatorBindingDoesNotExist" if is_parquet else "MissingHeaders"
-        return self.error(code, message, name.at)
+        return self.make_error(code, message, name.at)
 
 
-def _last_name(steps: tuple[Step, ...]) -> str:
-    return next((step.text for step in reversed(steps) if isinstance(step, Word)), "")
+def _get_last_key(steps: tuple[PathStep, ...]) -> str:
+    return next((step.text for step in reversed(steps) if isinstance(step, KeyStep)), "")
 
 
-def _print(steps: tuple[Step, ...]) -> str:
+def _format_path(steps: tuple[PathStep, ...]) -> str:
     shown = ""
     for step in steps:
-        if isinstance(step, Word):
+        if isinstance(step, KeyStep):
             shown += ("." if shown else "") + step.text
         else:
-            shown += f"[{step.number}]" if isinstance(step, Index) else step.value
+            shown += f"[{step.number}]" if isinstance(step, IndexStep) else step.value
     return shown
 
 
 # --- Aliases that use aliases: none may need itself, nor grow beyond measure.
 
-MAX_SIZE = 100_000
+MAX_EXPRESSION_NODES = 100_000
 """How many parts an expression may have once its aliases are replaced by what they stand for."""
 
-CYCLE = "number of calls exceed maximum size, probably a cyclic reference to alias"
+ALIAS_CYCLE_MESSAGE = "number of calls exceed maximum size, probably a cyclic reference to alias"
 
 
-class AliasOutOfHand(Exception):
+class AliasLimitError(Exception):
     """An alias cannot be used as it is; `projection` is its place."""
 
     def __init__(self, message: str, projection: int) -> None:
@@ -426,7 +450,7 @@ def check_aliases(outputs: Sequence[Expression]) -> None:
     Raises:
         AliasOutOfHand: For an alias that needs itself, or becomes too large or too high.
     """
-    uses = [_uses(expression) for expression in outputs]
+    uses = [_list_alias_uses(expression) for expression in outputs]
     users: dict[int, list[int]] = {}
     for place, used in enumerate(uses):
         for projection in set(used):
@@ -436,58 +460,60 @@ def check_aliases(outputs: Sequence[Expression]) -> None:
     measures: dict[int, tuple[int, int]] = {}
     while ready:
         place = ready.pop()
-        measures[place] = _measure(outputs[place], measures, place)
+        measures[place] = _measure_expanded_size(outputs[place], measures, place)
         for user in users.get(place, ()):
             open_uses[user] -= 1
             if open_uses[user] == 0:
                 ready.append(user)
     if len(measures) < len(outputs):
         first = next(place for place in range(len(outputs)) if place not in measures)
-        raise AliasOutOfHand(CYCLE, first)
+        raise AliasLimitError(ALIAS_CYCLE_MESSAGE, first)
 
 
-def _uses(expression: Expression) -> list[int]:
-    return [node.projection for node in walk(expression) if isinstance(node, AliasUse)]
+def _list_alias_uses(expression: Expression) -> list[int]:
+    return [node.projection for node in walk(expression) if isinstance(node, AliasRef)]
 
 
-def _measure(
-    expression: Expression, known: dict[int, tuple[int, int]], place: int
+def _measure_expanded_size(
+    expression: Expression, measured: dict[int, tuple[int, int]], projection: int
 ) -> tuple[int, int]:
     """Return size and height with aliases replaced."""
     size = tallest = 0
     waiting = [(expression, 1)]
     while waiting:
         node, level = waiting.pop()
-        inside, above = known[node.projection] if isinstance(node, AliasUse) else (1, 0)
+        inside, above = measured[node.projection] if isinstance(node, AliasRef) else (1, 0)
         size += inside
         tallest = max(tallest, level + above)
-        waiting.extend((child, level + 1) for child in children(node))
-    if size > MAX_SIZE or tallest > MAX_HEIGHT:
+        waiting.extend((child, level + 1) for child in list_children(node))
+    if size > MAX_EXPRESSION_NODES or tallest > MAX_TREE_HEIGHT:
         message = (
             "the aliases used here make an expression of more than "
-            f"{MAX_SIZE} parts or {MAX_HEIGHT} levels"
+            f"{MAX_EXPRESSION_NODES} parts or {MAX_TREE_HEIGHT} levels"
         )
-        raise AliasOutOfHand(message, place)
+        raise AliasLimitError(message, projection)
     return size, tallest
 
 
 # --- Where aggregates may stand, and what may stand beside them.
 
 
-def aggregates_of(query: Query) -> tuple[Aggregate, ...]:
+def list_aggregates(query: BoundQuery) -> tuple[AggregateExpr, ...]:
     """Return the distinct aggregates of everything that is evaluated after rows were folded."""
-    found = (part for expression in after_folding(query) for part in walk(expression))
-    return tuple(dict.fromkeys(part for part in found if isinstance(part, Aggregate)))
+    found = (
+        part for expression in list_post_aggregation_expressions(query) for part in walk(expression)
+    )
+    return tuple(dict.fromkeys(part for part in found if isinstance(part, AggregateExpr)))
 
 
-def after_folding(query: Query) -> list[Expression]:
+def list_post_aggregation_expressions(query: BoundQuery) -> list[Expression]:
     """Return the expressions of a query that see folded rows, where it folds."""
     expressions = [output.expression for output in query.outputs]
     expressions += [] if query.having is None else [query.having]
     return expressions + [order.expression for order in query.order_by]
 
 
-def before_folding(query: Query) -> list[Expression]:
+def list_pre_aggregation_expressions(query: BoundQuery) -> list[Expression]:
     """Return the expressions of a query that always see single rows."""
     expressions = [] if query.where is None else [query.where]
     arguments = (node.argument for node in query.aggregates)
@@ -495,47 +521,50 @@ def before_folding(query: Query) -> list[Expression]:
     return expressions + list(query.group_by)
 
 
-def misplaced_aggregate(query: Query) -> Aggregate | None:
+def find_misplaced_aggregate(query: BoundQuery) -> AggregateExpr | None:
     """Return an aggregate that would need folded rows before they are folded, also by an alias."""
-    for expression in before_folding(query):
-        for part in _expanded(expression, query):
-            if isinstance(part, Aggregate):
+    for expression in list_pre_aggregation_expressions(query):
+        for part in _walk_with_aliases(expression, query):
+            if isinstance(part, AggregateExpr):
                 return part
     return None
 
 
-def loose_field(query: Query) -> Column | Star | None:
+def find_ungrouped_field(query: BoundQuery) -> ColumnRef | StarExpr | None:
     """Return a field that differs from row to row where rows are folded, outside any aggregate."""
     keys = set(query.group_by)
-    waiting = after_folding(query)
+    waiting = list_post_aggregation_expressions(query)
     while waiting:
         node = waiting.pop()
-        if node in keys or isinstance(node, Aggregate):
+        if node in keys or isinstance(node, AggregateExpr):
             continue
-        if isinstance(node, Column | Star):
+        if isinstance(node, ColumnRef | StarExpr):
             return node
-        if isinstance(node, AliasUse):
+        if isinstance(node, AliasRef):
             waiting.append(query.outputs[node.projection].expression)
-        waiting.extend(children(node))
+        waiting.extend(list_children(node))
     return None
 
 
-def places_of(query: Query) -> tuple[int, ...]:
+def list_field_indexes(query: BoundQuery) -> tuple[int, ...]:
     """Return the places of all fields that a query needs, ascending."""
     found = {
         part.index
-        for expression in (*after_folding(query), *before_folding(query))
+        for expression in (
+            *list_post_aggregation_expressions(query),
+            *list_pre_aggregation_expressions(query),
+        )
         for part in walk(expression)
-        if isinstance(part, Column) and part.index is not None
+        if isinstance(part, ColumnRef) and part.index is not None
     }
     return tuple(sorted(found))
 
 
-def _expanded(expression: Expression, query: Query) -> Iterator[Expression]:
+def _walk_with_aliases(expression: Expression, query: BoundQuery) -> Iterator[Expression]:
     waiting = [expression]
     while waiting:
         node = waiting.pop()
         yield node
-        if isinstance(node, AliasUse):
+        if isinstance(node, AliasRef):
             waiting.append(query.outputs[node.projection].expression)
-        waiting.extend(children(node))
+        waiting.extend(list_children(node))

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from snowmelt.select.dialect import Dialect
-    from snowmelt.select.sql.ast import Aggregate, Expression, Order, Source
+    from snowmelt.select.sql.ast import AggregateExpr, Expression, FromClause, OrderKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,19 @@ class ParquetFields:
     schema: pa.Schema | None = None
 
 
-Fields: TypeAlias = CsvFields | JsonFields | ParquetFields
+ObjectFields: TypeAlias = CsvFields | JsonFields | ParquetFields
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """One value of each output record; `expression` may be a `Star` in the Ceph dialects."""
+class OutputColumn:
+    """One value of each output record; `expression` may be a `StarExpr` in the Ceph dialects."""
 
     name: str
     expression: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class BoundQuery:
     """A statement whose names are resolved; what evaluator and plan run.
 
     `star` means SELECT * alone: the record as it is, `outputs` is empty. `aggregates` are the
@@ -56,16 +56,16 @@ class Query:
     """
 
     dialect: Dialect
-    source: Source
-    outputs: tuple[Output, ...]
+    source: FromClause
+    outputs: tuple[OutputColumn, ...]
     star: bool = False
     where: Expression | None = None
-    aggregates: tuple[Aggregate, ...] = ()
+    aggregates: tuple[AggregateExpr, ...] = ()
     grouped: bool = False
     last_row: bool = False
     group_by: tuple[Expression, ...] = ()
     having: Expression | None = None
-    order_by: tuple[Order, ...] = ()
+    order_by: tuple[OrderKey, ...] = ()
     limit: int | None = None
     offset: int = 0
     distinct: bool = False

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-MANY = 10_000
+MAX_ARGUMENTS = 10_000
 
-ARITIES = {
+FUNCTION_ARITIES = {
     "utcnow": (0, 0),
     "add": (2, 2),
     "char_length": (1, 1),
     "character_length": (1, 1),
-    "coalesce": (1, MANY),
+    "coalesce": (1, MAX_ARGUMENTS),
     "date_add": (3, 3),
     "date_diff": (3, 3),
     "dateadd": (3, 3),
@@ -28,5 +28,5 @@ ARITIES = {
 }
 """How many arguments each function takes, at least and at most."""
 
-DATE_FUNCTIONS = ("date_add", "date_diff", "dateadd", "datediff")
+DATE_PART_FUNCTIONS = ("date_add", "date_diff", "dateadd", "datediff")
 """Those whose first argument is a date part."""

@@ -13,12 +13,12 @@ from snowmelt.select.errors import SelectError
 if TYPE_CHECKING:
     from snowmelt.select.dialect import Dialect
 
-MAX_BYTES = 256 * 1024
+MAX_STATEMENT_BYTES = 256 * 1024
 """The longest statement, in bytes of UTF-8."""
 
-IsName: TypeAlias = Callable[[str], bool]
+ColumnNamePredicate: TypeAlias = Callable[[str], bool]
 
-_TOKEN = re.compile(
+_TOKEN_PATTERN = re.compile(
     r"""
     (?P<blank>\s+)
     | (?P<word>[^\W\d]\w*)
@@ -30,11 +30,11 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_HYPHENATED = re.compile(r"\w+(?:-\w+)+")
-_PATH = re.compile(r"/[^\s;]*")
+_HYPHENATED_PATTERN = re.compile(r"\w+(?:-\w+)+")
+_PATH_PATTERN = re.compile(r"/[^\s;]*")
 
 
-class Kind(StrEnum):
+class SelectTokenKind(StrEnum):
     """What a token is; the value is how a message calls it."""
 
     WORD = "word"
@@ -47,34 +47,34 @@ class Kind(StrEnum):
     END = "end of the statement"
 
 
-_KINDS = {kind.name.lower(): kind for kind in Kind}
+_KIND_BY_GROUP = {kind.name.lower(): kind for kind in SelectTokenKind}
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SelectToken:
     """One word; `text` is without quotes.
 
     `upper` is the keyword or symbol that this may be; it is empty for anything else.
     """
 
-    kind: Kind
+    kind: SelectTokenKind
     text: str
     start: int
     end: int
     upper: str = ""
 
     def __str__(self) -> str:
-        return str(self.kind) if self.kind is Kind.END else repr(self.text)
+        return str(self.kind) if self.kind is SelectTokenKind.END else repr(self.text)
 
 
-def syntax_error(code: str, message: str, text: str, at: int) -> SelectError:
+def make_syntax_error(code: str, message: str, text: str, offset: int) -> SelectError:
     """Return a refusal that ends with the line and column of an offset, both from 1."""
-    line = text.count("\n", 0, at) + 1
-    column = at - (text.rfind("\n", 0, at) + 1) + 1
+    line = text.count("\n", 0, offset) + 1
+    column = offset - (text.rfind("\n", 0, offset) + 1) + 1
     return SelectError(code, f"{message} (line {line}, column {column})")
 
 
-def tokens_of(text: str, is_name: IsName | None = None) -> list[Token]:
+def tokenize(text: str, is_name: ColumnNamePredicate | None = None) -> list[SelectToken]:
     """Cut a statement into tokens, the last of them of kind END.
 
     Args:
@@ -85,45 +85,50 @@ def tokens_of(text: str, is_name: IsName | None = None) -> list[Token]:
     Raises:
         SelectError: A lexer's code or ExpressionTooLong.
     """
-    if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        message = f"the statement is longer than {MAX_BYTES} bytes"
+    if (
+        len(text) > MAX_STATEMENT_BYTES
+        or len(text.encode("utf-8", "surrogatepass")) > MAX_STATEMENT_BYTES
+    ):
+        message = f"the statement is longer than {MAX_STATEMENT_BYTES} bytes"
         raise SelectError("ExpressionTooLong", message)
-    tokens = list(_scan(text, is_name))
+    tokens = list(_scan_tokens(text, is_name))
     end = len(text.rstrip())
-    return [*tokens, Token(Kind.END, "", end, end)]
+    return [*tokens, SelectToken(SelectTokenKind.END, "", end, end)]
 
 
-def _scan(text: str, is_name: IsName | None) -> Iterator[Token]:
+def _scan_tokens(text: str, is_name: ColumnNamePredicate | None) -> Iterator[SelectToken]:
     at = 0
     after_from = False
     while at < len(text):
-        path = _PATH.match(text, at) if after_from else None
-        match = path or _TOKEN.match(text, at)
+        path = _PATH_PATTERN.match(text, at) if after_from else None
+        match = path or _TOKEN_PATTERN.match(text, at)
         if match is None:
-            raise _unreadable(text, at)
+            raise _invalid_character_error(text, at)
         group = match.lastgroup or "path"
         start, at = at, match.end()
         if group == "blank":
             continue
         if group == "word" and is_name is not None:
-            at = _hyphenated_end(text, start, is_name) or at
+            at = _find_hyphenated_name_end(text, start, is_name) or at
         if group == "number" and re.match(r"\w", text[at : at + 1]):
             message = f"a number ends in {text[at]!r}; put a blank between, or quote the name"
-            raise syntax_error("LexerInvalidLiteral", message, text, start)
+            raise make_syntax_error("LexerInvalidLiteral", message, text, start)
         upper = text[start:at].upper() if group in {"word", "symbol"} else ""
-        yield Token(_KINDS[group], _content(group, text[start:at]), start, at, upper)
+        yield SelectToken(
+            _KIND_BY_GROUP[group], _unquote_token_text(group, text[start:at]), start, at, upper
+        )
         after_from = upper == "FROM"
 
 
-def _content(group: str, written: str) -> str:
+def _unquote_token_text(group: str, token_text: str) -> str:
     if group in {"string", "quoted", "timestamp"}:
-        quote = written[0]
-        return written[1:-1].replace(quote * 2, quote)
-    return written
+        quote = token_text[0]
+        return token_text[1:-1].replace(quote * 2, quote)
+    return token_text
 
 
-def _hyphenated_end(text: str, start: int, is_name: IsName) -> int | None:
-    match = _HYPHENATED.match(text, start)
+def _find_hyphenated_name_end(text: str, start: int, is_name: ColumnNamePredicate) -> int | None:
+    match = _HYPHENATED_PATTERN.match(text, start)
     candidate = match.group() if match else ""
     while "-" in candidate:
         if is_name(candidate):
@@ -132,7 +137,7 @@ def _hyphenated_end(text: str, start: int, is_name: IsName) -> int | None:
     return None
 
 
-_UNREADABLE = {
+_INVALID_CHARACTER_ERRORS = {
     "'": ("LexerInvalidLiteral", "this string is not closed; it ends with '"),
     '"': ("LexerInvalidLiteral", 'this quoted name is not closed; it ends with "'),
     "`": ("LexerInvalidIONLiteral", "this timestamp is not closed; it ends with `"),
@@ -143,15 +148,15 @@ _UNREADABLE = {
 }
 
 
-def _unreadable(text: str, at: int) -> SelectError:
-    unknown = f"character {text[at]!r} means nothing here; names with it stand in double quotes"
-    code, message = _UNREADABLE.get(text[at], ("LexerInvalidChar", unknown))
-    return syntax_error(code, message, text, at)
+def _invalid_character_error(text: str, offset: int) -> SelectError:
+    unknown = f"character {text[offset]!r} means nothing here; names with it stand in double quotes"
+    code, message = _INVALID_CHARACTER_ERRORS.get(text[offset], ("LexerInvalidChar", unknown))
+    return make_syntax_error(code, message, text, offset)
 
 
 # --- The tokens of a statement, read one after the other by the parser.
 
-RESERVED = frozenset(
+RESERVED_WORDS = frozenset(
     """
     ALL AND AS BETWEEN CASE CAST DISTINCT ELSE END ESCAPE EXCEPT FALSE FROM GROUP HAVING IN
     INTERSECT IS JOIN LIKE LIMIT MISSING NOT NULL OFFSET ON OR ORDER SELECT THEN TRUE UNION WHEN
@@ -161,71 +166,71 @@ RESERVED = frozenset(
 """Words that are no names unless they are quoted."""
 
 
-class Words:
+class TokenStream:
     """A place in the statement that moves forward."""
 
-    def __init__(self, text: str, dialect: Dialect, is_name: IsName | None) -> None:
+    def __init__(self, text: str, dialect: Dialect, is_name: ColumnNamePredicate | None) -> None:
         """Cut the text; `is_name` is the lexer's."""
         self.text = text
         self.dialect = dialect
-        self._tokens = tokens_of(text, is_name)
+        self._tokens = tokenize(text, is_name)
         self._next = 0
 
     @property
-    def token(self) -> Token:
+    def current(self) -> SelectToken:
         """The token that comes next."""
         return self._tokens[self._next]
 
     @property
-    def following(self) -> Token:
+    def next_token(self) -> SelectToken:
         """The one after it; at the end the last one again."""
         return self._tokens[min(self._next + 1, len(self._tokens) - 1)]
 
-    def take(self) -> Token:
+    def advance(self) -> SelectToken:
         """Return the next token and move past it; the end stays."""
-        token = self.token
+        token = self.current
         self._next = min(self._next + 1, len(self._tokens) - 1)
         return token
 
-    def sees(self, *texts: str) -> bool:
+    def is_at(self, *texts: str) -> bool:
         """Return whether the next token is one of these keywords or symbols."""
-        return self.token.upper in texts
+        return self.current.upper in texts
 
     def accept(self, *texts: str) -> bool:
         """Move past the next token if it is one of these keywords or symbols."""
-        found = self.sees(*texts)
+        found = self.is_at(*texts)
         if found:
-            self.take()
+            self.advance()
         return found
 
-    def expect(self, text: str, code: str, instead: str) -> Token:
+    def expect(self, text: str, code: str, expected: str) -> SelectToken:
         """Move past a keyword or symbol that must stand here.
 
         Raises:
             SelectError: With this code and what would be right, if it does not.
         """
-        if not self.sees(text):
-            raise self.error(code, f"{instead} must stand here, not {self.token}")
-        return self.take()
+        if not self.is_at(text):
+            raise self.make_error(code, f"{expected} must stand here, not {self.current}")
+        return self.advance()
 
-    def sees_name(self) -> bool:
+    def is_at_name(self) -> bool:
         """Return whether the next token is a name that needs no quotes.
 
         A reserved word next to a hyphen (`order-date`) may be part of a header's name, which
         only the binder knows.
         """
-        token = self.token
-        if token.kind is not Kind.WORD:
+        token = self.current
+        if token.kind is not SelectTokenKind.WORD:
             return False
-        return token.upper not in RESERVED or self._is_hyphenated(token)
+        return token.upper not in RESERVED_WORDS or self._is_next_to_hyphen(token)
 
-    def _is_hyphenated(self, token: Token) -> bool:
+    def _is_next_to_hyphen(self, token: SelectToken) -> bool:
         after = self.text[token.end : token.end + 2]
         before = self.text[max(token.start - 2, 0) : token.start]
         return (after[:1] == "-" and after[1:].isalpha()) or (
             before[1:] == "-" and before[:1].isalnum()
         )
 
-    def error(self, code: str, message: str, token: Token | None = None) -> SelectError:
+    def make_error(self, code: str, message: str, token: SelectToken | None = None) -> SelectError:
         """Return a refusal that names the place of a token, by default of the next."""
-        return syntax_error(code, message, self.text, (token or self.token).start)
+        return make_syntax_error(code, message, self.text, (token or self.current).start)

@@ -5,22 +5,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.sql.ast import Any, Name, Order, Projection, Source, Star, Statement
-from snowmelt.select.sql.ast import Word as NameWord
-from snowmelt.select.sql.expression_parser import ExpressionParser, parse_steps
-from snowmelt.select.sql.lexer import RESERVED, IsName, Kind, Words
+from snowmelt.select.sql.ast import (
+    FromClause,
+    NameRef,
+    OrderKey,
+    Projection,
+    SelectStatement,
+    StarExpr,
+    WildcardStep,
+)
+from snowmelt.select.sql.ast import KeyStep as NameWord
+from snowmelt.select.sql.expression_parser import ExpressionParser, parse_path_steps
+from snowmelt.select.sql.lexer import (
+    RESERVED_WORDS,
+    ColumnNamePredicate,
+    SelectTokenKind,
+    TokenStream,
+)
 from snowmelt.select.values import INT_MAX
 
 if TYPE_CHECKING:
     from snowmelt.select.errors import SelectError
     from snowmelt.select.sql.ast import Expression
 
-_MOST_PROJECTIONS = 10_000
-_JOINS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "OUTER")
-_WRITING = ("INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "MERGE", "REPLACE", "EXEC")
-_MISPLACED = {
+_MAX_PROJECTIONS = 10_000
+_JOIN_KEYWORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "OUTER")
+_WRITE_KEYWORDS = (
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "CREATE",
+    "DROP",
+    "ALTER",
+    "MERGE",
+    "REPLACE",
+    "EXEC",
+)
+_MISPLACED_TOKEN_ERRORS = {
     **dict.fromkeys(
-        _JOINS, ("ParseMalformedJoin", "a statement reads one object; joins are not supported")
+        _JOIN_KEYWORDS,
+        ("ParseMalformedJoin", "a statement reads one object; joins are not supported"),
     ),
     ",": ("ParseMalformedJoin", "a statement reads one object; joins are not supported"),
     **dict.fromkeys(
@@ -33,7 +57,9 @@ _MISPLACED = {
 }
 
 
-def parse(text: str, dialect: Dialect, *, is_name: IsName | None = None) -> Statement:
+def parse_statement(
+    text: str, dialect: Dialect, *, is_name: ColumnNamePredicate | None = None
+) -> SelectStatement:
     """Read one statement.
 
     Args:
@@ -45,150 +71,165 @@ def parse(text: str, dialect: Dialect, *, is_name: IsName | None = None) -> Stat
         SelectError: A code of the lexer or parser; the message says where, and what would be
             right.
     """
-    return _StatementParser(Words(text, dialect, is_name)).parse(text)
+    return _StatementParser(TokenStream(text, dialect, is_name)).parse(text)
 
 
 class _StatementParser:
-    def __init__(self, words: Words) -> None:
-        self._words = words
-        self._expressions = ExpressionParser(words)
+    def __init__(self, tokens: TokenStream) -> None:
+        self._tokens = tokens
+        self._expressions = ExpressionParser(tokens)
 
-    def parse(self, text: str) -> Statement:
-        words = self._words
-        self._select()
+    def parse(self, text: str) -> SelectStatement:
+        words = self._tokens
+        self._parse_select_keyword()
         distinct = words.accept("DISTINCT")
         if not distinct:
             words.accept("ALL")
-        projections = self._projections()
-        source = self._source()
+        projections = self._parse_projections()
+        source = self._parse_from()
         where = self._expressions.parse() if words.accept("WHERE") else None
-        group_by = self._group_by()
+        group_by = self._parse_group_by()
         having = self._expressions.parse() if words.accept("HAVING") else None
-        order_by = self._order_by()
-        limit, offset = self._window()
+        order_by = self._parse_order_by()
+        limit, offset = self._parse_limit_and_offset()
         words.accept(";")
-        if words.token.kind is not Kind.END:
-            raise self._misplaced()
-        return Statement(
+        if words.current.kind is not SelectTokenKind.END:
+            raise self._misplaced_token_error()
+        return SelectStatement(
             projections, source, text, where, group_by, having, order_by, limit, offset, distinct
         )
 
-    def _select(self) -> None:
-        words = self._words
-        if words.sees(*_WRITING):
-            message = f"{words.token.upper} is not supported; objects are only read, with SELECT"
-            raise words.error("UnsupportedSqlOperation", message)
+    def _parse_select_keyword(self) -> None:
+        words = self._tokens
+        if words.is_at(*_WRITE_KEYWORDS):
+            message = f"{words.current.upper} is not supported; objects are only read, with SELECT"
+            raise words.make_error("UnsupportedSqlOperation", message)
         words.expect("SELECT", "ParseExpectedKeyword", "SELECT")
-        if words.sees("FROM"):
-            raise words.error("ParseEmptySelect", "SELECT names nothing; write columns or *")
+        if words.is_at("FROM"):
+            raise words.make_error("ParseEmptySelect", "SELECT names nothing; write columns or *")
 
-    def _projections(self) -> tuple[Projection, ...]:
-        projections = [self._projection()]
-        while self._words.accept(","):
-            projections.append(self._projection())
-            if len(projections) > _MOST_PROJECTIONS:
-                message = f"SELECT names more than {_MOST_PROJECTIONS} values"
-                raise self._words.error("UnsupportedSqlStructure", message)
-        stars = [item for item in projections if isinstance(item.expression, Star)]
-        if stars and len(projections) > 1 and self._words.dialect is Dialect.AWS:
+    def _parse_projections(self) -> tuple[Projection, ...]:
+        projections = [self._parse_projection()]
+        while self._tokens.accept(","):
+            projections.append(self._parse_projection())
+            if len(projections) > _MAX_PROJECTIONS:
+                message = f"SELECT names more than {_MAX_PROJECTIONS} values"
+                raise self._tokens.make_error("UnsupportedSqlStructure", message)
+        stars = [item for item in projections if isinstance(item.expression, StarExpr)]
+        if stars and len(projections) > 1 and self._tokens.dialect is Dialect.AWS:
             message = "* must stand alone in the SELECT list"
-            raise self._words.error("ParseAsteriskIsNotAloneInSelectList", message)
+            raise self._tokens.make_error("ParseAsteriskIsNotAloneInSelectList", message)
         return tuple(projections)
 
-    def _projection(self) -> Projection:
-        words = self._words
-        start = words.token
+    def _parse_projection(self) -> Projection:
+        words = self._tokens
+        start = words.current
         if words.accept("*"):
-            return Projection(Star(at=start.start), at=start.start)
+            return Projection(StarExpr(at=start.start), at=start.start)
         expression = self._expressions.parse()
-        star = _as_star(expression)
+        star = _to_star(expression)
         if star is not None:
             return Projection(star, at=start.start)
-        return Projection(expression, self._alias(), start.start)
+        return Projection(expression, self._parse_alias(), start.start)
 
-    def _alias(self) -> str | None:
-        words = self._words
-        token = words.token
-        named = token.kind in {Kind.QUOTED, Kind.STRING} or (
-            token.kind is Kind.WORD and token.upper not in RESERVED
+    def _parse_alias(self) -> str | None:
+        words = self._tokens
+        token = words.current
+        named = token.kind in {SelectTokenKind.QUOTED, SelectTokenKind.STRING} or (
+            token.kind is SelectTokenKind.WORD and token.upper not in RESERVED_WORDS
         )
         if words.accept("AS"):
-            token = words.token
-            if token.kind not in {Kind.WORD, Kind.QUOTED, Kind.STRING} or token.upper in RESERVED:
+            token = words.current
+            if (
+                token.kind
+                not in {SelectTokenKind.WORD, SelectTokenKind.QUOTED, SelectTokenKind.STRING}
+                or token.upper in RESERVED_WORDS
+            ):
                 message = (
                     f'a name must stand after AS, not {token}; keywords stand as "{token.text}"'
                 )
-                raise words.error("ParseExpectedIdentForAlias", message)
-        elif not named or token.kind is Kind.STRING:
+                raise words.make_error("ParseExpectedIdentForAlias", message)
+        elif not named or token.kind is SelectTokenKind.STRING:
             return None
-        return words.take().text
+        return words.advance().text
 
-    def _source(self) -> Source:
-        words = self._words
-        if not words.sees("FROM"):
-            message = f"a comma or FROM must stand here, not {words.token}"
-            code = "ParseSelectMissingFrom" if self._at_end() else "ParseUnexpectedToken"
-            raise words.error(code, message)
-        words.take()
-        token = words.take()
-        if token.kind is Kind.PATH and not words.dialect.is_ceph:
+    def _parse_from(self) -> FromClause:
+        words = self._tokens
+        if not words.is_at("FROM"):
+            message = f"a comma or FROM must stand here, not {words.current}"
+            code = (
+                "ParseSelectMissingFrom" if self._is_at_missing_from() else "ParseUnexpectedToken"
+            )
+            raise words.make_error(code, message)
+        words.advance()
+        token = words.advance()
+        if token.kind is SelectTokenKind.PATH and not words.dialect.is_ceph:
             message = "the object is named by the request; write FROM S3Object"
-            raise words.error("DataSourcePathUnsupported", message, token)
-        is_table = token.kind is Kind.WORD and token.text.lower() in {"s3object", "stdin"}
-        if not is_table and token.kind is not Kind.PATH:
-            raise words.error("BadTableName", f"write FROM S3Object or stdin, not {token}", token)
-        steps = parse_steps(words)
-        return Source(token.text, steps, self._source_alias(), token.start)
+            raise words.make_error("DataSourcePathUnsupported", message, token)
+        is_table = token.kind is SelectTokenKind.WORD and token.text.lower() in {
+            "s3object",
+            "stdin",
+        }
+        if not is_table and token.kind is not SelectTokenKind.PATH:
+            raise words.make_error(
+                "BadTableName", f"write FROM S3Object or stdin, not {token}", token
+            )
+        steps = parse_path_steps(words)
+        return FromClause(token.text, steps, self._parse_from_alias(), token.start)
 
-    def _source_alias(self) -> str | None:
-        words = self._words
+    def _parse_from_alias(self) -> str | None:
+        words = self._tokens
         explicit = words.accept("AS")
-        if words.token.kind is Kind.QUOTED or (words.sees_name() and not words.sees(*_MISPLACED)):
-            return words.take().text
+        if words.current.kind is SelectTokenKind.QUOTED or (
+            words.is_at_name() and not words.is_at(*_MISPLACED_TOKEN_ERRORS)
+        ):
+            return words.advance().text
         if explicit:
-            message = f"a name must stand after AS, not {words.token}"
-            raise words.error("ParseExpectedIdentForAlias", message)
+            message = f"a name must stand after AS, not {words.current}"
+            raise words.make_error("ParseExpectedIdentForAlias", message)
         return None
 
-    def _group_by(self) -> tuple[Expression, ...]:
-        if not self._words.accept("GROUP"):
+    def _parse_group_by(self) -> tuple[Expression, ...]:
+        if not self._tokens.accept("GROUP"):
             return ()
-        self._words.expect("BY", "ParseExpectedKeyword", "BY")
+        self._tokens.expect("BY", "ParseExpectedKeyword", "BY")
         keys = [self._expressions.parse()]
-        while self._words.accept(","):
+        while self._tokens.accept(","):
             keys.append(self._expressions.parse())
         return tuple(keys)
 
-    def _order_by(self) -> tuple[Order, ...]:
-        if not self._words.accept("ORDER"):
+    def _parse_order_by(self) -> tuple[OrderKey, ...]:
+        if not self._tokens.accept("ORDER"):
             return ()
-        self._words.expect("BY", "ParseExpectedKeyword", "BY")
-        keys = [self._order()]
-        while self._words.accept(","):
-            keys.append(self._order())
+        self._tokens.expect("BY", "ParseExpectedKeyword", "BY")
+        keys = [self._parse_order_key()]
+        while self._tokens.accept(","):
+            keys.append(self._parse_order_key())
         return tuple(keys)
 
-    def _order(self) -> Order:
+    def _parse_order_key(self) -> OrderKey:
         expression = self._expressions.parse()
-        descending = self._words.accept("DESC")
+        descending = self._tokens.accept("DESC")
         if not descending:
-            self._words.accept("ASC")
+            self._tokens.accept("ASC")
         nulls_first = False
-        if self._words.accept("NULLS"):
-            nulls_first = self._words.accept("FIRST")
+        if self._tokens.accept("NULLS"):
+            nulls_first = self._tokens.accept("FIRST")
             if not nulls_first:
-                self._words.expect("LAST", "ParseExpectedKeyword", "FIRST or LAST")
-        return Order(expression, descending, nulls_first)
+                self._tokens.expect("LAST", "ParseExpectedKeyword", "FIRST or LAST")
+        return OrderKey(expression, descending, nulls_first)
 
-    def _window(self) -> tuple[int | None, int]:
-        words = self._words
+    def _parse_limit_and_offset(self) -> tuple[int | None, int]:
+        words = self._tokens
         limit: int | None = None
         offset: int | None = None
-        while words.sees("LIMIT", "OFFSET"):
-            clause = words.take()
+        while words.is_at("LIMIT", "OFFSET"):
+            clause = words.advance()
             if (limit if clause.upper == "LIMIT" else offset) is not None:
-                raise words.error("ParseUnexpectedToken", f"{clause} stands here twice", clause)
-            number = self._whole_number(clause.upper)
+                raise words.make_error(
+                    "ParseUnexpectedToken", f"{clause} stands here twice", clause
+                )
+            number = self._parse_record_count(clause.upper)
             if clause.upper == "LIMIT":
                 limit = number
             else:
@@ -196,28 +237,38 @@ class _StatementParser:
                 words.accept("ROW", "ROWS")
         return limit, offset or 0
 
-    def _whole_number(self, clause: str) -> int:
-        token = self._words.token
-        if token.kind is not Kind.NUMBER or not token.text.isdecimal() or len(token.text) > 19:
+    def _parse_record_count(self, clause: str) -> int:
+        token = self._tokens.current
+        if (
+            token.kind is not SelectTokenKind.NUMBER
+            or not token.text.isdecimal()
+            or len(token.text) > 19
+        ):
             message = f"{clause} takes a whole number of records, not {token}"
-            raise self._words.error("ParseExpectedNumber", message)
-        return min(int(self._words.take().text), INT_MAX)
+            raise self._tokens.make_error("ParseExpectedNumber", message)
+        return min(int(self._tokens.advance().text), INT_MAX)
 
-    def _at_end(self) -> bool:
-        return self._words.token.kind is Kind.END or self._words.sees(";", "WHERE", "LIMIT")
+    def _is_at_missing_from(self) -> bool:
+        return self._tokens.current.kind is SelectTokenKind.END or self._tokens.is_at(
+            ";", "WHERE", "LIMIT"
+        )
 
-    def _misplaced(self) -> SelectError:
-        token = self._words.token
+    def _misplaced_token_error(self) -> SelectError:
+        token = self._tokens.current
         usual = f"{token} cannot stand here; the statement could end, or go on with a later clause"
-        code, message = _MISPLACED.get(token.upper, ("ParseUnexpectedToken", usual))
-        if token.kind in {Kind.NUMBER, Kind.STRING, Kind.TIMESTAMP}:
+        code, message = _MISPLACED_TOKEN_ERRORS.get(token.upper, ("ParseUnexpectedToken", usual))
+        if token.kind in {
+            SelectTokenKind.NUMBER,
+            SelectTokenKind.STRING,
+            SelectTokenKind.TIMESTAMP,
+        }:
             code = "ParseUnexpectedTerm"
-        return self._words.error(code, message)
+        return self._tokens.make_error(code, message)
 
 
-def _as_star(expression: Expression) -> Star | None:
+def _to_star(expression: Expression) -> StarExpr | None:
     """Return `s.*` as the star it is."""
     match expression:
-        case Name((NameWord(text), Any.FIELD), at):
-            return Star(text, at)
+        case NameRef((NameWord(text), WildcardStep.FIELD), at):
+            return StarExpr(text, at)
     return None

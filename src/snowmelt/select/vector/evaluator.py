@@ -11,68 +11,73 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from snowmelt.select.sql.ast import (
-    AliasUse,
-    Between,
-    Binary,
-    Call,
-    Case,
-    Cast,
-    Column,
-    In,
-    Is,
-    Like,
-    Literal,
-    Unary,
+    AliasRef,
+    BetweenPredicate,
+    BinaryOp,
+    CallExpr,
+    CaseExpr,
+    CastExpr,
+    ColumnRef,
+    InPredicate,
+    IsPredicate,
+    LikePredicate,
+    LiteralExpr,
+    UnaryOp,
 )
-from snowmelt.select.vector.functions import call, cast
+from snowmelt.select.vector.functions import call_vector_function, cast_vector
 from snowmelt.select.vector.operands import (
-    Constant,
-    Frame,
-    NoKernel,
+    ConstantOperand,
+    KernelUnsupported,
     Operand,
-    all_deferred,
-    all_null,
-    chosen,
-    spread,
+    RecordFrame,
+    choose_values,
+    make_deferred_vector,
+    make_null_vector,
+    operand_to_vector,
 )
-from snowmelt.select.vector.operators import arithmetic, compare, like, negated
-from snowmelt.select.vectors import Kind, Vector, no_rows
+from snowmelt.select.vector.operators import (
+    calculate_vector,
+    compare_vectors,
+    match_like,
+    negate_vector,
+)
+from snowmelt.select.vectors import Vector, VectorKind, make_false_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.vectors import Mask, Rows
+    from snowmelt.select.vectors import Mask, RowIndexes
 
-_RELATIONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_COMPARISON_OPERATORS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 
 
-def value(expression: Expression, frame: Frame) -> Vector:
+def evaluate_vector(expression: Expression, frame: RecordFrame) -> Vector:
     """Return an expression's values in the records of a frame."""
     try:
-        return spread(operand(expression, frame), len(frame))
-    except NoKernel:
-        return all_deferred(len(frame))
+        return operand_to_vector(evaluate_operand(expression, frame), len(frame))
+    except KernelUnsupported:
+        return make_deferred_vector(len(frame))
 
 
-def truth(expression: Expression, frame: Frame) -> tuple[Mask, Mask]:
+def evaluate_condition(expression: Expression, frame: RecordFrame) -> tuple[Mask, Mask]:
     """Return where a condition is true, and where the evaluator must say.
 
     The conditions of an AND are looked at one after the other, each in the records that the
     ones before did not rule out.
     """
     count = len(frame)
-    true, deferred = no_rows(count), no_rows(count)
-    open_rows: Rows = np.arange(count)
-    unknown = no_rows(count)
-    for condition in _conjuncts(expression):
-        found = _condition(condition, frame)
+    true, deferred = make_false_mask(count), make_false_mask(count)
+    open_rows: RowIndexes = np.arange(count)
+    unknown = make_false_mask(count)
+    for condition in _split_conjuncts(expression):
+        found = _evaluate_boolean(condition, frame)
         deferred[open_rows[found.deferred]] = True
         known = ~found.deferred
         keeps = known & (found.null | found.array)
         unknown[open_rows[known & found.null]] = True
         kept = np.flatnonzero(keeps)
-        frame = frame.narrow(kept)
+        frame = frame.select_rows(kept)
         open_rows = open_rows[kept]
         if not len(open_rows):
             break
@@ -80,71 +85,76 @@ def truth(expression: Expression, frame: Frame) -> tuple[Mask, Mask]:
     return true & ~unknown, deferred
 
 
-def operand(expression: Expression, frame: Frame) -> Operand:
+def evaluate_operand(expression: Expression, frame: RecordFrame) -> Operand:
     """Return an expression's values, or its one value.
 
     Raises:
         NoKernel: Only the evaluator knows.
     """
-    handler = _HANDLERS.get(type(expression))
+    handler = _EVALUATORS.get(type(expression))
     if handler is None:
-        raise NoKernel
+        raise KernelUnsupported
     return handler(expression, frame)
 
 
-def _conjuncts(expression: Expression) -> list[Expression]:
-    if isinstance(expression, Binary) and expression.operator == "AND":
-        return [*_conjuncts(expression.left), *_conjuncts(expression.right)]
+def _split_conjuncts(expression: Expression) -> list[Expression]:
+    if isinstance(expression, BinaryOp) and expression.operator == "AND":
+        return [*_split_conjuncts(expression.left), *_split_conjuncts(expression.right)]
     return [expression]
 
 
-def _condition(expression: Expression, frame: Frame) -> Vector:
+def _evaluate_boolean(expression: Expression, frame: RecordFrame) -> Vector:
     """Return truth values; anything else is for the evaluator."""
-    found = value(expression, frame)
-    if found.kind is Kind.BOOL:
+    found = evaluate_vector(expression, frame)
+    if found.kind is VectorKind.BOOL:
         return found
-    if found.kind is Kind.VALUES and found.null.all():
-        return Vector(Kind.BOOL, no_rows(len(frame)), found.null, found.deferred)
-    return Vector(Kind.BOOL, no_rows(len(frame)), no_rows(len(frame)), ~no_rows(len(frame)))
+    if found.kind is VectorKind.OBJECT and found.null.all():
+        return Vector(VectorKind.BOOL, make_false_mask(len(frame)), found.null, found.deferred)
+    return Vector(
+        VectorKind.BOOL,
+        make_false_mask(len(frame)),
+        make_false_mask(len(frame)),
+        ~make_false_mask(len(frame)),
+    )
 
 
-def _literal(node: Literal, _frame: Frame) -> Operand:
-    return Constant(node.value)
+def _evaluate_literal(node: LiteralExpr, _frame: RecordFrame) -> Operand:
+    return ConstantOperand(node.value)
 
 
-def _column(node: Column, frame: Frame) -> Operand:
-    return frame.column(node)
+def _evaluate_column(node: ColumnRef, frame: RecordFrame) -> Operand:
+    return frame.read_column(node)
 
 
-def _alias(node: AliasUse, frame: Frame) -> Operand:
-    return operand(frame.query.outputs[node.projection].expression, frame)
+def _evaluate_alias(node: AliasRef, frame: RecordFrame) -> Operand:
+    return evaluate_operand(frame.query.outputs[node.projection].expression, frame)
 
 
-def _unary(node: Unary, frame: Frame) -> Operand:
+def _evaluate_unary(node: UnaryOp, frame: RecordFrame) -> Operand:
     if node.operator == "-":
-        return negated(operand(node.operand, frame))
-    found = _condition(node.operand, frame)
-    return Vector(Kind.BOOL, ~found.array, found.null, found.deferred)
+        return negate_vector(evaluate_operand(node.operand, frame))
+    found = _evaluate_boolean(node.operand, frame)
+    return Vector(VectorKind.BOOL, ~found.array, found.null, found.deferred)
 
 
-def _binary(node: Binary, frame: Frame) -> Operand:
+def _evaluate_binary(node: BinaryOp, frame: RecordFrame) -> Operand:
     sign = node.operator
     if sign in {"AND", "OR"}:
-        return _logical(node, frame)
-    left, right = operand(node.left, frame), operand(node.right, frame)
-    if isinstance(left, Constant) and isinstance(right, Constant):
-        raise NoKernel
-    if sign in _RELATIONS:
-        return compare(sign, left, right, frame)
-    return arithmetic(sign, left, right, frame)
+        return _evaluate_logical(node, frame)
+    left, right = evaluate_operand(node.left, frame), evaluate_operand(node.right, frame)
+    if isinstance(left, ConstantOperand) and isinstance(right, ConstantOperand):
+        raise KernelUnsupported
+    if sign in _COMPARISON_OPERATORS:
+        return compare_vectors(sign, left, right, frame)
+    return calculate_vector(sign, left, right, frame)
 
 
-def _logical(node: Binary, frame: Frame) -> Vector:
-    left, right = _condition(node.left, frame), _condition(node.right, frame)
-    return _joined(left, right, decisive=node.operator == "OR")
+def _evaluate_logical(node: BinaryOp, frame: RecordFrame) -> Vector:
+    left, right = _evaluate_boolean(node.left, frame), _evaluate_boolean(node.right, frame)
+    return _combine_booleans(left, right, decisive=node.operator == "OR")
 
 
-def _joined(left: Vector, right: Vector, *, decisive: bool) -> Vector:
+def _combine_booleans(left: Vector, right: Vector, *, decisive: bool) -> Vector:
     """Return `left AND right`, or OR, which `decisive` true stands for."""
     left_decides = (left.array == decisive) & ~left.null & ~left.deferred
     right_decides = (right.array == decisive) & ~right.null & ~right.deferred
@@ -152,105 +162,117 @@ def _joined(left: Vector, right: Vector, *, decisive: bool) -> Vector:
     decided = left_decides | right_decides
     null = ~decided & (left.null | right.null)
     data = decided if decisive else ~decided
-    return Vector(Kind.BOOL, data, null, deferred)
+    return Vector(VectorKind.BOOL, data, null, deferred)
 
 
-def _between(node: Between, frame: Frame) -> Vector:
-    subject = operand(node.value, frame)
-    low, high = operand(node.low, frame), operand(node.high, frame)
-    if isinstance(subject, Constant):
-        raise NoKernel
-    above = compare(">=", subject, low, frame)
-    found = _joined(above, compare("<=", subject, high, frame), decisive=False)
-    return _flipped(found) if node.negated else found
+def _evaluate_between(node: BetweenPredicate, frame: RecordFrame) -> Vector:
+    subject = evaluate_operand(node.value, frame)
+    low, high = evaluate_operand(node.low, frame), evaluate_operand(node.high, frame)
+    if isinstance(subject, ConstantOperand):
+        raise KernelUnsupported
+    above = compare_vectors(">=", subject, low, frame)
+    found = _combine_booleans(above, compare_vectors("<=", subject, high, frame), decisive=False)
+    return _negate_boolean(found) if node.negated else found
 
 
-def _in(node: In, frame: Frame) -> Vector:
-    subject = operand(node.value, frame)
-    if isinstance(subject, Constant):
-        raise NoKernel
-    found = Vector(Kind.BOOL, no_rows(len(frame)), no_rows(len(frame)), subject.deferred)
+def _evaluate_in(node: InPredicate, frame: RecordFrame) -> Vector:
+    subject = evaluate_operand(node.value, frame)
+    if isinstance(subject, ConstantOperand):
+        raise KernelUnsupported
+    found = Vector(
+        VectorKind.BOOL, make_false_mask(len(frame)), make_false_mask(len(frame)), subject.deferred
+    )
     for option in node.options:
-        equal = compare("=", subject, operand(option, frame), frame)
-        found = _joined(found, equal, decisive=True)
-    return _flipped(found) if node.negated else found
+        equal = compare_vectors("=", subject, evaluate_operand(option, frame), frame)
+        found = _combine_booleans(found, equal, decisive=True)
+    return _negate_boolean(found) if node.negated else found
 
 
-def _like(node: Like, frame: Frame) -> Vector:
-    subject, pattern = operand(node.value, frame), operand(node.pattern, frame)
-    escape = Constant("") if node.escape is None else operand(node.escape, frame)
-    if isinstance(subject, Constant) or not isinstance(pattern, Constant):
-        raise NoKernel
-    if not isinstance(escape, Constant):
-        raise NoKernel
+def _evaluate_like(node: LikePredicate, frame: RecordFrame) -> Vector:
+    subject, pattern = evaluate_operand(node.value, frame), evaluate_operand(node.pattern, frame)
+    escape = ConstantOperand("") if node.escape is None else evaluate_operand(node.escape, frame)
+    if isinstance(subject, ConstantOperand) or not isinstance(pattern, ConstantOperand):
+        raise KernelUnsupported
+    if not isinstance(escape, ConstantOperand):
+        raise KernelUnsupported
     written = None if node.escape is None else escape.value
-    found = like(subject, pattern.value, written, frame.dialect)
-    return _flipped(found) if node.negated else found
+    found = match_like(subject, pattern.value, written, frame.dialect)
+    return _negate_boolean(found) if node.negated else found
 
 
-def _is(node: Is, frame: Frame) -> Vector:
-    subject = operand(node.value, frame)
-    if isinstance(subject, Constant) or node.what != "NULL":
-        raise NoKernel
-    found = Vector(Kind.BOOL, subject.null, no_rows(len(frame)), subject.deferred)
-    return _flipped(found) if node.negated else found
+def _evaluate_is(node: IsPredicate, frame: RecordFrame) -> Vector:
+    subject = evaluate_operand(node.value, frame)
+    if isinstance(subject, ConstantOperand) or node.keyword != "NULL":
+        raise KernelUnsupported
+    found = Vector(VectorKind.BOOL, subject.null, make_false_mask(len(frame)), subject.deferred)
+    return _negate_boolean(found) if node.negated else found
 
 
-def _flipped(found: Vector) -> Vector:
-    return Vector(Kind.BOOL, ~found.array, found.null, found.deferred)
+def _negate_boolean(vector: Vector) -> Vector:
+    return Vector(VectorKind.BOOL, ~vector.array, vector.null, vector.deferred)
 
 
-def _case(node: Case, frame: Frame) -> Vector:
+def _evaluate_case(node: CaseExpr, frame: RecordFrame) -> Vector:
     """Later branches are looked at in all records, and used where none before was chosen."""
     count = len(frame)
     otherwise = node.otherwise
-    result = all_null(count) if otherwise is None else value(otherwise, frame)
+    result = make_null_vector(count) if otherwise is None else evaluate_vector(otherwise, frame)
     for when, then in reversed(node.branches):
         if node.operand is None:
-            holds = _condition(when, frame)
+            holds = _evaluate_boolean(when, frame)
         else:
-            subject = spread(operand(node.operand, frame), count)
-            holds = compare("=", subject, operand(when, frame), frame)
+            subject = operand_to_vector(evaluate_operand(node.operand, frame), count)
+            holds = compare_vectors("=", subject, evaluate_operand(when, frame), frame)
         picked = holds.array & ~holds.null
-        result = chosen(value(then, frame), result, picked)
+        result = choose_values(evaluate_vector(then, frame), result, picked)
         deferred = result.deferred | holds.deferred
         result = Vector(result.kind, result.data, result.null, deferred)
     return result
 
 
-def _cast(node: Cast, frame: Frame) -> Operand:
-    return cast(node, spread(operand(node.value, frame), len(frame)), frame)
+def _evaluate_cast(node: CastExpr, frame: RecordFrame) -> Operand:
+    return cast_vector(
+        node, operand_to_vector(evaluate_operand(node.value, frame), len(frame)), frame
+    )
 
 
-def _call(node: Call, frame: Frame) -> Operand:
+def _evaluate_call(node: CallExpr, frame: RecordFrame) -> Operand:
     if node.function == "coalesce":
-        result = all_null(len(frame))
+        result = make_null_vector(len(frame))
         for argument in reversed(node.arguments):
-            found = value(argument, frame)
-            first = chosen(found, result, ~found.null | found.deferred)
+            found = evaluate_vector(argument, frame)
+            first = choose_values(found, result, ~found.null | found.deferred)
             result = Vector(first.kind, first.data, first.null, first.deferred | found.deferred)
         return result
     if node.function == "nullif":
-        left, right = (spread(operand(each, frame), len(frame)) for each in node.arguments)
-        equal = compare("=", left, right, frame)
-        if left.kind is not right.kind or left.kind not in (Kind.TEXT, Kind.INT, Kind.FLOAT):
-            raise NoKernel
+        left, right = (
+            operand_to_vector(evaluate_operand(each, frame), len(frame)) for each in node.arguments
+        )
+        equal = compare_vectors("=", left, right, frame)
+        if left.kind is not right.kind or left.kind not in (
+            VectorKind.TEXT,
+            VectorKind.INT,
+            VectorKind.FLOAT,
+        ):
+            raise KernelUnsupported
         same = equal.array & ~equal.null
         return Vector(left.kind, left.data, left.null | same, left.deferred | right.deferred)
-    return call(node, [operand(each, frame) for each in node.arguments], frame)
+    return call_vector_function(
+        node, [evaluate_operand(each, frame) for each in node.arguments], frame
+    )
 
 
-_HANDLERS: dict[type, Callable[[Any, Frame], Operand]] = {
-    Literal: _literal,
-    Column: _column,
-    AliasUse: _alias,
-    Unary: _unary,
-    Binary: _binary,
-    Between: _between,
-    In: _in,
-    Like: _like,
-    Is: _is,
-    Case: _case,
-    Cast: _cast,
-    Call: _call,
+_EVALUATORS: dict[type, Callable[[Any, RecordFrame], Operand]] = {
+    LiteralExpr: _evaluate_literal,
+    ColumnRef: _evaluate_column,
+    AliasRef: _evaluate_alias,
+    UnaryOp: _evaluate_unary,
+    BinaryOp: _evaluate_binary,
+    BetweenPredicate: _evaluate_between,
+    InPredicate: _evaluate_in,
+    LikePredicate: _evaluate_like,
+    IsPredicate: _evaluate_is,
+    CaseExpr: _evaluate_case,
+    CastExpr: _evaluate_cast,
+    CallExpr: _evaluate_call,
 }

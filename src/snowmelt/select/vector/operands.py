@@ -9,103 +9,126 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.kernels.timestamps import utc_micros
+from snowmelt.select.kernels.timestamps import to_utc_micros
 from snowmelt.select.timestamps import Timestamp
-from snowmelt.select.vectors import PAST_END, Instants, Kind, Slices, Vector, no_rows
+from snowmelt.select.vectors import (
+    PAST_END,
+    StringSlices,
+    TimestampVector,
+    Vector,
+    VectorKind,
+    make_false_mask,
+)
 
 if TYPE_CHECKING:
-    from snowmelt.select.sql.ast import Column
-    from snowmelt.select.sql.bound_query import Query
-    from snowmelt.select.vectors import Batch, Mask, Rows
+    from snowmelt.select.sql.ast import ColumnRef
+    from snowmelt.select.sql.bound_query import BoundQuery
+    from snowmelt.select.vectors import ColumnBatch, Mask, RowIndexes
 
 
-class NoKernel(Exception):
+class KernelUnsupported(Exception):
     """No kernel says exactly what this is worth: the evaluator has to, in every record."""
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantOperand:
     """One value for all records."""
 
     value: object
 
 
-Operand: TypeAlias = Vector | Constant
+Operand: TypeAlias = Vector | ConstantOperand
 
 
-class Frame:
+class RecordFrame:
     """Some records of a batch, with the columns that were asked for."""
 
     def __init__(
         self,
-        batch: Batch,
-        query: Query,
+        batch: ColumnBatch,
+        query: BoundQuery,
         now: Timestamp,
-        rows: Rows | None = None,
+        rows: RowIndexes | None = None,
         *,
-        shown: bool = False,
+        reads_for_output: bool = False,
     ) -> None:
-        """Take records; `shown` tells that output may show their fields as they are."""
+        """Take records; `reads_for_output` tells that output may show their fields as they are."""
         self.batch = batch
-        self._shown = shown
+        self._reads_for_output = reads_for_output
         self.query = query
         self.now = now
         self._rows = rows
-        self._columns: dict[Column, Vector | None] = {}
+        self._columns: dict[ColumnRef, Vector | None] = {}
 
     def __len__(self) -> int:
-        return self.batch.rows if self._rows is None else len(self._rows)
+        return self.batch.row_count if self._rows is None else len(self._rows)
 
     @property
     def dialect(self) -> Dialect:
         """The query's dialect."""
         return self.query.dialect
 
-    def column(self, column: Column) -> Vector:
+    def read_column(self, column: ColumnRef) -> Vector:
         """Return a column's values in these records.
 
         Raises:
             NoKernel: Only the evaluator can read it.
         """
         if column not in self._columns:
-            whole = self.batch.vector(column, shown=self._shown)
+            whole = self.batch.read_column(column, for_output=self._reads_for_output)
             taken = whole if whole is None or self._rows is None else whole.take(self._rows)
-            self._columns[column] = self._checked(taken)
+            self._columns[column] = self._defer_past_end(taken)
         found = self._columns[column]
         if found is None:
-            raise NoKernel
+            raise KernelUnsupported
         return found
 
-    def narrow(self, places: Rows) -> Frame:
+    def select_rows(self, positions: RowIndexes) -> RecordFrame:
         """Return the frame of some of these records."""
-        if len(places) == len(self):
+        if len(positions) == len(self):
             return self
-        rows = places if self._rows is None else self._rows[places]
-        return Frame(self.batch, self.query, self.now, rows, shown=self._shown)
+        rows = positions if self._rows is None else self._rows[positions]
+        return RecordFrame(
+            self.batch, self.query, self.now, rows, reads_for_output=self._reads_for_output
+        )
 
-    def for_output(self) -> Frame:
+    def for_output(self) -> RecordFrame:
         """Return the frame of the same records for what is shown of them."""
-        return Frame(self.batch, self.query, self.now, self._rows, shown=True)
+        return RecordFrame(self.batch, self.query, self.now, self._rows, reads_for_output=True)
 
-    def _checked(self, vector: Vector | None) -> Vector | None:
+    def _defer_past_end(self, vector: Vector | None) -> Vector | None:
         """Defer fields past the end of their row where the dialect makes them an error."""
-        if vector is None or self.dialect is not Dialect.CEPH_2020 or vector.kind is not Kind.TEXT:
+        if (
+            vector is None
+            or self.dialect is not Dialect.CEPH_2020
+            or vector.kind is not VectorKind.TEXT
+        ):
             return vector
         past = (vector.slices.flags & PAST_END) != 0
         return Vector(vector.kind, vector.data, vector.null, vector.deferred | past)
 
 
-def all_deferred(count: int) -> Vector:
+def make_deferred_vector(count: int) -> Vector:
     """Return a vector that knows nothing."""
-    return Vector(Kind.VALUES, np.empty(count, np.object_), no_rows(count), ~no_rows(count))
+    return Vector(
+        VectorKind.OBJECT,
+        np.empty(count, np.object_),
+        make_false_mask(count),
+        ~make_false_mask(count),
+    )
 
 
-def all_null(count: int) -> Vector:
+def make_null_vector(count: int) -> Vector:
     """Return a vector of NULL."""
-    return Vector(Kind.VALUES, np.empty(count, np.object_), ~no_rows(count), no_rows(count))
+    return Vector(
+        VectorKind.OBJECT,
+        np.empty(count, np.object_),
+        ~make_false_mask(count),
+        make_false_mask(count),
+    )
 
 
-def spread(operand: Operand, count: int) -> Vector:
+def operand_to_vector(operand: Operand, count: int) -> Vector:
     """Return an operand as a vector.
 
     Raises:
@@ -114,92 +137,97 @@ def spread(operand: Operand, count: int) -> Vector:
     if isinstance(operand, Vector):
         return operand
     value = operand.value
-    none = no_rows(count)
+    none = make_false_mask(count)
     if value is None:
-        return all_null(count)
+        return make_null_vector(count)
     if isinstance(value, bool):
-        return Vector(Kind.BOOL, np.full(count, value), none, none)
+        return Vector(VectorKind.BOOL, np.full(count, value), none, none)
     if isinstance(value, int) and -(2**63) <= value < 2**63:
-        return Vector(Kind.INT, np.full(count, value, np.int64), none, none)
+        return Vector(VectorKind.INT, np.full(count, value, np.int64), none, none)
     if isinstance(value, float):
-        return Vector(Kind.FLOAT, np.full(count, value), none, none)
+        return Vector(VectorKind.FLOAT, np.full(count, value), none, none)
     if isinstance(value, str):
         text = value.encode("utf-8", "surrogateescape")
         ends = np.full(count, len(text), np.int32)
         flags = np.zeros(count, np.uint8)
         buffer = np.frombuffer(text or b"\0", np.uint8)
-        return Vector(Kind.TEXT, Slices(buffer, np.zeros(count, np.int32), ends, flags), none, none)
-    raise NoKernel
+        return Vector(
+            VectorKind.TEXT,
+            StringSlices(buffer, np.zeros(count, np.int32), ends, flags),
+            none,
+            none,
+        )
+    raise KernelUnsupported
 
 
-def unknown(left: Operand, right: Operand, count: int) -> tuple[Mask, Mask]:
+def combine_masks(left: Operand, right: Operand, count: int) -> tuple[Mask, Mask]:
     """Return where either operand is NULL, and where either is deferred."""
-    null, deferred = no_rows(count), no_rows(count)
+    null, deferred = make_false_mask(count), make_false_mask(count)
     for operand in (left, right):
         if isinstance(operand, Vector):
             null = null | operand.null
             deferred = deferred | operand.deferred
         elif operand.value is None:
-            null = ~no_rows(count)
+            null = ~make_false_mask(count)
     return null, deferred
 
 
-def chosen(first: Vector, second: Vector, takes_first: Mask) -> Vector:
+def choose_values(first: Vector, second: Vector, first_mask: Mask) -> Vector:
     """Return one vector's values where the mask holds, the other's elsewhere.
 
     Raises:
         NoKernel: They are of different kinds.
     """
-    null = np.where(takes_first, first.null, second.null)
-    deferred = np.where(takes_first, first.deferred, second.deferred)
-    if first.kind is Kind.VALUES and first.null.all():
+    null = np.where(first_mask, first.null, second.null)
+    deferred = np.where(first_mask, first.deferred, second.deferred)
+    if first.kind is VectorKind.OBJECT and first.null.all():
         return Vector(second.kind, second.data, null, deferred)
-    if second.kind is Kind.VALUES and second.null.all():
+    if second.kind is VectorKind.OBJECT and second.null.all():
         return Vector(first.kind, first.data, null, deferred)
-    if first.kind is not second.kind or first.kind is Kind.VALUES:
-        raise NoKernel
-    return Vector(first.kind, _chosen_data(first, second, takes_first), null, deferred)
+    if first.kind is not second.kind or first.kind is VectorKind.OBJECT:
+        raise KernelUnsupported
+    return Vector(first.kind, _choose_data(first, second, first_mask), null, deferred)
 
 
-def _chosen_data(
-    first: Vector, second: Vector, takes_first: Mask
-) -> Slices | Instants | np.ndarray[tuple[int], np.dtype[np.int64]]:
-    if isinstance(first.data, Slices):
+def _choose_data(
+    first: Vector, second: Vector, first_mask: Mask
+) -> StringSlices | TimestampVector | np.ndarray[tuple[int], np.dtype[np.int64]]:
+    if isinstance(first.data, StringSlices):
         a, b = first.slices, second.slices
         buffer, shift = a.buffer, 0
         if a.buffer is not b.buffer:
             buffer, shift = np.concatenate((a.buffer, b.buffer)), len(a.buffer)
-        start = np.where(takes_first, a.start, b.start + shift).astype(np.int32)
-        end = np.where(takes_first, a.end, b.end + shift).astype(np.int32)
-        return Slices(buffer, start, end, np.where(takes_first, a.flags, b.flags))
-    if first.kind is Kind.INSTANT:
-        c, d = first.instants, second.instants
-        return Instants(
-            np.where(takes_first, c.packed, d.packed),
-            np.where(takes_first, c.offset, d.offset),
-            c.form if c.form == d.form else None,
+        start = np.where(first_mask, a.start, b.start + shift).astype(np.int32)
+        end = np.where(first_mask, a.end, b.end + shift).astype(np.int32)
+        return StringSlices(buffer, start, end, np.where(first_mask, a.flags, b.flags))
+    if first.kind is VectorKind.TIMESTAMP:
+        c, d = first.timestamps, second.timestamps
+        return TimestampVector(
+            np.where(first_mask, c.packed, d.packed),
+            np.where(first_mask, c.offset_minutes, d.offset_minutes),
+            c.display_format if c.display_format == d.display_format else None,
         )
     data: np.ndarray[tuple[int], np.dtype[np.int64]]
-    data = np.where(takes_first, first.array, second.array)
+    data = np.where(first_mask, first.array, second.array)
     return data
 
 
-def plain_values(vector: Vector) -> list[object]:
+def vector_to_values(vector: Vector) -> list[object]:
     """Return a vector's values as the evaluator would give them; deferred ones are None."""
     found: list[object]
-    if isinstance(vector.data, Slices):
+    if isinstance(vector.data, StringSlices):
         slices = vector.data
         whole = slices.buffer.tobytes()
         bounds = zip(slices.start.tolist(), slices.end.tolist(), strict=True)
         found = [whole[start:end].decode("utf-8", "surrogateescape") for start, end in bounds]
-        if vector.kind is Kind.NUMERAL:
+        if vector.kind is VectorKind.NUMERIC_TEXT:
             known = ~(vector.null | vector.deferred)
             found = [
-                _number(str(text)) if there else None
+                _parse_numeric_text(str(text)) if there else None
                 for text, there in zip(found, known.tolist(), strict=True)
             ]
-    elif vector.kind is Kind.INSTANT:
-        found = _timestamps(vector.instants)
+    elif vector.kind is VectorKind.TIMESTAMP:
+        found = _to_timestamps(vector.timestamps)
     else:
         found = vector.array.tolist()
     for place in np.flatnonzero(vector.null | vector.deferred).tolist():
@@ -207,13 +235,13 @@ def plain_values(vector: Vector) -> list[object]:
     return found
 
 
-def _number(text: str) -> int | Decimal:
+def _parse_numeric_text(text: str) -> int | Decimal:
     return Decimal(text) if "." in text else int(text)
 
 
-def _timestamps(instants: Instants) -> list[object]:
-    form = instants.form
+def _to_timestamps(vector: TimestampVector) -> list[object]:
+    form = vector.display_format
     if form is None:
-        raise TypeError(Kind.INSTANT)
-    micros = utc_micros(instants).tolist()
-    return [Timestamp(each * 1000, 0, form.precision, form.digits) for each in micros]
+        raise TypeError(VectorKind.TIMESTAMP)
+    micros = to_utc_micros(vector).tolist()
+    return [Timestamp(each * 1000, 0, form.precision, form.fraction_digits) for each in micros]

@@ -21,14 +21,14 @@ from snowmelt.select.client import DIALECT_HEADER, OBJECTS_HEADER
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import open_select
-from snowmelt.select.formats.decompression import ManyReaders
-from snowmelt.select.formats.object_reader import ManySources
+from snowmelt.select.formats.decompression import ConcurrentSource
+from snowmelt.select.formats.object_reader import SourceSequence
 from snowmelt.select.limits import EngineSettings
-from snowmelt.select.protocol import read_request
+from snowmelt.select.protocol import parse_request
 from snowmelt.select.request import (
     CsvInput,
     CsvOutput,
-    Header,
+    HeaderMode,
     JsonInput,
     JsonOutput,
     SelectRequest,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from snowmelt.config import Settings
-    from snowmelt.select.execution.engine import Execution
-    from snowmelt.select.request import Input
+    from snowmelt.select.execution.engine import SelectExecution
+    from snowmelt.select.request import InputFormat
     from snowmelt.server.s3.request_context import AuthorisedRequest
     from snowmelt.storage.store import OpenObject
 
@@ -103,7 +103,7 @@ class Warming:
                     return
                 execution = open_select(request, _Content(content), settings=self._limits)
                 with contextlib.closing(execution):
-                    for _ in execution.payloads():
+                    for _ in execution.stream_payloads():
                         pass
         except Exception:  # noqa: BLE001 - whoever asks next hears what is wrong
             _log.exception("making queries ready failed")
@@ -112,9 +112,9 @@ class Warming:
 
 
 def _queries() -> Iterator[tuple[SelectRequest, bytes]]:
-    csv: Input = CsvInput(header=Header.USE)
-    quoted: Input = CsvInput(header=Header.USE, quoted_record_delimiter=True)
-    lines: Input = JsonInput(lines=True)
+    csv: InputFormat = CsvInput(header=HeaderMode.USE)
+    quoted: InputFormat = CsvInput(header=HeaderMode.USE, quoted_record_delimiter=True)
+    lines: InputFormat = JsonInput(lines=True)
     # What is asked most comes first.
     for output in (CsvOutput(), JsonOutput()):
         for expression in _CSV_EXPRESSIONS:
@@ -123,7 +123,7 @@ def _queries() -> Iterator[tuple[SelectRequest, bytes]]:
         for expression in _LINES_EXPRESSIONS:
             yield SelectRequest(expression, lines, output), _LINES
     yield SelectRequest("select s.id from s3object s", quoted), _CSV
-    ceph = SelectRequest("select * from stdin where int(_1) > 1;", CsvInput(Header.IGNORE))
+    ceph = SelectRequest("select * from stdin where int(_1) > 1;", CsvInput(HeaderMode.IGNORE))
     for dialect in (Dialect.CEPH, Dialect.CEPH_2020):
         yield SelectRequest(ceph.expression, ceph.input, ceph.output, dialect=dialect), _CSV
 
@@ -161,7 +161,7 @@ class Selecting:
     def __init__(self, settings: Settings) -> None:
         """Take limits from the settings; `close` afterwards."""
         self._dialect = Dialect(settings.select_dialect)
-        self._limits = EngineSettings.of(settings)
+        self._limits = EngineSettings.from_settings(settings)
         self._free = threading.BoundedSemaphore(settings.select_queries)
         self._threads = ThreadPoolExecutor(settings.select_queries, thread_name_prefix="s3-select")
         self._warming = Warming(self._limits)
@@ -219,7 +219,7 @@ class Selecting:
             )
         plain = _plain_type(call.headers.get("accept", ""))
         dialect = self._chosen(call)
-        request = _framed(read_request(body, dialect=dialect), plain)
+        request = _framed(parse_request(body, dialect=dialect), plain)
         many = call.headers.get(OBJECTS_HEADER, "one").lower()
         if many not in {"one", "many"}:
             raise SelectError(
@@ -251,44 +251,50 @@ class Selecting:
         with self._counting:
             self._running -= 1
             self._ended += 1
-            self._scanned += execution.scanned
+            self._scanned += execution.scanned_bytes
         _log.debug(
             "select scanned %d, processed %d, returned %d bytes",
-            execution.scanned,
-            execution.processed,
-            execution.returned,
+            execution.scanned_bytes,
+            execution.processed_bytes,
+            execution.returned_bytes,
         )
 
 
 class _Query:
     """A query with its output, cut and framed in the thread that runs it."""
 
-    def __init__(self, execution: Execution, request: SelectRequest, plain: str | None) -> None:
+    def __init__(
+        self, execution: SelectExecution, request: SelectRequest, plain: str | None
+    ) -> None:
         self.execution = execution
         self.plain = plain
         self.wants_progress = request.progress and plain is None
         self.dialect = request.dialect
-        self.frames = execution.payloads() if plain else _framed_payloads(execution)
+        self.frames = execution.stream_payloads() if plain else _framed_payloads(execution)
         self.failure: SelectError | None = None
 
     def progress_frame(self) -> bytes:
-        return events.progress(*self._counts())
+        return events.encode_progress(*self._counts())
 
     def sign_of_life(self) -> bytes:
         if self.plain:
             return b""
-        return self.progress_frame() if self.wants_progress else events.CONT
+        return self.progress_frame() if self.wants_progress else events.CONTINUATION_FRAME
 
     def last_frames(self) -> bytes:
         if self.plain:
             return b""
         if self.failure is not None:
-            return events.error(self.failure.wire_code(self.dialect), str(self.failure))
+            return events.encode_error(self.failure.wire_code(self.dialect), str(self.failure))
         progress = self.progress_frame() if self.wants_progress else b""
-        return progress + events.stats(*self._counts()) + events.END
+        return progress + events.encode_stats(*self._counts()) + events.END_FRAME
 
     def _counts(self) -> tuple[int, int, int]:
-        return self.execution.scanned, self.execution.processed, self.execution.returned
+        return (
+            self.execution.scanned_bytes,
+            self.execution.processed_bytes,
+            self.execution.returned_bytes,
+        )
 
 
 class _Answer:
@@ -365,11 +371,11 @@ async def _send(send: Send, content: bytes, *, last: bool = False) -> None:
         await send({"type": "http.response.body", "body": content, "more_body": not last})
 
 
-def _framed_payloads(execution: Execution) -> Generator[bytes]:
-    payloads = execution.payloads()
+def _framed_payloads(execution: SelectExecution) -> Generator[bytes]:
+    payloads = execution.stream_payloads()
     with contextlib.closing(payloads):
         for payload in payloads:
-            yield events.records(payload)
+            yield events.encode_records(payload)
 
 
 class _Source:
@@ -409,7 +415,7 @@ class _Source:
             self._opened.close()
 
 
-class _FileSource(_Source, ManyReaders):
+class _FileSource(_Source, ConcurrentSource):
     """An object that is a local file: each read says where, so none waits for another."""
 
     def read_into(self, offset: int, view: memoryview) -> int:
@@ -423,14 +429,14 @@ def _as_known(error: BaseException, dialect: Dialect) -> BaseException:
     return SelectError(error.wire_code(dialect), str(error), status=error.status_code)
 
 
-def _many(call: AuthorisedRequest, pattern: str) -> ManySources:
+def _many(call: AuthorisedRequest, pattern: str) -> SourceSequence:
     found = islice(_keys(call, pattern), _MOST_OBJECTS + 1)
     openers = [functools.partial(_open, call, each) for each in found]
     if len(openers) > _MOST_OBJECTS:
         raise SelectError(
             "InvalidRequestParameter", f"More than {_MOST_OBJECTS} objects match {pattern}."
         )
-    return ManySources(openers)
+    return SourceSequence(openers)
 
 
 def _open(call: AuthorisedRequest, key: str) -> _Source:

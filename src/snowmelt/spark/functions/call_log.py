@@ -68,7 +68,7 @@ class SpoolLedger:
         self._path = f"{spool.folder}/{self._started:%Y-%m-%d}/{place.query_id}/{task}"
         self._parts = 0
 
-    def add(self, record: CallRecord) -> None:
+    def add_value(self, record: CallRecord) -> None:
         """Keep a record; every two seconds they are written."""
         line = msgspec.json.encode(record)
         # `replace` would take three times as long as all the rest. No text can hold what is

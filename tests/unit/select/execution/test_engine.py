@@ -24,22 +24,22 @@ from snowmelt.select.execution.engine import (
     PayloadCutter,
     open_select,
 )
-from snowmelt.select.local import FileSource, run_locally
+from snowmelt.select.local import LocalFileSource, open_local_select
 from snowmelt.select.request import (
-    Compression,
     CsvInput,
     CsvOutput,
-    Header,
+    HeaderMode,
     JsonInput,
     JsonOutput,
+    ObjectCompression,
     ParquetInput,
     SelectRequest,
 )
 
 
 def answer(request: SelectRequest, data: bytes, **limits: int) -> bytes:
-    execution = run_locally(request, io.BytesIO(data), settings=EngineSettings(**limits))
-    return b"".join(execution.payloads())
+    execution = open_local_select(request, io.BytesIO(data), settings=EngineSettings(**limits))
+    return b"".join(execution.stream_payloads())
 
 
 class Counting(io.BytesIO):
@@ -78,28 +78,28 @@ def test_payloads_end_with_records_that_fit(sizes, limit, splits):
 def test_a_limit_stops_the_reader():
     stream = Counting(b"1,2,3\n" * 2_000_000)
     request = SelectRequest("select _2 from s3object limit 3")
-    execution = run_locally(request, stream)
-    assert b"".join(execution.payloads()) == b"2\n2\n2\n"
+    execution = open_local_select(request, stream)
+    assert b"".join(execution.stream_payloads()) == b"2\n2\n2\n"
     assert stream.taken < 8 * 1024 * 1024
 
 
 def test_counters_tell_what_was_read_and_given():
     data = b"a,b\n" * 1000
     packed = gzip.compress(data)
-    request = SelectRequest("select _1 from s3object", compression=Compression.GZIP)
-    execution = run_locally(request, io.BytesIO(packed))
-    out = b"".join(execution.payloads())
-    assert (execution.scanned, execution.processed) == (len(packed), len(data))
-    assert execution.returned == len(out) == 2000
+    request = SelectRequest("select _1 from s3object", compression=ObjectCompression.GZIP)
+    execution = open_local_select(request, io.BytesIO(packed))
+    out = b"".join(execution.stream_payloads())
+    assert (execution.scanned_bytes, execution.processed_bytes) == (len(packed), len(data))
+    assert execution.returned_bytes == len(out) == 2000
 
 
 @pytest.mark.slow
 def test_closing_ends_the_payloads_and_closes_the_source(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"1,2,3\n" * 5_000_000)
-    source = FileSource(path)
+    source = LocalFileSource(path)
     execution = open_select(SelectRequest("select * from s3object"), source)
-    payloads = execution.payloads()
+    payloads = execution.stream_payloads()
     assert len(next(payloads)) <= PAYLOAD_BYTES
     closing = threading.Thread(target=execution.close)
     closing.start()
@@ -114,8 +114,8 @@ def test_closing_ends_the_payloads_and_closes_the_source(tmp_path):
 def test_a_file_that_is_written_into_ends_the_query(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"1,2,3\n" * 2_000_000)
-    execution = run_locally(SelectRequest("select * from s3object"), path)
-    payloads = execution.payloads()
+    execution = open_local_select(SelectRequest("select * from s3object"), path)
+    payloads = execution.stream_payloads()
     next(payloads)
     with path.open("r+b") as file:
         file.write(b"9")
@@ -127,7 +127,7 @@ def test_a_file_that_is_written_into_ends_the_query(tmp_path):
 def test_a_refused_statement_closes_the_source(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"1\n")
-    source = FileSource(path)
+    source = LocalFileSource(path)
     with pytest.raises(SelectError):
         open_select(SelectRequest("select from"), source)
     with pytest.raises(OSError, match="descriptor"):
@@ -253,7 +253,7 @@ def test_what_an_aggregate_cannot_take_tells_its_record(keys, size):
 
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_an_empty_object_has_no_records_whatever_is_asked(dialect):
-    options = CsvInput(header=Header.USE)
+    options = CsvInput(header=HeaderMode.USE)
     for sql, wanted in [
         ("select name, s.age from s3object s where name = 'x'", b""),
         ("select count(name) from s3object", b"0"),
@@ -288,7 +288,7 @@ def test_the_name_that_ends_a_path_stands_for_what_it_leads_to(sql, wanted):
 def test_broken_json_is_told_behind_the_records_before_it():
     data = b'{"a":1}\n{"a":2}\n{"a":\n{"a":4}\n'
     request = SelectRequest("select s.a from s3object s", JsonInput(lines=True))
-    payloads = run_locally(request, io.BytesIO(data)).payloads()
+    payloads = open_local_select(request, io.BytesIO(data)).stream_payloads()
     assert next(payloads) == b"1\n2\n"
     with pytest.raises(SelectError, match="byte 16"):
         next(payloads)
@@ -298,7 +298,7 @@ def test_broken_json_is_told_behind_the_records_before_it():
 @pytest.mark.parametrize(
     ("options", "data", "where"),
     [
-        (CsvInput(header=Header.USE), b"a\n" + b"17\n" * 999 + b"x\n", ", .* byte 2999"),
+        (CsvInput(header=HeaderMode.USE), b"a\n" + b"17\n" * 999 + b"x\n", ", .* byte 2999"),
         (JsonInput(lines=True), b'{"a":17}\n' * 999 + b'{"a":"x"}\n', ", .* byte 8991"),
         (JsonInput(lines=False), b'{"a":17}\n' * 999 + b'{"a":"x"}\n', ", .* byte 8991"),
     ],
@@ -310,7 +310,7 @@ def test_an_error_tells_the_record(options, data, where, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("info", [Header.USE, Header.IGNORE])
+@pytest.mark.parametrize("info", [HeaderMode.USE, HeaderMode.IGNORE])
 def test_a_header_without_end_is_refused_before_it_is_read(info):
     """The exact state machine would hold the interpreter for a minute."""
     request = SelectRequest("select * from s3object", CsvInput(header=info))
@@ -334,8 +334,10 @@ def test_a_json_value_beyond_a_limit_below_a_block_is_refused_behind_those_befor
     request = SelectRequest(f"select * from s3object{source} s", JsonInput(lines=lines))
     setting = "record_bytes" if lines else "document_bytes"
     assert len(answer(request, data, **{setting: 1010}).splitlines()) == 4
-    execution = run_locally(request, io.BytesIO(data), settings=EngineSettings(**{setting: 900}))
-    payloads = execution.payloads()
+    execution = open_local_select(
+        request, io.BytesIO(data), settings=EngineSettings(**{setting: 900})
+    )
+    payloads = execution.stream_payloads()
     assert next(payloads) == b"1\n22\n"
     with pytest.raises(SelectError, match=f"select_{setting}") as caught:
         next(payloads)
@@ -375,8 +377,8 @@ def parquet(tmp_path):
 
 def parquet_answer(path, sql, **limits):
     request = SelectRequest(sql, ParquetInput(), limits.pop("output", CsvOutput()))
-    execution = run_locally(request, path, settings=EngineSettings(**limits))
-    return b"".join(execution.payloads()), execution
+    execution = open_local_select(request, path, settings=EngineSettings(**limits))
+    return b"".join(execution.stream_payloads()), execution
 
 
 @pytest.mark.slow
@@ -385,7 +387,7 @@ def test_parquet_reads_needed_columns_of_row_groups_that_matter(parquet):
     assert out == "5,é,1.10\n6,,1.10\n".encode()
     out, every = parquet_answer(parquet, "select * from s3object where n >= 0 limit 1")
     assert out == b'1,0.5,a,1.10,2017-07-14T02:40:00.123Z,"[1,2]"\n'
-    assert some.processed < every.processed
+    assert some.processed_bytes < every.processed_bytes
     assert parquet_answer(parquet, "select count(*) from s3object")[0] == b"6\n"
     out, _ = parquet_answer(
         parquet, "select s.n, s.l[1] as e from s3object s where s.s = 'b,c'", output=JsonOutput()
@@ -414,7 +416,7 @@ def test_distinct_values_are_folded_once_as_duckdb_does():
     sql = (
         f"select {shown.format('cast(n as int)')} from s3object where n <> '' group by g order by g"
     )
-    request = SelectRequest(sql, CsvInput(header=Header.USE))
+    request = SelectRequest(sql, CsvInput(header=HeaderMode.USE))
     lines = pa.table({"line": [row.split(",") for row in rows]})
     found = (
         duckdb.from_arrow(lines)
@@ -451,8 +453,12 @@ def test_filters_agree_with_duckdb(tmp_path, ours, theirs):
     texts = ["x", "xy", "zz", '"a,x"']
     rows = [f"{rng.integers(0, 100)},{rng.choice(texts)},{rng.random():.3f}" for _ in range(3000)]
     path.write_text("a,b,c\n" + "\n".join(rows) + "\n")
-    request = SelectRequest(f"select a, c from s3object where {ours}", CsvInput(header=Header.USE))
-    out = b"".join(run_locally(request, path, settings=EngineSettings(block_bytes=997)).payloads())
+    request = SelectRequest(
+        f"select a, c from s3object where {ours}", CsvInput(header=HeaderMode.USE)
+    )
+    out = b"".join(
+        open_local_select(request, path, settings=EngineSettings(block_bytes=997)).stream_payloads()
+    )
     condition = theirs or ours.replace("cast(c as float)", "c::double")
     found = duckdb.sql(
         f"select a, c from read_csv('{path}', all_varchar=true, header=true) where {condition}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import EngineSettings
-from snowmelt.select.local import run_locally
+from snowmelt.select.local import open_local_select
 from snowmelt.select.request import CsvInput, CsvOutput, JsonInput, JsonOutput, SelectRequest
 from support import ceph_reference as ref
 
@@ -123,14 +123,14 @@ def answered(statement, text, dialect, **options):
         options.get("output", CsvOutput()),
         dialect=Dialect(dialect),
     )
-    execution = run_locally(
+    execution = open_local_select(
         request,
         io.BytesIO(text.encode()),
         settings=options.get("limits", EngineSettings(threads=1)),
     )
     out = b""
     try:
-        for payload in execution.payloads():
+        for payload in execution.stream_payloads():
             out += payload
     except SelectError:
         return out.decode(), True

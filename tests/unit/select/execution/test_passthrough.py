@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import EngineSettings
-from snowmelt.select.local import run_locally
-from snowmelt.select.request import CsvInput, CsvOutput, Header, JsonOutput, SelectRequest
+from snowmelt.select.local import open_local_select
+from snowmelt.select.request import CsvInput, CsvOutput, HeaderMode, JsonOutput, SelectRequest
 
 _PLAIN = ["", "1", "-2.50", "a b", "é", "\x07\t", "c\\d", "\r", "x" * 70, "|", "\\,", "\\"]
 _QUOTED = ['"q"', '"q,x"', '"a""b"', '""', '"|"', "'s'"]
@@ -30,10 +30,10 @@ _OUTPUTS = st.sampled_from(
 
 
 def answer(request, data, **limits):
-    execution = run_locally(request, io.BytesIO(data), settings=EngineSettings(**limits))
+    execution = open_local_select(request, io.BytesIO(data), settings=EngineSettings(**limits))
     parts = []
     try:
-        parts += execution.payloads()
+        parts += execution.stream_payloads()
     except SelectError as error:
         return b"".join(parts), str(error)
     return b"".join(parts), None
@@ -44,7 +44,7 @@ def answer(request, data, **limits):
     st.lists(_RECORDS, min_size=1, max_size=6),
     st.lists(st.integers(0, 5), min_size=40, max_size=120),
     st.sampled_from(list(Dialect)),
-    st.sampled_from(list(Header)),
+    st.sampled_from(list(HeaderMode)),
     _OUTPUTS,
     st.sampled_from(["", " where _1 <> '1'"]),
 )

@@ -7,9 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.formats.blocks import BlockLimits, RecordBlocks, Span, first_offset
+from snowmelt.select.formats.blocks import (
+    BlockLimits,
+    ByteSpan,
+    RecordBlockReader,
+    find_stream_offset,
+)
 from snowmelt.select.formats.decompression import PlainStream
-from snowmelt.select.vectors import PADDING
+from snowmelt.select.vectors import PADDING_BYTES
 from support.memory_objects import MemoryObject
 
 DELIMITERS = st.sampled_from([b"\n", b"\r\n", b"\n\n", b"aba", b"|"])
@@ -30,9 +35,9 @@ def records_of(text, delimiter):
 
 
 def read(text, delimiter, *, span=None, block_bytes=1 << 20, piece=1 << 30, record_bytes=1 << 20):
-    span = span or Span()
-    begin = first_offset(delimiter, span)
-    blocks = RecordBlocks(
+    span = span or ByteSpan()
+    begin = find_stream_offset(delimiter, span)
+    blocks = RecordBlockReader(
         PlainStream(MemoryObject(text, piece=piece), begin),
         delimiter,
         span=span,
@@ -42,10 +47,10 @@ def read(text, delimiter, *, span=None, block_bytes=1 << 20, piece=1 << 30, reco
     )
     found = []
     for number, block in enumerate(blocks):
-        assert block.number == number
-        assert len(block.data) >= block.end + PADDING
+        assert block.block_number == number
+        assert len(block.data) >= block.end + PADDING_BYTES
         found += [
-            (block.offset + at, record) for at, record in records_of(block.bytes(), delimiter)
+            (block.offset + at, record) for at, record in records_of(block.copy_bytes(), delimiter)
         ]
         block.release()
         block.release()
@@ -76,7 +81,7 @@ def test_ranges_that_cover_an_object_see_every_record_once(text, delimiter, bloc
     found = []
     for first, stop in itertools.pairwise(edges):
         if first < stop:
-            part = read(text, delimiter, span=Span(first, stop), block_bytes=block_bytes)
+            part = read(text, delimiter, span=ByteSpan(first, stop), block_bytes=block_bytes)
             assert all(first <= offset < stop for offset, _ in part)
             found += part
     assert found == [each for each in records_of(text, delimiter) if each[0] < edges[-1]]
@@ -84,12 +89,12 @@ def test_ranges_that_cover_an_object_see_every_record_once(text, delimiter, bloc
 
 def test_a_record_that_is_too_long_ends_reading_behind_those_before():
     text = b"one\n" + b"x" * 100 + b"\ntwo\n"
-    blocks = RecordBlocks(
+    blocks = RecordBlockReader(
         PlainStream(MemoryObject(text)), b"\n", limits=BlockLimits(block_bytes=8, record_bytes=50)
     )
     taken = []
     with pytest.raises(SelectError, match="begins at byte 4 is longer than 50 bytes") as refused:
-        taken.extend(block.bytes() for block in blocks)
+        taken.extend(block.copy_bytes() for block in blocks)
     assert refused.value.s3_code == "OverMaxRecordSize"
     assert taken == [b"one\n"]
 
@@ -101,14 +106,14 @@ def test_a_record_of_ten_megabytes_is_read_whole():
 
 def test_a_long_record_before_a_range_is_passed_over_in_a_small_buffer():
     text = b"x" * 1_000_000 + b"\nlast\n"
-    assert read(text, b"\n", span=Span(500_000), block_bytes=1000, record_bytes=2000) == [
+    assert read(text, b"\n", span=ByteSpan(500_000), block_bytes=1000, record_bytes=2000) == [
         (1_000_001, b"last\n")
     ]
 
 
 def test_released_buffers_are_used_again():
     text = b"0123456\n" * 1000
-    blocks = RecordBlocks(PlainStream(MemoryObject(text)), b"\n", limits=BlockLimits(64))
+    blocks = RecordBlockReader(PlainStream(MemoryObject(text)), b"\n", limits=BlockLimits(64))
     memories = set()
     for block in blocks:
         memories.add(id(block.memory))

@@ -12,7 +12,7 @@ from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import BlockLimits
 from snowmelt.select.formats.csv_reader import CsvReader
 from snowmelt.select.request import CsvInput, ScanRange
-from snowmelt.select.sql.ast import Column
+from snowmelt.select.sql.ast import ColumnRef
 from snowmelt.select.values import MISSING
 from support.memory_objects import MemoryObject, SharedObject
 
@@ -36,28 +36,28 @@ def read(text, dialect=AWS, *, limits=None, scan_range=None, compression="NONE",
         scan_range=scan_range,
         limits=limits,
     )
-    tokenizer, looking = reader.tokenizer(None), reader.tokenizer(())
+    tokenizer, looking = reader.make_tokenizer(None), reader.make_tokenizer(())
     records, failure = [], None
     try:
-        for block in reader.blocks():
+        for block in reader.read_blocks():
             block.load()
             batch, looked = tokenizer(block), looking(block)
-            for row in range(batch.rows):
-                fields = batch.fields(row)
-                assert looked.fields(row) == fields
-                assert batch.value(row, len(fields)) is MISSING
+            for row in range(batch.row_count):
+                fields = batch.read_record_fields(row)
+                assert looked.read_record_fields(row) == fields
+                assert batch.read_field(row, len(fields)) is MISSING
                 # A column of its own may be NULL where `*` shows an empty field.
-                values = [batch.value(row, field) for field in range(len(fields))]
+                values = [batch.read_field(row, field) for field in range(len(fields))]
                 assert [value or b"" for value in values] == fields
                 records.append(values)
             failure = batch.failure
             if failure is not None:
                 break
-            count = tokenizer.count(block)
-            assert count is None or count == batch.rows
+            count = tokenizer.count_records(block)
+            assert count is None or count == batch.row_count
             block.release()
         else:
-            assert scan_range or compression != "NONE" or reader.scanned == len(text)
+            assert scan_range or compression != "NONE" or reader.scanned_bytes == len(text)
     except SelectError as error:
         failure = error
     finally:
@@ -254,9 +254,9 @@ def test_a_pipe_with_a_header_is_read_in_order():
     source = MemoryObject(b"id\n1\n2\n", size=-1, piece=2)
     reader = CsvReader(source, CsvInput(header="USE"), AWS)
     assert reader.header_names == ("id",)
-    tokenizer = reader.tokenizer((0,))
-    assert sum(tokenizer(block).rows for block in reader.blocks()) == 2
-    assert (reader.scanned, reader.processed) == (7, 7)
+    tokenizer = reader.make_tokenizer((0,))
+    assert sum(tokenizer(block).row_count for block in reader.read_blocks()) == 2
+    assert (reader.scanned_bytes, reader.processed_bytes) == (7, 7)
 
 
 @pytest.mark.slow
@@ -346,19 +346,22 @@ def test_a_hundred_thousand_columns():
     assert (len(names), names[-1]) == (100_000, "99999")
     assert [len(record) for record in records] == [100_000] * 2
     reader = CsvReader(MemoryObject(wide), CsvInput(), AWS)
-    (block,) = reader.blocks()
-    assert reader.tokenizer((99_999, 100_000))(block).slices(99_999).text(0) == b"99999"
+    (block,) = reader.read_blocks()
+    assert (
+        reader.make_tokenizer((99_999, 100_000))(block).read_field_slices(99_999).read_bytes(0)
+        == b"99999"
+    )
 
 
 def test_the_evaluators_row():
     reader = CsvReader(MemoryObject(b'a,"b""c"\n\xc3\xa4\n'), CsvInput(), AWS)
-    (block,) = reader.blocks()
-    batch = reader.tokenizer((0, 1))(block)
-    first, second = batch.row(0), batch.row(1)
-    assert [first.field(Column(place, "")) for place in (0, 1, 2)] == ["a", 'b"c', MISSING]
-    assert [second.field(Column(place, "")) for place in (0, 1)] == ["ä", MISSING]
+    (block,) = reader.read_blocks()
+    batch = reader.make_tokenizer((0, 1))(block)
+    first, second = batch.read_row(0), batch.read_row(1)
+    assert [first.field(ColumnRef(place, "")) for place in (0, 1, 2)] == ["a", 'b"c', MISSING]
+    assert [second.field(ColumnRef(place, "")) for place in (0, 1)] == ["ä", MISSING]
     assert first.fields() == ["a", 'b"c']
-    assert batch.raw(0) == b'a,"b""c"'
-    vector = batch.vector(Column(1, ""))
+    assert batch.read_raw_record(0) == b'a,"b""c"'
+    vector = batch.read_column(ColumnRef(1, ""))
     assert vector.deferred.tolist() == [True, False]
     assert vector.null.tolist() == [False, True]

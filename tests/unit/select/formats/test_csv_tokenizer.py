@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats import csv_state_machine
-from snowmelt.select.formats.csv_dialect import csv_rules
+from snowmelt.select.formats.csv_dialect import make_csv_rules
 from snowmelt.select.formats.csv_tokenizer import (
-    IRREGULAR,
-    MARKED,
-    RecordCounter,
-    RecordCutter,
-    RecordFinder,
-    first_bad_byte,
-    tokenize_plainly,
+    ROW_HAS_QUOTES,
+    ROW_IRREGULAR,
+    CsvBlockCutter,
+    CsvRecordCounter,
+    CsvRecordFinder,
+    find_invalid_utf8_byte,
+    tokenize_without_numba,
 )
 from snowmelt.select.request import CsvInput
-from snowmelt.select.vectors import EMPTY_NULL, PADDING, PAST_END, UNCLEAN
+from snowmelt.select.vectors import EMPTY_NULL, NEEDS_UNQUOTING, PADDING_BYTES, PAST_END
 
 _DELIMITERS = st.sampled_from(
     [b",", b"|", b"\t", b"\x01", b"||", b"\r", b"\xc2\xb6", b"ab", b",,", b'","', b"aba"]
@@ -48,7 +48,7 @@ def inputs(draw):
         quoted_record_delimiter=draw(st.booleans()),
     )
     try:
-        rules = csv_rules(options, draw(st.sampled_from(Dialect)))
+        rules = make_csv_rules(options, draw(st.sampled_from(Dialect)))
     except SelectError:
         return None
     pieces = [options.record_delimiter, options.field_delimiter, options.quote, options.escape]
@@ -58,27 +58,29 @@ def inputs(draw):
 
 
 def padded(text, before=b""):
-    return np.frombuffer(bytearray(before + text + b'"\n,\\' * (PADDING // 4)), np.uint8)
+    return np.frombuffer(bytearray(before + text + b'"\n,\\' * (PADDING_BYTES // 4)), np.uint8)
 
 
 def said(data, tokens, rules):
     """Return what tokens say: rows with the values of their fields (None: NULL)."""
     rows = []
-    for i in range(tokens.rows):
-        if tokens.first is not None:
-            cells = [(0, at) for at in range(tokens.first[i], tokens.first[i + 1])]
+    for i in range(tokens.row_count):
+        if tokens.field_offsets is not None:
+            cells = [(0, at) for at in range(tokens.field_offsets[i], tokens.field_offsets[i + 1])]
         else:
             cells = [(k, i) for k in range(len(tokens.starts))]
         fields = []
         for cell in cells:
             raw = data[tokens.starts[cell] : tokens.ends[cell]].tobytes()
             flags = int(tokens.flags[cell])
-            value = csv_state_machine.clean(raw, rules) if flags & UNCLEAN else raw
-            null = flags & EMPTY_NULL or (flags & UNCLEAN and rules.empty_is_null and not value)
+            value = csv_state_machine.unquote_field(raw, rules) if flags & NEEDS_UNQUOTING else raw
+            null = flags & EMPTY_NULL or (
+                flags & NEEDS_UNQUOTING and rules.empty_is_null and not value
+            )
             fields.append("past the end" if flags & PAST_END else None if null else value)
         bounds = (int(tokens.row_starts[i]), int(tokens.row_ends[i]))
-        rows.append((bounds, bool(tokens.row_flags[i] & MARKED), fields))
-    return rows, tokens.stop
+        rows.append((bounds, bool(tokens.row_flags[i] & ROW_HAS_QUOTES), fields))
+    return rows, tokens.invalid_record_start
 
 
 @pytest.mark.slow
@@ -96,11 +98,11 @@ def test_tokens_are_those_of_the_state_machine(case, places, before, fewest):
     wanted = None if places is None else sorted(places)
     data = padded(text, before)
     bounds = len(before), len(before) + len(text)
-    found = RecordFinder(rules, wanted, fewest=fewest)(data, *bounds)
-    plain = tokenize_plainly(data, *bounds, rules, wanted)
+    found = CsvRecordFinder(rules, wanted, min_table_rows=fewest)(data, *bounds)
+    plain = tokenize_without_numba(data, *bounds, rules, wanted)
     assert said(data, found, rules) == said(data, plain, rules)
     # What may be copied as it is has been found to be so; the other way round costs time only.
-    assert not np.any(plain.row_flags & ~found.row_flags & IRREGULAR)
+    assert not np.any(plain.row_flags & ~found.row_flags & ROW_IRREGULAR)
 
 
 @settings(max_examples=settings.default.max_examples * 3, deadline=None)
@@ -109,14 +111,18 @@ def test_the_last_whole_record_ends_where_the_state_machine_says(case):
     if case is None:
         return
     rules, text = case
-    closed = [record.next for record in csv_state_machine.records(text, rules) if record.closed]
-    memory = bytearray(text + bytes(PADDING))
-    cut = RecordCutter(rules)(memory, 0, len(text))
+    closed = [
+        record.next_start
+        for record in csv_state_machine.parse_records(text, rules)
+        if record.has_delimiter
+    ]
+    memory = bytearray(text + bytes(PADDING_BYTES))
+    cut = CsvBlockCutter(rules)(memory, 0, len(text))
     # Comments and blank lines are no records, but a cut may well stand behind them.
     assert cut >= max(closed, default=0)
-    whole = list(csv_state_machine.records(text[:cut], rules))
-    assert all(record.closed for record in whole)
-    assert [record.next for record in whole] == closed
+    whole = list(csv_state_machine.parse_records(text[:cut], rules))
+    assert all(record.has_delimiter for record in whole)
+    assert [record.next_start for record in whole] == closed
 
 
 @settings(max_examples=settings.default.max_examples * 3, deadline=None)
@@ -126,34 +132,34 @@ def test_what_is_counted_without_fields_is_counted_right(case, before):
         return
     rules, text = case
     start, end = len(before), len(before) + len(text)
-    count, ascii_only = RecordCounter(rules)(padded(text, before), start, end)
+    count, ascii_only = CsvRecordCounter(rules)(padded(text, before), start, end)
     assert not ascii_only or text.isascii()
     if count is not None:
-        records = list(csv_state_machine.records(text, rules))
+        records = list(csv_state_machine.parse_records(text, rules))
         assert count == len(records)
-        assert not any(record.open and rules.open_quote_fails for record in records)
+        assert not any(record.has_open_quote and rules.open_quote_fails for record in records)
 
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_records_with_quoted_delimiters_are_counted_without_fields(dialect):
-    rules = csv_rules(CsvInput(), dialect)
+    rules = make_csv_rules(CsvInput(), dialect)
     text = b'1,"West, Isle",x\n2,"say ""yes""","a"\r\n,,\n3,"",\n' * 50 + b'4,"last"'
-    assert RecordCounter(rules)(padded(text), 0, len(text))[0] == 201
+    assert CsvRecordCounter(rules)(padded(text), 0, len(text))[0] == 201
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("places", [(), (0,), (1, 3), (7,), None])
 def test_many_records_overflow_no_table(dialect, places):
-    rules = csv_rules(CsvInput(escape=b"\\"), dialect)
+    rules = make_csv_rules(CsvInput(escape=b"\\"), dialect)
     rng = np.random.default_rng(7)
     letters = np.frombuffer(b'ab,,,"\\\n\n\n\r', np.uint8)
     text = rng.choice(letters, 12_000).tobytes() + b"\n" * 2_000 + b"," * 2_000
     if rules.open_quote_fails:
         text = text.replace(b'"', b"")
     data = padded(text)
-    found = RecordFinder(rules, places)(data, 0, len(text))
-    plain = tokenize_plainly(data, 0, len(text), rules, places)
+    found = CsvRecordFinder(rules, places)(data, 0, len(text))
+    plain = tokenize_without_numba(data, 0, len(text), rules, places)
     assert said(data, found, rules) == said(data, plain, rules)
 
 
@@ -176,13 +182,13 @@ def test_bad_utf8_is_found_where_python_finds_it(text):
         expected = -1
     except UnicodeDecodeError as error:
         expected = error.start
-    assert first_bad_byte(padded(text), 0, len(text)) == expected
+    assert find_invalid_utf8_byte(padded(text), 0, len(text)) == expected
 
 
 def test_a_buffer_without_padding_is_refused():
-    rules = csv_rules(CsvInput(), Dialect.AWS)
+    rules = make_csv_rules(CsvInput(), Dialect.AWS)
     with pytest.raises(ValueError, match="10"):
-        RecordFinder(rules, (0,))(np.zeros(10, np.uint8), 0, 10)
+        CsvRecordFinder(rules, (0,))(np.zeros(10, np.uint8), 0, 10)
 
 
 IN_BOUNDS = """

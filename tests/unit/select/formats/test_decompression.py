@@ -28,7 +28,7 @@ def text_of(data, compression, *, piece=1 << 30):
         while count := stream.read_into(view):
             parts.append(bytes(view[:count]))
         assert stream.read_into(view) == 0
-        assert (stream.scanned, stream.processed) == (len(data), sum(map(len, parts)))
+        assert (stream.scanned_bytes, stream.processed_bytes) == (len(data), sum(map(len, parts)))
     finally:
         stream.close()
     return b"".join(parts)

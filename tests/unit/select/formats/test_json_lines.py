@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import ErrorBudget, SelectError
 from snowmelt.select.execution.engine import EngineSettings
-from snowmelt.select.execution.serializer import record_writer
-from snowmelt.select.formats.json_lines import NOT_JSON, JsonRow, decoded
-from snowmelt.select.kernels.json import names_of, read_lines
-from snowmelt.select.local import run_locally
+from snowmelt.select.execution.serializer import make_record_writer
+from snowmelt.select.formats.json_lines import JSON_DECODE_ERRORS, JsonRow, decode_json
+from snowmelt.select.kernels.json import encode_field_names, scan_json_lines
+from snowmelt.select.local import open_local_select
 from snowmelt.select.request import CsvOutput, JsonInput, JsonOutput, SelectRequest
-from snowmelt.select.scalar.evaluator import Scope, evaluate, holds
+from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
 from snowmelt.select.sql.binder import bind
 from snowmelt.select.sql.bound_query import JsonFields
-from snowmelt.select.sql.parser import parse
+from snowmelt.select.sql.parser import parse_statement
 from snowmelt.select.timestamps import Timestamp
 
 SCALARS = [
@@ -112,8 +112,8 @@ def values_of(data: bytes) -> tuple[list[object], str | None]:
             values += [{"a": 1}, {"a": 2}]
         elif line.strip():
             try:
-                values.append(decoded(memoryview(line)))
-            except NOT_JSON:
+                values.append(decode_json(memoryview(line)))
+            except JSON_DECODE_ERRORS:
                 return values, f"byte {at}"
         at += len(line) + 1
     return values, None
@@ -122,10 +122,10 @@ def values_of(data: bytes) -> tuple[list[object], str | None]:
 def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
     """Answer with decoder and evaluator alone."""
     dialect = request.dialect
-    query = bind(parse(request.expression, dialect), dialect=dialect, fields=JsonFields())
-    writer = record_writer(query, request.output)
+    query = bind(parse_statement(request.expression, dialect), dialect=dialect, fields=JsonFields())
+    writer = make_record_writer(query, request.output)
     budget = ErrorBudget()
-    scope = Scope(query, Timestamp(0))
+    scope = EvaluationContext(query, Timestamp(0))
     out = b""
     values, bad = values_of(data)
     if dialect.is_ceph:
@@ -135,12 +135,12 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
         row = JsonRow(value, dialect.is_ceph)
         scope.begin_row()
         try:
-            if query.where is not None and not holds(query.where, row, scope):
+            if query.where is not None and not is_true(query.where, row, scope):
                 continue
             if query.star:
-                out += writer.record(row.fields(), row.names())
+                out += writer.write_record(row.fields(), row.field_names())
             else:
-                out += writer.record(
+                out += writer.write_record(
                     [evaluate(each.expression, row, scope) for each in query.outputs]
                 )
         except SelectError as error:
@@ -153,10 +153,10 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
 
 
 def engine(request: SelectRequest, data: bytes, **limits: int) -> tuple[bytes, str | None]:
-    execution = run_locally(request, io.BytesIO(data), settings=EngineSettings(**limits))
+    execution = open_local_select(request, io.BytesIO(data), settings=EngineSettings(**limits))
     out = b""
     try:
-        for payload in execution.payloads():
+        for payload in execution.stream_payloads():
             out += payload
     except SelectError as error:
         return out, str(error)
@@ -176,7 +176,7 @@ def test_the_plan_answers_as_the_evaluator_does(shown, where, data, dialect, out
     sql = f"select {shown} from s3object s" + (f" where {where}" if where else "")
     request = SelectRequest(sql, JsonInput(lines=True), output, dialect=dialect)
     try:
-        bind(parse(sql, dialect), dialect=dialect, fields=JsonFields())
+        bind(parse_statement(sql, dialect), dialect=dialect, fields=JsonFields())
     except SelectError:
         return
     wanted = by_rows(request, data)
@@ -206,7 +206,7 @@ MIXED = b'{"a":0,"b":true}\n{"a":0,"b":true}\n{ "a" :0, "b" :9007199254740993} \
 def test_folds_do_not_depend_on_where_blocks_end(body, data, dialect, output):
     request = SelectRequest(f"select {body}", JsonInput(lines=True), output, dialect=dialect)
     try:
-        bind(parse(request.expression, dialect), dialect=dialect, fields=JsonFields())
+        bind(parse_statement(request.expression, dialect), dialect=dialect, fields=JsonFields())
     except SelectError:
         return
     # FROM with a path goes by the decoder alone.
@@ -253,21 +253,23 @@ def test_the_kernels_take_nothing_that_the_decoder_refuses(inside, strange):
         for line in data.split(b"\n"):
             if line.strip():
                 try:
-                    decoded(memoryview(line))
+                    decode_json(memoryview(line))
                     values += 1
-                except NOT_JSON:
+                except JSON_DECODE_ERRORS:
                     wrong = True
         if taken(data) is None:
             continue
         assert not wrong
         assert taken(data) == values
-        assert b"".join(run_locally(request, padded).payloads()) == b"%d\n" % values
+        assert b"".join(open_local_select(request, padded).stream_payloads()) == b"%d\n" % values
 
 
 def taken(data: bytes) -> int | None:
     """Return how many records the kernels find, None where they leave the text alone."""
     padded = np.frombuffer(bytearray(data + bytes(64)), np.uint8)
-    read = read_lines(padded, 0, len(data), names_of([(b"a", True)]), data.count(b"\n") + 1)
+    read = scan_json_lines(
+        padded, 0, len(data), encode_field_names([(b"a", True)]), data.count(b"\n") + 1
+    )
     return None if read is None else read[0].shape[1]
 
 
@@ -296,9 +298,9 @@ def test_many_lines_are_taken_by_the_kernels():
     ],
 )
 def test_half_of_a_surrogate_pair_is_the_replacement_character(written, read):
-    assert decoded(memoryview(written)) == read
+    assert decode_json(memoryview(written)) == read
 
 
 def test_what_is_no_json_stays_so_beside_half_of_a_pair():
-    with pytest.raises(NOT_JSON):
-        decoded(memoryview(rb'{"a": "\ud83d"'))
+    with pytest.raises(JSON_DECODE_ERRORS):
+        decode_json(memoryview(rb'{"a": "\ud83d"'))

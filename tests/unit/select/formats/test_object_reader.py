@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import open_select
-from snowmelt.select.formats.object_reader import ManySources
+from snowmelt.select.formats.object_reader import SourceSequence
 from snowmelt.select.limits import EngineSettings
-from snowmelt.select.local import PipeSource, run_locally
+from snowmelt.select.local import PipeSource, open_local_select
 from snowmelt.select.request import (
     CsvInput,
-    Header,
+    HeaderMode,
     JsonInput,
     JsonOutput,
     ParquetInput,
@@ -30,15 +30,18 @@ from snowmelt.select.request import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from snowmelt.select.request import Input
+    from snowmelt.select.request import InputFormat
 
 
 def _answer(
-    paths: list[Path], sql: str, form: Input | None = None, scan_range: ScanRange | None = None
+    paths: list[Path],
+    sql: str,
+    form: InputFormat | None = None,
+    scan_range: ScanRange | None = None,
 ) -> bytes:
     request = SelectRequest(sql, input=form or CsvInput(), scan_range=scan_range)
-    with closing(run_locally(request, paths)) as execution:
-        return b"".join(execution.payloads())
+    with closing(open_local_select(request, paths)) as execution:
+        return b"".join(execution.stream_payloads())
 
 
 def _files(folder: Path, *contents: bytes) -> list[Path]:
@@ -55,7 +58,7 @@ def test_records_follow_in_the_order_of_the_objects(tmp_path: Path) -> None:
 
 def test_an_aggregate_spans_all_objects_and_every_header_is_skipped(tmp_path: Path) -> None:
     paths = _files(tmp_path, b"n\n1\n2\n", b"n\n40\n")
-    form = CsvInput(header=Header.USE)
+    form = CsvInput(header=HeaderMode.USE)
     assert _answer(paths, "select sum(cast(n as int)), count(*) from s3object", form) == b"43,3\n"
 
 
@@ -66,17 +69,17 @@ def test_a_limit_opens_no_more_objects_than_it_needs() -> None:
         opened.append(number)
         return PipeSource(io.BytesIO(b"1\n2\n"), f"object {number}")
 
-    sources = ManySources([lambda number=number: opener(number) for number in range(100)])
+    sources = SourceSequence([lambda number=number: opener(number) for number in range(100)])
     request = SelectRequest("select * from s3object limit 3")
     with closing(open_select(request, sources)) as execution:
-        assert b"".join(execution.payloads()) == b"1\n2\n1\n"
+        assert b"".join(execution.stream_payloads()) == b"1\n2\n1\n"
     assert len(opened) < 10
 
 
 def test_an_object_with_other_columns_is_named(tmp_path: Path) -> None:
     paths = _files(tmp_path, b"n\n1\n", b"m\n2\n")
     with pytest.raises(SelectError, match=str(paths[1])):
-        _answer(paths, "select n from s3object", CsvInput(header=Header.USE))
+        _answer(paths, "select n from s3object", CsvInput(header=HeaderMode.USE))
 
 
 def test_an_object_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -114,8 +117,8 @@ def test_many_objects_answer_as_one_that_holds_all(
     limits = EngineSettings(block_bytes=64, blocks_in_flight=ahead)
     answers = []
     for source in (paths, folder / "all"):
-        with closing(run_locally(request, source, settings=limits)) as execution:
-            answers.append(b"".join(execution.payloads()))
+        with closing(open_local_select(request, source, settings=limits)) as execution:
+            answers.append(b"".join(execution.stream_payloads()))
     assert answers[0] == answers[1]
 
 
@@ -123,4 +126,4 @@ def test_an_error_tells_its_record_and_object(tmp_path: Path) -> None:
     paths = _files(tmp_path, b"n\n1\n2\n", b"n\n3\nfour\n")
     where = rf"\(in record 2 of {paths[1]}, which begins at byte 4\)"
     with pytest.raises(SelectError, match=where):
-        _answer(paths, "select cast(n as int) from s3object", CsvInput(header=Header.USE))
+        _answer(paths, "select cast(n as int) from s3object", CsvInput(header=HeaderMode.USE))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.local import run_locally
+from snowmelt.select.local import open_local_select
 from snowmelt.select.request import (
     CsvInput,
     CsvOutput,
@@ -51,8 +51,8 @@ MOMENTS = ("seconds", "zoned", "nanos", "day64", "date", "at")
 
 
 def answer(path, sql, output=JSON, dialect=Dialect.AWS):
-    execution = run_locally(SelectRequest(sql, ParquetInput(), output, dialect=dialect), path)
-    return b"".join(execution.payloads())
+    execution = open_local_select(SelectRequest(sql, ParquetInput(), output, dialect=dialect), path)
+    return b"".join(execution.stream_payloads())
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +107,8 @@ def test_timestamps_read_from_text_are_shown_as_they_were_written(tmp_path):
     path.write_text("2020-01-02T03:04:05Z,1\n2020-01-02T03:04:05.250+01:00,2\n")
 
     def lines(sql):
-        execution = run_locally(SelectRequest(sql, CsvInput(), CsvOutput()), path)
-        return b"".join(execution.payloads()).decode().splitlines()
+        execution = open_local_select(SelectRequest(sql, CsvInput(), CsvOutput()), path)
+        return b"".join(execution.stream_payloads()).decode().splitlines()
 
     assert lines("select to_timestamp(_1), _2 from s3object") == path.read_text().splitlines()
     assert lines("select max(to_timestamp(_1)) from s3object") == ["2020-01-02T03:04:05Z"]

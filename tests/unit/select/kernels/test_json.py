@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.execution.serializer import JsonWriter
-from snowmelt.select.formats.json_lines import decoded
-from snowmelt.select.local import run_locally
+from snowmelt.select.formats.json_lines import decode_json
+from snowmelt.select.local import open_local_select
 from snowmelt.select.request import JsonInput, JsonOutput, SelectRequest
 
 _BLANKS = st.sampled_from(["", "", " ", "\t", "  \r"])
@@ -44,13 +44,13 @@ _LINES = _objects(_VALUES)
 def answer(lines, output):
     text = "".join(f"{line}\n" for line in lines).encode()
     request = SelectRequest("select * from s3object", JsonInput(lines=True), output)
-    return b"".join(run_locally(request, io.BytesIO(text)).payloads())
+    return b"".join(open_local_select(request, io.BytesIO(text)).stream_payloads())
 
 
 def encoded(lines, output):
     writer = JsonWriter(output, (), Dialect.AWS)
-    records = [decoded(memoryview(line.encode())) for line in lines]
-    return b"".join(writer.record(list(each.values()), list(each)) for each in records)
+    records = [decode_json(memoryview(line.encode())) for line in lines]
+    return b"".join(writer.write_record(list(each.values()), list(each)) for each in records)
 
 
 @pytest.mark.slow

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.kernels.numbers import (
-    NO_NUMBER,
+    NOT_A_NUMBER,
     TO_BE_EVALUATED,
     VALUE,
     parse_floats,
     parse_integers,
 )
 from snowmelt.select.values import infer_number
-from snowmelt.select.vectors import Slices
+from snowmelt.select.vectors import StringSlices
 
 _SIGNS = st.sampled_from(["", "", "-", "+"])
 _DIGITS = st.text("0123456789", max_size=9)
@@ -31,7 +31,7 @@ def slices(texts, padding):
     starts = ends - [len(each) for each in encoded]
     buffer = np.frombuffer(b",".join(encoded) + b"1" * padding or b"\0", np.uint8)
     flags = np.zeros(len(texts), np.uint8)
-    return Slices(buffer, starts.astype(np.int32), ends.astype(np.int32), flags)
+    return StringSlices(buffer, starts.astype(np.int32), ends.astype(np.int32), flags)
 
 
 def plain(text):
@@ -49,7 +49,7 @@ def test_what_is_read_is_what_is_written(texts, padding):
         for text, value, found in zip(texts, values.tolist(), status.tolist(), strict=True):
             if found == VALUE:
                 assert struct.pack("d", form(text)) == struct.pack("d", value), text
-            elif found == NO_NUMBER:
+            elif found == NOT_A_NUMBER:
                 assert infer_number(text) is None, text
             else:
                 assert found == TO_BE_EVALUATED

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snowmelt.select.kernels.strings import compare_text, is_like
-from snowmelt.select.scalar.patterns import parse_like
-from snowmelt.select.vectors import Slices
+from snowmelt.select.kernels.strings import compare_strings, match_like_pattern
+from snowmelt.select.scalar.patterns import parse_like_pattern
+from snowmelt.select.vectors import StringSlices
 
 _TEXTS = st.lists(st.text("aabcé%_! \udcff", max_size=8), min_size=1, max_size=20)
 
@@ -16,7 +16,7 @@ def slices(texts):
     ends = np.cumsum([len(each) for each in encoded])
     starts = ends - [len(each) for each in encoded]
     buffer = np.frombuffer(b"".join(encoded) + b"a" * 64, np.uint8)
-    return Slices(
+    return StringSlices(
         buffer, starts.astype(np.int32), ends.astype(np.int32), np.zeros(len(texts), np.uint8)
     )
 
@@ -27,8 +27,8 @@ def test_texts_are_like_a_pattern_as_the_evaluator_says(texts, pattern, escape):
     if escape is not None:
         # An escape character at the end escapes nothing.
         pattern = pattern.replace(escape, escape + "%")
-    likeness = parse_like(pattern, escape)
-    found, odd = is_like(slices(texts), likeness.pieces)
+    likeness = parse_like_pattern(pattern, escape)
+    found, odd = match_like_pattern(slices(texts), likeness.segments)
     for text, is_found, is_odd in zip(texts, found.tolist(), odd.tolist(), strict=True):
         assert is_odd or is_found is likeness.matches(text), text
         assert not (is_odd and text.isascii() and pattern.isascii())
@@ -39,10 +39,10 @@ def test_texts_are_ordered_by_their_bytes(texts, data):
     others = data.draw(st.lists(st.sampled_from(texts), min_size=len(texts), max_size=len(texts)))
     pairs = zip(map(as_bytes, texts), map(as_bytes, others), strict=True)
     expected = [(one > other) - (one < other) for one, other in pairs]
-    assert compare_text(slices(texts), slices(others)).tolist() == expected
+    assert compare_strings(slices(texts), slices(others)).tolist() == expected
     fixed = as_bytes(others[0])
     expected = [(one > fixed) - (one < fixed) for one in map(as_bytes, texts)]
-    assert compare_text(slices(texts), fixed).tolist() == expected
+    assert compare_strings(slices(texts), fixed).tolist() == expected
 
 
 def as_bytes(text):

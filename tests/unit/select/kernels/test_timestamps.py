@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.select.kernels.timestamps import extract_part, parse_instants, utc_micros
-from snowmelt.select.timestamps import extract, parse_iso
-from snowmelt.select.vectors import Slices
+from snowmelt.select.kernels.timestamps import extract_packed_field, parse_timestamps, to_utc_micros
+from snowmelt.select.timestamps import extract_date_part, parse_iso_timestamp
+from snowmelt.select.vectors import StringSlices
 
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
 _FINE = st.builds(
@@ -31,7 +31,7 @@ def slices(texts):
     ends = np.cumsum([len(each) + 1 for each in encoded]) - 1
     starts = ends - [len(each) for each in encoded]
     buffer = np.frombuffer(b",".join(encoded) + b"," + bytes(64), np.uint8)
-    return Slices(
+    return StringSlices(
         buffer, starts.astype(np.int32), ends.astype(np.int32), np.zeros(len(texts), np.uint8)
     )
 
@@ -39,21 +39,21 @@ def slices(texts):
 @pytest.mark.slow
 @given(_TEXTS)
 def test_timestamps_are_read_as_the_evaluator_reads_them(texts):
-    instants, odd = parse_instants(slices(texts))
-    micros = utc_micros(instants).tolist()
-    parts = {part: extract_part(part, instants).tolist() for part in _PARTS}
+    instants, odd = parse_timestamps(slices(texts))
+    micros = to_utc_micros(instants).tolist()
+    parts = {part: extract_packed_field(part, instants).tolist() for part in _PARTS}
     for row, text in enumerate(texts):
         if odd[row]:
             continue
-        expected = parse_iso(text)
+        expected = parse_iso_timestamp(text)
         assert expected is not None, text
         assert micros[row] * 1000 == expected.instant, text
         for part in _PARTS:
-            assert parts[part][row] == extract(part, expected), (text, part)
+            assert parts[part][row] == extract_date_part(part, expected), (text, part)
 
 
 @given(st.datetimes(), st.sampled_from(["", "Z", "+01:00", "-11:30"]))
 def test_the_usual_form_is_left_to_nobody(moment, offset):
     # Years are written with four digits.
     text = moment.replace(year=max(moment.year, 1000)).isoformat(sep="T") + offset
-    assert not parse_instants(slices([text]))[1][0]
+    assert not parse_timestamps(slices([text]))[1][0]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.scalar.aggregates import make
-from snowmelt.select.sql.ast import Aggregate, Literal
+from snowmelt.select.scalar.aggregates import make_accumulator
+from snowmelt.select.sql.ast import AggregateExpr, LiteralExpr
 from snowmelt.select.values import INT_MAX, INT_MIN, MISSING
 from support.reference_select import ALL, AWS, CEPH, CEPH_2020
 
@@ -22,19 +22,19 @@ FLOATS = st.lists(st.none() | st.floats() | st.sampled_from([0.0, -0.0, 1e16, -1
 
 
 def empty(function, dialect=AWS):
-    return make(Aggregate(function, Literal(1)), dialect)
+    return make_accumulator(AggregateExpr(function, LiteralExpr(1)), dialect)
 
 
 def folded(function, values, dialect=AWS):
     accumulator = empty(function, dialect)
     for value in values:
-        accumulator.add(value)
+        accumulator.add_value(value)
     return outcome(accumulator)
 
 
 def outcome(accumulator):
     try:
-        result = accumulator.result()
+        result = accumulator.compute_result()
     except SelectError as error:
         return error.s3_code
     return struct.pack("d", result) if isinstance(result, float) else (type(result), result)
@@ -74,10 +74,10 @@ def test_sum_of_decimals_is_exact(values):
 def test_sum_of_floats_is_within_an_ulp_of_the_true_one(values):
     accumulator = empty("sum")
     for value in values:
-        accumulator.add(value)
+        accumulator.add_value(value)
     exact = sum(map(Fraction, values))
     bound = Fraction(math.ulp(float(exact))) + Fraction(sum(map(abs, values))) / 2**90
-    assert abs(Fraction(accumulator.result()) - exact) <= bound
+    assert abs(Fraction(accumulator.compute_result()) - exact) <= bound
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1))
@@ -106,7 +106,7 @@ def test_null_and_missing_are_passed_over(function, dialect):
     ],
 )
 def test_aggregates_of_no_rows(dialect, expected):
-    assert [empty(function, dialect).result() for function in FUNCTIONS] == expected
+    assert [empty(function, dialect).compute_result() for function in FUNCTIONS] == expected
 
 
 def test_text_is_read_as_a_number_by_sums_in_aws_and_compared_as_text_by_extremes():
@@ -114,14 +114,14 @@ def test_text_is_read_as_a_number_by_sums_in_aws_and_compared_as_text_by_extreme
     assert folded("avg", ["1", "2"]) == (Decimal, Decimal("1.5"))
     assert folded("max", ["9", "10"]) == (str, "9")
     with pytest.raises(SelectError, match="CAST it to a number"):
-        empty("sum").add("x")
+        empty("sum").add_value("x")
 
 
 def test_text_in_a_sum_costs_the_row_in_the_first_engine_and_the_query_today():
     for dialect, fatal in ((CEPH_2020, False), (CEPH, True)):
         text = r"illegal value for aggregation\(sum\). skipping."
         with pytest.raises(SelectError, match=text) as refused:
-            empty("sum", dialect).add("1")
+            empty("sum", dialect).add_value("1")
         assert refused.value.fatal is fatal
 
 
@@ -134,7 +134,7 @@ def test_extremes_of_types_that_do_not_compare_are_refused():
 def test_rows_are_counted_without_values():
     counter = empty("count")
     counter.add_rows(5)
-    assert counter.result() == 5
+    assert counter.compute_result() == 5
     with pytest.raises(TypeError):
         empty("sum").add_rows(1)
 

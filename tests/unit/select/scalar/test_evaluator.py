@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.scalar.evaluator import Scope, evaluate
-from snowmelt.select.values import INT_MAX, INT_MIN, infer_number, print_value
+from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate
+from snowmelt.select.values import INT_MAX, INT_MIN, format_value, infer_number
 from support.reference_select import (
     ALL,
     AWS,
@@ -37,7 +37,7 @@ class Counting(Fields):
 @pytest.mark.parametrize("dialect", ALL)
 def test_alias_is_evaluated_once_for_each_row(dialect):
     query = query_of("select int(_1) as a, a+a+a as b, b+a as c from stdin", dialect)
-    scope = Scope(query, NOW)
+    scope = EvaluationContext(query, NOW)
     for text, expected in (("2", [2, 6, 8]), ("5", [5, 15, 20])):
         row = Counting([text], dialect)
         scope.begin_row()
@@ -56,7 +56,7 @@ def test_now_is_one_instant_for_the_whole_query():
 def test_aggregate_has_no_value_in_a_single_record():
     query = query_of("select count(*) from stdin")
     with pytest.raises(SelectError):
-        evaluate(query.outputs[0].expression, Fields([], AWS), Scope(query, NOW))
+        evaluate(query.outputs[0].expression, Fields([], AWS), EvaluationContext(query, NOW))
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_division_and_remainder_belong_together(left, right):
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_float_prints_so_that_it_reads_back(number):
-    assert float(print_value(number, AWS)) == number
-    assert float(print_value(number, CEPH)) == number
+    assert float(format_value(number, AWS)) == number
+    assert float(format_value(number, CEPH)) == number
 
 
 def test_not_a_number_is_equal_to_nothing():
@@ -268,7 +268,7 @@ def test_any_expression_has_a_value_that_prints_or_a_refusal(expression, dialect
         found = value(expression, dialect, (field,))
     except SelectError as error:
         found = error.s3_code
-    assert isinstance(print_value(found, dialect), str)
+    assert isinstance(format_value(found, dialect), str)
 
 
 @pytest.mark.slow

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.scalar.patterns import format_timestamp, parse_like
-from snowmelt.select.timestamps import parse_iso
+from snowmelt.select.scalar.patterns import format_timestamp, parse_like_pattern
+from snowmelt.select.timestamps import parse_iso_timestamp
 from support.reference_select import AWS, refusal, value
 
 ALPHABET = st.text("ab%_$\n", max_size=12)
@@ -21,18 +21,18 @@ def test_like_agrees_with_a_regular_expression(text, pattern):
         for character in pattern
     )
     expected = re.fullmatch(expression, text, re.DOTALL) is not None
-    assert parse_like(pattern).matches(text) is expected
+    assert parse_like_pattern(pattern).matches(text) is expected
 
 
 @given(st.text("ab%_$", max_size=12))
 def test_escaped_text_is_like_itself_only(text):
     pattern = re.sub(r"([%_$])", r"$\1", text)
-    assert parse_like(pattern, "$").matches(text)
-    assert not parse_like(pattern, "$").matches(text + "a")
+    assert parse_like_pattern(pattern, "$").matches(text)
+    assert not parse_like_pattern(pattern, "$").matches(text + "a")
 
 
 def test_no_pattern_takes_exponential_time():
-    assert not parse_like("%a" * 60 + "%b").matches("a" * 5000)
+    assert not parse_like_pattern("%a" * 60 + "%b").matches("a" * 5000)
 
 
 @pytest.mark.parametrize("escape", ["''", "'ab'"])
@@ -74,7 +74,7 @@ def test_like_with_null_is_unknown_and_with_numbers_refused():
 def test_picture_shows_the_timestamp(text, picture, expected):
     if "o'clock" in picture:
         picture, expected = "x xxx XXX ''d 'o''clock'", "+00 +00:00 Z '20 o'clock"
-    assert format_timestamp(parse_iso(text), picture) == expected
+    assert format_timestamp(parse_iso_timestamp(text), picture) == expected
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_picture_shows_the_timestamp(text, picture, expected):
 )
 def test_picture_that_stands_for_nothing_is_refused(picture, code):
     with pytest.raises(SelectError) as refused:
-        format_timestamp(parse_iso("2000T"), picture)
+        format_timestamp(parse_iso_timestamp("2000T"), picture)
     assert refused.value.s3_code == code
 
 
 @given(st.text("yMdahHmsSnXx' :é", max_size=10))
 def test_any_picture_is_shown_or_refused(picture):
     try:
-        shown = format_timestamp(parse_iso("2000T"), picture)
+        shown = format_timestamp(parse_iso_timestamp("2000T"), picture)
     except SelectError as error:
         shown = error.s3_code
     assert isinstance(shown, str)

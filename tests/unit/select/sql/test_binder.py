@@ -4,10 +4,17 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.sql.ast import Aggregate, AliasUse, Column, Literal, Star, Word
+from snowmelt.select.sql.ast import (
+    AggregateExpr,
+    AliasRef,
+    ColumnRef,
+    KeyStep,
+    LiteralExpr,
+    StarExpr,
+)
 from snowmelt.select.sql.binder import bind
-from snowmelt.select.sql.bound_query import Output, ParquetFields
-from snowmelt.select.sql.parser import parse
+from snowmelt.select.sql.bound_query import OutputColumn, ParquetFields
+from snowmelt.select.sql.parser import parse_statement
 from snowmelt.select.values import MISSING
 from support.reference_select import (
     ALL,
@@ -90,9 +97,9 @@ def test_alias_is_known_in_where_in_other_values_and_in_order_by(dialect):
     query = query_of(
         "select int(_1) as a, b+1, a*2 as b from stdin where a > 1 order by b", dialect
     )
-    assert query.where.left == AliasUse(0)
-    assert query.outputs[1].expression.left == AliasUse(2)
-    assert query.outputs[2].expression.left == AliasUse(0)
+    assert query.where.left == AliasRef(0)
+    assert query.outputs[1].expression.left == AliasRef(2)
+    assert query.outputs[2].expression.left == AliasRef(0)
     assert query.order_by[0].expression == query.outputs[2].expression
 
 
@@ -129,14 +136,14 @@ def test_star_alone_is_the_record_itself():
         assert query.star
         assert query.outputs == ()
     both = query_of("select *, _1 from stdin", CEPH)
-    assert both.outputs == (Output("*", Star()), Output("_1", Column(0, "_1")))
+    assert both.outputs == (OutputColumn("*", StarExpr()), OutputColumn("_1", ColumnRef(0, "_1")))
     assert refusal("select t.* from s3object s") == "EvaluatorBindingDoesNotExist"
 
 
 def test_aggregates_are_bound_once_each():
     query = query_of("select sum(int(_1)), sum(int(_1))/count(*), count(1) from stdin")
     assert len(query.aggregates) == 2
-    assert query.aggregates[1] == Aggregate("count", None)
+    assert query.aggregates[1] == AggregateExpr("count", None)
     assert query.grouped
     assert not query.last_row
     assert query_of("select sum(int(_1)), _2 from stdin", CEPH_2020).last_row
@@ -222,23 +229,25 @@ def test_field_of_json_wins_over_an_alias_made_of_it():
 def test_columns_of_parquet_are_known_and_may_be_nested():
     schema = pa.schema([("id", pa.int64()), ("place", pa.struct([("city", pa.string())]))])
     fields = ParquetFields(("id", "place"), schema)
-    query = bind(parse("select s.place.city, _1 from s3object s", AWS), dialect=AWS, fields=fields)
-    assert query.outputs[0].expression == Column(1, "city", (Word("city"),))
+    query = bind(
+        parse_statement("select s.place.city, _1 from s3object s", AWS), dialect=AWS, fields=fields
+    )
+    assert query.outputs[0].expression == ColumnRef(1, "city", (KeyStep("city"),))
     for statement, code in [
         ("select _3 from s3object", "InvalidColumnIndex"),
         ("select town from s3object", "EvaluatorBindingDoesNotExist"),
         ("select * from s3object[*].id", "InvalidKeyPath"),
     ]:
         with pytest.raises(SelectError) as refused:
-            bind(parse(statement, AWS), dialect=AWS, fields=fields)
+            bind(parse_statement(statement, AWS), dialect=AWS, fields=fields)
         assert refused.value.s3_code == code
 
 
 def test_text_in_double_quotes_is_a_string_in_ceph_where_no_column_is_called_so():
     query = query_of('select "abc" from stdin', CEPH, header=("abc",))
-    assert query.outputs[0].expression == Column(0, "abc")
+    assert query.outputs[0].expression == ColumnRef(0, "abc")
     query = query_of('select "abc" from stdin', CEPH, header=("x",))
-    assert query.outputs[0].expression == Literal("abc")
+    assert query.outputs[0].expression == LiteralExpr("abc")
 
 
 @pytest.mark.parametrize("dialect", CEPHS)

@@ -5,21 +5,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.sql.lexer import Kind, tokens_of
+from snowmelt.select.sql.lexer import SelectTokenKind, tokenize
 from support.reference_select import refusal
 
 
 def texts(statement, is_name=None):
-    return [token.text for token in tokens_of(statement, is_name)][:-1]
+    return [token.text for token in tokenize(statement, is_name)][:-1]
 
 
 def test_statement_is_cut_into_its_words():
     assert texts("select _1,'it''s' from s where a>=1.5e3;") == [
         *("select", "_1", ",", "it's", "from", "s", "where", "a", ">=", "1.5e3", ";")
     ]
-    kinds = [token.kind for token in tokens_of("a 1 'b' \"c\" `2010T` +")]
+    kinds = [token.kind for token in tokenize("a 1 'b' \"c\" `2010T` +")]
     assert kinds == [
-        *(Kind.WORD, Kind.NUMBER, Kind.STRING, Kind.QUOTED, Kind.TIMESTAMP, Kind.SYMBOL, Kind.END)
+        *(
+            SelectTokenKind.WORD,
+            SelectTokenKind.NUMBER,
+            SelectTokenKind.STRING,
+            SelectTokenKind.QUOTED,
+            SelectTokenKind.TIMESTAMP,
+            SelectTokenKind.SYMBOL,
+            SelectTokenKind.END,
+        )
     ]
 
 
@@ -39,7 +47,7 @@ def test_path_stands_after_from_only():
 @pytest.mark.parametrize("opening", ["'", '"', "`"])
 def test_what_is_not_closed_is_named(opening):
     with pytest.raises(SelectError, match=r"not closed.*\(line 2, column 3\)"):
-        tokens_of(f"a\n  {opening}b")
+        tokenize(f"a\n  {opening}b")
 
 
 @given(st.text(max_size=40))

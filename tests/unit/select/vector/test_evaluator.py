@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import ErrorBudget, SelectError
 from snowmelt.select.execution.engine import EngineSettings
-from snowmelt.select.execution.serializer import record_writer
+from snowmelt.select.execution.serializer import make_record_writer
 from snowmelt.select.formats.csv_reader import CsvReader
-from snowmelt.select.local import PipeSource, run_locally
+from snowmelt.select.local import PipeSource, open_local_select
 from snowmelt.select.request import CsvInput, CsvOutput, JsonOutput, SelectRequest
-from snowmelt.select.scalar.evaluator import Scope, evaluate, holds
+from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
 from snowmelt.select.sql.binder import bind
 from snowmelt.select.sql.bound_query import CsvFields
-from snowmelt.select.sql.parser import parse
+from snowmelt.select.sql.parser import parse_statement
 from snowmelt.select.timestamps import Timestamp
 
 VALUES = [
@@ -111,30 +111,32 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
     """Answer with the evaluator alone, record by record."""
     dialect = request.dialect
     reader = CsvReader(PipeSource(io.BytesIO(data)), request.input, dialect)
-    query = bind(parse(request.expression, dialect), dialect=dialect, fields=CsvFields(None))
-    writer = record_writer(query, request.output)
+    query = bind(
+        parse_statement(request.expression, dialect), dialect=dialect, fields=CsvFields(None)
+    )
+    writer = make_record_writer(query, request.output)
     budget = ErrorBudget()
-    scope = Scope(query, NOW)
+    scope = EvaluationContext(query, NOW)
     out = b""
     read = 0
     try:
-        for block in reader.blocks():
-            batch = reader.tokenizer(None)(block)
-            for place in range(batch.rows):
-                row = batch.row(place)
+        for block in reader.read_blocks():
+            batch = reader.make_tokenizer(None)(block)
+            for place in range(batch.row_count):
+                row = batch.read_row(place)
                 read += 1
                 scope.begin_row()
                 try:
-                    if query.where is not None and not holds(query.where, row, scope):
+                    if query.where is not None and not is_true(query.where, row, scope):
                         continue
                     if query.star:
                         shown = row.fields()
-                        out += writer.record(shown, [f"_{n + 1}" for n in range(len(shown))])
+                        out += writer.write_record(shown, [f"_{n + 1}" for n in range(len(shown))])
                     else:
                         found = [evaluate(each.expression, row, scope) for each in query.outputs]
-                        out += writer.record(found)
+                        out += writer.write_record(found)
                 except SelectError as error:
-                    where = f"record {read}, which begins at byte {batch.offset(place)}"
+                    where = f"record {read}, which begins at byte {batch.record_offset(place)}"
                     text = f"{error} (in {where})"
                     budget.spend(SelectError(error.s3_code, text, fatal=error.fatal))
             if batch.failure is not None:
@@ -145,10 +147,10 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
 
 
 def engine(request: SelectRequest, data: bytes, **limits: int) -> tuple[bytes, str | None]:
-    execution = run_locally(request, io.BytesIO(data), settings=EngineSettings(**limits))
+    execution = open_local_select(request, io.BytesIO(data), settings=EngineSettings(**limits))
     out = b""
     try:
-        for payload in execution.payloads():
+        for payload in execution.stream_payloads():
             out += payload
     except SelectError as error:
         return out, str(error)
@@ -158,7 +160,7 @@ def engine(request: SelectRequest, data: bytes, **limits: int) -> tuple[bytes, s
 def bound(sql: str, dialect: Dialect, output: CsvOutput | JsonOutput) -> SelectRequest | None:
     """Return a request, None where the dialect refuses the statement."""
     try:
-        bind(parse(sql, dialect), dialect=dialect, fields=CsvFields(None))
+        bind(parse_statement(sql, dialect), dialect=dialect, fields=CsvFields(None))
     except SelectError:
         return None
     return SelectRequest(sql, CsvInput(), output, dialect=dialect)
