@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from snowmelt.catalog.jobs.migrations import MigrationState, MigrationStateTotals, TableBacklog
-from snowmelt.ingest.metrics import RowTally, Tally
+from snowmelt.ingest.metrics import RegistrationMetrics, RowMetrics
 from snowmelt.schema.types import TableName
 from snowmelt.server.logs import CONTEXT
 from snowmelt.server.metrics import CatalogFacts, Sources, page
@@ -24,7 +24,11 @@ def test_the_metrics_of_the_page_are_those_of_the_service():
         [TableBacklog(1, TableName("D", "P", "T"), 1, 1, now)],
         [MigrationStateTotals(MigrationState.COMMITTED, 1, 1, 1.0)],
     )
-    sources = Sources(lambda: Tally().taken(0), RowTally().taken, selects=[lambda: (0, 0, 0)])
+    sources = Sources(
+        lambda: RegistrationMetrics().snapshot(0),
+        RowMetrics().snapshot,
+        selects=[lambda: (0, 0, 0)],
+    )
     text = page(sources, facts, names_tables=True).decode()
     found = {
         family.name + ("_total" if family.type == "counter" else "")

@@ -9,7 +9,7 @@ import pytest
 from snowmelt.catalog.streaming import row_channels
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import RowsBusy
-from snowmelt.ingest.rows.binary_encoding import ByteForms
+from snowmelt.ingest.rows.binary_encoding import BinaryEncodingTracker
 from snowmelt.ingest.rows.targets import PipePath, SdkClient
 from snowmelt.schema.types import Column, LogicalType
 
@@ -23,7 +23,9 @@ class Asking:
 
     def __init__(self, world):
         self.world = world
-        self.services = [ByteForms(world.database, world.clock, HOUR_S) for _ in range(2)]
+        self.services = [
+            BinaryEncodingTracker(world.database, world.clock, HOUR_S) for _ in range(2)
+        ]
 
     def token(self, name, born=None):
         """Return a client with a token that is issued now."""
@@ -38,7 +40,7 @@ class Asking:
 
     def ask(self, client):
         self.services.reverse()
-        return self.services[0].tell_digits(self.target(), client)
+        return self.services[0].record_hex_client(self.target(), client)
 
     def note_base64(self):
         """Note that a client was told base64, as an earlier service did."""
@@ -49,8 +51,8 @@ class Asking:
         """Return what holds in a channel opened now, and without one, which is the same."""
         self.services.reverse()
         with self.world.database.reading() as connection:
-            opened = self.services[0].in_new_channel(connection, PATH, client)
-        assert self.services[1].without_channel(self.target(), client) == opened
+            opened = self.services[0].may_use_base64_in_new_channel(connection, PATH, client)
+        assert self.services[1].may_use_base64_without_channel(self.target(), client) == opened
         return opened
 
     def wait(self, seconds):
@@ -87,7 +89,7 @@ def test_clients_from_before_are_doubted_by_whatever_token_and_those_since_are_n
     asking.ask(renewed)
     assert not asking.may_write_base64(renewed)
     # Its first token is none of those that were issued after the note.
-    assert asking.may_write_base64(asking.token("old, renewed", born=old.born_ms))
+    assert asking.may_write_base64(asking.token("old, renewed", born=old.first_token_issued_ms))
     silent = asking.token("old, renewed, in its first request without a channel")
     asking.wait(31)
     assert asking.may_write_base64(silent)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from snowmelt.catalog.db.database import open_database
 from snowmelt.clock import SystemClock
 from snowmelt.errors import CatalogBusy, CatalogUnavailable, RequestMalformed, ServiceBusy
-from snowmelt.ingest.write_batcher import GroupedWrites
+from snowmelt.ingest.write_batcher import WriteBatcher
 from support.catalog_files import new_catalog
 
 LONG_S = 120
@@ -34,7 +34,7 @@ def lines(database):
 
 @pytest.fixture
 def writes(database):
-    made = GroupedWrites(database, SystemClock())
+    made = WriteBatcher(database, SystemClock())
     yield made
     made.close()
 
@@ -116,12 +116,14 @@ def test_a_caller_that_goes_away_costs_nobody_else_a_write(writes, held_up, line
 
 
 def test_close_executes_what_was_submitted(database, lines):
-    writes = GroupedWrites(database, SystemClock())
-    futures = [writes.submit(lambda c, line=line: insert(c, line), key=line) for line in range(50)]
+    writes = WriteBatcher(database, SystemClock())
+    futures = [
+        writes.submit(lambda c, line=line: insert(c, line), lock_key=line) for line in range(50)
+    ]
     writes.close()
     assert [future.result(0) for future in futures] == list(range(50))
     with pytest.raises(ServiceBusy):
-        writes.submit(lambda c: insert(c, 99), key="t")
+        writes.submit(lambda c: insert(c, 99), lock_key="t")
 
 
 def test_groups_of_several_keys_do_not_wait_for_each_other(database, writes, lines):
@@ -172,12 +174,12 @@ def test_commits_of_rows_wait_for_one_group_at_most(database, writes, lines):
 
 def test_a_catalog_that_is_away_fails_every_write_with_its_own_error(tmp_path):
     database = open_database(str(new_catalog(tmp_path / "catalog.db")))
-    writes = GroupedWrites(database, SystemClock())
+    writes = WriteBatcher(database, SystemClock())
     with ThreadPoolExecutor(1) as pool:
         database.close()
         (tmp_path / "catalog.db").unlink()
         (tmp_path / "catalog.db").mkdir()
-        futures = [writes.submit(lambda c: insert(c, 1), key="t") for _ in range(3)]
+        futures = [writes.submit(lambda c: insert(c, 1), lock_key="t") for _ in range(3)]
         pool.submit(writes.close).result(LONG_S)
     for future in futures:
         with pytest.raises(CatalogUnavailable):
@@ -188,7 +190,7 @@ def test_a_busy_catalog_is_waited_for_once_by_a_whole_group(tmp_path):
     """Counted in transactions: one by one, each write would wait as long again."""
     path = new_catalog(tmp_path / "catalog.db")
     database = open_database(str(path), busy_timeout_s=0.2)
-    writes = GroupedWrites(database, SystemClock())
+    writes = WriteBatcher(database, SystemClock())
     begins = 0
     original = database.writing
 
@@ -200,7 +202,7 @@ def test_a_busy_catalog_is_waited_for_once_by_a_whole_group(tmp_path):
     database.writing = counted
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        futures = [writes.submit(lambda c: insert(c, 1), key="t") for _ in range(30)]
+        futures = [writes.submit(lambda c: insert(c, 1), lock_key="t") for _ in range(30)]
         for future in futures:
             with pytest.raises(CatalogBusy):
                 future.result(LONG_S)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.jobs.services import ServiceRecord
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
-    from snowmelt.ingest.stage_locations import Handout
+    from snowmelt.ingest.stage_locations import StageGrant
     from snowmelt.storage.store import Store
 
 # --- How a check ended, in a sentence that says what to do.
@@ -382,14 +382,14 @@ _PATIENCE_S = 5.0
 
 def check_stage_role(settings: Settings, clock: Clock) -> Check:
     """Upload with a client's credentials, within its prefix and beside it; deletes what it wrote."""
-    from snowmelt.ingest.stage_locations import Asker, FolderHanding
+    from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
     from snowmelt.server.sts_credentials import role_handing
     from snowmelt.storage.store_factory import open_store
 
     role, name = settings.stage_role, uuid.uuid4().hex
     try:
-        handing = role_handing(settings, FolderHanding(settings.data_dir))
-        handout = handing.hand_out(Asker(_PREFIX, renews_by_prefix=True), _PREFIX)
+        handing = role_handing(settings, FolderStageLocator(settings.data_dir))
+        handout = handing.issue_location(StageRequester(_PREFIX, renews_by_prefix=True), _PREFIX)
         stage = open_store(settings.stage_url)
         refused = _refusal(handout, name, clock)
         if refused is not None:
@@ -409,13 +409,13 @@ def check_stage_role(settings: Settings, clock: Clock) -> Check:
     return fine(_WHAT, f"{role}, narrowed to a client's prefix")
 
 
-def _beside(handout: Handout) -> Handout:
+def _beside(handout: StageGrant) -> StageGrant:
     location = handout.location
     other = location.location.rstrip("/") + "-beside/"
     return handout._replace(location=msgspec.structs.replace(location, location=other))
 
 
-def _refusal(handout: Handout, name: str, clock: Clock) -> StageUnavailable | None:
+def _refusal(handout: StageGrant, name: str, clock: Clock) -> StageUnavailable | None:
     from snowmelt.client.stage import BucketStage, Grant
 
     grant = Grant(handout.location, handout.expires_in_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.jobs.migrations import find_tables_over_backlog
-from snowmelt.ingest.request_validation import Refusal
+from snowmelt.ingest.request_validation import RequestRejection
 from snowmelt.wire.streaming import ResponseCode
 
 if TYPE_CHECKING:
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 # A look is followed by a rest of so many times its length: adding up the bytes of a million waiting
 # chunks takes half a second of a processor.
-_REST = 20
+_POLL_PAUSE_FACTOR = 20
 
-TOO_MUCH_WAITS = Refusal(
+BACKLOG_TOO_LARGE = RequestRejection(
     ResponseCode.QUEUE_FULL,
     "Too much of the table waits for migration; it takes more when some of that is done."
     " Send it again in a moment.",
 )
 
 
-class Pressure:
+class BackPressure:
     """Which tables have too long a backlog, as of the last look; limits of 0 are none."""
 
     def __init__(
@@ -38,14 +38,14 @@ class Pressure:
         self._not_before = clock.monotonic()
         self._max_chunks = max_chunks or None
         self._max_bytes = max_bytes or None
-        self.tables: frozenset[int] = frozenset()
+        self.throttled_table_ids: frozenset[int] = frozenset()
 
     @property
-    def is_on(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether there is any limit."""
         return self._max_chunks is not None or self._max_bytes is not None
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the catalog, unless that took long just now; what was known stays when it fails.
 
         Raises:
@@ -55,8 +55,8 @@ class Pressure:
         if began < self._not_before:
             return
         with self._database.reading() as connection:
-            self.tables = find_tables_over_backlog(
+            self.throttled_table_ids = find_tables_over_backlog(
                 connection, max_chunks=self._max_chunks, max_bytes=self._max_bytes
             )
         ended = self._clock.monotonic()
-        self._not_before = ended + _REST * (ended - began)
+        self._not_before = ended + _POLL_PAUSE_FACTOR * (ended - began)

@@ -19,7 +19,7 @@ import msgspec
 from snowmelt.blob import bdec, reader
 from snowmelt.errors import BlobInvalid, ObjectMissing, PathRefused, StageUnavailable
 from snowmelt.ingest import chunk_validation
-from snowmelt.ingest.chunk_validation import newest_match, written_for
+from snowmelt.ingest.chunk_validation import find_newest_matching_schema, find_written_schema
 from snowmelt.ingest.request_validation import MAX_BLOB_BYTES
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire import column_statistics
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from snowmelt.blob.parquet_footer import ChunkFooter
-    from snowmelt.ingest.request_validation import Refusal
+    from snowmelt.ingest.request_validation import RequestRejection
     from snowmelt.schema.types import TableSchema
     from snowmelt.storage.store import Store
 
     Schemas: TypeAlias = Mapping[int, Mapping[int, TableSchema]]
 
 # Larger blobs are hashed piece by piece and their chunks read one at a time.
-_WHOLE_BYTES = 32 * 1024 * 1024
-_PIECE_BYTES = 8 * 1024 * 1024
+_MAX_IN_MEMORY_BYTES = 32 * 1024 * 1024
+_READ_SIZE_BYTES = 8 * 1024 * 1024
 # Such chunks are decoded together; larger ones are not kept in memory for others.
-_SMALL_BYTES = 256 * 1024
+_SMALL_CHUNK_BYTES = 256 * 1024
 # Another server's stage mostly waits.
-_READS_AT_ONCE = 16
+_READ_THREADS = 16
 
-_claims = msgspec.json.Decoder(ChunkStatisticsMessage)
+_statistics_decoder = msgspec.json.Decoder(ChunkStatisticsMessage)
 
 
-class ChunkJob(msgspec.Struct, frozen=True, array_like=True):
+class ChunkDecodeJob(msgspec.Struct, frozen=True, array_like=True):
     """One chunk to inspect: its place, what its client claims, and what may have been written.
 
-    `claimed` are the client's statistics as JSON, `versions` the known versions of the columns of
+    `claimed_statistics` are the client's statistics as JSON, `schema_versions` the known versions of the columns of
     `table_id`. `is_final`: no newer versions exist, so that a chunk that fits none is rejected.
     """
 
@@ -60,56 +60,62 @@ class ChunkJob(msgspec.Struct, frozen=True, array_like=True):
     key_id: int
     data_key: bytes
     rows: int
-    claimed: bytes
+    claimed_statistics: bytes
     table_id: int
-    versions: tuple[int, ...]
-    decode: bool
+    schema_versions: tuple[int, ...]
+    must_decode: bool
     is_final: bool = False
 
 
-class BlobJob(msgspec.Struct, frozen=True, array_like=True):
+class BlobDecodeJob(msgspec.Struct, frozen=True, array_like=True):
     """One blob to inspect: its path, where it lies in the stage, and the MD5 that was claimed."""
 
     path: str
-    stored_at: str
+    stage_path: str
     md5: str
-    chunks: tuple[ChunkJob, ...]
+    chunks: tuple[ChunkDecodeJob, ...]
 
 
-class ChunkFinding(msgspec.Struct, frozen=True, array_like=True):
+class ChunkDecodeResult(msgspec.Struct, frozen=True, array_like=True):
     """What became of one chunk: a version and our statistics, or a code and a reason.
 
-    `is_doubtful`: newer columns could make the chunk acceptable. `failure` is a traceback where
+    `may_fit_newer_schema`: newer columns could make the chunk acceptable. `failure_traceback` is a traceback where
     the inspection itself failed.
     """
 
-    version: int = 0
+    schema_version: int = 0
     statistics: bytes = b""
     code: int = 0
     message: str = ""
-    is_doubtful: bool = False
-    failure: str = ""
+    may_fit_newer_schema: bool = False
+    failure_traceback: str = ""
 
 
-class BlobFinding(msgspec.Struct, frozen=True, array_like=True):
+class BlobDecodeResult(msgspec.Struct, frozen=True, array_like=True):
     """What became of a blob's chunks, in their order, and when the blob was last modified."""
 
-    chunks: tuple[ChunkFinding, ...]
+    chunks: tuple[ChunkDecodeResult, ...]
     modified_at: dt.datetime | None = None
 
 
-class _Rejected(Exception):
-    def __init__(self, code: ResponseCode, message: str, *, is_doubtful: bool = False) -> None:
+class _ChunkRejected(Exception):
+    def __init__(
+        self, code: ResponseCode, message: str, *, may_fit_newer_schema: bool = False
+    ) -> None:
         super().__init__(message)
-        self.finding = ChunkFinding(code=int(code), message=message, is_doubtful=is_doubtful)
+        self.result = ChunkDecodeResult(
+            code=int(code), message=message, may_fit_newer_schema=may_fit_newer_schema
+        )
 
 
-def reject_all(job: BlobJob, code: ResponseCode, message: str) -> BlobFinding:
+def reject_all_chunks(job: BlobDecodeJob, code: ResponseCode, message: str) -> BlobDecodeResult:
     """Return the same code and reason for every chunk of a blob."""
-    return BlobFinding((ChunkFinding(code=int(code), message=message),) * len(job.chunks))
+    return BlobDecodeResult((ChunkDecodeResult(code=int(code), message=message),) * len(job.chunks))
 
 
-def inspect_blobs(stage: Store, jobs: Sequence[BlobJob], schemas: Schemas) -> list[BlobFinding]:
+def decode_blobs(
+    stage: Store, jobs: Sequence[BlobDecodeJob], schemas: Schemas
+) -> list[BlobDecodeResult]:
     """Inspect blobs and return a finding for each, in their order.
 
     Args:
@@ -118,16 +124,18 @@ def inspect_blobs(stage: Store, jobs: Sequence[BlobJob], schemas: Schemas) -> li
         schemas: Columns by table id and version; holds at least those that the jobs name.
     """
     if isinstance(stage, LocalStore) or len(jobs) == 1:
-        opened = [_opened(job, _read(stage, job), schemas) for job in jobs]
+        opened = [_decrypt_blob(job, _read_blob(stage, job), schemas) for job in jobs]
     else:
-        with ThreadPoolExecutor(min(_READS_AT_ONCE, len(jobs))) as threads:
-            read = threads.map(lambda job: _read(stage, job), jobs)
-            opened = [_opened(job, data, schemas) for job, data in zip(jobs, read, strict=True)]
-    small = [each for blob in opened for each in blob.chunks if isinstance(each, _Opened)]
-    decoded = iter(_decoded_all(small))
+        with ThreadPoolExecutor(min(_READ_THREADS, len(jobs))) as threads:
+            read = threads.map(lambda job: _read_blob(stage, job), jobs)
+            opened = [
+                _decrypt_blob(job, data, schemas) for job, data in zip(jobs, read, strict=True)
+            ]
+    small = [each for blob in opened for each in blob.chunks if isinstance(each, _SmallChunk)]
+    decoded = iter(_decode_small_chunks(small))
     return [
-        BlobFinding(
-            tuple(next(decoded) if isinstance(each, _Opened) else each for each in blob.chunks),
+        BlobDecodeResult(
+            tuple(next(decoded) if isinstance(each, _SmallChunk) else each for each in blob.chunks),
             blob.modified_at,
         )
         for blob in opened
@@ -135,199 +143,223 @@ def inspect_blobs(stage: Store, jobs: Sequence[BlobJob], schemas: Schemas) -> li
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """A small chunk that is to be decoded together with others; `where` begins sentences."""
+class _SmallChunk:
+    """A small chunk that is to be decoded together with others; `error_prefix` begins sentences."""
 
-    chunk: chunk_validation.Chunk
-    where: str
+    chunk: chunk_validation.DecryptedChunk
+    error_prefix: str
 
 
 @dataclass(frozen=True, slots=True)
-class _OpenedBlob:
-    chunks: Sequence[ChunkFinding | _Opened]
+class _DecryptedBlob:
+    chunks: Sequence[ChunkDecodeResult | _SmallChunk]
     modified_at: dt.datetime | None
 
 
-def _opened(job: BlobJob, data: _Bytes | BlobFinding, schemas: Schemas) -> _OpenedBlob:
-    if isinstance(data, BlobFinding):
-        return _OpenedBlob(data.chunks, data.modified_at)
-    found = [_inspect_chunk(chunk, job, data, schemas) for chunk in job.chunks]
-    return _OpenedBlob(found, data.modified_at)
+def _decrypt_blob(
+    job: BlobDecodeJob, data: _BlobReader | BlobDecodeResult, schemas: Schemas
+) -> _DecryptedBlob:
+    if isinstance(data, BlobDecodeResult):
+        return _DecryptedBlob(data.chunks, data.modified_at)
+    found = [_decode_chunk(chunk, job, data, schemas) for chunk in job.chunks]
+    return _DecryptedBlob(found, data.modified_at)
 
 
-def _decoded_all(opened: Sequence[_Opened]) -> list[ChunkFinding]:
+def _decode_small_chunks(small_chunks: Sequence[_SmallChunk]) -> list[ChunkDecodeResult]:
     try:
-        found = chunk_validation.derive_all([each.chunk for each in opened])
-        return [_finding(each, one) for each, one in zip(opened, found, strict=True)]
+        found = chunk_validation.derive_statistics_batch([each.chunk for each in small_chunks])
+        return [
+            _make_chunk_result(each, one) for each, one in zip(small_chunks, found, strict=True)
+        ]
     except Exception:  # noqa: BLE001 - one of them; the others go on
-        return [_decoded(each) for each in opened]
+        return [_decode_small_chunk(each) for each in small_chunks]
 
 
-def _decoded(opened: _Opened) -> ChunkFinding:
+def _decode_small_chunk(small_chunk: _SmallChunk) -> ChunkDecodeResult:
     try:
-        return _finding(opened, chunk_validation.derive(opened.chunk))
+        return _make_chunk_result(
+            small_chunk, chunk_validation.derive_statistics(small_chunk.chunk)
+        )
     except Exception as error:  # noqa: BLE001 - the parent logs it and goes on
-        return _failure(opened.where, error)
+        return _make_failure_result(small_chunk.error_prefix, error)
 
 
-def _finding(opened: _Opened, found: bytes | Refusal) -> ChunkFinding:
-    if isinstance(found, bytes):
-        return ChunkFinding(opened.chunk.schema.version, found)
-    message = f"{opened.where}: {found.message}"
-    return ChunkFinding(code=int(found.code), message=message, is_doubtful=True)
+def _make_chunk_result(
+    small_chunk: _SmallChunk, outcome: bytes | RequestRejection
+) -> ChunkDecodeResult:
+    if isinstance(outcome, bytes):
+        return ChunkDecodeResult(small_chunk.chunk.schema.version, outcome)
+    message = f"{small_chunk.error_prefix}: {outcome.message}"
+    return ChunkDecodeResult(code=int(outcome.code), message=message, may_fit_newer_schema=True)
 
 
-def _failure(where: str, error: Exception) -> ChunkFinding:
-    return ChunkFinding(
+def _make_failure_result(error_prefix: str, error: Exception) -> ChunkDecodeResult:
+    return ChunkDecodeResult(
         code=int(ResponseCode.BLOB_FORMAT_WRONG),
-        message=f"{where} cannot be read: {error}",
-        failure=traceback.format_exc(),
+        message=f"{error_prefix} cannot be read: {error}",
+        failure_traceback=traceback.format_exc(),
     )
 
 
-def _read(stage: Store, job: BlobJob) -> _Bytes | BlobFinding:
+def _read_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobDecodeResult:
     """Return the bytes of a blob that has the MD5 that was claimed, or why there are none."""
     wrong = ResponseCode.BLOB_FORMAT_WRONG
     try:
-        info, start = stage.read_prefix(job.stored_at, _WHOLE_BYTES)
+        info, start = stage.read_prefix(job.stage_path, _MAX_IN_MEMORY_BYTES)
         if info.size > MAX_BLOB_BYTES:
             message = (
                 f"Blob {job.path} has {info.size:,} bytes; at most {MAX_BLOB_BYTES:,} are taken."
             )
-            return reject_all(job, wrong, message)
-        data = _Bytes(stage, job.stored_at, info.size, start, info.modified_at)
-        md5 = data.md5(first=job.chunks[0].length if job.chunks[0].offset == 0 else 0)
+            return reject_all_chunks(job, wrong, message)
+        data = _BlobReader(stage, job.stage_path, info.size, start, info.modified_at)
+        md5 = data.compute_md5(
+            first_chunk_bytes=job.chunks[0].length if job.chunks[0].offset == 0 else 0
+        )
     except ObjectMissing:
-        return reject_all(job, wrong, f"Blob {job.path} is not on the stage.")
+        return reject_all_chunks(job, wrong, f"Blob {job.path} is not on the stage.")
     except PathRefused as error:
-        return reject_all(job, wrong, str(error))
+        return reject_all_chunks(job, wrong, str(error))
     except (StageUnavailable, OSError) as error:
         message = f"Blob {job.path} cannot be read now: {error}"
-        return reject_all(job, ResponseCode.TRY_AGAIN, message)
+        return reject_all_chunks(job, ResponseCode.TRY_AGAIN, message)
     if md5 != job.md5:
         message = (
             f"Blob {job.path} has MD5 {md5} on the stage ({info.size:,} bytes), not"
             f" {job.md5}: it was changed or cut off after it was built."
         )
-        finding = reject_all(job, ResponseCode.BLOB_MD5_MISSING, message)
-        return BlobFinding(finding.chunks, info.modified_at)
+        finding = reject_all_chunks(job, ResponseCode.BLOB_MD5_MISSING, message)
+        return BlobDecodeResult(finding.chunks, info.modified_at)
     return data
 
 
-def _inspect_chunk(
-    chunk: ChunkJob, job: BlobJob, data: _Bytes, schemas: Schemas
-) -> ChunkFinding | _Opened:
+def _decode_chunk(
+    chunk: ChunkDecodeJob, job: BlobDecodeJob, data: _BlobReader, schemas: Schemas
+) -> ChunkDecodeResult | _SmallChunk:
     """Return what became of a chunk, or a small one opened and not decoded yet."""
     where = f"The chunk at {chunk.offset} of blob {job.path}"
     known = schemas[chunk.table_id]
-    versions = {number: known[number] for number in chunk.versions}
+    versions = {number: known[number] for number in chunk.schema_versions}
     try:
-        return _checked(chunk, job.path, data, versions, where)
-    except _Rejected as rejected:
-        return rejected.finding
+        return _decrypt_and_check_chunk(chunk, job.path, data, versions, where)
+    except _ChunkRejected as rejected:
+        return rejected.result
     except (StageUnavailable, OSError) as error:
         message = f"Blob {job.path} cannot be read now: {error}"
-        return ChunkFinding(code=int(ResponseCode.TRY_AGAIN), message=message)
+        return ChunkDecodeResult(code=int(ResponseCode.TRY_AGAIN), message=message)
     except Exception as error:  # noqa: BLE001 - the parent logs it and goes on
-        return _failure(where, error)
+        return _make_failure_result(where, error)
 
 
-def _checked(
-    chunk: ChunkJob, path: str, data: _Bytes, versions: Mapping[int, TableSchema], where: str
-) -> ChunkFinding | _Opened:
+def _decrypt_and_check_chunk(
+    chunk: ChunkDecodeJob,
+    path: str,
+    data: _BlobReader,
+    schemas_by_version: Mapping[int, TableSchema],
+    error_prefix: str,
+) -> ChunkDecodeResult | _SmallChunk:
     if chunk.offset + chunk.length > data.size:
-        raise _Rejected(
+        raise _ChunkRejected(
             ResponseCode.CHUNK_LENGTH_INVALID,
-            f"{where} would end at {chunk.offset + chunk.length:,}; the file has"
+            f"{error_prefix} would end at {chunk.offset + chunk.length:,}; the file has"
             f" {data.size:,} bytes.",
         )
-    cipher = data.part(chunk.offset, chunk.length)
-    md5 = data.known_md5(chunk.offset, chunk.length) or _md5(cipher).hexdigest()
+    cipher = data.read_range(chunk.offset, chunk.length)
+    md5 = data.get_cached_md5(chunk.offset, chunk.length) or _new_md5(cipher).hexdigest()
     if md5 != chunk.md5:
-        raise _Rejected(ResponseCode.CHUNK_MD5_MISSING, f"{where} has MD5 {md5}, not {chunk.md5}.")
+        raise _ChunkRejected(
+            ResponseCode.CHUNK_MD5_MISSING, f"{error_prefix} has MD5 {md5}, not {chunk.md5}."
+        )
     parquet = reader.decrypt_chunk(
         cipher, chunk_key=bdec.derive_blob_key(chunk.data_key, path), offset=chunk.offset
     )
     try:
         footer = reader.read_chunk_footer(parquet)
     except BlobInvalid as error:
-        raise _Rejected(
+        raise _ChunkRejected(
             ResponseCode.BLOB_FORMAT_WRONG,
-            f"{where} does not decrypt to a Parquet file with key {chunk.key_id}: {error}",
+            f"{error_prefix} does not decrypt to a Parquet file with key {chunk.key_id}: {error}",
         ) from None
     if footer.rows != chunk.rows:
-        raise _Rejected(
+        raise _ChunkRejected(
             ResponseCode.EP_ROW_COUNT_INVALID,
-            f"{where} has {footer.rows:,} rows, its statistics say {chunk.rows:,}.",
+            f"{error_prefix} has {footer.rows:,} rows, its statistics say {chunk.rows:,}.",
         )
-    schema = _matching(footer, versions, where, is_final=chunk.is_final)
-    claimed = _claims.decode(chunk.claimed)
+    schema = _find_schema_version(footer, schemas_by_version, error_prefix, is_final=chunk.is_final)
+    claimed = _statistics_decoder.decode(chunk.claimed_statistics)
     problem = column_statistics.find_statistics_error(schema, claimed, claimed.rows)
     if problem is not None:
         code, reason = problem
-        raise _Rejected(ResponseCode(code), f"{where}: {reason}", is_doubtful=True)
-    if not chunk.decode:
+        raise _ChunkRejected(
+            ResponseCode(code), f"{error_prefix}: {reason}", may_fit_newer_schema=True
+        )
+    if not chunk.must_decode:
         # What a client claims never prunes: bounds that nobody has compared are not stored.
-        return ChunkFinding(schema.version, column_statistics.encode_row_count(chunk.rows))
-    opened = _Opened(chunk_validation.Chunk(parquet, footer, schema, claimed, path), where)
-    if len(parquet) <= _SMALL_BYTES:
+        return ChunkDecodeResult(schema.version, column_statistics.encode_row_count(chunk.rows))
+    opened = _SmallChunk(
+        chunk_validation.DecryptedChunk(parquet, footer, schema, claimed, path), error_prefix
+    )
+    if len(parquet) <= _SMALL_CHUNK_BYTES:
         return opened
-    return _finding(opened, chunk_validation.derive(opened.chunk))
+    return _make_chunk_result(opened, chunk_validation.derive_statistics(opened.chunk))
 
 
-def _matching(
-    footer: ChunkFooter, versions: Mapping[int, TableSchema], where: str, *, is_final: bool
+def _find_schema_version(
+    footer: ChunkFooter,
+    schemas_by_version: Mapping[int, TableSchema],
+    error_prefix: str,
+    *,
+    is_final: bool,
 ) -> TableSchema:
     """Return the schema version a chunk was written for, else the newest that it fits."""
-    known = written_for(footer, versions)
+    known = find_written_schema(footer, schemas_by_version)
     if known is not None:
         return known
-    found = newest_match(footer, versions)
+    found = find_newest_matching_schema(footer, schemas_by_version)
     if not is_final or isinstance(found, str):
-        raise _Rejected(
+        raise _ChunkRejected(
             ResponseCode.REOPEN,
-            f"{where} does not fit the table ({found}); open the channel again.",
-            is_doubtful=True,
+            f"{error_prefix} does not fit the table ({found}); open the channel again.",
+            may_fit_newer_schema=True,
         )
     return found
 
 
-class _Bytes:
+class _BlobReader:
     """A blob's bytes: those read already where these are all, else read piece by piece."""
 
     def __init__(
-        self, stage: Store, stored_at: str, size: int, start: bytes, modified_at: dt.datetime
+        self, stage: Store, stage_path: str, size: int, first_bytes: bytes, modified_at: dt.datetime
     ) -> None:
         self.size = size
         self.modified_at = modified_at
         self._stage = stage
-        self._stored_at = stored_at
-        self._whole = start if size <= _WHOLE_BYTES else None
+        self._stored_at = stage_path
+        self._whole = first_bytes if size <= _MAX_IN_MEMORY_BYTES else None
         self._first: tuple[int, str | None] = (0, None)
 
-    def md5(self, *, first: int) -> str:
-        """Return the MD5 of the whole blob, hex; that of its `first` bytes becomes known with it."""
+    def compute_md5(self, *, first_chunk_bytes: int) -> str:
+        """Return the MD5 of the whole blob, hex; that of its `first_chunk_bytes` bytes becomes known with it."""
         if self._whole is None:
-            digest = _md5(b"")
-            for offset in range(0, self.size, _PIECE_BYTES):
-                digest.update(self._stage.get_range(self._stored_at, offset, _PIECE_BYTES))
+            digest = _new_md5(b"")
+            for offset in range(0, self.size, _READ_SIZE_BYTES):
+                digest.update(self._stage.get_range(self._stored_at, offset, _READ_SIZE_BYTES))
             return digest.hexdigest()
         whole = memoryview(self._whole)
-        digest = _md5(whole[:first])
-        self._first = (first, digest.hexdigest())
-        digest.update(whole[first:])
+        digest = _new_md5(whole[:first_chunk_bytes])
+        self._first = (first_chunk_bytes, digest.hexdigest())
+        digest.update(whole[first_chunk_bytes:])
         return digest.hexdigest()
 
-    def known_md5(self, offset: int, length: int) -> str | None:
+    def get_cached_md5(self, offset: int, length: int) -> str | None:
         """Return the MD5 of a part, hex, if it is the one that came with the whole blob's."""
         return self._first[1] if offset == 0 and length == self._first[0] else None
 
-    def part(self, offset: int, length: int) -> bytes | memoryview:
+    def read_range(self, offset: int, length: int) -> bytes | memoryview:
         """Return the bytes of one chunk."""
         if self._whole is None:
             return self._stage.get_range(self._stored_at, offset, length)
         return memoryview(self._whole)[offset : offset + length]
 
 
-def _md5(data: bytes | memoryview) -> hashlib._Hash:
+def _new_md5(data: bytes | memoryview) -> hashlib._Hash:
     return hashlib.md5(data, usedforsecurity=False)

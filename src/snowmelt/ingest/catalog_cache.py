@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.schema.types import TableSchema
 
-_MAX_REMEMBERED = 100_000
+_MAX_CACHED_ENTRIES = 100_000
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
-class KnownKey:
+class CachedKey:
     """A data key and whose it is: one table incarnation, one user."""
 
     table_id: int
@@ -34,28 +34,28 @@ class KnownKey:
     data_key: bytes = field(repr=False)
 
 
-class Known:
+class CatalogCache:
     """Look-ups that the catalog answers once; thread-safe."""
 
     def __init__(self, database: Database, keyring: KeyRing) -> None:
         self._database = database
         self._keyring = keyring
         self._owners: dict[str, str] = {}
-        self._keys: dict[int, KnownKey] = {}
+        self._keys: dict[int, CachedKey] = {}
         self._schemas: dict[int, Mapping[int, TableSchema]] = {}
         self._lock = threading.Lock()
 
-    def prefix_owner(self, prefix: str) -> str | None:
+    def find_prefix_owner(self, prefix: str) -> str | None:
         """Return the user to whom a client prefix was issued, None when it never was."""
         owner = self._owners.get(prefix)
         if owner is None:
             with self._database.reading() as connection:
                 owner = stages.find_prefix_owner(connection, prefix)
             if owner is not None:
-                self._remember(self._owners, prefix, owner)
+                self._store(self._owners, prefix, owner)
         return owner
 
-    def key(self, key_id: int) -> KnownKey | None:
+    def find_key(self, key_id: int) -> CachedKey | None:
         """Return a data key by its id, None when there is none."""
         known = self._keys.get(key_id)
         if known is None:
@@ -64,26 +64,26 @@ class Known:
                 if scope is None:
                     return None
                 data_key = self._keyring.find_data_keys(connection, [key_id])[key_id]
-            known = KnownKey(scope[0], scope[1], data_key)
-            self._remember(self._keys, key_id, known)
+            known = CachedKey(scope[0], scope[1], data_key)
+            self._store(self._keys, key_id, known)
         return known
 
-    def schemas(self, table_id: int, *, again: bool = False) -> Mapping[int, TableSchema]:
-        """Return the schema versions of a table known so far; `again` asks the catalog."""
+    def get_schemas(self, table_id: int, *, refresh: bool = False) -> Mapping[int, TableSchema]:
+        """Return the schema versions of a table known so far; `refresh` asks the catalog."""
         known = self._schemas.get(table_id)
-        if known is None or again:
+        if known is None or refresh:
             with self._database.reading() as connection:
                 known = tables.list_table_schemas(connection, table_id)
-            self._remember(self._schemas, table_id, known)
+            self._store(self._schemas, table_id, known)
         return known
 
-    def is_stale(self, table_id: int) -> bool:
+    def refresh_if_stale(self, table_id: int) -> bool:
         """Tell whether a table has versions that were not known so far; they are from now on."""
-        before = self.schemas(table_id)
-        return self.schemas(table_id, again=True).keys() != before.keys()
+        before = self.get_schemas(table_id)
+        return self.get_schemas(table_id, refresh=True).keys() != before.keys()
 
-    def _remember(self, memory: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    def _store(self, cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
         with self._lock:
-            if len(memory) >= _MAX_REMEMBERED:
-                memory.clear()
-            memory[key] = value
+            if len(cache) >= _MAX_CACHED_ENTRIES:
+                cache.clear()
+            cache[key] = value

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
-    from snowmelt.ingest.catalog_cache import Known
-    from snowmelt.ingest.stage_locations import Asker, Handing
-    from snowmelt.ingest.write_batcher import GroupedWrites
+    from snowmelt.ingest.catalog_cache import CatalogCache
+    from snowmelt.ingest.stage_locations import StageLocator, StageRequester
+    from snowmelt.ingest.write_batcher import WriteBatcher
     from snowmelt.wire.streaming import (
         ChannelStatusQuery,
         ConfigureRequest,
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
         StatusRequest,
     )
 
-_WRITES = "INSERT"
-_NAMES = (
+_WRITE_PRIVILEGE = "INSERT"
+_NAME_FIELDS = (
     ("database", ResponseCode.DATABASE_NAME_MISSING),
     ("schema", ResponseCode.SCHEMA_NAME_MISSING),
     ("table", ResponseCode.TABLE_NAME_MISSING),
@@ -66,17 +66,19 @@ _NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ChannelService:
     """What the receiving half needs; opens and drops of many requests share a transaction."""
 
     database: Database
-    writes: GroupedWrites
+    write_batcher: WriteBatcher
     keyring: KeyRing
-    known: Known
-    handing: Handing
+    catalog_cache: CatalogCache
+    stage_locator: StageLocator
     clock: Clock
 
-    def configure(self, request: ConfigureRequest, asker: Asker) -> ConfigureResponse:
+    def configure_client(
+        self, request: ConfigureRequest, requester: StageRequester
+    ) -> ConfigureResponse:
         """Give a client a prefix of its own, which is never given again, and its stage.
 
         Raises:
@@ -84,17 +86,17 @@ class Desk:
             RequestMalformed: It asks again with a prefix that the user was not given.
         """
         with self.database.writing() as connection:
-            access.resolve_effective_role(connection, asker.user, _role(request.role))
+            access.resolve_effective_role(connection, requester.user, _parse_role(request.role))
             deployment_id = deployment.read_deployment_id(connection)
             if request.client_prefix is None:
-                prefix = stages.issue_client_prefix(connection, asker.user, self.clock.now())
+                prefix = stages.issue_client_prefix(connection, requester.user, self.clock.now())
             else:
                 prefix = request.client_prefix.removesuffix(f"_{deployment_id}")
-                if stages.find_prefix_owner(connection, prefix) != asker.user:
+                if stages.find_prefix_owner(connection, prefix) != requester.user:
                     raise RequestMalformed(
                         reason=f"client prefix {prefix[:100]!r} was not given to this user"
                     )
-        handout = self.handing.hand_out(asker, prefix)
+        handout = self.stage_locator.issue_location(requester, prefix)
         return ConfigureResponse(
             status_code=0,
             message="Success",
@@ -104,7 +106,7 @@ class Desk:
             stage_expires_in_s=handout.expires_in_s,
         )
 
-    def open(self, request: OpenRequest, user: str) -> Future[OpenResponse]:
+    def open_channel(self, request: OpenRequest, user: str) -> Future[OpenResponse]:
         """Open a channel, or answer again to a request that came before; fences older owners.
 
         The future raises RoleNotGranted if the role is not the user's, DatabaseNotFound,
@@ -120,23 +122,25 @@ class Desk:
             raise Unsupported(
                 what="Streaming in Iceberg mode", instead="leave enable_iceberg_streaming off"
             )
-        name, channel = _table_name(request), _channel_name(request.channel)
+        name, channel = _parse_table_name(request), _parse_channel_name(request.channel)
         if "\0" in (request.offset_token or ""):
             raise RequestMalformed(reason="an offset token cannot contain the character NUL")
-        identity = self._identity(request.request_id, user)
-        return self.writes.submit(
-            lambda connection: self._open(connection, request, (name, channel, user, *identity)),
-            key=name,
+        identity = self._parse_request_id(request.request_id, user)
+        return self.write_batcher.submit(
+            lambda connection: self._open_in_transaction(
+                connection, request, (name, channel, user, *identity)
+            ),
+            lock_key=name,
         )
 
-    def _open(
+    def _open_in_transaction(
         self,
         connection: sa.Connection,
         request: OpenRequest,
-        opening: tuple[TableName, str, str, str | None, str | None],
+        arguments: tuple[TableName, str, str, str | None, str | None],
     ) -> OpenResponse:
-        name, channel, user, client_prefix, request_id = opening
-        table = self._writable(connection, name, user, request.role)
+        name, channel, user, client_prefix, request_id = arguments
+        table = self._find_writable_table(connection, name, user, request.role)
         table_columns = [columns.column_to_message(column) for column in table.schema.columns]
         opened = channels.open_channel(
             connection,
@@ -149,7 +153,7 @@ class Desk:
             now=self.clock.now(),
         )
         data_key = self.keyring.get_or_create_data_key(connection, table, user)
-        error_table = _error_table(connection, table)
+        error_table = _find_error_table_name(connection, table)
         record = opened.record
         return OpenResponse(
             status_code=0,
@@ -172,26 +176,26 @@ class Desk:
             takes_rowless=True,
         )
 
-    def status(self, request: StatusRequest, user: str) -> StatusResponse:
+    def get_status(self, request: StatusRequest, user: str) -> StatusResponse:
         """Tell what is committed, in the order asked; a channel's problem is its own code.
 
         Raises:
             RoleNotGranted: The role is not the user's.
         """
         with self.database.reading() as connection:
-            access.resolve_effective_role(connection, user, _role(request.role))
+            access.resolve_effective_role(connection, user, _parse_role(request.role))
             seen: dict[tuple[TableName, int | None], TableRecord | UserError] = {}
             found = [
-                self._named(connection, query, (user, request.role), seen)
+                self._resolve_channel(connection, query, (user, request.role), seen)
                 for query in request.channels
             ]
             records = channels.find_channels(
                 connection,
                 [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)],
             )
-            foreign = _foreign(connection, request.channels, found, records)
+            foreign = _find_replaced_channels(connection, request.channels, found, records)
             answers = [
-                _status(query, named, {} if number in foreign else records)
+                _build_channel_status(query, named, {} if number in foreign else records)
                 for number, (query, named) in enumerate(zip(request.channels, found, strict=True))
             ]
             error_tables_by_id: dict[int, str | None] = {}
@@ -199,11 +203,13 @@ class Desk:
                 if isinstance(answer.schema_version, int) and isinstance(named, tuple):
                     table = named[0]
                     if table.table_id not in error_tables_by_id:
-                        error_tables_by_id[table.table_id] = _error_table(connection, table)
+                        error_tables_by_id[table.table_id] = _find_error_table_name(
+                            connection, table
+                        )
                     answer.error_table = error_tables_by_id[table.table_id]
         return StatusResponse(status_code=0, message="Success", channels=answers)
 
-    def drop(self, request: DropRequest, user: str) -> Future[DropResponse]:
+    def drop_channel(self, request: DropRequest, user: str) -> Future[DropResponse]:
         """Drop a channel; with a client sequencer only if it is still that owner's.
 
         The future raises RoleNotGranted if the role is not the user's, DatabaseNotFound,
@@ -214,17 +220,20 @@ class Desk:
         Raises:
             NameMissing: If the request lacks a name.
         """
-        name, channel = _table_name(request), _channel_name(request.channel)
-        return self.writes.submit(
-            lambda connection: self._drop(connection, request, (name, channel, user)), key=name
+        name, channel = _parse_table_name(request), _parse_channel_name(request.channel)
+        return self.write_batcher.submit(
+            lambda connection: self._drop_in_transaction(
+                connection, request, (name, channel, user)
+            ),
+            lock_key=name,
         )
 
-    def _drop(
-        self, connection: sa.Connection, request: DropRequest, dropping: tuple[TableName, str, str]
+    def _drop_in_transaction(
+        self, connection: sa.Connection, request: DropRequest, arguments: tuple[TableName, str, str]
     ) -> DropResponse:
-        asked_name, channel, user = dropping
+        asked_name, channel, user = arguments
         name = tables.find_current_name(connection, asked_name, request.encryption_key_id, user)
-        table = self._writable(connection, name, user, request.role)
+        table = self._find_writable_table(connection, name, user, request.role)
         try:
             channels.drop_channel(
                 connection,
@@ -248,41 +257,41 @@ class Desk:
             channel=display_name(channel),
         )
 
-    def _writable(
+    def _find_writable_table(
         self, connection: sa.Connection, name: TableName, user: str, role: str | None
     ) -> TableRecord:
-        effective = access.resolve_effective_role(connection, user, _role(role))
+        effective = access.resolve_effective_role(connection, user, _parse_role(role))
         table = tables.find_table(connection, name)
         try:
-            access.require_table_privilege(connection, effective, table, _WRITES)
+            access.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
         except UserError:
             if not error_tables.can_write_error_rows(connection, effective, table.table_id):
                 raise
         return table
 
-    def _named(
+    def _resolve_channel(
         self,
         connection: sa.Connection,
         query: ChannelStatusQuery,
         caller: tuple[str, str | None],
-        seen: dict[tuple[TableName, int | None], TableRecord | UserError],
+        resolved_tables: dict[tuple[TableName, int | None], TableRecord | UserError],
     ) -> tuple[TableRecord, str] | UserError:
         """Return table and channel that a query names, or what is wrong with the names."""
         try:
-            name, channel = _table_name(query), _channel_name(query.channel_name)
+            name, channel = _parse_table_name(query), _parse_channel_name(query.channel_name)
         except NameMissing as error:
             return error
         asked = name, query.encryption_key_id
-        if asked not in seen:
+        if asked not in resolved_tables:
             name = tables.find_current_name(connection, *asked, caller[0])
             try:
-                seen[asked] = self._writable(connection, name, *caller)
+                resolved_tables[asked] = self._find_writable_table(connection, name, *caller)
             except UserError as error:
-                seen[asked] = error
-        table = seen[asked]
+                resolved_tables[asked] = error
+        table = resolved_tables[asked]
         return table if isinstance(table, UserError) else (table, channel)
 
-    def _identity(self, request_id: str | None, user: str) -> tuple[str | None, str | None]:
+    def _parse_request_id(self, request_id: str | None, user: str) -> tuple[str | None, str | None]:
         """Return client prefix and id of an open request, whose id is `<client prefix>_<n>`.
 
         An id without a prefix of this user's own makes no identity (None), or one user could
@@ -290,15 +299,15 @@ class Desk:
         """
         client_prefix, _, count = (request_id or "").rpartition("_")
         prefix = client_prefix.rpartition("_")[0] or client_prefix
-        if count and prefix and self.known.prefix_owner(prefix) == user:
+        if count and prefix and self.catalog_cache.find_prefix_owner(prefix) == user:
             return client_prefix, request_id
         return client_prefix or None, None
 
 
-def _foreign(
+def _find_replaced_channels(
     connection: sa.Connection,
     queries: Sequence[ChannelStatusQuery],
-    found: Sequence[tuple[TableRecord, str] | UserError],
+    resolved_channels: Sequence[tuple[TableRecord, str] | UserError],
     records: Mapping[tuple[int, str], channels.ChannelRecord],
 ) -> set[int]:
     """Return the queries, by number, that by a name and a count may find another's channel.
@@ -308,7 +317,7 @@ def _foreign(
     """
     asked: dict[TableName, dict[str, list[int]]] = {}
     opened_at: dict[int, dt.datetime] = {}
-    for number, (query, named) in enumerate(zip(queries, found, strict=True)):
+    for number, (query, named) in enumerate(zip(queries, resolved_channels, strict=True)):
         if query.encryption_key_id is None and isinstance(named, tuple):
             record = records.get((named[0].table_id, named[1]))
             if record is not None and query.client_sequencer == record.client_sequencer:
@@ -323,17 +332,17 @@ def _foreign(
     }
 
 
-def _status(
+def _build_channel_status(
     query: ChannelStatusQuery,
-    named: tuple[TableRecord, str] | UserError,
+    resolved_channel: tuple[TableRecord, str] | UserError,
     records: Mapping[tuple[int, str], channels.ChannelRecord],
 ) -> ChannelStatusMessage:
-    if isinstance(named, UserError):
-        return _refused_status(named)
-    table, channel = named
+    if isinstance(resolved_channel, UserError):
+        return _build_error_status(resolved_channel)
+    table, channel = resolved_channel
     record = records.get((table.table_id, channel))
     if record is None:
-        return _refused_status(ChannelNotFound(channel=display_name(channel), table=table.name))
+        return _build_error_status(ChannelNotFound(channel=display_name(channel), table=table.name))
     status = ChannelStatusMessage(
         status_code=int(ResponseCode.SUCCESS),
         persisted_offset_token=record.offset_token,
@@ -356,21 +365,21 @@ def _status(
     return status
 
 
-def _error_table(connection: sa.Connection, table: TableRecord) -> str | None:
+def _find_error_table_name(connection: sa.Connection, table: TableRecord) -> str | None:
     found = error_tables.find_error_table(connection, table)
     return None if found is None else str(found.name)
 
 
-def _refused_status(error: UserError) -> ChannelStatusMessage:
+def _build_error_status(error: UserError) -> ChannelStatusMessage:
     code = getattr(error, "wire_code", error.response_code)
     return ChannelStatusMessage(status_code=int(code), message=str(error))
 
 
-def _role(requested: str | None) -> str | None:
+def _parse_role(requested: str | None) -> str | None:
     return internal_name(requested) if requested else None
 
 
-def _channel_name(text: str | None) -> str:
+def _parse_channel_name(text: str | None) -> str:
     if not text:
         raise NameMissing("channel", ResponseCode.CHANNEL_NAME_MISSING)
     if "\0" in text:
@@ -379,11 +388,11 @@ def _channel_name(text: str | None) -> str:
     return internal_name(text)
 
 
-def _table_name(
+def _parse_table_name(
     message: OpenRequest | DropRequest | ChannelStatusQuery,
 ) -> TableName:
     parts = (message.database, message.schema, message.table)
-    for part, (what, code) in zip(parts, _NAMES, strict=True):
+    for part, (what, code) in zip(parts, _NAME_FIELDS, strict=True):
         if not part:
             raise NameMissing(what, code)
     database, schema, table = (internal_name(part or "") for part in parts)
@@ -393,7 +402,9 @@ def _table_name(
 # --- A client asks for columns that its rows have and the table lacks.
 
 
-def evolve(database: Database, clock: Clock, request: EvolveRequest, user: str) -> EvolveResponse:
+def evolve_schema(
+    database: Database, clock: Clock, request: EvolveRequest, user: str
+) -> EvolveResponse:
     """Add columns to a table and take NOT NULL off, as far as that is still to be done.
 
     Raises:
@@ -407,14 +418,14 @@ def evolve(database: Database, clock: Clock, request: EvolveRequest, user: str) 
     if not (request.database and request.schema and request.table):
         raise RequestMalformed(reason="database, schema and table must be named")
     parts = (internal_name(part) for part in (request.database, request.schema, request.table))
-    wanted = [make_column(_column(each.name), each.type) for each in request.columns]
+    wanted = [make_column(_parse_column_name(each.name), each.type) for each in request.columns]
     with database.writing() as connection:
         role = internal_name(request.role) if request.role else None
         done = evolve_table(
             connection,
             find_current_name(connection, TableName(*parts), request.encryption_key_id, user),
             new_columns=wanted,
-            no_longer_required=[_column(name) for name in request.drop_not_null],
+            no_longer_required=[_parse_column_name(name) for name in request.drop_not_null],
             role=resolve_effective_role(connection, user, role),
             now=clock.now(),
         )
@@ -428,7 +439,7 @@ def evolve(database: Database, clock: Clock, request: EvolveRequest, user: str) 
     )
 
 
-def _column(text: str) -> str:
+def _parse_column_name(text: str) -> str:
     name = internal_name(text) if text else ""
     if not name or "\0" in name:
         raise RequestMalformed(reason=f"{text!r} is no name of a column")

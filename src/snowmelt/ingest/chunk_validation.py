@@ -22,7 +22,7 @@ from snowmelt.blob.parquet_footer import (
     find_schema_mismatch,
 )
 from snowmelt.errors import BlobInvalid, InvalidRow, InvalidValue
-from snowmelt.ingest.request_validation import MAX_CHUNK_BYTES, Refusal
+from snowmelt.ingest.request_validation import MAX_CHUNK_BYTES, RequestRejection
 from snowmelt.schema import statistics
 from snowmelt.schema.conversion.json_text import (
     MAX_DEPTH,
@@ -65,48 +65,48 @@ if TYPE_CHECKING:
     Value: TypeAlias = int | float | bytes
 
 # What decodes to more is decoded column by column: a bomb then costs the memory of one column.
-_AT_ONCE_BYTES = 64 * 1024 * 1024
+_MAX_WHOLE_DECODE_BYTES = 64 * 1024 * 1024
 # A column of a chunk is never larger than the chunk.
-_MAX_COLUMN_BYTES = MAX_CHUNK_BYTES
+_MAX_COLUMN_DECODE_BYTES = MAX_CHUNK_BYTES
 # What a document needs at least to nest deeper, or to hold a larger number, than readers can follow.
-_MARKS = ("[", "{")
-_LARGE_NUMBER = r"[eE]\+?[0-9]{3}|[0-9]{200}"
+_NESTING_BRACKETS = ("[", "{")
+_LARGE_NUMBER_PATTERN = r"[eE]\+?[0-9]{3}|[0-9]{200}"
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """A decrypted chunk whose footer fits `schema`; `path` names its blob in errors."""
+class DecryptedChunk:
+    """A decrypted chunk whose footer fits `schema`; `blob_path` names its blob in errors."""
 
     parquet: BytesLike
     footer: ChunkFooter
     schema: TableSchema
-    claimed: ChunkStatisticsMessage
-    path: str
+    claimed_statistics: ChunkStatisticsMessage
+    blob_path: str
 
 
-def derive(chunk: Chunk) -> bytes | Refusal:
+def derive_statistics(chunk: DecryptedChunk) -> bytes | RequestRejection:
     """Decode a chunk and return its statistics as they are stored, collected anew.
 
     A chunk that contradicts the statistics its client claims is refused: the client is mistaken
     about what it wrote.
     """
-    bounds = eps.bounds_from_message(chunk.schema, chunk.claimed)
+    bounds = eps.bounds_from_message(chunk.schema, chunk.claimed_statistics)
     collected: list[ColumnStatistics] = []
     try:
-        for part, table in _decoded(chunk):
-            check_times(table, part)
-            found = _collected(table, part, bounds)
-            if isinstance(found, Refusal):
+        for part, table in _decode_columns(chunk):
+            check_temporal_values(table, part)
+            found = _collect_statistics(table, part, bounds)
+            if isinstance(found, RequestRejection):
                 return found
             collected.extend(found)
     except (BlobInvalid, InvalidRow, pa.ArrowException) as error:
-        return Refusal(ResponseCode.BLOB_FORMAT_WRONG, str(error))
+        return RequestRejection(ResponseCode.BLOB_FORMAT_WRONG, str(error))
     whole = statistics.ChunkStatistics(chunk.footer.rows, tuple(collected))
     return eps.encode_statistics(chunk.schema, whole)
 
 
-def derive_all(chunks: Sequence[Chunk]) -> list[bytes | Refusal]:
-    """Return what `derive` returns for each of small chunks.
+def derive_statistics_batch(chunks: Sequence[DecryptedChunk]) -> list[bytes | RequestRejection]:
+    """Return what `derive_statistics` returns for each of small chunks.
 
     Those with equal columns are decoded as row groups of one file: of 100 rows the decoder's calls
     take three times as long as its work.
@@ -114,76 +114,78 @@ def derive_all(chunks: Sequence[Chunk]) -> list[bytes | Refusal]:
     alike: dict[object, list[int]] = {}
     for number, chunk in enumerate(chunks):
         alike.setdefault((id(chunk.schema), chunk.footer.fields), []).append(number)
-    answers: dict[int, bytes | Refusal] = {}
+    answers: dict[int, bytes | RequestRejection] = {}
     for numbers in alike.values():
         group = [chunks[number] for number in numbers]
-        found = _derived_together(group) if len(group) > 1 else None
-        answers.update(zip(numbers, found or map(derive, group), strict=True))
+        found = _derive_combined(group) if len(group) > 1 else None
+        answers.update(zip(numbers, found or map(derive_statistics, group), strict=True))
     return [answers[number] for number in range(len(chunks))]
 
 
-def _derived_together(chunks: Sequence[Chunk]) -> list[bytes | Refusal] | None:
+def _derive_combined(chunks: Sequence[DecryptedChunk]) -> list[bytes | RequestRejection] | None:
     """Return what becomes of chunks with equal columns, None where one spoils the others."""
     schema = chunks[0].schema
     groups: list[RowGroup] = []
     at = 0
     for chunk in chunks:
-        groups.extend(_moved(group, at) for group in chunk.footer.groups)
+        groups.extend(_shift_row_group(group, at) for group in chunk.footer.groups)
         at += len(chunk.parquet)
     rows = sum(chunk.footer.rows for chunk in chunks)
     footer = ChunkFooter(rows, chunks[0].footer.fields, tuple(groups))
     data = b"".join(chunk.parquet for chunk in chunks)
     try:
-        table = reader.read_chunk(data, schema, max_bytes=_AT_ONCE_BYTES, footer=footer)
-        check_times(table, schema)
+        table = reader.read_chunk(data, schema, max_bytes=_MAX_WHOLE_DECODE_BYTES, footer=footer)
+        check_temporal_values(table, schema)
     except (BlobInvalid, InvalidRow, pa.ArrowException):
         return None
-    answers: list[bytes | Refusal] = []
+    answers: list[bytes | RequestRejection] = []
     first = 0
     for chunk in chunks:
         part = table.slice(first, chunk.footer.rows)
         first += chunk.footer.rows
-        found = _collected(part, schema, eps.bounds_from_message(schema, chunk.claimed))
+        found = _collect_statistics(
+            part, schema, eps.bounds_from_message(schema, chunk.claimed_statistics)
+        )
         answers.append(
             found
-            if isinstance(found, Refusal)
+            if isinstance(found, RequestRejection)
             else eps.encode_statistics(schema, statistics.ChunkStatistics(chunk.footer.rows, found))
         )
     return answers
 
 
-def _moved(group: RowGroup, by: int) -> RowGroup:
+def _shift_row_group(group: RowGroup, offset_bytes: int) -> RowGroup:
     places = tuple(
-        ColumnChunkLocation(each.codec, each.start + by, each.length)
+        ColumnChunkLocation(each.codec, each.start + offset_bytes, each.length)
         for each in group.column_locations
     )
     return RowGroup(group.rows, places)
 
 
-def _collected(
-    table: pa.Table, schema: TableSchema, bounds: Mapping[int, eps.StatisticBounds]
-) -> tuple[ColumnStatistics, ...] | Refusal:
+def _collect_statistics(
+    table: pa.Table, schema: TableSchema, claimed_bounds: Mapping[int, eps.StatisticBounds]
+) -> tuple[ColumnStatistics, ...] | RequestRejection:
     """Return the statistics of decoded columns, or why they are refused."""
     found = statistics.collect_statistics(table, schema).columns
     for column, actual in zip(schema.columns, found, strict=True):
-        refusal = _too_large(table.column(column.name), column, actual) or _contradiction(
-            column, bounds[column.ordinal], actual
-        )
+        refusal = _find_oversized_value(
+            table.column(column.name), column, actual
+        ) or _find_statistics_mismatch(column, claimed_bounds[column.ordinal], actual)
         if refusal is not None:
             return refusal
     return found
 
 
-def _decoded(chunk: Chunk) -> Iterator[tuple[TableSchema, pa.Table]]:
+def _decode_columns(chunk: DecryptedChunk) -> Iterator[tuple[TableSchema, pa.Table]]:
     """Yield the columns of a chunk: all of a small one together, else each alone.
 
     Raises:
         BlobInvalid: They do not decode, or a reader would refuse all of them together as too large.
     """
-    parquet, footer, schema, path = chunk.parquet, chunk.footer, chunk.schema, chunk.path
+    parquet, footer, schema, path = chunk.parquet, chunk.footer, chunk.schema, chunk.blob_path
     try:
         whole = reader.read_chunk(
-            parquet, schema, path=path, max_bytes=_AT_ONCE_BYTES, footer=footer
+            parquet, schema, path=path, max_bytes=_MAX_WHOLE_DECODE_BYTES, footer=footer
         )
     except BlobInvalid as error:
         if not isinstance(error.__cause__, reader.ChunkTooLarge):
@@ -200,7 +202,7 @@ def _decoded(chunk: Chunk) -> Iterator[tuple[TableSchema, pa.Table]]:
             schema,
             columns=[column.name],
             path=path,
-            max_bytes=_MAX_COLUMN_BYTES,
+            max_bytes=_MAX_COLUMN_DECODE_BYTES,
             footer=footer,
         )
         total += table.nbytes
@@ -209,7 +211,7 @@ def _decoded(chunk: Chunk) -> Iterator[tuple[TableSchema, pa.Table]]:
         raise BlobInvalid(path=path, reason=f"it decodes to {total:,} bytes or more")
 
 
-def check_times(table: pa.Table, schema: TableSchema) -> None:
+def check_temporal_values(table: pa.Table, schema: TableSchema) -> None:
     """Turn dates, times and timestamps into what queries see of them.
 
     Raises:
@@ -230,28 +232,30 @@ def check_times(table: pa.Table, schema: TableSchema) -> None:
             )
 
 
-def _too_large(array: pa.ChunkedArray, column: Column, actual: ColumnStatistics) -> Refusal | None:
+def _find_oversized_value(
+    array: pa.ChunkedArray, column: Column, actual_statistics: ColumnStatistics
+) -> RequestRejection | None:
     """Return which value of a column is longer, or further away, than its type allows."""
     match column.kind:
         case LogicalType.TEXT:
-            reason = _too_long(array, column, actual.max_length)
+            reason = _find_text_length_error(array, column, actual_statistics.max_length)
         case LogicalType.BINARY:
             limit = min(column.byte_length or MAX_BINARY_BYTES, MAX_BINARY_BYTES)
-            is_longer = actual.max_length > limit
-            reason = f"a value has {actual.max_length:,} bytes" if is_longer else None
+            is_longer = actual_statistics.max_length > limit
+            reason = f"a value has {actual_statistics.max_length:,} bytes" if is_longer else None
         case kind if kind in SEMI_STRUCTURED_TYPES:
-            reason = _unreadable_document(array)
+            reason = _find_document_error(array)
         case _:
             reason = None
     if reason is None:
         return None
-    return Refusal(
+    return RequestRejection(
         ResponseCode.BLOB_FORMAT_WRONG,
         f"column {column.display_name} of type {column.sql_type}: {reason}",
     )
 
 
-def _too_long(array: pa.ChunkedArray, column: Column, max_bytes: int) -> str | None:
+def _find_text_length_error(array: pa.ChunkedArray, column: Column, max_bytes: int) -> str | None:
     if max_bytes > MAX_TEXT_BYTES:
         return f"a value has {max_bytes:,} bytes"
     if column.length is None or max_bytes <= column.length:
@@ -260,13 +264,15 @@ def _too_long(array: pa.ChunkedArray, column: Column, max_bytes: int) -> str | N
     return f"a value has {characters:,} characters" if characters > column.length else None
 
 
-def _unreadable_document(array: pa.ChunkedArray) -> str | None:
+def _find_document_error(array: pa.ChunkedArray) -> str | None:
     """Return why a document has no form in some reader; text that is no JSON is text to all."""
     longest = pc.max(pc.binary_length(array)).as_py() or 0
     if longest > MAX_TEXT_BYTES:
         return f"a value has {longest:,} bytes"
-    opened = reduce(pc.add, [pc.count_substring(array, mark) for mark in _MARKS])
-    doubtful = pc.or_(pc.greater(opened, MAX_DEPTH), pc.match_substring_regex(array, _LARGE_NUMBER))
+    opened = reduce(pc.add, [pc.count_substring(array, mark) for mark in _NESTING_BRACKETS])
+    doubtful = pc.or_(
+        pc.greater(opened, MAX_DEPTH), pc.match_substring_regex(array, _LARGE_NUMBER_PATTERN)
+    )
     for document in array.filter(doubtful).to_pylist():
         try:
             normalize_json(document)
@@ -280,32 +286,32 @@ def _unreadable_document(array: pa.ChunkedArray) -> str | None:
     return None
 
 
-def _contradiction(
-    column: Column, said: eps.StatisticBounds, found: ColumnStatistics
-) -> Refusal | None:
+def _find_statistics_mismatch(
+    column: Column, claimed: eps.StatisticBounds, actual: ColumnStatistics
+) -> RequestRejection | None:
     """Return where a column's values contradict what its client said of them."""
-    if said.null_count is not None and said.null_count != found.null_count:
-        return Refusal(
+    if claimed.null_count is not None and claimed.null_count != actual.null_count:
+        return RequestRejection(
             ResponseCode.EP_INVALID,
-            f"column {column.display_name} has {found.null_count:,} nulls, its statistics"
-            f" say {said.null_count:,}",
+            f"column {column.display_name} has {actual.null_count:,} nulls, its statistics"
+            f" say {claimed.null_count:,}",
         )
-    if _below(found.minimum, said.minimum) or _below(said.maximum, found.maximum):
-        return Refusal(
+    if _is_below(actual.minimum, claimed.minimum) or _is_below(claimed.maximum, actual.maximum):
+        return RequestRejection(
             ResponseCode.EP_VALUE_INVALID,
             f"column {column.display_name} has values outside of its statistics",
         )
     return None
 
 
-def _below(lower: Value | None, upper: Value | None) -> bool:
+def _is_below(lower: Value | None, upper: Value | None) -> bool:
     """Tell whether `lower` is the smaller one; False when either is unknown."""
     if lower is None or upper is None:
         return False
-    return bool(_order(lower) < _order(upper))
+    return bool(_make_sort_key(lower) < _make_sort_key(upper))
 
 
-def _order(value: Value) -> tuple[int, Value, float]:
+def _make_sort_key(value: Value) -> tuple[int, Value, float]:
     # Java's order of doubles: -0.0 below 0.0, NaN above everything (specification of v1, §6).
     if isinstance(value, float):
         is_nan = math.isnan(value)
@@ -316,17 +322,21 @@ def _order(value: Value) -> tuple[int, Value, float]:
 # --- For which version of a table's columns a chunk was written, as its footer tells.
 
 
-def written_for(footer: ChunkFooter, schemas: Mapping[int, TableSchema]) -> TableSchema | None:
+def find_written_schema(
+    footer: ChunkFooter, schemas: Mapping[int, TableSchema]
+) -> TableSchema | None:
     """Return the newest version whose columns are those of a chunk, all of them by their names.
 
     None where there is none: perhaps it is newer than those known here, or its writer leaves
     columns out.
     """
     newest_first = sorted(schemas.values(), key=lambda schema: -schema.version)
-    return next((schema for schema in newest_first if _is_whole(footer, schema)), None)
+    return next((schema for schema in newest_first if _has_all_columns(footer, schema)), None)
 
 
-def newest_match(footer: ChunkFooter, schemas: Mapping[int, TableSchema]) -> TableSchema | str:
+def find_newest_matching_schema(
+    footer: ChunkFooter, schemas: Mapping[int, TableSchema]
+) -> TableSchema | str:
     """Return the newest version that a chunk fits, or why it does not fit the current one."""
     reason = "the table is gone"
     for version in sorted(schemas, reverse=True):
@@ -338,7 +348,7 @@ def newest_match(footer: ChunkFooter, schemas: Mapping[int, TableSchema]) -> Tab
     return reason
 
 
-def _is_whole(footer: ChunkFooter, schema: TableSchema) -> bool:
+def _has_all_columns(footer: ChunkFooter, schema: TableSchema) -> bool:
     if len(footer.fields) != len(schema.columns):
         return False
     present = fields_by_ordinal(footer, schema)

@@ -21,7 +21,12 @@ from typing import IO, TYPE_CHECKING, Protocol
 import msgspec
 
 from snowmelt import config
-from snowmelt.ingest.blob_decoder import BlobFinding, BlobJob, inspect_blobs, reject_all
+from snowmelt.ingest.blob_decoder import (
+    BlobDecodeJob,
+    BlobDecodeResult,
+    decode_blobs,
+    reject_all_chunks,
+)
 from snowmelt.schema.types import TableSchema  # noqa: TC001 - of frames
 from snowmelt.storage.store_factory import open_store
 from snowmelt.wire.streaming import ResponseCode
@@ -34,64 +39,64 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.ingest")
 
-_LENGTH_BYTES = 8
+_FRAME_HEADER_BYTES = 8
 # For the blobs of one batch, at most sixteen; the largest chunk that is taken decodes in some seconds.
-_MAX_PROCESSOR_S = 120.0
+_MAX_CPU_S = 120.0
 # A process that has needed more gives it back by ending.
-_MAX_PEAK_BYTES = 512 * 1024 * 1024
+_MAX_PEAK_MEMORY_BYTES = 512 * 1024 * 1024
 # Columns of so many tables stay in a process; then it is started again.
-_MAX_TABLES = 10_000
-_STOP_S = 10.0
+_MAX_CACHED_TABLES = 10_000
+_STOP_TIMEOUT_S = 10.0
 # The kernel ends a process by SIGKILL where memory runs out, which is not the blob's fault alone.
-_NOT_BY_THE_BLOB = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_EXTERNAL_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
-class Inspector(Protocol):
+class BlobDecoder(Protocol):
     """A way to inspect blobs; thread-safe."""
 
-    def inspect(self, jobs: Sequence[BlobJob], schemas: Schemas) -> list[BlobFinding]:
-        """Return a finding for each job; see `inspect_blobs`."""
+    def decode(self, jobs: Sequence[BlobDecodeJob], schemas: Schemas) -> list[BlobDecodeResult]:
+        """Return a finding for each job; see `decode_blobs`."""
 
     def close(self) -> None:
         """Release what it holds; no inspection may be under way."""
 
 
-class LocalInspector:
+class InThreadBlobDecoder:
     """Inspects in the calling thread."""
 
     def __init__(self, stage: Store) -> None:
         self._stage = stage
 
-    def inspect(self, jobs: Sequence[BlobJob], schemas: Schemas) -> list[BlobFinding]:
+    def decode(self, jobs: Sequence[BlobDecodeJob], schemas: Schemas) -> list[BlobDecodeResult]:
         """Return a finding for each job."""
-        return inspect_blobs(self._stage, jobs, schemas)
+        return decode_blobs(self._stage, jobs, schemas)
 
     def close(self) -> None:
         """Hold nothing."""
 
 
-class ProcessInspector:
+class BlobDecoderPool:
     """Inspects in up to `count` processes of its own, which start when they are needed."""
 
-    def __init__(self, stage_url: str, count: int) -> None:
+    def __init__(self, stage_url: str, max_processes: int) -> None:
         self._stage_url = stage_url
         # The one that worked last comes first: the others start only under load.
-        self._idle: queue.LifoQueue[_Process | None] = queue.LifoQueue()
-        for _ in range(max(count, 1)):
+        self._idle: queue.LifoQueue[_DecoderProcess | None] = queue.LifoQueue()
+        for _ in range(max(max_processes, 1)):
             self._idle.put(None)
 
-    def inspect(self, jobs: Sequence[BlobJob], schemas: Schemas) -> list[BlobFinding]:
+    def decode(self, jobs: Sequence[BlobDecodeJob], schemas: Schemas) -> list[BlobDecodeResult]:
         """Return a finding for each job; a blob that ends a process twice is rejected."""
         process = self._idle.get()
         try:
             try:
-                process = process or self._started()
+                process = process or self._start_process()
                 if process is None:
-                    return [reject_all(job, *_unavailable()) for job in jobs]
-                findings, stays = process.ask(jobs, schemas)
-            except _Ended:
+                    return [reject_all_chunks(job, *_unavailable_rejection()) for job in jobs]
+                findings, stays = process.decode(jobs, schemas)
+            except _DecoderProcessEnded:
                 process = None
-                findings = self._one_by_one(jobs, schemas)
+                findings = self._decode_one_by_one(jobs, schemas)
                 stays = False
             if process is not None and not stays:
                 process.stop()
@@ -110,93 +115,95 @@ class ProcessInspector:
             if process is not None:
                 process.stop()
 
-    def _one_by_one(self, jobs: Sequence[BlobJob], schemas: Schemas) -> list[BlobFinding]:
+    def _decode_one_by_one(
+        self, jobs: Sequence[BlobDecodeJob], schemas: Schemas
+    ) -> list[BlobDecodeResult]:
         findings = []
-        process: _Process | None = None
+        process: _DecoderProcess | None = None
         for job in jobs:
             try:
-                process = process or self._started()
+                process = process or self._start_process()
                 if process is None:
-                    findings.append(reject_all(job, *_unavailable()))
+                    findings.append(reject_all_chunks(job, *_unavailable_rejection()))
                     continue
-                found, _ = process.ask([job], schemas)
+                found, _ = process.decode([job], schemas)
                 findings.extend(found)
-            except _Ended as ended:
+            except _DecoderProcessEnded as ended:
                 process = None
-                findings.append(_after(ended, job))
+                findings.append(_reject_crashing_blob(ended, job))
         if process is not None:
             process.stop()
         return findings
 
-    def _started(self) -> _Process | None:
+    def _start_process(self) -> _DecoderProcess | None:
         try:
-            return _Process(self._stage_url)
+            return _DecoderProcess(self._stage_url)
         except OSError as error:
             _log.error("no process that inspects blobs can be started: %s", error)
             return None
 
 
-class _Ended(Exception):
+class _DecoderProcessEnded(Exception):
     """The process has ended with this code; negative for a signal."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
 
 
-def _unavailable() -> tuple[ResponseCode, str]:
+def _unavailable_rejection() -> tuple[ResponseCode, str]:
     return (
         ResponseCode.TRY_AGAIN,
         "The blob cannot be verified: no process that inspects blobs starts. Send the same bytes again.",
     )
 
 
-def _after(ended: _Ended, job: BlobJob) -> BlobFinding:
+def _reject_crashing_blob(ended: _DecoderProcessEnded, job: BlobDecodeJob) -> BlobDecodeResult:
     """Return what becomes of a blob whose inspection alone has ended a process."""
     _log.error(
         "the inspection of blob %s ended its process with %d",
-        *(job.path, ended.code),
+        *(job.path, ended.exit_code),
         extra={"path": job.path},
     )
-    if -ended.code in _NOT_BY_THE_BLOB:
+    if -ended.exit_code in _EXTERNAL_SIGNALS:
         message = f"Blob {job.path} cannot be verified now: its inspection was ended."
-        return reject_all(job, ResponseCode.TRY_AGAIN, message)
-    return reject_all(
+        return reject_all_chunks(job, ResponseCode.TRY_AGAIN, message)
+    return reject_all_chunks(
         job,
         ResponseCode.BLOB_FORMAT_WRONG,
         f"Blob {job.path} is no blob that can be read: the process that decoded it ended with"
-        f" {ended.code}.",
+        f" {ended.exit_code}.",
     )
 
 
-class _Setup(msgspec.Struct, frozen=True, array_like=True):
+class _SetupMessage(msgspec.Struct, frozen=True, array_like=True):
     stage_url: str
 
 
-class _Columns(msgspec.Struct, frozen=True, array_like=True):
+class _TableSchemaMessage(msgspec.Struct, frozen=True, array_like=True):
     table_id: int
     schema: TableSchema
 
 
-class _Batch(msgspec.Struct, frozen=True, array_like=True):
-    jobs: list[BlobJob]
-    columns: list[_Columns]
+class _DecodeRequest(msgspec.Struct, frozen=True, array_like=True):
+    jobs: list[BlobDecodeJob]
+    schemas: list[_TableSchemaMessage]
 
 
-class _Reply(msgspec.Struct, frozen=True, array_like=True):
-    findings: list[BlobFinding]
+class _DecodeResponse(msgspec.Struct, frozen=True, array_like=True):
+    results: list[BlobDecodeResult]
     peak_bytes: int
 
 
 _encoder = msgspec.msgpack.Encoder()
-_replies = msgspec.msgpack.Decoder(_Reply)
+_response_decoder = msgspec.msgpack.Decoder(_DecodeResponse)
 
 
-class _Process:
+class _DecoderProcess:
     """One child process; for one thread at a time."""
 
     def __init__(self, stage_url: str) -> None:
-        self._sent: dict[int, set[int]] = {}
+        self._sent_versions: dict[int, set[int]] = {}
         self._child = subprocess.Popen(
             [sys.executable, "-m", "snowmelt.ingest.decoder_pool"],
             stdin=subprocess.PIPE,
@@ -205,64 +212,71 @@ class _Process:
         )
         assert self._child.stdin is not None  # noqa: S101 - both were asked for
         assert self._child.stdout is not None  # noqa: S101
-        self._to: IO[bytes] = self._child.stdin
-        self._from: IO[bytes] = self._child.stdout
+        self._child_stdin: IO[bytes] = self._child.stdin
+        self._child_stdout: IO[bytes] = self._child.stdout
         with contextlib.suppress(BrokenPipeError):
-            _write(self._to, _encoder.encode(_Setup(stage_url)))
+            _write_frame(self._child_stdin, _encoder.encode(_SetupMessage(stage_url)))
 
-    def ask(self, jobs: Sequence[BlobJob], schemas: Schemas) -> tuple[list[BlobFinding], bool]:
+    def decode(
+        self, jobs: Sequence[BlobDecodeJob], schemas: Schemas
+    ) -> tuple[list[BlobDecodeResult], bool]:
         """Return findings, and whether the process may go on.
 
         Raises:
             _Ended: The process has ended before it answered.
         """
-        batch = _Batch(list(jobs), self._unknown(jobs, schemas))
+        batch = _DecodeRequest(list(jobs), self._collect_unsent_schemas(jobs, schemas))
         try:
-            _write(self._to, _encoder.encode(batch))
-            reply = _replies.decode(_read(self._from))
+            _write_frame(self._child_stdin, _encoder.encode(batch))
+            reply = _response_decoder.decode(_read_frame(self._child_stdout))
         except (EOFError, BrokenPipeError):
             self._close_streams()
-            raise _Ended(self._child.wait()) from None
-        return reply.findings, (
-            reply.peak_bytes <= _MAX_PEAK_BYTES and len(self._sent) <= _MAX_TABLES
+            raise _DecoderProcessEnded(self._child.wait()) from None
+        return reply.results, (
+            reply.peak_bytes <= _MAX_PEAK_MEMORY_BYTES
+            and len(self._sent_versions) <= _MAX_CACHED_TABLES
         )
 
     def stop(self) -> None:
         """End it by closing its input; insist after ten seconds."""
         self._close_streams()
         try:
-            self._child.wait(_STOP_S)
+            self._child.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
 
-    def _unknown(self, jobs: Sequence[BlobJob], schemas: Schemas) -> list[_Columns]:
+    def _collect_unsent_schemas(
+        self, jobs: Sequence[BlobDecodeJob], schemas: Schemas
+    ) -> list[_TableSchemaMessage]:
         """Return the columns that these jobs need and the process does not have yet."""
         unknown = []
         for job in jobs:
             for chunk in job.chunks:
-                sent = self._sent.setdefault(chunk.table_id, set())
-                for version in chunk.versions:
+                sent = self._sent_versions.setdefault(chunk.table_id, set())
+                for version in chunk.schema_versions:
                     if version not in sent:
                         sent.add(version)
-                        unknown.append(_Columns(chunk.table_id, schemas[chunk.table_id][version]))
+                        unknown.append(
+                            _TableSchemaMessage(chunk.table_id, schemas[chunk.table_id][version])
+                        )
         return unknown
 
     def _close_streams(self) -> None:
-        for stream in (self._to, self._from):
+        for stream in (self._child_stdin, self._child_stdout):
             with contextlib.suppress(OSError):
                 stream.close()
 
 
-def _write(stream: IO[bytes], frame: bytes) -> None:
-    stream.write(len(frame).to_bytes(_LENGTH_BYTES, "little") + frame)
+def _write_frame(stream: IO[bytes], frame: bytes) -> None:
+    stream.write(len(frame).to_bytes(_FRAME_HEADER_BYTES, "little") + frame)
     stream.flush()
 
 
-def _read(stream: IO[bytes]) -> bytes:
-    head = stream.read(_LENGTH_BYTES)
+def _read_frame(stream: IO[bytes]) -> bytes:
+    head = stream.read(_FRAME_HEADER_BYTES)
     size = int.from_bytes(head, "little")
-    frame = stream.read(size) if len(head) == _LENGTH_BYTES else b""
+    frame = stream.read(size) if len(head) == _FRAME_HEADER_BYTES else b""
     if not frame or len(frame) != size:
         raise EOFError
     return frame
@@ -279,23 +293,23 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     # What a library prints must not end up between the frames.
     os.dup2(2, 1)
-    batches = msgspec.msgpack.Decoder(_Batch)
+    batches = msgspec.msgpack.Decoder(_DecodeRequest)
     known: dict[int, dict[int, TableSchema]] = {}
     with contextlib.suppress(EOFError, BrokenPipeError):
-        setup = msgspec.msgpack.decode(_read(sys.stdin.buffer), type=_Setup)
+        setup = msgspec.msgpack.decode(_read_frame(sys.stdin.buffer), type=_SetupMessage)
         stage = open_store(setup.stage_url)
         while True:
-            batch = batches.decode(_read(sys.stdin.buffer))
-            for columns in batch.columns:
+            batch = batches.decode(_read_frame(sys.stdin.buffer))
+            for columns in batch.schemas:
                 known.setdefault(columns.table_id, {})[columns.schema.version] = columns.schema
             # A decoder that does not come to an end would hold up all clients: SIGPROF ends it.
-            signal.setitimer(signal.ITIMER_PROF, _MAX_PROCESSOR_S)
-            findings = inspect_blobs(stage, batch.jobs, known)
+            signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)
+            findings = decode_blobs(stage, batch.jobs, known)
             signal.setitimer(signal.ITIMER_PROF, 0)
-            _write(replies, _encoder.encode(_Reply(findings, _peak_bytes())))
+            _write_frame(replies, _encoder.encode(_DecodeResponse(findings, _peak_memory_bytes())))
 
 
-def _peak_bytes() -> int:
+def _peak_memory_bytes() -> int:
     """Return the most memory that this process has had resident."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()

@@ -1,7 +1,7 @@
 """Sync the stage before commit. After a failed sync, blobs that were on the stage are rejected.
 
 The stage's file system is held open from start to end, so no failed write is missed, whichever
-program hears of it first. What was put before the start is read from the disk (`Verifier`).
+program hears of it first. What was put before the start is read from the disk (`RegistrationVerifier`).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from snowmelt.errors import SyncFailed
 
 if TYPE_CHECKING:
     from snowmelt.clock import Clock
-    from snowmelt.ingest.verifier import Verifier
+    from snowmelt.ingest.verifier import RegistrationVerifier
     from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.ingest")
 
 
-class Durability:
+class StageSync:
     """Makes durable what lies on the stage; one for all who register what lies there.
 
     The kernel tells of pages that it could not write once. Whoever hears of it must tell all others
     whose blobs were not on the disk yet, or their next sync would succeed without these.
     """
 
-    def __init__(self, stage: Store, verifier: Verifier, clock: Clock) -> None:
+    def __init__(self, stage: Store, verifier: RegistrationVerifier, clock: Clock) -> None:
         self._stage = stage
         self._verifier = verifier
         self._clock = clock
@@ -37,15 +37,15 @@ class Durability:
         stage.watch_writes()
 
     @property
-    def failures(self) -> int:
+    def failure_count(self) -> int:
         """How many syncs have failed; remember it before a blob is put, or read to be verified."""
         return self._failures
 
-    def sync(self, failures: int) -> bool:
+    def sync(self, failures_before: int) -> bool:
         """Make what was put before durable; False when nothing is known of what was put since.
 
         Args:
-            failures: What `failures` was before.
+            failures_before: What `failures_before` was before.
 
         Raises:
             StageUnavailable: The stage cannot be reached; nothing was tried.
@@ -56,10 +56,10 @@ class Durability:
                 self._stage.sync()
             except SyncFailed as error:
                 self._failures += 1
-                self._verifier.distrust(self._clock.now())
+                self._verifier.reject_blobs_before(self._clock.now())
                 _log.critical(
                     "%s Blobs that were staged before and are not registered are refused from now"
                     " on; check the disk.",
                     error,
                 )
-            return self._failures == failures
+            return self._failures == failures_before

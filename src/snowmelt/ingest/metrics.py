@@ -19,84 +19,99 @@ if TYPE_CHECKING:
     from snowmelt.wire.streaming import RegisterResponse
 
 # Upper ends of the classes of durations, in seconds; what takes longer is in a class of its own.
-BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+LATENCY_BUCKETS_S = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Tallied:
+class RegistrationCounts:
     """What a tally held at one moment.
 
     Attributes:
         codes: How many answers to a channel of a chunk had which code of the protocol.
         rows: Rows of the chunks that were added; repetitions count once.
         bytes: Their bytes on the stage.
-        classes: How many requests took up to each of `BOUNDS_S`, and last how many took longer.
+        classes: How many requests took up to each of `LATENCY_BUCKETS_S`, and last how many took longer.
         seconds: How long all of them took together.
         waiting: How many requests are not answered yet.
     """
 
-    codes: Mapping[int, int]
+    counts_by_code: Mapping[int, int]
     rows: int
-    bytes: int
-    classes: tuple[int, ...]
-    seconds: float
-    waiting: int
+    stored_bytes: int
+    latency_buckets: tuple[int, ...]
+    total_latency_s: float
+    pending_requests: int
 
 
-class Durations:
+class LatencyHistogram:
     """How long requests took, by classes."""
 
     def __init__(self) -> None:
-        self._classes = [0] * (len(BOUNDS_S) + 1)
-        self.seconds = 0.0
+        self._classes = [0] * (len(LATENCY_BUCKETS_S) + 1)
+        self.total_s = 0.0
 
-    def add(self, seconds: float) -> None:
+    def add(self, latency_s: float) -> None:
         """Count one that took so long."""
-        self._classes[bisect_left(BOUNDS_S, seconds)] += 1
-        self.seconds += seconds
+        self._classes[bisect_left(LATENCY_BUCKETS_S, latency_s)] += 1
+        self.total_s += latency_s
 
     @property
-    def classes(self) -> tuple[int, ...]:
-        """How many took up to each of `BOUNDS_S`, and last how many took longer."""
+    def bucket_counts(self) -> tuple[int, ...]:
+        """How many took up to each of `LATENCY_BUCKETS_S`, and last how many took longer."""
         return tuple(self._classes)
 
 
-class Tally:
+class RegistrationMetrics:
     """Counts answers; its owner sees to it that one thread at a time does."""
 
     def __init__(self) -> None:
         self._codes: dict[int, int] = {}
-        self._durations = Durations()
+        self._durations = LatencyHistogram()
         self.rows = 0
-        self.bytes = 0
+        self.stored_bytes = 0
 
-    def answered(self, answer: RegisterResponse | Exception, seconds: float) -> None:
+    def record_response(self, response: RegisterResponse | Exception, latency_s: float) -> None:
         """Count a request that was answered after so many seconds."""
-        self._durations.add(seconds)
+        self._durations.add(latency_s)
         codes = self._codes
-        if isinstance(answer, Exception):
-            code = _code(answer)
+        if isinstance(response, Exception):
+            code = _response_code(response)
             codes[code] = codes.get(code, 0) + 1
             return
-        for blob in answer.blobs:
+        for blob in response.blobs:
             for chunk in blob.chunks:
                 for channel in chunk.channels:
                     code = channel.status_code
                     codes[code] = codes.get(code, 0) + 1
 
-    def taken(self, waiting: int) -> Tallied:
+    def snapshot(self, pending_requests: int) -> RegistrationCounts:
         """Return the numbers as they are now."""
-        return Tallied(
-            codes=dict(self._codes),
+        return RegistrationCounts(
+            counts_by_code=dict(self._codes),
             rows=self.rows,
-            bytes=self.bytes,
-            classes=self._durations.classes,
-            seconds=self._durations.seconds,
-            waiting=waiting,
+            stored_bytes=self.stored_bytes,
+            latency_buckets=self._durations.bucket_counts,
+            total_latency_s=self._durations.total_s,
+            pending_requests=pending_requests,
         )
 
 
-def _code(error: Exception) -> int:
+def _response_code(error: Exception) -> int:
     if isinstance(error, SnowmeltError):
         return int(getattr(error, "wire_code", error.response_code))
     return int(ResponseCode.TRY_AGAIN)
@@ -106,7 +121,7 @@ def _code(error: Exception) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class RowsTallied:
+class RowCounts:
     """What a tally held at one moment.
 
     Attributes:
@@ -114,42 +129,42 @@ class RowsTallied:
         bytes: Those of their chunks on the stage.
         refused: Rows that were refused in requests that are committed.
         codes: How many requests were answered with which code of the row API.
-        classes: How many took up to each of `BOUNDS_S`, and last how many took longer.
+        classes: How many took up to each of `LATENCY_BUCKETS_S`, and last how many took longer.
         seconds: How long all of them took together.
     """
 
     rows: int
-    bytes: int
-    refused: int
-    codes: Mapping[str, int]
-    classes: tuple[int, ...]
-    seconds: float
+    stored_bytes: int
+    rejected_rows: int
+    counts_by_code: Mapping[str, int]
+    latency_buckets: tuple[int, ...]
+    total_latency_s: float
 
 
-class RowTally:
+class RowMetrics:
     """Counts: the writer's thread what is committed, the event loop what is answered."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
-        self._durations = Durations()
+        self._durations = LatencyHistogram()
         self.rows = 0
-        self.bytes = 0
-        self.refused = 0
+        self.stored_bytes = 0
+        self.rejected_rows = 0
 
-    def answered(self, code: str, seconds: float) -> None:
+    def record_response(self, code: str, latency_s: float) -> None:
         """Count a request that was answered after so many seconds."""
         self._codes[code] = self._codes.get(code, 0) + 1
-        self._durations.add(seconds)
+        self._durations.add(latency_s)
 
-    def taken(self) -> RowsTallied:
+    def snapshot(self) -> RowCounts:
         """Return the numbers as they are now."""
         durations = self._durations
-        return RowsTallied(
+        return RowCounts(
             rows=self.rows,
-            bytes=self.bytes,
-            refused=self.refused,
+            stored_bytes=self.stored_bytes,
+            rejected_rows=self.rejected_rows,
             # One step, in which no other thread counts.
-            codes=self._codes.copy(),
-            classes=durations.classes,
-            seconds=durations.seconds,
+            counts_by_code=self._codes.copy(),
+            latency_buckets=durations.bucket_counts,
+            total_latency_s=durations.total_s,
         )

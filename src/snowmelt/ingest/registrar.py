@@ -23,10 +23,10 @@ from snowmelt.errors import (
     StageUnavailable,
     UnknownOutcome,
 )
-from snowmelt.ingest.metrics import Tally
-from snowmelt.ingest.request_validation import Refusal, check_request
-from snowmelt.ingest.verifier import NOT_DURABLE
-from snowmelt.ingest.work_queue import Consumers
+from snowmelt.ingest.metrics import RegistrationMetrics
+from snowmelt.ingest.request_validation import RequestRejection, check_request
+from snowmelt.ingest.verifier import BLOB_NOT_DURABLE
+from snowmelt.ingest.work_queue import WorkerPool
 from snowmelt.wire.streaming import (
     BlobRegistrationResult,
     ChannelRegistrationResult,
@@ -41,50 +41,50 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.streaming.registration import ChunkOffer, CommitDecision
     from snowmelt.clock import Clock
-    from snowmelt.ingest.durability import Durability
-    from snowmelt.ingest.metrics import Tallied
-    from snowmelt.ingest.verifier import Candidate, Sender, Verifier
+    from snowmelt.ingest.durability import StageSync
+    from snowmelt.ingest.metrics import RegistrationCounts
+    from snowmelt.ingest.verifier import Registrant, RegistrationVerifier, VerifiedChunk
     from snowmelt.wire.streaming import ChunkMetadata, RegisterRequest
 
 _log = logging.getLogger("snowmelt.ingest")
 
 # Called once, from a thread of the registrar's, with the answer or with what to raise.
-Respond: TypeAlias = "Callable[[RegisterResponse | Exception], None]"
+ResponseCallback: TypeAlias = "Callable[[RegisterResponse | Exception], None]"
 
-_FULL = Refusal(
+_QUEUE_FULL = RequestRejection(
     ResponseCode.QUEUE_FULL, "Too many registrations are waiting; send it again in a moment."
 )
 # Enough to wake the writer seldom, few enough to share slow blobs among the threads.
-_VERIFIED_AT_ONCE = 16
+_VERIFY_BATCH_REQUESTS = 16
 # After these every further transaction would only wait for the same thing again.
-_OUTAGES = (CatalogBusy, CatalogUnavailable)
+_OUTAGE_ERRORS = (CatalogBusy, CatalogUnavailable)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class GroupCommitSettings:
     """How the registrar groups: least pause between groups, and limits."""
 
     pause_s: float = 0.002
-    group_limit: int = 512
-    queue_limit: int = 20_000
+    max_group_requests: int = 512
+    max_queued_requests: int = 20_000
     verify_threads: int = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Submission:
+class _PendingRegistration:
     request: RegisterRequest
-    sender: Sender
-    respond: Respond
+    registrant: Registrant
+    respond: ResponseCallback
     submitted_at: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Checked:
-    """A submission after its checks; `failed_syncs` is how many there had been when they began."""
+class _VerifiedRegistration:
+    """A submission after its checks; `sync_failures_before` is how many there had been when they began."""
 
-    submission: _Submission
-    candidates: list[Candidate]
-    failed_syncs: int
+    pending: _PendingRegistration
+    chunks: list[VerifiedChunk]
+    sync_failures_before: int
 
 
 class Registrar:
@@ -93,32 +93,36 @@ class Registrar:
     def __init__(
         self,
         database: Database,
-        durability: Durability,
-        verifier: Verifier,
+        stage_sync: StageSync,
+        verifier: RegistrationVerifier,
         *,
         clock: Clock,
-        pace: Pace,
+        settings: GroupCommitSettings,
     ) -> None:
         self._database = database
-        self._durability = durability
+        self._stage_sync = stage_sync
         self._verifier = verifier
         self._clock = clock
-        self._pace = pace
-        self._remembered = registration.CommitCache()
-        self._waiting = 0
-        self._tally = Tally()
+        self._settings = settings
+        self._commit_cache = registration.CommitCache()
+        self._pending_requests = 0
+        self._metrics = RegistrationMetrics()
         self._lock = threading.Lock()
-        self._writing: Consumers[_Checked] = Consumers(
-            self._write, limit=pace.group_limit, names=["register"]
+        self._commit_workers: WorkerPool[_VerifiedRegistration] = WorkerPool(
+            self._commit_and_pause,
+            max_batch_items=settings.max_group_requests,
+            thread_names=["register"],
         )
         # A share of what waits, so that threads wake each other once and not for each.
-        self._verifying: Consumers[_Submission] = Consumers(
-            self._verify,
-            limit=_VERIFIED_AT_ONCE,
-            names=[f"verify-{number}" for number in range(max(pace.verify_threads, 1))],
+        self._verify_workers: WorkerPool[_PendingRegistration] = WorkerPool(
+            self._verify_batch,
+            max_batch_items=_VERIFY_BATCH_REQUESTS,
+            thread_names=[f"verify-{number}" for number in range(max(settings.verify_threads, 1))],
         )
 
-    def submit(self, request: RegisterRequest, sender: Sender, respond: Respond) -> None:
+    def submit(
+        self, request: RegisterRequest, registrant: Registrant, respond: ResponseCallback
+    ) -> None:
         """Queue a registration; `respond` gets the answer, from another thread or at once.
 
         Raises:
@@ -128,87 +132,95 @@ class Registrar:
         check_request(request)
         now = self._clock.monotonic()
         with self._lock:
-            is_full = self._waiting >= self._pace.queue_limit
+            is_full = self._pending_requests >= self._settings.max_queued_requests
             if not is_full:
-                if not self._verifying.put([_Submission(request, sender, respond, now)]):
+                if not self._verify_workers.submit_all(
+                    [_PendingRegistration(request, registrant, respond, now)]
+                ):
                     raise ServiceBusy(reason="it is stopping")
-                self._waiting += 1
+                self._pending_requests += 1
         if is_full:
-            answer = same_answer(request, _FULL)
+            answer = build_uniform_response(request, _QUEUE_FULL)
             with self._lock:
-                self._tally.answered(answer, 0.0)
+                self._metrics.record_response(answer, 0.0)
             respond(answer)
 
-    def tally(self) -> Tallied:
+    def get_counts(self) -> RegistrationCounts:
         """Return what has been registered and answered since the start."""
         with self._lock:
-            return self._tally.taken(self._waiting)
+            return self._metrics.snapshot(self._pending_requests)
 
     def close(self) -> None:
         """Answer what was submitted, then stop; further submissions are refused."""
-        self._verifying.close()
-        self._writing.close()
+        self._verify_workers.close()
+        self._commit_workers.close()
         self._verifier.close()
 
-    def _verify(self, submissions: Sequence[_Submission]) -> None:
-        failed_syncs = self._durability.failures
-        checked: list[_Checked] = []
-        failed: list[tuple[_Submission, RegisterResponse | Exception]] = []
-        for submission, found in zip(submissions, self._check(submissions), strict=True):
+    def _verify_batch(self, submissions: Sequence[_PendingRegistration]) -> None:
+        failed_syncs = self._stage_sync.failure_count
+        checked: list[_VerifiedRegistration] = []
+        failed: list[tuple[_PendingRegistration, RegisterResponse | Exception]] = []
+        for submission, found in zip(submissions, self._verify_chunks(submissions), strict=True):
             if isinstance(found, Exception):
-                failed.append((submission, _failure_answer(submission, found)))
+                failed.append((submission, _build_failure_response(submission, found)))
             else:
-                checked.append(_Checked(submission, found, failed_syncs))
-        self._writing.put(checked)
+                checked.append(_VerifiedRegistration(submission, found, failed_syncs))
+        self._commit_workers.submit_all(checked)
         if failed:
-            self._answer(failed)
+            self._send_responses(failed)
 
-    def _check(self, submissions: Sequence[_Submission]) -> list[list[Candidate] | Exception]:
+    def _verify_chunks(
+        self, submissions: Sequence[_PendingRegistration]
+    ) -> list[list[VerifiedChunk] | Exception]:
         """Return what the stage says of each submission, or what failed; it never raises."""
         try:
-            return self._verifier.check_all([(each.request, each.sender) for each in submissions])
+            return self._verifier.verify_all(
+                [(each.request, each.registrant) for each in submissions]
+            )
         except Exception as error:  # noqa: BLE001 - answered; the thread lives on
             return [error] * len(submissions)
 
-    def _write(self, group: Sequence[_Checked]) -> None:
-        self._settle(group)
+    def _commit_and_pause(self, group: Sequence[_VerifiedRegistration]) -> None:
+        self._commit_group(group)
         # A writer back to back would starve everybody else who writes to the catalog.
-        self._clock.sleep(self._pace.pause_s)
+        self._clock.sleep(self._settings.pause_s)
 
-    def _settle(self, group: Sequence[_Checked]) -> None:
+    def _commit_group(self, group: Sequence[_VerifiedRegistration]) -> None:
         """Register a group; on any failure each of its members alone."""
         try:
-            answers: list[RegisterResponse | Exception] = list(self._register(group))
+            answers: list[RegisterResponse | Exception] = list(self._register_group(group))
         except Exception as error:  # noqa: BLE001 - answered one by one
             if len(group) == 1:
-                answers = [_failure_answer(group[0].submission, error)]
+                answers = [_build_failure_response(group[0].pending, error)]
             else:
                 _log.warning("group of %d registrations failed: %r", len(group), error)
-                self._settle_one_by_one(group)
+                self._commit_one_by_one(group)
                 return
-        self._answer(
-            [(member.submission, answer) for member, answer in zip(group, answers, strict=True)]
+        self._send_responses(
+            [(member.pending, answer) for member, answer in zip(group, answers, strict=True)]
         )
 
-    def _settle_one_by_one(self, group: Sequence[_Checked]) -> None:
+    def _commit_one_by_one(self, group: Sequence[_VerifiedRegistration]) -> None:
         outage: Exception | None = None
         for member in group:
             answer: RegisterResponse | Exception
             if outage is not None:
-                answer = _failure_answer(member.submission, outage)
+                answer = _build_failure_response(member.pending, outage)
             else:
                 try:
-                    answer = self._register([member])[0]
+                    answer = self._register_group([member])[0]
                 except Exception as error:  # noqa: BLE001 - answered per registration
-                    if isinstance(error, _OUTAGES):
+                    if isinstance(error, _OUTAGE_ERRORS):
                         outage = error
-                    answer = _failure_answer(member.submission, error)
-            self._answer([(member.submission, answer)])
+                    answer = _build_failure_response(member.pending, error)
+            self._send_responses([(member.pending, answer)])
 
-    def _register(self, group: Sequence[_Checked]) -> list[RegisterResponse]:
-        if any(candidate.is_open for member in group for candidate in member.candidates):
-            self._durability.sync(self._durability.failures)
-        checked = [(member.submission.request, self._trusted(member)) for member in group]
+    def _register_group(self, group: Sequence[_VerifiedRegistration]) -> list[RegisterResponse]:
+        if any(candidate.is_acceptable for member in group for candidate in member.chunks):
+            self._stage_sync.sync(self._stage_sync.failure_count)
+        checked = [
+            (member.pending.request, self._reject_if_sync_failed(member)) for member in group
+        ]
         offers = [
             candidate.offer
             for _, candidates in checked
@@ -221,108 +233,114 @@ class Registrar:
             with self._database.writing(urgent=True) as connection:
                 # The time is read here: a group may have waited for others who write.
                 verdicts = registration.register_chunks(
-                    connection, offers, now=self._clock.now(), commit_cache=self._remembered
+                    connection, offers, now=self._clock.now(), commit_cache=self._commit_cache
                 )
                 faults.hit_failpoint(faults.Failpoint.INSIDE_REGISTRATION)
             faults.hit_failpoint(faults.Failpoint.AFTER_REGISTRATION)
-            self._count(offers, verdicts)
+            self._count_committed(offers, verdicts)
         remaining = iter(verdicts)
-        return [answer_of(request, candidates, remaining) for request, candidates in checked]
+        return [build_response(request, candidates, remaining) for request, candidates in checked]
 
-    def _count(
-        self, offers: Sequence[ChunkOffer], verdicts: Sequence[tuple[CommitDecision, ...]]
+    def _count_committed(
+        self, offers: Sequence[ChunkOffer], decisions: Sequence[tuple[CommitDecision, ...]]
     ) -> None:
         rows = size = 0
-        for offer, (first, *_) in zip(offers, verdicts, strict=True):
+        for offer, (first, *_) in zip(offers, decisions, strict=True):
             # A chunk is taken whole or not at all.
             if not first.code and not first.is_replay:
                 rows += offer.rows
                 size += offer.length
         # This thread alone writes them.
-        self._tally.rows += rows
-        self._tally.bytes += size
+        self._metrics.rows += rows
+        self._metrics.stored_bytes += size
 
-    def _trusted(self, member: _Checked) -> list[Candidate]:
+    def _reject_if_sync_failed(self, member: _VerifiedRegistration) -> list[VerifiedChunk]:
         """Return the candidates, refused when a sync has failed since their blobs were read."""
-        if member.failed_syncs == self._durability.failures:
-            return member.candidates
-        return [candidate.refused(NOT_DURABLE) for candidate in member.candidates]
+        if member.sync_failures_before == self._stage_sync.failure_count:
+            return member.chunks
+        return [candidate.with_rejection(BLOB_NOT_DURABLE) for candidate in member.chunks]
 
-    def _answer(self, answers: Sequence[tuple[_Submission, RegisterResponse | Exception]]) -> None:
+    def _send_responses(
+        self, responses: Sequence[tuple[_PendingRegistration, RegisterResponse | Exception]]
+    ) -> None:
         now = self._clock.monotonic()
         with self._lock:
-            self._waiting -= len(answers)
-            for submission, answer in answers:
-                self._tally.answered(answer, now - submission.submitted_at)
-        for submission, answer in answers:
+            self._pending_requests -= len(responses)
+            for submission, answer in responses:
+                self._metrics.record_response(answer, now - submission.submitted_at)
+        for submission, answer in responses:
             try:
                 submission.respond(answer)
             except Exception:  # noqa: BLE001 - the next one can
                 _log.exception("an answer could not be delivered")
 
 
-def _unknown(error: UnknownOutcome) -> Refusal:
-    return Refusal(
+def _unknown_outcome_rejection(error: UnknownOutcome) -> RequestRejection:
+    return RequestRejection(
         ResponseCode.TRY_AGAIN,
         f"It is not known whether this was registered; send the same bytes again. {error}",
     )
 
 
-def _failure_answer(submission: _Submission, error: Exception) -> RegisterResponse | Exception:
+def _build_failure_response(
+    submission: _PendingRegistration, error: Exception
+) -> RegisterResponse | Exception:
     """Return what a client may send again; never what would make it drop rows."""
     match error:
         case UnknownOutcome():
             _log.warning("unknown outcome of a registration: %s", error)
-            return same_answer(submission.request, _unknown(error))
+            return build_uniform_response(submission.request, _unknown_outcome_rejection(error))
         case StageUnavailable() | RegistrationRefused():
             return error
         case SnowmeltError() if error.retryable:
             return error
         case _:
             _log.error("a registration failed", exc_info=error)
-            return same_answer(submission.request, UNSETTLED)
+            return build_uniform_response(submission.request, RETRY_REGISTRATION)
 
 
 # --- The answer to a registration, built from verdicts (specification of v1, §2.5).
 
-UNSETTLED = Refusal(
+RETRY_REGISTRATION = RequestRejection(
     ResponseCode.TRY_AGAIN,
     "The service failed on this registration; its log says why. Send it again.",
 )
 
 
-def answer_of(
+def build_response(
     request: RegisterRequest,
-    candidates: Iterable[Candidate],
-    verdicts: Iterator[tuple[CommitDecision, ...]],
+    verified_chunks: Iterable[VerifiedChunk],
+    decisions: Iterator[tuple[CommitDecision, ...]],
 ) -> RegisterResponse:
-    """Return the answer to one request; takes one item of `verdicts` per candidate with an offer."""
+    """Return the answer to one request; takes one item of `decisions` per candidate with an offer."""
     chunks = [
-        _chunk_verdict(
+        _build_chunk_verdict(
             candidate.chunk,
-            [(verdict.code, verdict.message) for verdict in next(verdicts)]
+            [(verdict.code, verdict.message) for verdict in next(decisions)]
             if candidate.offer is not None
-            else _same(candidate.chunk, candidate.refusal),
+            else _repeat_rejection(candidate.chunk, candidate.rejection),
         )
-        for candidate in candidates
+        for candidate in verified_chunks
     ]
-    return _response(request, chunks)
+    return _assemble_response(request, chunks)
 
 
-def same_answer(request: RegisterRequest, refusal: Refusal) -> RegisterResponse:
+def build_uniform_response(
+    request: RegisterRequest, rejection: RequestRejection
+) -> RegisterResponse:
     """Return an answer that tells every channel the same."""
     chunks = [
-        _chunk_verdict(chunk, _same(chunk, refusal))
+        _build_chunk_verdict(chunk, _repeat_rejection(chunk, rejection))
         for blob in request.blobs or []
         for chunk in blob.chunks or []
     ]
-    return _response(request, chunks)
+    return _assemble_response(request, chunks)
 
 
-def _response(
-    request: RegisterRequest, chunks: Sequence[ChunkRegistrationResult]
+def _assemble_response(
+    request: RegisterRequest, chunk_verdicts: Sequence[ChunkRegistrationResult]
 ) -> RegisterResponse:
-    remaining = iter(chunks)
+    remaining = iter(chunk_verdicts)
     blobs = [
         BlobRegistrationResult([next(remaining) for _ in blob.chunks or []])
         for blob in request.blobs or []
@@ -330,13 +348,15 @@ def _response(
     return RegisterResponse(status_code=0, message="Success", blobs=blobs)
 
 
-def _same(chunk: ChunkMetadata, refusal: Refusal | None) -> list[tuple[int, str | None]]:
+def _repeat_rejection(
+    chunk: ChunkMetadata, rejection: RequestRejection | None
+) -> list[tuple[int, str | None]]:
     # Without offer and without refusal nothing was registered: never to be told as committed.
-    refusal = refusal or UNSETTLED
-    return [(int(refusal.code), refusal.message)] * len(chunk.channels or [])
+    rejection = rejection or RETRY_REGISTRATION
+    return [(int(rejection.code), rejection.message)] * len(chunk.channels or [])
 
 
-def _chunk_verdict(
+def _build_chunk_verdict(
     chunk: ChunkMetadata, results: Sequence[tuple[int, str | None]]
 ) -> ChunkRegistrationResult:
     channels = [

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 # twice that leaves room for estimates that were too small.
 MAX_CHUNK_BYTES = 512 * 1024 * 1024
 MAX_BLOB_BYTES = 2 * 1024 * 1024 * 1024
-MAX_ROWS = 1 << 40
+MAX_CHUNK_ROWS = 1 << 40
 _MAX_INT64 = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RequestRejection:
     """Why channels of a chunk are refused: a code of v1 and a sentence."""
 
     code: ResponseCode
@@ -60,25 +60,31 @@ def check_request(request: RegisterRequest) -> None:
             )
 
 
-def blob_refusal(blob: BlobMetadata, earlier_paths: set[str]) -> Refusal | None:
+def find_blob_error(blob: BlobMetadata, earlier_paths: set[str]) -> RequestRejection | None:
     """Return what is wrong with the blob as a whole; `earlier_paths` came before it."""
     if not blob.path:
-        return Refusal(ResponseCode.BLOB_PATH_MISSING, "The blob's path is missing.")
+        return RequestRejection(ResponseCode.BLOB_PATH_MISSING, "The blob's path is missing.")
     if blob.path in earlier_paths:
-        return Refusal(ResponseCode.BLOB_TWICE, f"Blob {blob.path} is twice in this registration.")
+        return RequestRejection(
+            ResponseCode.BLOB_TWICE, f"Blob {blob.path} is twice in this registration."
+        )
     if not blob.md5:
-        return Refusal(ResponseCode.BLOB_MD5_MISSING, f"Blob {blob.path} comes without its MD5.")
+        return RequestRejection(
+            ResponseCode.BLOB_MD5_MISSING, f"Blob {blob.path} comes without its MD5."
+        )
     if blob.bdec_version != BDEC_VERSION:
-        return Refusal(
+        return RequestRejection(
             ResponseCode.BDEC_VERSION_UNSUPPORTED,
             f"Blob {blob.path} has BDEC version {blob.bdec_version}; only {BDEC_VERSION} is read.",
         )
-    if _overlap(blob.chunks or []):
-        return Refusal(ResponseCode.CHUNK_LENGTH_INVALID, f"Chunks of blob {blob.path} overlap.")
+    if _do_chunks_overlap(blob.chunks or []):
+        return RequestRejection(
+            ResponseCode.CHUNK_LENGTH_INVALID, f"Chunks of blob {blob.path} overlap."
+        )
     return None
 
 
-def chunk_refusal(chunk: ChunkMetadata) -> Refusal | None:
+def find_chunk_error(chunk: ChunkMetadata) -> RequestRejection | None:
     """Return what is missing in a chunk or in one of its channels, the first mistake only."""
     for value, code, what in (
         (chunk.database, ResponseCode.DATABASE_NAME_MISSING, "database"),
@@ -88,79 +94,81 @@ def chunk_refusal(chunk: ChunkMetadata) -> Refusal | None:
         (chunk.eps, ResponseCode.EP_MISSING, "statistics (eps)"),
     ):
         if not value:
-            return Refusal(code, f"The chunk's {what} is missing.")
+            return RequestRejection(code, f"The chunk's {what} is missing.")
     offset, length = chunk.chunk_start_offset, chunk.chunk_length
     if offset is None or length is None or offset < 0 or not 0 < length <= MAX_CHUNK_BYTES:
-        return Refusal(
+        return RequestRejection(
             ResponseCode.CHUNK_LENGTH_INVALID,
             f"The chunk has offset {offset} and length {length}; a chunk has 1 to"
             f" {MAX_CHUNK_BYTES:,} bytes.",
         )
-    if not _is_count(chunk.encryption_key_id):
-        return Refusal(
+    if not _is_non_negative_int64(chunk.encryption_key_id):
+        return RequestRejection(
             ResponseCode.ENCRYPTION_KEY_INVALID,
             "The chunk's encryption key id is missing, or no id that was given.",
         )
     if chunk.eps is not None and not (
-        chunk.eps.rows == 0 if chunk.rowless else 0 < chunk.eps.rows < MAX_ROWS
+        chunk.eps.rows == 0 if chunk.rowless else 0 < chunk.eps.rows < MAX_CHUNK_ROWS
     ):
-        return Refusal(
+        return RequestRejection(
             ResponseCode.EP_ROW_COUNT_INVALID, f"A chunk cannot have {chunk.eps.rows} rows."
         )
     if chunk.parts < 1 or (chunk.parts > 1 and len(chunk.channels or []) != 1):
-        return Refusal(
+        return RequestRejection(
             ResponseCode.CHUNKS_MISSING,
             f"Only the rows of one channel can be in several chunks, not in {chunk.parts} those of"
             f" {len(chunk.channels or [])}.",
         )
-    return _times_refusal(chunk) or _channels_refusal(chunk.channels or [])
+    return _find_timestamp_error(chunk) or _find_channel_error(chunk.channels or [])
 
 
-def _times_refusal(chunk: ChunkMetadata) -> Refusal | None:
+def _find_timestamp_error(chunk: ChunkMetadata) -> RequestRejection | None:
     for instant in (chunk.first_insert_time_in_ms, chunk.last_insert_time_in_ms):
-        if instant is not None and not _is_count(instant):
-            return Refusal(
+        if instant is not None and not _is_non_negative_int64(instant):
+            return RequestRejection(
                 ResponseCode.BLOB_FORMAT_WRONG,
                 f"The chunk's time of insertion, {instant} ms, is no time since 1970.",
             )
     return None
 
 
-def _channels_refusal(channels: Sequence[ChunkChannelMessage]) -> Refusal | None:
+def _find_channel_error(channels: Sequence[ChunkChannelMessage]) -> RequestRejection | None:
     names: set[str] = set()
     for channel in channels:
         if not channel.channel_name:
-            return Refusal(ResponseCode.CHANNEL_NAME_MISSING, "A channel of the chunk has no name.")
+            return RequestRejection(
+                ResponseCode.CHANNEL_NAME_MISSING, "A channel of the chunk has no name."
+            )
         name = internal_name(channel.channel_name)
         if name in names:
-            return Refusal(
+            return RequestRejection(
                 ResponseCode.CHANNEL_TWICE, f"Channel {display_name(name)} is twice in the chunk."
             )
         names.add(name)
         tokens = (channel.offset_token, channel.start_offset_token, channel.end_offset_token)
         if any("\0" in token for token in tokens if token):
-            return Refusal(
+            return RequestRejection(
                 ResponseCode.CHANNEL_NAME_MISSING,
                 f"The offset token of channel {display_name(name)} holds the character NUL.",
             )
-        if not _is_count(channel.client_sequencer):
-            return Refusal(
+        if not _is_non_negative_int64(channel.client_sequencer):
+            return RequestRejection(
                 ResponseCode.CLIENT_SEQUENCER_MISSING,
                 f"The client sequencer of channel {display_name(name)} is missing.",
             )
-        if not _is_count(channel.row_sequencer):
-            return Refusal(
+        if not _is_non_negative_int64(channel.row_sequencer):
+            return RequestRejection(
                 ResponseCode.ROW_SEQUENCER_NOT_NEXT,
                 f"The row sequencer of channel {display_name(name)} is missing.",
             )
     return None
 
 
-def _is_count(value: int | None) -> bool:
+def _is_non_negative_int64(value: int | None) -> bool:
     return value is not None and 0 <= value <= _MAX_INT64
 
 
-def _overlap(chunks: Sequence[ChunkMetadata]) -> bool:
+def _do_chunks_overlap(chunks: Sequence[ChunkMetadata]) -> bool:
     if len(chunks) < 2:
         return False
     ranges = sorted(

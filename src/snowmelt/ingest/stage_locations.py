@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 # The bucket of the S3 endpoint that stands in front of the stage.
 STAGE_BUCKET = "snowmelt-stage"
 # The official client takes only names that AWS has.
-_REGION = "us-east-1"
+_DEFAULT_REGION = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class StageRequester:
     """Who asks for a stage.
 
     `host` is the name or address, without port, by which it reached the service, empty when it
@@ -35,37 +35,37 @@ class Asker:
     renews_by_prefix: bool = False
 
 
-class Handout(NamedTuple):
+class StageGrant(NamedTuple):
     """A location, and for how many seconds it is good (None: for ever)."""
 
     location: StageLocation
     expires_in_s: float | None
 
 
-class Handing(Protocol):
+class StageLocator(Protocol):
     """A way to let clients write to the stage."""
 
-    def hand_out(self, asker: Asker, prefix: str) -> Handout:
+    def issue_location(self, requester: StageRequester, prefix: str) -> StageGrant:
         """Return where blobs of a prefix, issued to that user, are to be put."""
 
 
 @dataclass(frozen=True, slots=True)
-class FolderHanding:
+class FolderStageLocator:
     """Clients on this machine write into the stage's folder themselves."""
 
     folder: Path
 
-    def hand_out(self, asker: Asker, prefix: str) -> Handout:
+    def issue_location(self, requester: StageRequester, prefix: str) -> StageGrant:
         """Return the folder of the prefix, made."""
-        del asker
+        del requester
         location = self.folder / prefix
         # Made here, so that a client of another account on this machine may only fill it.
         location.mkdir(parents=True, exist_ok=True)
-        return Handout(StageLocation(locationType="LOCAL_FS", location=str(location)), None)
+        return StageGrant(StageLocation(locationType="LOCAL_FS", location=str(location)), None)
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointHanding:
+class EndpointStageLocator:
     """Clients anywhere upload to the service's S3 endpoint, with credentials for their prefix.
 
     `endpoint` is its address as clients reach it; without one it is made of `scheme` and `port`
@@ -82,16 +82,16 @@ class EndpointHanding:
     port: int
     region: str
 
-    def hand_out(self, asker: Asker, prefix: str) -> Handout:
+    def issue_location(self, requester: StageRequester, prefix: str) -> StageGrant:
         """Return the bucket's part for the prefix, with new credentials."""
         credentials = access_keys.issue_stage_credentials(
             self.keyring,
-            asker.user,
+            requester.user,
             prefix,
-            any_prefix=not asker.renews_by_prefix,
+            any_prefix=not requester.renews_by_prefix,
             expires_at=self.clock.now() + dt.timedelta(seconds=self.lifetime_s),
         )
-        address = f"{self.scheme}://{asker.host or self.host}:{self.port}"
+        address = f"{self.scheme}://{requester.host or self.host}:{self.port}"
         location = StageLocation(
             locationType="S3",
             location=f"{STAGE_BUCKET}/{prefix}/",
@@ -100,7 +100,7 @@ class EndpointHanding:
                 "AWS_SECRET_KEY": credentials.secret,
                 "AWS_TOKEN": credentials.token,
             },
-            region=self.region or _REGION,
+            region=self.region or _DEFAULT_REGION,
             endPoint=self.endpoint or address,
         )
-        return Handout(location, self.lifetime_s)
+        return StageGrant(location, self.lifetime_s)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 
 
-class Waiting(Generic[_Item]):
+class WorkQueue(Generic[_Item]):
     """A queue that wakes a thread once for all that comes until it has woken.
 
     A queue of the standard library wakes a thread for each item; at thousands of items a second
@@ -24,67 +24,71 @@ class Waiting(Generic[_Item]):
         self._items: deque[_Item] = deque()
         # One token stands for "look"; looking in vain is harmless, not looking is not.
         self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._is_announced = False
+        self._is_wake_pending = False
         self._closed = False
 
     def put(self, items: Iterable[_Item]) -> None:
         """Add items; from any thread, but not after `close`."""
         self._items.extend(items)
-        if not self._is_announced:
-            self._announce()
+        if not self._is_wake_pending:
+            self._wake_thread()
 
-    def take(self, limit: int) -> list[_Item]:
-        """Wait for items and return up to `limit` of them; nothing once it is closed and empty."""
+    def pop_batch(self, max_items: int) -> list[_Item]:
+        """Wait for items and return up to `max_items` of them; nothing once it is closed and empty."""
         while True:
             self._tokens.get()
             # First this, then looking: what is put from here on is announced again.
-            self._is_announced = False
+            self._is_wake_pending = False
             taken: list[_Item] = []
-            while len(taken) < limit:
+            while len(taken) < max_items:
                 try:
                     taken.append(self._items.popleft())
                 except IndexError:
                     break
             if self._items or self._closed:
-                self._announce()
+                self._wake_thread()
             if taken or (self._closed and not self._items):
                 return taken
 
     def close(self) -> None:
-        """Let every `take` return, after the items that wait."""
+        """Let every `pop_batch` return, after the items that wait."""
         self._closed = True
-        self._announce()
+        self._wake_thread()
 
-    def _announce(self) -> None:
-        self._is_announced = True
+    def _wake_thread(self) -> None:
+        self._is_wake_pending = True
         self._tokens.put(None)
 
 
-class Consumers(Generic[_Item]):
+class WorkerPool(Generic[_Item]):
     """Threads that handle what is put, many items at a time, until it is closed.
 
     `handle` gets up to `limit` items, and may not raise. There is a thread for each of `names`.
     """
 
     def __init__(
-        self, handle: Callable[[list[_Item]], None], *, limit: int, names: Sequence[str]
+        self,
+        handle: Callable[[list[_Item]], None],
+        *,
+        max_batch_items: int,
+        thread_names: Sequence[str],
     ) -> None:
         self._handle = handle
-        self._limit = limit
-        self._waiting: Waiting[_Item] = Waiting()
+        self._max_batch_items = max_batch_items
+        self._work_queue: WorkQueue[_Item] = WorkQueue()
         self._lock = threading.Lock()
         self._closed = False
         self._threads = [
-            threading.Thread(target=self._run, name=name, daemon=True) for name in names
+            threading.Thread(target=self._run, name=name, daemon=True) for name in thread_names
         ]
         for thread in self._threads:
             thread.start()
 
-    def put(self, items: Iterable[_Item]) -> bool:
+    def submit_all(self, items: Iterable[_Item]) -> bool:
         """Add items, from any thread; tell whether they are taken, which ends with `close`."""
         with self._lock:
             if not self._closed:
-                self._waiting.put(items)
+                self._work_queue.put(items)
             return not self._closed
 
     def close(self) -> None:
@@ -93,10 +97,10 @@ class Consumers(Generic[_Item]):
             if self._closed:
                 return
             self._closed = True
-        self._waiting.close()
+        self._work_queue.close()
         for thread in self._threads:
             thread.join()
 
     def _run(self) -> None:
-        while items := self._waiting.take(self._limit):
+        while items := self._work_queue.pop_batch(self._max_batch_items):
             self._handle(items)

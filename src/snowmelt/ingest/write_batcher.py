@@ -21,7 +21,7 @@ from snowmelt.errors import (
     SnowmeltError,
     UnknownOutcome,
 )
-from snowmelt.ingest.work_queue import Consumers
+from snowmelt.ingest.work_queue import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("snowmelt.ingest")
 _Result = TypeVar("_Result")
 
-_GROUP_LIMIT = 256
+_MAX_GROUP_WRITES = 256
 # Commits of rows wait for one group at most. An open takes about 1.5 ms, a sync 1–5 ms.
 _GROUP_TIMEOUT_S = 0.05
 # On PostgreSQL a group waits for row locks of its table while others can go on.
@@ -40,19 +40,19 @@ _POSTGRES_THREADS = 4
 
 
 # What every write of a group would meet again, each after as long a wait.
-_OF_ALL = (CatalogBusy, CatalogUnavailable, UnknownOutcome)
+_GROUP_ERRORS = (CatalogBusy, CatalogUnavailable, UnknownOutcome)
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
+class _PendingWrite:
     """A caller's write; writes with one key may share a transaction on PostgreSQL."""
 
     work: Callable[[sa.Connection], Any]
-    key: Hashable
+    lock_key: Hashable
     future: Future[Any] = field(default_factory=Future)
 
 
-class GroupedWrites:
+class WriteBatcher:
     """Executes writes from any thread in groups and reports each result in a future.
 
     A write that raises is rolled back alone; the others of its group are committed. On PostgreSQL
@@ -64,42 +64,44 @@ class GroupedWrites:
         self._clock = clock
         self._is_sqlite = database.dialect == "sqlite"
         threads = 1 if self._is_sqlite else _POSTGRES_THREADS
-        self._consumers: Consumers[_Write] = Consumers(
-            self._execute,
-            limit=_GROUP_LIMIT if self._is_sqlite else _GROUP_LIMIT // threads,
-            names=[f"grouped-writes-{number}" for number in range(threads)],
+        self._workers: WorkerPool[_PendingWrite] = WorkerPool(
+            self._execute_writes,
+            max_batch_items=_MAX_GROUP_WRITES if self._is_sqlite else _MAX_GROUP_WRITES // threads,
+            thread_names=[f"grouped-writes-{number}" for number in range(threads)],
         )
 
-    def submit(self, work: Callable[[sa.Connection], _Result], *, key: Hashable) -> Future[_Result]:
+    def submit(
+        self, work: Callable[[sa.Connection], _Result], *, lock_key: Hashable
+    ) -> Future[_Result]:
         """Queue a write and return the future of its result.
 
         Args:
             work: Called once or, after a failure of its group, again; with a writing transaction
                 that it must neither commit nor roll back.
-            key: What the write locks, for example the name of its table.
+            lock_key: What the write locks, for example the name of its table.
 
         Raises:
             ServiceBusy: If `close` was called.
         """
-        write = _Write(work, key)
-        if not self._consumers.put([write]):
+        write = _PendingWrite(work, lock_key)
+        if not self._workers.submit_all([write]):
             raise ServiceBusy(reason="it is stopping")
         return write.future
 
     def close(self) -> None:
         """Execute what was submitted, then stop."""
-        self._consumers.close()
+        self._workers.close()
 
-    def _execute(self, writes: Sequence[_Write]) -> None:
+    def _execute_writes(self, writes: Sequence[_PendingWrite]) -> None:
         # From here on a caller that goes away cannot cancel its write.
         waiting = deque(write for write in writes if write.future.set_running_or_notify_cancel())
         while waiting:
-            group = self._next_group(waiting)
+            group = self._pop_group(waiting)
             try:
                 done = self._commit_group(group)
             except Exception as error:  # noqa: BLE001 - reported to the callers
-                if len(group) == 1 or isinstance(error, _OF_ALL):
-                    _fail(group, error)
+                if len(group) == 1 or isinstance(error, _GROUP_ERRORS):
+                    _fail_writes(group, error)
                     continue
                 _log.warning("group of %d catalog writes failed: %r", len(group), error)
                 for write in group:
@@ -108,31 +110,31 @@ class GroupedWrites:
                 # What a full group left over comes first in the next one.
                 waiting.extendleft(reversed(group[done:]))
 
-    def _next_group(self, waiting: deque[_Write]) -> list[_Write]:
+    def _pop_group(self, pending: deque[_PendingWrite]) -> list[_PendingWrite]:
         if self._is_sqlite:
-            group = list(waiting)
-            waiting.clear()
+            group = list(pending)
+            pending.clear()
             return group
-        key = waiting[0].key
-        group = [write for write in waiting if write.key == key]
-        others = [write for write in waiting if write.key != key]
-        waiting.clear()
-        waiting.extend(others)
+        key = pending[0].lock_key
+        group = [write for write in pending if write.lock_key == key]
+        others = [write for write in pending if write.lock_key != key]
+        pending.clear()
+        pending.extend(others)
         return group
 
-    def _execute_alone(self, write: _Write) -> None:
+    def _execute_alone(self, write: _PendingWrite) -> None:
         try:
             self._commit_group([write])
         except Exception as error:  # noqa: BLE001 - reported to the caller
-            _fail([write], error)
+            _fail_writes([write], error)
 
-    def _commit_group(self, group: Sequence[_Write]) -> int:
+    def _commit_group(self, group: Sequence[_PendingWrite]) -> int:
         """Execute writes in one transaction until its time is over; return how many."""
-        results: list[tuple[_Write, Any, Exception | None]] = []
+        results: list[tuple[_PendingWrite, Any, Exception | None]] = []
         with self._database.writing() as connection:
             end = self._clock.monotonic() + _GROUP_TIMEOUT_S
             for write in group:
-                results.append((write, *_in_savepoint(connection, write)))
+                results.append((write, *_execute_in_savepoint(connection, write)))
                 if self._clock.monotonic() >= end:
                     break
         for write, result, error in results:
@@ -143,7 +145,9 @@ class GroupedWrites:
         return len(results)
 
 
-def _in_savepoint(connection: sa.Connection, write: _Write) -> tuple[Any, Exception | None]:
+def _execute_in_savepoint(
+    connection: sa.Connection, write: _PendingWrite
+) -> tuple[Any, Exception | None]:
     savepoint = connection.begin_nested()
     try:
         result = write.work(connection)
@@ -159,6 +163,6 @@ def _in_savepoint(connection: sa.Connection, write: _Write) -> tuple[Any, Except
     return result, None
 
 
-def _fail(group: Sequence[_Write], error: Exception) -> None:
+def _fail_writes(group: Sequence[_PendingWrite], error: Exception) -> None:
     for write in group:
         write.future.set_exception(error)

@@ -19,15 +19,15 @@ from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import open_keyring
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound
-from snowmelt.ingest.back_pressure import Pressure
-from snowmelt.ingest.catalog_cache import Known
-from snowmelt.ingest.channels import Desk
-from snowmelt.ingest.decoder_pool import ProcessInspector
-from snowmelt.ingest.durability import Durability
-from snowmelt.ingest.registrar import Pace, Registrar
-from snowmelt.ingest.stage_locations import EndpointHanding, FolderHanding
-from snowmelt.ingest.verifier import Depth, Scrutiny, Verifier
-from snowmelt.ingest.write_batcher import GroupedWrites
+from snowmelt.ingest.back_pressure import BackPressure
+from snowmelt.ingest.catalog_cache import CatalogCache
+from snowmelt.ingest.channels import ChannelService
+from snowmelt.ingest.decoder_pool import BlobDecoderPool
+from snowmelt.ingest.durability import StageSync
+from snowmelt.ingest.registrar import GroupCommitSettings, Registrar
+from snowmelt.ingest.stage_locations import EndpointStageLocator, FolderStageLocator
+from snowmelt.ingest.verifier import RegistrationVerifier, VerificationDepth, VerificationPolicy
+from snowmelt.ingest.write_batcher import WriteBatcher
 from snowmelt.schema.types import internal_name
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.error_responses import RouteNotFound, problem_answer
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
-    from snowmelt.ingest.stage_locations import Handing
+    from snowmelt.ingest.stage_locations import StageLocator
     from snowmelt.server.rows.components import RowParts
     from snowmelt.storage.store import Store
 
@@ -69,12 +69,12 @@ class Service:
     database: Database
     keyring: KeyRing
     stage: Store
-    desk: Desk
+    desk: ChannelService
     registrar: Registrar
     authenticator: Authenticator
     threads: ThreadPoolExecutor
     sources: Sources
-    pressure: Pressure
+    pressure: BackPressure
     rows: RowParts
 
     @property
@@ -83,13 +83,13 @@ class Service:
 
         The official SDK of the row API does wherever it can reach the service: over TLS.
         """
-        is_folder = isinstance(self.desk.handing, FolderHanding)
+        is_folder = isinstance(self.desk.stage_locator, FolderStageLocator)
         return None if is_folder and not self.settings.tls_cert else self.stage
 
     def close(self) -> None:
         """Answer what is waiting, then let go of threads and connections."""
         self.rows.close()
-        self.desk.writes.close()
+        self.desk.write_batcher.close()
         self.registrar.close()
         self.threads.shutdown()
         self.database.close()
@@ -104,9 +104,9 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     """
     check_settings(settings)
     machine = clock or SystemClock()
-    if settings.verify == Depth.OFF:
+    if settings.verify == VerificationDepth.OFF:
         _log.warning("verify=off: chunks are acknowledged unseen; never do this with real rows")
-    if settings.verify == Depth.FOOTER:
+    if settings.verify == VerificationDepth.FOOTER:
         _log.warning("verify=footer: the rows of chunks are not decoded before they count")
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     stage = open_store(settings.stage_url)
@@ -121,8 +121,8 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     except BaseException:
         database.close()
         raise
-    known = Known(database, keyring)
-    pressure = Pressure(
+    known = CatalogCache(database, keyring)
+    pressure = BackPressure(
         database,
         clock=clock,
         max_chunks=settings.backlog_max_chunks,
@@ -130,24 +130,24 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
     )
     is_local = isinstance(stage, LocalStore)
     processes = settings.verify_processes if is_local else max(settings.verify_processes, 2)
-    inspector = ProcessInspector(stage.url, processes)
-    verifier = Verifier(
+    inspector = BlobDecoderPool(stage.url, processes)
+    verifier = RegistrationVerifier(
         known,
         stage,
         deployment_id=deployment_id,
-        scrutiny=Scrutiny(Depth(settings.verify), _opted_out(settings)),
-        pressure=pressure if pressure.is_on else None,
-        inspector=inspector,
+        policy=VerificationPolicy(VerificationDepth(settings.verify), _opted_out(settings)),
+        back_pressure=pressure if pressure.is_enabled else None,
+        decoder=inspector,
     )
-    pace = Pace(
+    pace = GroupCommitSettings(
         pause_s=settings.group_pause_ms / 1000,
-        group_limit=settings.group_limit,
-        queue_limit=settings.queue_limit,
+        max_group_requests=settings.group_limit,
+        max_queued_requests=settings.queue_limit,
         # One at least prepares requests while each process inspects others.
         verify_threads=max(settings.verify_threads, processes + 1),
     )
-    durability = Durability(stage, verifier, clock)
-    registrar = Registrar(database, durability, verifier, clock=clock, pace=pace)
+    durability = StageSync(stage, verifier, clock)
+    registrar = Registrar(database, durability, verifier, clock=clock, settings=pace)
     authenticator = Authenticator(
         database,
         keyring,
@@ -155,7 +155,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         anonymous_user=_developer(database, clock) if settings.dev else None,
     )
     handing = _handing(settings, stage, uploading)
-    writes = GroupedWrites(database, clock)
+    writes = WriteBatcher(database, clock)
     rows = build_rows(
         Shared(
             settings,
@@ -176,11 +176,11 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         database=database,
         keyring=keyring,
         stage=stage,
-        desk=Desk(database, writes, keyring, known, handing, clock),
+        desk=ChannelService(database, writes, keyring, known, handing, clock),
         registrar=registrar,
         authenticator=authenticator,
         threads=ThreadPoolExecutor(_THREADS, thread_name_prefix="serve"),
-        sources=Sources(registrar.tally, rows.tally.taken),
+        sources=Sources(registrar.get_counts, rows.tally.snapshot),
         pressure=pressure,
         rows=rows,
     )
@@ -199,16 +199,16 @@ def _opted_out(settings: Settings) -> frozenset[str]:
     return names
 
 
-def _handing(settings: Settings, stage: Store, uploading: Handing) -> Handing:
+def _handing(settings: Settings, stage: Store, uploading: StageLocator) -> StageLocator:
     """Return how clients get at the stage: its folder is only for those on this machine."""
     if isinstance(stage, LocalStore) and not has_clients_elsewhere(settings):
-        return FolderHanding(stage.root)
+        return FolderStageLocator(stage.root)
     return uploading
 
 
-def _uploading(settings: Settings, keyring: KeyRing, clock: Clock) -> Handing:
+def _uploading(settings: Settings, keyring: KeyRing, clock: Clock) -> StageLocator:
     """Return how clients that upload are let in: by the S3 endpoint, or into the bucket itself."""
-    at_endpoint = EndpointHanding(
+    at_endpoint = EndpointStageLocator(
         keyring,
         clock,
         settings.stage_credentials_s,

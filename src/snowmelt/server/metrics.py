@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from snowmelt.catalog.jobs.migrations import count_migrations, list_table_backlogs
-from snowmelt.ingest.metrics import BOUNDS_S
+from snowmelt.ingest.metrics import LATENCY_BUCKETS_S
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.jobs.migrations import MigrationStateTotals, TableBacklog
-    from snowmelt.ingest.metrics import RowsTallied, Tallied
+    from snowmelt.ingest.metrics import RegistrationCounts, RowCounts
 
 # --- Requests by route and status, counted in plain numbers where they are answered.
 
@@ -81,8 +81,8 @@ class Sources:
         selects: How many run, how many have ended, and the bytes these have scanned.
     """
 
-    tally: Callable[[], Tallied]
-    rows: Callable[[], RowsTallied]
+    tally: Callable[[], RegistrationCounts]
+    rows: Callable[[], RowCounts]
     channels_opened: Callable[[], int] = int
     requests: dict[str, Requests] = field(default_factory=dict)
     selects: list[Callable[[], Selected]] = field(default_factory=list)
@@ -131,7 +131,7 @@ class _Page:
         yield _counter(
             "snowmelt_registered_bytes",
             "Bytes of the chunks registered, each once.",
-            tallied.bytes + rows.bytes,
+            tallied.stored_bytes + rows.stored_bytes,
         )
         yield _counter(
             "snowmelt_channels_opened",
@@ -153,13 +153,13 @@ class _Page:
                 yield from _tables(self._facts)
 
 
-def _registrations(tallied: Tallied) -> Iterator[Metric]:
+def _registrations(tallied: RegistrationCounts) -> Iterator[Metric]:
     codes = CounterMetricFamily(
         "snowmelt_registrations",
         "Answers to registrations by code of the protocol, one for each channel of a chunk.",
         labels=["code"],
     )
-    for code, count in sorted(tallied.codes.items()):
+    for code, count in sorted(tallied.counts_by_code.items()):
         codes.add_metric([str(code)], count)
     yield codes
     yield _durations(
@@ -170,37 +170,39 @@ def _registrations(tallied: Tallied) -> Iterator[Metric]:
     yield _gauge(
         "snowmelt_registrations_waiting",
         "Registrations that are not answered yet.",
-        tallied.waiting,
+        tallied.pending_requests,
     )
 
 
-def _rows(tallied: RowsTallied) -> Iterator[Metric]:
+def _rows(tallied: RowCounts) -> Iterator[Metric]:
     codes = CounterMetricFamily(
         "snowmelt_row_requests",
         "Requests of rows answered, by code of the row API; OK is committed.",
         labels=["code"],
     )
-    for code, count in sorted(tallied.codes.items()):
+    for code, count in sorted(tallied.counts_by_code.items()):
         codes.add_metric([code], count)
     yield codes
     yield _counter("snowmelt_row_api_rows", "Rows of the row API registered.", tallied.rows)
-    yield _counter("snowmelt_row_api_bytes", "Bytes of their chunks.", tallied.bytes)
+    yield _counter("snowmelt_row_api_bytes", "Bytes of their chunks.", tallied.stored_bytes)
     yield _counter(
-        "snowmelt_row_api_refused", "Rows refused of requests committed.", tallied.refused
+        "snowmelt_row_api_refused", "Rows refused of requests committed.", tallied.rejected_rows
     )
     yield _durations(
         "snowmelt_row_request_seconds", "Time from a request of rows to its answer.", tallied
     )
 
 
-def _durations(name: str, about: str, tallied: Tallied | RowsTallied) -> Metric:
+def _durations(name: str, about: str, tallied: RegistrationCounts | RowCounts) -> Metric:
     total = 0
     buckets = []
-    for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), tallied.classes, strict=True):
+    for bound, count in zip(
+        (*map(str, LATENCY_BUCKETS_S), "+Inf"), tallied.latency_buckets, strict=True
+    ):
         total += count
         buckets.append((bound, float(total)))
     family = HistogramMetricFamily(name, about)
-    family.add_metric([], buckets, tallied.seconds)
+    family.add_metric([], buckets, tallied.total_latency_s)
     return family
 
 

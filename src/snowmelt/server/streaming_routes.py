@@ -10,9 +10,9 @@ import msgspec
 
 from snowmelt import tracing
 from snowmelt.errors import RequestMalformed
-from snowmelt.ingest.channels import evolve
-from snowmelt.ingest.stage_locations import Asker
-from snowmelt.ingest.verifier import Sender
+from snowmelt.ingest.channels import evolve_schema
+from snowmelt.ingest.stage_locations import StageRequester
+from snowmelt.ingest.verifier import Registrant
 from snowmelt.schema.types import internal_name
 from snowmelt.server.error_responses import json_answer
 from snowmelt.server.middleware import SMALL_BODY_BYTES, Lane
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.clock import Clock
-    from snowmelt.ingest.channels import Desk
+    from snowmelt.ingest.channels import ChannelService
     from snowmelt.ingest.registrar import Registrar
     from snowmelt.server.error_responses import Answer
     from snowmelt.server.middleware import Call
@@ -50,7 +50,7 @@ OUR_CLIENT = b"x-snowmelt-client"
 class StreamingRoutes:
     """The handlers of v1; each is called in the event loop and blocks in threads only."""
 
-    def __init__(self, desk: Desk, registrar: Registrar, threads: Executor) -> None:
+    def __init__(self, desk: ChannelService, registrar: Registrar, threads: Executor) -> None:
         self._desk = desk
         self._registrar = registrar
         self._threads = threads
@@ -74,14 +74,14 @@ class StreamingRoutes:
         """Begin a client."""
         request = decode(call.body, ConfigureRequest)
         request.role = call.role(request.role)
-        asker = Asker(call.user, host_of(call.headers), OUR_CLIENT in call.headers)
-        return await self._in_thread(self._desk.configure, request, asker)
+        asker = StageRequester(call.user, host_of(call.headers), OUR_CLIENT in call.headers)
+        return await self._in_thread(self._desk.configure_client, request, asker)
 
     async def open(self, call: Call) -> Answer:
         """Open a channel."""
         request = decode(call.body, OpenRequest)
         request.role = call.role(request.role)
-        answer = await self._queued(self._desk.open, request, call.user)
+        answer = await self._queued(self._desk.open_channel, request, call.user)
         self.channels_opened += 1
         return answer
 
@@ -89,13 +89,13 @@ class StreamingRoutes:
         """Tell what is committed."""
         request = decode(call.body, StatusRequest)
         request.role = call.role(request.role)
-        return await self._in_thread(self._desk.status, request, call.user)
+        return await self._in_thread(self._desk.get_status, request, call.user)
 
     async def drop(self, call: Call) -> Answer:
         """Drop a channel."""
         request = decode(call.body, DropRequest)
         request.role = call.role(request.role)
-        return await self._queued(self._desk.drop, request, call.user)
+        return await self._queued(self._desk.drop_channel, request, call.user)
 
     async def register(self, call: Call) -> Answer:
         """Register blobs."""
@@ -126,7 +126,7 @@ class StreamingRoutes:
     ) -> None:
         asked = call.role(request.role)
         role = internal_name(asked) if asked else None
-        sender = Sender(call.user, role)
+        sender = Registrant(call.user, role)
         loop = asyncio.get_running_loop()
         if tracing.is_enabled():
             settle = _traced(settle, tracing.DeferredSpan("snowmelt.registration", call.headers))
@@ -224,6 +224,6 @@ class EvolutionRoutes:
         """Add columns to a table, or take NOT NULL off."""
         request = decode(call.body, EvolveRequest)
         request.role = call.role(request.role)
-        work = partial(evolve, self._database, self._clock, request, call.user)
+        work = partial(evolve_schema, self._database, self._clock, request, call.user)
         loop = asyncio.get_running_loop()
         return json_answer(await loop.run_in_executor(self._threads, work))

@@ -11,12 +11,12 @@ from urllib.parse import unquote, urlsplit
 
 from snowmelt.config import read_environment_variable
 from snowmelt.errors import ConfigurationError, ServiceBusy
-from snowmelt.ingest.stage_locations import Handout
+from snowmelt.ingest.stage_locations import StageGrant
 from snowmelt.wire.streaming import StageLocation
 
 if TYPE_CHECKING:
     from snowmelt.config import Settings
-    from snowmelt.ingest.stage_locations import Asker, Handing
+    from snowmelt.ingest.stage_locations import StageLocator, StageRequester
 
 _log = logging.getLogger("snowmelt.server")
 
@@ -44,18 +44,18 @@ class RoleHanding:
     region: str
     endpoint: str
     lifetime_s: float
-    others: Handing
+    others: StageLocator
 
-    def hand_out(self, asker: Asker, prefix: str) -> Handout:
+    def issue_location(self, requester: StageRequester, prefix: str) -> StageGrant:
         """Return the bucket's part for the prefix, with new credentials.
 
         Raises:
             ServiceBusy: STS does not answer, or refuses; the log says why.
         """
-        if not asker.renews_by_prefix:
-            return self.others.hand_out(asker, prefix)
+        if not requester.renews_by_prefix:
+            return self.others.issue_location(requester, prefix)
         place = "/".join(filter(None, (self.bucket, self.folder, prefix))) + "/"
-        given = self._assumed(asker.user, place)
+        given = self._assumed(requester.user, place)
         creds = {
             "AWS_KEY_ID": given["AccessKeyId"],
             "AWS_SECRET_KEY": given["SecretAccessKey"],
@@ -68,7 +68,7 @@ class RoleHanding:
             region=self.region,
             endPoint=self.endpoint,
         )
-        return Handout(location, self.lifetime_s)
+        return StageGrant(location, self.lifetime_s)
 
     def _assumed(self, user: str, place: str) -> dict[str, str]:
         from botocore.exceptions import BotoCoreError, ClientError
@@ -89,7 +89,7 @@ class RoleHanding:
         return found
 
 
-def role_handing(settings: Settings, others: Handing) -> RoleHanding:
+def role_handing(settings: Settings, others: StageLocator) -> RoleHanding:
     """Return how clients are let into the bucket of `stage_url`.
 
     Raises:
@@ -124,7 +124,7 @@ def role_handing(settings: Settings, others: Handing) -> RoleHanding:
     )
 
 
-def over_tls(handing: Handing) -> tuple[Handing, str]:
+def over_tls(handing: StageLocator) -> tuple[StageLocator, str]:
     """Return how clients that upload by TLS alone are let in, and to which bucket and folder.
 
     Without TLS before the bucket they go through the service, and that is empty.

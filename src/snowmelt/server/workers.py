@@ -28,7 +28,7 @@ from snowmelt.catalog.jobs.services import (
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels, row_channels, stages
 from snowmelt.errors import ServiceBusy, SnowmeltError
-from snowmelt.ingest.rows.targets import is_row_file
+from snowmelt.ingest.rows.targets import is_row_file_name
 from snowmelt.server.memory_trim import release_memory
 from snowmelt.storage.store_factory import open_store
 
@@ -92,12 +92,12 @@ class Workers:
                 )
             )
 
-        if service.pressure.is_on:
-            service.pressure.look()
+        if service.pressure.is_enabled:
+            service.pressure.refresh()
             self._threads.append(
                 threading.Thread(
                     target=self._every,
-                    args=(_PRESSURE_S, service.pressure.look),
+                    args=(_PRESSURE_S, service.pressure.refresh),
                     name="pressure",
                     daemon=True,
                 )
@@ -392,7 +392,7 @@ class Housekeeping:
         old: list[str] = []
         for found in service.stage.list():
             self._between()
-            if found.modified_at <= before and is_row_file(found.path.partition("/")[2]):
+            if found.modified_at <= before and is_row_file_name(found.path.partition("/")[2]):
                 old.append(found.path)
         for path in old:
             self._between()

@@ -9,14 +9,14 @@ import pytest
 from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.config import Settings
 from snowmelt.errors import BodyUnreadable, ChannelGone, ContinuationStale, PipeNotFound
-from snowmelt.ingest.rows.append import Committed
-from snowmelt.ingest.rows.request_batcher import Arrival
+from snowmelt.ingest.rows.append import AppendCommitted
+from snowmelt.ingest.rows.request_batcher import PendingRequest
 from snowmelt.ingest.rows.row_service import RowsRequest
-from snowmelt.ingest.rows.targets import PipePath, Sender
+from snowmelt.ingest.rows.targets import PipePath, RowSender
 from snowmelt.server.app import build_service
 
 PATH = PipePath("demo", "public", "t-STREAMING")
-SENDER = Sender("LOADER")
+SENDER = RowSender("LOADER")
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +68,14 @@ def submit_together(rows, told: Told, requests: dict[str, tuple[RowsRequest, byt
         assert is_let.wait(60)
         return b"no rows"
 
-    opened = rows.desk.open(PATH, "first", SENDER, request_id="", offset_token=None).result()
+    opened = rows.desk.open_channel(
+        PATH, "first", SENDER, request_id="", offset_token=None
+    ).result()
     first = request("first", opened.next_continuation_token)
-    rows.intake.submit(Arrival(first, wait, lambda _: None))
+    rows.intake.submit(PendingRequest(first, wait, lambda _: None))
     assert is_busy.wait(60)
     for name, (each, body) in requests.items():
-        rows.intake.submit(Arrival(each, body_of(body), told.slot(name)))
+        rows.intake.submit(PendingRequest(each, body_of(body), told.slot(name)))
     is_let.set()
 
 
@@ -89,12 +91,12 @@ def body_of(body: bytes):
 def test_each_is_answered_as_it_would_be_alone(rows) -> None:
     good = b'{"id":1,"name":"%s"}\n' % (b"x" * 600) * 50
     tokens = {
-        name: rows.desk.open(PATH, name, SENDER, request_id="", offset_token=None)
+        name: rows.desk.open_channel(PATH, name, SENDER, request_id="", offset_token=None)
         .result()
         .next_continuation_token
         for name in (*(f"c{n}" for n in range(20)), "bad", "stale", "unreadable", "twice")
     }
-    rows.desk.open(PATH, "stale", SENDER, request_id="", offset_token=None).result()
+    rows.desk.open_channel(PATH, "stale", SENDER, request_id="", offset_token=None).result()
     requests = {name: (request(name, tokens[name]), good) for name in tokens if name != "twice"}
     requests["bad"] = (requests["bad"][0], good + b'{"id":"x","name":"y"}\n')
     requests["unreadable"] = (requests["unreadable"][0], b"unreadable")
@@ -114,9 +116,9 @@ def test_each_is_answered_as_it_would_be_alone(rows) -> None:
         "no pipe": PipeNotFound,
     }
     for name, outcome in outcomes.items():
-        assert type(outcome) is expected.get(name, Committed), (name, outcome)
+        assert type(outcome) is expected.get(name, AppendCommitted), (name, outcome)
     assert sum(outcomes[f"twice {n}"].is_repeated for n in (1, 2)) == 1
-    statuses = rows.desk.statuses(PATH, [*tokens, "elastic"], SENDER).channel_statuses
+    statuses = rows.desk.get_channel_statuses(PATH, [*tokens, "elastic"], SENDER).channel_statuses
     counts = {name: (each.rows_inserted, each.rows_error_count) for name, each in statuses.items()}
     wanted = dict.fromkeys(tokens, (50, 0)) | {"bad": (50, 1), "elastic": (100, 0)}
     assert counts == wanted | {"stale": (0, 0), "unreadable": (0, 0)}

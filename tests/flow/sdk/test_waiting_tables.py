@@ -44,7 +44,7 @@ def full(local):
     def fill(*names):
         with service.database.reading() as connection:
             found = [find_table(connection, parse_table_name(name)) for name in names]
-        service.pressure.tables = frozenset(table.table_id for table in found)
+        service.pressure.throttled_table_ids = frozenset(table.table_id for table in found)
 
     yield fill
     fill()

@@ -21,11 +21,16 @@ from snowmelt.catalog.jobs import services
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.clock import ManualClock
-from snowmelt.ingest.catalog_cache import Known
-from snowmelt.ingest.channels import Desk
-from snowmelt.ingest.stage_locations import Asker, FolderHanding
-from snowmelt.ingest.verifier import Depth, Scrutiny, Sender, Verifier
-from snowmelt.ingest.write_batcher import GroupedWrites
+from snowmelt.ingest.catalog_cache import CatalogCache
+from snowmelt.ingest.channels import ChannelService
+from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
+from snowmelt.ingest.verifier import (
+    Registrant,
+    RegistrationVerifier,
+    VerificationDepth,
+    VerificationPolicy,
+)
+from snowmelt.ingest.write_batcher import WriteBatcher
 from snowmelt.schema import statistics
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import TableSchema
@@ -50,28 +55,31 @@ if TYPE_CHECKING:
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 USER = "LOADER"
-SENDER = Sender(USER, None)
+SENDER = Registrant(USER, None)
 
 
 @dataclass
 class World:
     database: Database
     stage: LocalStore
-    known: Known
-    desk: Desk
+    known: CatalogCache
+    desk: ChannelService
     clock: ManualClock
     deployment_id: int
     prefix: str = ""
     counter: itertools.count = field(default_factory=itertools.count)
 
-    def verifier(self, depth: Depth = Depth.FULL) -> Verifier:
-        return Verifier(
-            self.known, self.stage, deployment_id=self.deployment_id, scrutiny=Scrutiny(depth)
+    def verifier(self, depth: VerificationDepth = VerificationDepth.FULL) -> RegistrationVerifier:
+        return RegistrationVerifier(
+            self.known,
+            self.stage,
+            deployment_id=self.deployment_id,
+            policy=VerificationPolicy(depth),
         )
 
     def open(self, channel: str = "CH") -> OpenResponse:
         request = OpenRequest(channel=channel, table="t", database="demo", schema="public")
-        return self.desk.open(request, USER).result()
+        return self.desk.open_channel(request, USER).result()
 
     def blob(
         self, opened: OpenResponse, row_sequencer: int, rows: list[dict], *, put: bool = True
@@ -130,11 +138,11 @@ def world(tmp_path: Path):
         deployment_id = services.read_deployment_id(connection)
     keyring = encryption_keys.KeyRing(encryption_keys.load_master_key(tmp_path / "keys"))
     stage = LocalStore(tmp_path / "stage")
-    known = Known(database, keyring)
-    writes = GroupedWrites(database, clock)
-    desk = Desk(database, writes, keyring, known, FolderHanding(stage.root), clock)
+    known = CatalogCache(database, keyring)
+    writes = WriteBatcher(database, clock)
+    desk = ChannelService(database, writes, keyring, known, FolderStageLocator(stage.root), clock)
     world = World(database, stage, known, desk, clock, deployment_id)
-    world.prefix = desk.configure(ConfigureRequest(), Asker(USER)).prefix or ""
+    world.prefix = desk.configure_client(ConfigureRequest(), StageRequester(USER)).prefix or ""
     yield world
     failpoints.disarm()
     writes.close()

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from snowmelt.blob import bdec as crypto
 from snowmelt.blob.reader import read_chunk
 from snowmelt.catalog.streaming.chunks import ChunkRecord
-from snowmelt.ingest.blob_decoder import BlobJob, ChunkJob, inspect_blobs
-from snowmelt.ingest.decoder_pool import ProcessInspector
+from snowmelt.ingest.blob_decoder import BlobDecodeJob, ChunkDecodeJob, decode_blobs
+from snowmelt.ingest.decoder_pool import BlobDecoderPool
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.native_types import native_fields, to_native
 from snowmelt.schema.types import Column, LogicalType, TableSchema
@@ -40,12 +40,12 @@ KEY = bytes(32)
 INTEGERS = TableSchema(1, (Column("ID", LogicalType.FIXED, 1, precision=18, scale=0),))
 
 
-def job(stage: LocalStore, parquet: bytes, claimed: dict, path: str = PATH) -> BlobJob:
+def job(stage: LocalStore, parquet: bytes, claimed: dict, path: str = PATH) -> BlobDecodeJob:
     """Stage a chunk with right checksums and return the job that inspects it."""
     data = crypto.apply_ctr(parquet, key=crypto.derive_blob_key(KEY, path), offset=0)
     stage.put(f"abc/{path}", data)
     md5 = hashlib.md5(data).hexdigest()
-    chunk = ChunkJob(
+    chunk = ChunkDecodeJob(
         0,
         len(data),
         md5,
@@ -58,7 +58,7 @@ def job(stage: LocalStore, parquet: bytes, claimed: dict, path: str = PATH) -> B
         True,
         True,
     )
-    return BlobJob(path, f"abc/{path}", md5, (chunk,))
+    return BlobDecodeJob(path, f"abc/{path}", md5, (chunk,))
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +134,9 @@ def test_a_chunk_whose_bytes_or_claims_were_changed_is_refused_or_read_right(sta
         msgspec.convert(claimed, type=ChunkStatisticsMessage)
     except msgspec.ValidationError:
         return
-    [found] = inspect_blobs(stage, [job(stage, parquet, claimed)], {1: {1: schema}})
+    [found] = decode_blobs(stage, [job(stage, parquet, claimed)], {1: {1: schema}})
     [finding] = found.chunks
-    assert not finding.failure, finding.failure
+    assert not finding.failure_traceback, finding.failure_traceback
     if finding.code:
         assert finding.message
         return
@@ -173,8 +173,8 @@ def test_chunks_that_are_decoded_together_get_the_findings_they_get_alone(
         blob = job(stage, parquet, claimed, PATH.replace("_0.", f"_{number}."))
         chunk = msgspec.structs.replace(blob.chunks[0], table_id=table_id)
         jobs.append(msgspec.structs.replace(blob, chunks=(chunk,)))
-    together = inspect_blobs(stage, jobs, schemas)
-    assert together == [found for each in jobs for found in inspect_blobs(stage, [each], schemas)]
+    together = decode_blobs(stage, jobs, schemas)
+    assert together == [found for each in jobs for found in decode_blobs(stage, [each], schemas)]
 
 
 def children() -> set[int]:
@@ -211,13 +211,13 @@ class Killer(threading.Thread):
 
 @pytest.fixture
 def inspector(stage):
-    inspector = ProcessInspector(stage.url, 1)
+    inspector = BlobDecoderPool(stage.url, 1)
     yield inspector
     inspector.close()
 
 
 @pytest.fixture
-def true_job(stage) -> BlobJob:
+def true_job(stage) -> BlobDecodeJob:
     table = integers([1, 2, 3])
     return job(stage, encoded(table), claims(table, INTEGERS), PATH.replace("_0.", "_1."))
 
@@ -229,11 +229,11 @@ def integers(values: list[int]):
 @pytest.mark.slow
 def test_a_process_that_died_is_replaced_and_nothing_is_refused_for_it(inspector, true_job) -> None:
     before = children()
-    [first] = inspector.inspect([true_job], {1: {1: INTEGERS}})
+    [first] = inspector.decode([true_job], {1: {1: INTEGERS}})
     assert first.chunks[0].code == 0
     [process] = children() - before
     os.kill(process, signal.SIGSEGV)
-    [again] = inspector.inspect([true_job], {1: {1: INTEGERS}})
+    [again] = inspector.decode([true_job], {1: {1: INTEGERS}})
     assert again.chunks == first.chunks
 
 
@@ -251,9 +251,9 @@ def test_what_ends_its_process_twice_is_refused_or_asked_for_again(
     inspector, true_job, number, code, reason
 ) -> None:
     with Killer(number):
-        [found] = inspector.inspect([true_job], {1: {1: INTEGERS}})
+        [found] = inspector.decode([true_job], {1: {1: INTEGERS}})
     [finding] = found.chunks
     assert finding.code == code
     assert reason in finding.message
-    [later] = inspector.inspect([true_job], {1: {1: INTEGERS}})
+    [later] = inspector.decode([true_job], {1: {1: INTEGERS}})
     assert later.chunks[0].code == 0

@@ -11,11 +11,11 @@ from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.chunks import list_chunks
 from snowmelt.catalog.streaming.registration import register_chunks
-from snowmelt.ingest.chunk_validation import newest_match, written_for
-from snowmelt.ingest.verifier import Depth, Sender
+from snowmelt.ingest.chunk_validation import find_newest_matching_schema, find_written_schema
+from snowmelt.ingest.verifier import Registrant, VerificationDepth
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
-SENDER = Sender("LOADER", None)
+SENDER = Registrant("LOADER", None)
 A, B = Column("A", LogicalType.REAL, 1), Column("B", LogicalType.REAL, 2)
 
 
@@ -31,25 +31,25 @@ def versions(*schemas: tuple[Column, ...]) -> dict[int, TableSchema]:
 
 def test_a_chunk_was_written_for_the_version_with_its_very_columns():
     schemas = versions((A,), (A, B), (A, replace(B, name="C")), (A,))
-    assert written_for(footer((1, "A"), (2, "B")), schemas).version == 2
-    assert written_for(footer((1, "A"), (2, "C")), schemas).version == 3
-    assert written_for(footer((1, "A")), schemas).version == 4
-    assert written_for(footer((2, "B")), schemas) is None
-    assert written_for(footer((None, "A"), (None, "B")), schemas).version == 2
+    assert find_written_schema(footer((1, "A"), (2, "B")), schemas).version == 2
+    assert find_written_schema(footer((1, "A"), (2, "C")), schemas).version == 3
+    assert find_written_schema(footer((1, "A")), schemas).version == 4
+    assert find_written_schema(footer((2, "B")), schemas) is None
+    assert find_written_schema(footer((None, "A"), (None, "B")), schemas).version == 2
 
 
 def test_a_writer_that_leaves_columns_out_gets_the_newest_version_that_lets_it():
     schemas = versions((A, B), (A, B, replace(A, name="D", ordinal=3, nullable=False)))
-    assert newest_match(footer((2, "B")), schemas).version == 1
-    assert "D is missing and not nullable" in newest_match(footer((4, "X")), schemas)
+    assert find_newest_matching_schema(footer((2, "B")), schemas).version == 1
+    assert "D is missing and not nullable" in find_newest_matching_schema(footer((4, "X")), schemas)
 
 
 @pytest.fixture
 def verdict(world):
     """Check a blob as the service does, register it, and return code and message."""
 
-    def verdict_on(blob, depth: Depth = Depth.FULL):
-        (candidate,) = world.verifier(depth).check(world.request(blob), SENDER)
+    def verdict_on(blob, depth: VerificationDepth = VerificationDepth.FULL):
+        (candidate,) = world.verifier(depth).verify(world.request(blob), SENDER)
         with world.database.writing() as connection:
             [[found]] = register_chunks(connection, [candidate.offer], now=world.clock.now())
         return int(found.code), found.message
@@ -71,7 +71,7 @@ def chunk_versions(world) -> list[int]:
     return [chunk.schema_version for chunk in found]
 
 
-@pytest.mark.parametrize("depth", [Depth.FULL, Depth.FOOTER])
+@pytest.mark.parametrize("depth", [VerificationDepth.FULL, VerificationDepth.FOOTER])
 @pytest.mark.parametrize(
     ("text", "code", "reason"),
     [
@@ -92,7 +92,7 @@ def test_a_channel_that_is_open_while_its_table_changes(world, verdict, text, co
     assert reason is None or reason in message
 
 
-@pytest.mark.parametrize("depth", [Depth.FULL, Depth.FOOTER])
+@pytest.mark.parametrize("depth", [VerificationDepth.FULL, VerificationDepth.FOOTER])
 @pytest.mark.parametrize(
     ("text", "row"),
     [

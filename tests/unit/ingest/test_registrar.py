@@ -19,26 +19,29 @@ from snowmelt.errors import (
     SyncFailed,
     UnknownOutcome,
 )
-from snowmelt.ingest.durability import Durability
-from snowmelt.ingest.registrar import Pace, Registrar, answer_of
-from snowmelt.ingest.verifier import Candidate, Sender, Verifier
+from snowmelt.ingest.durability import StageSync
+from snowmelt.ingest.registrar import GroupCommitSettings, Registrar, build_response
+from snowmelt.ingest.verifier import Registrant, RegistrationVerifier, VerifiedChunk
 from snowmelt.schema.types import TableName
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
 
-SENDER = Sender("LOADER", None)
+SENDER = Registrant("LOADER", None)
 
 
-def trusted(world) -> tuple[Durability, Verifier]:
+def trusted(world) -> tuple[StageSync, RegistrationVerifier]:
     verifier = world.verifier()
-    return Durability(world.stage, verifier, SystemClock()), verifier
+    return StageSync(world.stage, verifier, SystemClock()), verifier
 
 
 @pytest.fixture
 def registrar(world):
     # One transaction for all that is submitted within a moment.
     registrar = Registrar(
-        world.database, *trusted(world), clock=SystemClock(), pace=Pace(0.05, verify_threads=1)
+        world.database,
+        *trusted(world),
+        clock=SystemClock(),
+        settings=GroupCommitSettings(0.05, verify_threads=1),
     )
     yield registrar
     registrar.close()
@@ -162,7 +165,9 @@ def test_a_full_disk_under_the_catalog_registers_nothing_and_costs_no_row(world,
 def test_a_catalog_that_another_process_has_locked_is_an_outage_not_a_refusal(world) -> None:
     (request,) = several(world, 1)
     with contextlib.closing(open_database(world.database.url, busy_timeout_s=0.1)) as impatient:
-        registrar = Registrar(impatient, *trusted(world), clock=SystemClock(), pace=Pace())
+        registrar = Registrar(
+            impatient, *trusted(world), clock=SystemClock(), settings=GroupCommitSettings()
+        )
         with world.database.writing() as connection:
             connection.exec_driver_sql("SELECT 1")
             (answer,) = register(registrar, request)
@@ -176,7 +181,10 @@ def test_a_catalog_that_another_process_has_locked_is_an_outage_not_a_refusal(wo
 def test_a_full_queue_asks_to_come_again(world) -> None:
     (request,) = several(world, 1)
     registrar = Registrar(
-        world.database, *trusted(world), clock=SystemClock(), pace=Pace(queue_limit=0)
+        world.database,
+        *trusted(world),
+        clock=SystemClock(),
+        settings=GroupCommitSettings(max_queued_requests=0),
     )
     assert register(registrar, request) == [[7]]
     registrar.close()
@@ -212,8 +220,8 @@ class FailingDisk(LocalStore):
 
 def test_what_a_failed_sync_may_have_lost_is_never_registered(world) -> None:
     stage = world.stage = FailingDisk(world.stage.root)
-    pace = Pace(pause_s=0.0, verify_threads=1)
-    registrar = Registrar(world.database, *trusted(world), clock=SystemClock(), pace=pace)
+    pace = GroupCommitSettings(pause_s=0.0, verify_threads=1)
+    registrar = Registrar(world.database, *trusted(world), clock=SystemClock(), settings=pace)
     with contextlib.closing(registrar):
         opened = world.open()
         before = world.request(world.blob(opened, 1, rows()))
@@ -233,4 +241,4 @@ def test_what_a_failed_sync_may_have_lost_is_never_registered(world) -> None:
 def test_what_has_neither_offer_nor_refusal_is_not_told_as_committed(world) -> None:
     request = world.request(world.blob(world.open(), 1, rows()))
     (chunk,) = request.blobs[0].chunks
-    assert codes(answer_of(request, [Candidate(chunk, None)], iter(()))) == [10]
+    assert codes(build_response(request, [VerifiedChunk(chunk, None)], iter(()))) == [10]

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from snowmelt.errors import RegistrationRefused
-from snowmelt.ingest.request_validation import blob_refusal, check_request, chunk_refusal
+from snowmelt.ingest.request_validation import check_request, find_blob_error, find_chunk_error
 from snowmelt.wire.streaming import (
     BlobMetadata,
     ChunkChannelMessage,
@@ -36,9 +36,9 @@ def blob(**changes: object) -> BlobMetadata:
 
 def test_a_whole_registration_passes() -> None:
     check_request(RegisterRequest(blobs=[blob()]))
-    assert blob_refusal(blob(), set()) is None
-    assert chunk_refusal(chunk()) is None
-    assert chunk_refusal(chunk(eps=ChunkStatisticsMessage(0), rowless=True)) is None
+    assert find_blob_error(blob(), set()) is None
+    assert find_chunk_error(chunk()) is None
+    assert find_chunk_error(chunk(eps=ChunkStatisticsMessage(0), rowless=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_what_has_no_channel_to_tell_refuses_the_whole_request(
     ],
 )
 def test_each_mistake_of_a_blob_has_its_code(changes: dict[str, object], code: int) -> None:
-    refusal = blob_refusal(blob(**changes), set())
+    refusal = find_blob_error(blob(**changes), set())
     assert refusal is not None
     assert refusal.code == code
 
 
 def test_a_blob_that_came_already_is_refused() -> None:
-    refusal = blob_refusal(blob(), {"x.bdec"})
+    refusal = find_blob_error(blob(), {"x.bdec"})
     assert refusal is not None
     assert refusal.code == 41
     assert "x.bdec" in refusal.message
@@ -111,6 +111,6 @@ def test_a_blob_that_came_already_is_refused() -> None:
     ],
 )
 def test_each_mistake_of_a_chunk_has_its_code(changes: dict[str, object], code: int) -> None:
-    refusal = chunk_refusal(chunk(**changes))
+    refusal = find_chunk_error(chunk(**changes))
     assert refusal is not None
     assert refusal.code == code

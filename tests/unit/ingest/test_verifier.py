@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from snowmelt.errors import CatalogUnavailable
-from snowmelt.ingest.catalog_cache import Known
+from snowmelt.ingest.catalog_cache import CatalogCache
 from snowmelt.ingest.request_validation import MAX_BLOB_BYTES
-from snowmelt.ingest.verifier import Depth, Sender
+from snowmelt.ingest.verifier import Registrant, VerificationDepth
 from snowmelt.wire.streaming import BlobMetadata
 
-SENDER = Sender("LOADER", None)
+SENDER = Registrant("LOADER", None)
 
 
 def rows() -> list[dict]:
@@ -23,11 +23,16 @@ def rows() -> list[dict]:
     ]
 
 
-def refusal(world, blob: BlobMetadata, sender: Sender = SENDER, depth: Depth = Depth.FULL):
-    (candidate,) = world.verifier(depth).check(world.request(blob), sender)
+def refusal(
+    world,
+    blob: BlobMetadata,
+    sender: Registrant = SENDER,
+    depth: VerificationDepth = VerificationDepth.FULL,
+):
+    (candidate,) = world.verifier(depth).verify(world.request(blob), sender)
     if candidate.offer is None:
-        assert candidate.refusal is not None
-        return int(candidate.refusal.code)
+        assert candidate.rejection is not None
+        return int(candidate.rejection.code)
     return candidate.offer.rejection and candidate.offer.rejection[0]
 
 
@@ -45,8 +50,8 @@ def blob(world) -> BlobMetadata:
     return world.blob(world.open(), 1, rows())
 
 
-@pytest.mark.parametrize("depth", list(Depth))
-def test_a_true_blob_passes_at_every_depth(world, blob, depth: Depth) -> None:
+@pytest.mark.parametrize("depth", list(VerificationDepth))
+def test_a_true_blob_passes_at_every_depth(world, blob, depth: VerificationDepth) -> None:
     assert refusal(world, blob, depth=depth) is None
 
 
@@ -65,14 +70,14 @@ def test_false_statistics_are_found_by_decoding_only(
 ) -> None:
     false = changed(blob, column, **changes)
     assert refusal(world, false) == code
-    (candidate,) = world.verifier(Depth.FOOTER).check(world.request(false), SENDER)
-    assert candidate.is_open
+    (candidate,) = world.verifier(VerificationDepth.FOOTER).verify(world.request(false), SENDER)
+    assert candidate.is_acceptable
     assert candidate.offer.statistics == b'{"rows":3,"columns":{}}', "what nobody compared is kept"
 
 
 def test_wider_statistics_of_a_client_are_replaced_by_those_of_its_rows(world, blob) -> None:
     wide = changed(blob, "ID", minIntValue=-100, maxIntValue=10**9)
-    (candidate,) = world.verifier().check(world.request(wide), SENDER)
+    (candidate,) = world.verifier().verify(world.request(wide), SENDER)
     stored = msgspec.json.decode(candidate.offer.statistics)["columns"]["ID"]
     assert (stored["minIntValue"], stored["maxIntValue"]) == (-5, 7)
 
@@ -93,27 +98,27 @@ def test_a_flipped_byte_is_found_whoever_recomputes_the_checksums(world, blob) -
 def test_a_file_above_the_limit_is_refused_before_it_is_read(world, blob) -> None:
     # Without blocks on the disk; reading it would take seconds.
     os.truncate(world.stage.root / world.prefix / blob.path, MAX_BLOB_BYTES + 1)
-    (candidate,) = world.verifier().check(world.request(blob), SENDER)
+    (candidate,) = world.verifier().verify(world.request(blob), SENDER)
     code, message = candidate.offer.rejection
     assert code == 38
     assert message == f"Blob {blob.path} has 2,147,483,649 bytes; at most 2,147,483,648 are taken."
 
 
 def test_another_users_blob_and_key_are_refused(world, blob) -> None:
-    assert refusal(world, blob, Sender("OTHER", None)) == 34
+    assert refusal(world, blob, Registrant("OTHER", None)) == 34
 
 
 def test_a_missing_file_may_still_be_a_repetition(world, blob) -> None:
     world.stage.delete(f"{world.prefix}/{blob.path}")
-    (candidate,) = world.verifier().check(world.request(blob), SENDER)
+    (candidate,) = world.verifier().verify(world.request(blob), SENDER)
     assert candidate.offer is not None
     assert candidate.offer.rejection == (38, f"Blob {blob.path} is not on the stage.")
 
 
 def test_a_catalog_that_is_away_refuses_no_chunk(world, blob, monkeypatch) -> None:
-    def away(known: Known, key_id: int) -> None:
+    def away(known: CatalogCache, key_id: int) -> None:
         raise CatalogUnavailable(reason="gone")
 
-    monkeypatch.setattr(Known, "key", away)
+    monkeypatch.setattr(CatalogCache, "find_key", away)
     with pytest.raises(CatalogUnavailable):
-        world.verifier().check(world.request(blob), SENDER)
+        world.verifier().verify(world.request(blob), SENDER)

@@ -2,22 +2,22 @@ from __future__ import annotations
 
 import threading
 
-from snowmelt.ingest.work_queue import Consumers, Waiting
+from snowmelt.ingest.work_queue import WorkerPool, WorkQueue
 
 
 def test_what_waits_is_taken_together_in_its_order_up_to_the_limit() -> None:
-    waiting: Waiting[int] = Waiting()
+    waiting: WorkQueue[int] = WorkQueue()
     waiting.put(range(5))
     waiting.put([5])
-    assert [waiting.take(4), waiting.take(4)] == [[0, 1, 2, 3], [4, 5]]
+    assert [waiting.pop_batch(4), waiting.pop_batch(4)] == [[0, 1, 2, 3], [4, 5]]
 
 
 def test_every_item_is_taken_once_by_threads_that_come_and_wait() -> None:
-    waiting: Waiting[int] = Waiting()
+    waiting: WorkQueue[int] = WorkQueue()
     taken: list[list[int]] = [[], [], []]
 
     def take(mine: list[int]) -> None:
-        while items := waiting.take(7):
+        while items := waiting.pop_batch(7):
             mine.extend(items)
 
     def put(first: int) -> None:
@@ -37,15 +37,15 @@ def test_every_item_is_taken_once_by_threads_that_come_and_wait() -> None:
 
 
 def test_closing_ends_who_waits_after_the_items_that_wait() -> None:
-    waiting: Waiting[int] = Waiting()
+    waiting: WorkQueue[int] = WorkQueue()
     waiting.put([1])
     waiting.close()
-    assert [waiting.take(9), waiting.take(9), waiting.take(9)] == [[1], [], []]
+    assert [waiting.pop_batch(9), waiting.pop_batch(9), waiting.pop_batch(9)] == [[1], [], []]
     # Adding nothing wakes a thread that then goes on waiting.
-    other: Waiting[int] = Waiting()
+    other: WorkQueue[int] = WorkQueue()
     other.put([])
     other.put([2])
-    assert other.take(9) == [2]
+    assert other.pop_batch(9) == [2]
 
 
 def test_consumers_handle_what_was_put_before_they_were_closed_and_take_nothing_after() -> None:
@@ -56,13 +56,13 @@ def test_consumers_handle_what_was_put_before_they_were_closed_and_take_nothing_
         go_on.wait(60)
         handled.append(items)
 
-    consumers = Consumers(handle, limit=3, names=["only"])
-    assert all(consumers.put([number]) for number in range(10))
+    consumers = WorkerPool(handle, max_batch_items=3, thread_names=["only"])
+    assert all(consumers.submit_all([number]) for number in range(10))
     closing = threading.Thread(target=consumers.close)
     closing.start()
-    while consumers.put([]):
+    while consumers.submit_all([]):
         pass
-    assert not consumers.put([99])
+    assert not consumers.submit_all([99])
     go_on.set()
     closing.join()
     consumers.close()

@@ -8,7 +8,7 @@ import pytest
 
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError, ServiceBusy
-from snowmelt.ingest.stage_locations import Asker, FolderHanding
+from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
 from snowmelt.server.sts_credentials import role_handing
 from support.ports import free_port
 
@@ -30,7 +30,7 @@ def made(tmp_path, monkeypatch):
 
     def make(role=ROLE, **given):
         settings = Settings.load(tmp_path, **{"stage_url": PLACE, "stage_role": role} | given)
-        return role_handing(settings, FolderHanding(tmp_path / "others"))
+        return role_handing(settings, FolderStageLocator(tmp_path / "others"))
 
     return make
 
@@ -64,7 +64,7 @@ def test_the_role_is_narrowed_and_a_server_away_is_waited_for(made, caplog):
         "provide-client-params.sts.AssumeRole", lambda params, **_: asked.update(params)
     )
     with pytest.raises(ServiceBusy, match="the service's log says why"):
-        handing.hand_out(Asker("Ann B", renews_by_prefix=True), "abc")
+        handing.issue_location(StageRequester("Ann B", renews_by_prefix=True), "abc")
     assert asked["RoleSessionName"] == "snowmelt-Ann-B"
     [statement] = json.loads(asked["Policy"])["Statement"]
     assert statement == {
@@ -73,4 +73,4 @@ def test_the_role_is_narrowed_and_a_server_away_is_waited_for(made, caplog):
         "Resource": ["arn:aws-cn:s3:::bucket/deep/stage/abc/*"],
     }
     assert ROLE in caplog.text
-    assert handing.hand_out(Asker("ann"), "abc").location.locationType == "LOCAL_FS"
+    assert handing.issue_location(StageRequester("ann"), "abc").location.locationType == "LOCAL_FS"

@@ -12,8 +12,8 @@ from snowmelt.catalog.streaming.row_channels import AppendTotals, EmptyAppend
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snowmelt.ingest.rows.row_converter import Converted
-    from snowmelt.ingest.rows.targets import Target
+    from snowmelt.ingest.rows.row_converter import ConvertedRows
+    from snowmelt.ingest.rows.targets import PipeTarget
 
 # --- Continuation tokens: `<client sequencer>_<row sequencer>_<table>` of the request that may come next.
 #
@@ -21,121 +21,123 @@ if TYPE_CHECKING:
 # the name now. Services before this gave tokens without it. `_b` at the end says that the channel's
 # client may write bytes as base64.
 
-_TOKEN = re.compile(r"([0-9]{1,18})_([0-9]{1,18})(?:_([0-9]{1,18}))?(_b)?")
+_TOKEN_PATTERN = re.compile(r"([0-9]{1,18})_([0-9]{1,18})(?:_([0-9]{1,18}))?(_b)?")
 
 
-class Continuation(NamedTuple):
+class ContinuationToken(NamedTuple):
     """Which owner's which request this is, in which table's channel; None is not known.
 
-    `base64` says that bytes may come so: the channel was opened by a client that was not told to
+    `allows_base64` says that bytes may come so: the channel was opened by a client that was not told to
     write digits.
     """
 
     client_sequencer: int
     row_sequencer: int
     table_id: int | None = None
-    base64: bool = False
+    allows_base64: bool = False
 
     @property
-    def following(self) -> Continuation:
+    def next_token(self) -> ContinuationToken:
         """What the same owner sends next."""
         return self._replace(row_sequencer=self.row_sequencer + 1)
 
-    def is_of(self, table_id: int) -> bool:
+    def matches_table(self, table_id: int) -> bool:
         """Tell whether it may be of this table."""
         return self.table_id in {None, table_id}
 
     def __str__(self) -> str:
         numbers = "_".join(str(part) for part in self[:3] if part is not None)
-        return f"{numbers}_b" if self.base64 else numbers
+        return f"{numbers}_b" if self.allows_base64 else numbers
 
 
-def parse_continuation(text: str) -> Continuation | None:
+def parse_continuation_token(text: str) -> ContinuationToken | None:
     """Return what a token says, None when it was never given."""
-    match = _TOKEN.fullmatch(text)
+    match = _TOKEN_PATTERN.fullmatch(text)
     if match is None:
         return None
     table = match[3]
     table_id = None if table is None else int(table)
-    return Continuation(int(match[1]), int(match[2]), table_id, base64=match[4] is not None)
+    return ContinuationToken(
+        int(match[1]), int(match[2]), table_id, allows_base64=match[4] is not None
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class AppendCommitted:
     """The rows are committed, by this request or an earlier copy of it."""
 
     is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Outdated:
+class SchemaOutdated:
     """The table is not what the rows were converted for; convert them again."""
 
     reason: str
 
 
-Outcome: TypeAlias = Committed | Outdated | Exception
+AppendOutcome: TypeAlias = AppendCommitted | SchemaOutdated | Exception
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class AppendRequest:
     """A request after conversion.
 
-    `continuation` None is the elastic channel: no order, each request id once. With `is_alone`
+    `continuation` None is the elastic channel: no order, each request id once. With `needs_own_chunk`
     it shares no chunk, since one that it shared was refused.
     """
 
-    target: Target
+    target: PipeTarget
     channel: str
-    continuation: Continuation | None
+    continuation: ContinuationToken | None
     request_id: str
     start_offset_token: str | None
     end_offset_token: str | None
-    converted: Converted
+    converted_rows: ConvertedRows
     inserted_ms: int
-    respond: Callable[[Outcome], None]
-    is_alone: bool = False
+    respond: Callable[[AppendOutcome], None]
+    needs_own_chunk: bool = False
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """Rows to store."""
-        return int(self.converted.table.num_rows)
+        return int(self.converted_rows.table.num_rows)
 
-    def alone(self) -> Append:
+    def with_own_chunk(self) -> AppendRequest:
         """Return the same for a chunk of its own."""
-        return replace(self, is_alone=True)
+        return replace(self, needs_own_chunk=True)
 
-    def chunk_advance(self, at: Continuation) -> ChannelAdvance:
+    def make_channel_advance(self, token: ContinuationToken) -> ChannelAdvance:
         """Return how its chunk moves the channel on."""
         return ChannelAdvance(
             self.channel,
-            at.client_sequencer,
-            at.row_sequencer,
+            token.client_sequencer,
+            token.row_sequencer,
             self.start_offset_token,
             self.end_offset_token,
-            self.rows,
+            self.row_count,
         )
 
-    def advance(self, at: Continuation) -> EmptyAppend:
+    def make_empty_append(self, token: ContinuationToken) -> EmptyAppend:
         """Return how it moves the channel on without a chunk."""
         return EmptyAppend(
             self.target.table.table_id,
             self.channel,
             self.target.sender.user,
-            at.client_sequencer,
-            at.row_sequencer,
+            token.client_sequencer,
+            token.row_sequencer,
             self.end_offset_token,
         )
 
-    def settled(self) -> AppendTotals:
+    def compute_totals(self) -> AppendTotals:
         """Return what is counted for the channel."""
-        refused = self.converted.refused
+        refused = self.converted_rows.rejected
         return AppendTotals(
             self.target.table.table_id,
             self.channel,
             self.request_id,
-            self.converted.parsed,
-            self.converted.refused_count,
+            self.converted_rows.parsed_count,
+            self.converted_rows.rejected_count,
             refused[-1].reason if refused else None,
             self.end_offset_token,
         )

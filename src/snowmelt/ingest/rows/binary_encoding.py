@@ -20,54 +20,56 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.targets import PipePath, SdkClient, Target
+    from snowmelt.ingest.rows.targets import PipePath, PipeTarget, SdkClient
 
-_MOST_REMEMBERED = 10_000
+_MAX_CACHED_CLIENTS = 10_000
 # A new client asks at once. One that asks later was made before, and is ended by the answer; what
 # it sent until it had that is still on its way.
-_NEW = dt.timedelta(seconds=20)
-_ON_ITS_WAY = dt.timedelta(seconds=120)
+_NEW_CLIENT_AGE = dt.timedelta(seconds=20)
+_IN_FLIGHT_DURATION = dt.timedelta(seconds=120)
 # A client that writes digits asks again so soon after it has got another token (see `asks_again`).
-_SOON_S = 5.0
-_PATIENCE = dt.timedelta(seconds=30)
+_NEXT_POLL_DELAY_S = 5.0
+_DECISION_TIMEOUT = dt.timedelta(seconds=30)
 # The SDK renews a token that long before it expires, and asks about a pipe that long before what it
 # was told expires.
-_RENEWS_BEFORE_S, _ASKS_BEFORE_S = 300.0, 60.0
-_LEAST_S = 30.0
+_TOKEN_RENEWAL_LEAD_S, _PIPE_POLL_LEAD_S = 300.0, 60.0
+_MIN_POLL_DELAY_S = 30.0
 
 
-class ByteForms:
+class BinaryEncodingTracker:
     """Notes what clients are told, and knows from it who may write base64; thread-safe."""
 
     def __init__(self, database: Database, clock: Clock, token_lifetime_s: float) -> None:
         self._database = database
         self._clock = clock
-        self._lifetime_s = token_lifetime_s
-        self._known: set[tuple[str, str]] = set()
+        self._token_lifetime_s = token_lifetime_s
+        self._hex_clients: set[tuple[str, str]] = set()
 
-    def tell_digits(self, target: Target, client: SdkClient | None) -> float | None:
+    def record_hex_client(self, target: PipeTarget, client: SdkClient | None) -> float | None:
         """Note that a client is told digits; return in how many seconds what it is told should expire.
 
         None is at any time: nobody was told otherwise here.
         """
-        if target.told_base64 is None or client is None or not client.token:
+        if target.base64_client_since is None or client is None or not client.token_id:
             return None
         now = self._clock.now()
-        is_new = now - _instant(client) <= _NEW
+        is_new = now - _token_issued_at(client) <= _NEW_CLIENT_AGE
         with self._database.writing() as connection:
             row_channels.record_hex_client(
                 connection,
                 str(target.path.name),
-                client.token,
-                now if is_new else now + _ON_ITS_WAY,
-                expired_before=now - dt.timedelta(seconds=2 * self._lifetime_s),
+                client.token_id,
+                now if is_new else now + _IN_FLIGHT_DURATION,
+                expired_before=now - dt.timedelta(seconds=2 * self._token_lifetime_s),
             )
         # By its next token it is known only once it has asked with it.
-        renewed = _instant(client) + dt.timedelta(seconds=self._lifetime_s - _RENEWS_BEFORE_S)
-        wait = (renewed - now).total_seconds() + _SOON_S
-        return max(wait, _LEAST_S) + _ASKS_BEFORE_S
+        renewed = _token_issued_at(client) + dt.timedelta(
+            seconds=self._token_lifetime_s - _TOKEN_RENEWAL_LEAD_S
+        )
+        wait = (renewed - now).total_seconds() + _NEXT_POLL_DELAY_S
+        return max(wait, _MIN_POLL_DELAY_S) + _PIPE_POLL_LEAD_S
 
-    def in_new_channel(
+    def may_use_base64_in_new_channel(
         self,
         connection: sa.Connection,
         path: PipePath,
@@ -81,44 +83,44 @@ class ByteForms:
         if client is None:
             return False
         told = row_channels.base64_client_since(connection, str(path.name))
-        return self._may_write(connection, path, told, client)
+        return self._may_use_base64(connection, path, told, client)
 
-    def without_channel(self, target: Target, client: SdkClient | None) -> bool:
+    def may_use_base64_without_channel(self, target: PipeTarget, client: SdkClient | None) -> bool:
         """Tell whether a client may write base64 in a request of the elastic channel.
 
         Raises:
             RowsBusy: It will be known in a moment.
         """
-        told = target.told_base64
+        told = target.base64_client_since
         if told is None or client is None:
             return False
-        if (str(target.path.name), client.token) in self._known:
-            return client.born_ms <= to_epoch_ms(told)
+        if (str(target.path.name), client.token_id) in self._hex_clients:
+            return client.first_token_issued_ms <= to_epoch_ms(told)
         with self._database.reading() as connection:
-            return self._may_write(connection, target.path, told, client)
+            return self._may_use_base64(connection, target.path, told, client)
 
-    def _may_write(
+    def _may_use_base64(
         self,
         connection: sa.Connection,
         path: PipePath,
-        told: dt.datetime | None,
+        base64_client_since: dt.datetime | None,
         client: SdkClient,
     ) -> bool:
-        if told is None:
+        if base64_client_since is None:
             return False
-        if client.born_ms <= to_epoch_ms(told):
+        if client.first_token_issued_ms <= to_epoch_ms(base64_client_since):
             return True
         now, name = self._clock.now(), str(path.name)
-        since = row_channels.hex_client_since(connection, name, client.token)
+        since = row_channels.hex_client_since(connection, name, client.token_id)
         if since is not None and since <= now:
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            self._known.add((name, client.token))
+            if len(self._hex_clients) >= _MAX_CACHED_CLIENTS:
+                self._hex_clients.clear()
+            self._hex_clients.add((name, client.token_id))
             return False
-        if since is not None or now - _instant(client) < _PATIENCE:
+        if since is not None or now - _token_issued_at(client) < _DECISION_TIMEOUT:
             raise RowsBusy(reason="how its client writes bytes is known in a moment")
         return True
 
 
-def _instant(client: SdkClient) -> dt.datetime:
-    return dt.datetime.fromtimestamp(client.issued_ms / 1000, dt.UTC)
+def _token_issued_at(client: SdkClient) -> dt.datetime:
+    return dt.datetime.fromtimestamp(client.token_issued_ms / 1000, dt.UTC)

@@ -17,9 +17,9 @@ from snowmelt.catalog.objects.error_tables import find_error_table
 from snowmelt.catalog.objects.tables import find_table_by_id
 from snowmelt.catalog.streaming.commit_rules import ChunkOffer
 from snowmelt.errors import TableNotFound
-from snowmelt.ingest.rows.append import Append
-from snowmelt.ingest.rows.row_converter import Converted
-from snowmelt.ingest.rows.targets import PipePath, Target
+from snowmelt.ingest.rows.append import AppendRequest
+from snowmelt.ingest.rows.row_converter import ConvertedRows
+from snowmelt.ingest.rows.targets import PipePath, PipeTarget
 from snowmelt.schema.error_table import (
     ErrorRow,
     ErrorRowOrigin,
@@ -39,75 +39,77 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
     from snowmelt.catalog.streaming.commit_rules import ChannelAdvance
     from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.targets import Sender, Targets
+    from snowmelt.ingest.rows.targets import RowSender, TargetResolver
     from snowmelt.storage.store import Store
 
-_THREAD_ID = 2
+_BLOB_THREAD_ID = 2
 _MAX_CHUNK_BYTES = 256 * 1024 * 1024
-_MAX_CHUNKS = 100
+_MAX_BLOB_CHUNKS = 100
 _encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RowChunkPlan:
     """Requests that share a chunk, in its order; of one elastic channel, or of named ones."""
 
-    target: Target
-    members: tuple[Append, ...]
+    target: PipeTarget
+    requests: tuple[AppendRequest, ...]
 
     @property
-    def is_elastic(self) -> bool:
+    def is_elastic_channel(self) -> bool:
         """Whether its requests name no channel."""
-        return self.members[0].continuation is None
+        return self.requests[0].continuation is None
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedRowChunk:
     """A plan whose chunk lies on the stage; the offer names no channels yet."""
 
-    plan: Plan
+    plan: RowChunkPlan
     offer: ChunkOffer
 
-    def offered(self, channels: tuple[ChannelAdvance, ...]) -> ChunkOffer:
+    def with_channels(self, channels: tuple[ChannelAdvance, ...]) -> ChunkOffer:
         """Return the offer for these channels."""
         return replace(self.offer, channels=channels)
 
 
-class Stager:
+class RowChunkStager:
     """Builds blobs under names that are never used again, and puts them on the stage."""
 
-    def __init__(self, stage: Store, targets: Targets, deployment_id: int, clock: Clock) -> None:
+    def __init__(
+        self, stage: Store, target_resolver: TargetResolver, deployment_id: int, clock: Clock
+    ) -> None:
         self._stage = stage
-        self._targets = targets
+        self._target_resolver = target_resolver
         self._deployment_id = deployment_id
         self._clock = clock
         self._counter = itertools.count()
 
-    def stage_all(self, plans: Sequence[Plan]) -> list[Staged]:
+    def stage_all(self, plans: Sequence[RowChunkPlan]) -> list[StagedRowChunk]:
         """Put the rows of these plans on the stage; not durable before its `sync`.
 
         Raises:
             StageUnavailable: The stage does not take them.
         """
-        users: dict[str, list[Plan]] = {}
+        users: dict[str, list[RowChunkPlan]] = {}
         for plan in plans:
             users.setdefault(plan.target.sender.user, []).append(plan)
         return [
             staged
             for user, theirs in users.items()
-            for start in range(0, len(theirs), _MAX_CHUNKS)
-            for staged in self._put(user, theirs[start : start + _MAX_CHUNKS])
+            for start in range(0, len(theirs), _MAX_BLOB_CHUNKS)
+            for staged in self._stage_blob(user, theirs[start : start + _MAX_BLOB_CHUNKS])
         ]
 
-    def _put(self, user: str, plans: Sequence[Plan]) -> Iterator[Staged]:
-        prefix = self._targets.prefix(user)
+    def _stage_blob(self, user: str, plans: Sequence[RowChunkPlan]) -> Iterator[StagedRowChunk]:
+        prefix = self._target_resolver.get_stage_prefix(user)
         path = make_blob_path(
             self._clock.now(),
             f"{prefix}_{self._deployment_id}",
-            _THREAD_ID,
+            _BLOB_THREAD_ID,
             next(self._counter),
         )
-        tables = [_rows(plan) for plan in plans]
+        tables = [_concat_rows(plan) for plan in plans]
         blob = build_blob(
             path,
             [
@@ -120,7 +122,7 @@ class Stager:
             target = plan.target
             schema = target.table.schema
             role = target.sender.role
-            times = [member.inserted_ms for member in plan.members]
+            times = [member.inserted_ms for member in plan.requests]
             offer = ChunkOffer(
                 path=path,
                 blob_md5=blob.md5,
@@ -141,43 +143,43 @@ class Stager:
                 last_insert_ms=max(times),
                 channels=(),
             )
-            yield Staged(plan, offer)
+            yield StagedRowChunk(plan, offer)
 
 
-def plans_of(appends: Sequence[Append]) -> list[Plan]:
+def plan_chunks(requests: Sequence[AppendRequest]) -> list[RowChunkPlan]:
     """Group requests that have rows by what must be equal within a chunk.
 
     A channel's second one stands alone, after the others: one of both will be refused.
     """
-    grouped: dict[tuple[object, ...], list[Append]] = {}
+    grouped: dict[tuple[object, ...], list[AppendRequest]] = {}
     sizes: dict[tuple[object, ...], int] = {}
-    plans: list[Plan] = []
-    apart: list[Plan] = []
+    plans: list[RowChunkPlan] = []
+    apart: list[RowChunkPlan] = []
     seen: set[tuple[int, str]] = set()
-    for append in appends:
-        if append.rows == 0:
+    for append in requests:
+        if append.row_count == 0:
             continue
         channel = (append.target.table.table_id, append.channel)
-        if append.is_alone or (append.continuation is not None and channel in seen):
-            apart.append(Plan(append.target, (append,)))
+        if append.needs_own_chunk or (append.continuation is not None and channel in seen):
+            apart.append(RowChunkPlan(append.target, (append,)))
             continue
         seen.add(channel)
-        key = (append.continuation is None, *append.target.key)
-        size = append.converted.size_bytes
+        key = (append.continuation is None, *append.target.chunk_key)
+        size = append.converted_rows.size_bytes
         if sizes.get(key, 0) + size > _MAX_CHUNK_BYTES and key in grouped:
-            plans.append(_plan(grouped.pop(key)))
+            plans.append(_make_plan(grouped.pop(key)))
             sizes[key] = 0
         grouped.setdefault(key, []).append(append)
         sizes[key] = sizes.get(key, 0) + size
-    return [*plans, *map(_plan, grouped.values()), *apart]
+    return [*plans, *map(_make_plan, grouped.values()), *apart]
 
 
-def _plan(members: list[Append]) -> Plan:
-    return Plan(members[0].target, tuple(members))
+def _make_plan(requests: list[AppendRequest]) -> RowChunkPlan:
+    return RowChunkPlan(requests[0].target, tuple(requests))
 
 
-def _rows(plan: Plan) -> pa.Table:
-    tables = [member.converted.table for member in plan.members]
+def _concat_rows(plan: RowChunkPlan) -> pa.Table:
+    tables = [member.converted_rows.table for member in plan.requests]
     return (tables[0] if len(tables) == 1 else pa.concat_tables(tables)).combine_chunks()
 
 
@@ -188,80 +190,90 @@ def _rows(plan: Plan) -> pa.Table:
 
 _log = logging.getLogger("snowmelt.ingest")
 
-_MOST_KEYS = 10_000
+_MAX_CACHED_KEYS = 10_000
 
 
-class Torn(Exception):
+class PartialCommit(Exception):
     """Refused rows would be kept whose request is not taken now: tried another way."""
 
 
-class Moved(Exception):
+class ErrorTableMoved(Exception):
     """The error table was altered or renamed since refused rows were staged for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class StagedErrorRows:
     """Refused rows of some requests, on the stage."""
 
-    staged: Staged
-    sources: tuple[Append, ...]
+    staged_chunk: StagedRowChunk
+    requests: tuple[AppendRequest, ...]
 
 
-class Keeper:
+class ErrorRowStager:
     """Stages refused rows; used by one thread."""
 
-    def __init__(self, database: Database, keyring: KeyRing, stager: Stager, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, keyring: KeyRing, stager: RowChunkStager, clock: Clock
+    ) -> None:
         self._database = database
         self._keyring = keyring
         self._stager = stager
         self._clock = clock
         self._keys: dict[tuple[str, str], DataKey] = {}
 
-    def stage(self, group: Sequence[Append]) -> list[Aside]:
+    def stage_rejected_rows(self, requests: Sequence[AppendRequest]) -> list[StagedErrorRows]:
         """Put the refused rows of those requests on the stage whose tables have error tables.
 
         Raises:
             StageUnavailable: The stage does not take them.
         """
-        sorted_out: dict[tuple[int, Sender], list[Append]] = defaultdict(list)
-        for each in group:
-            if each.converted.refused and each.target.table.error_table_id is not None:
+        sorted_out: dict[tuple[int, RowSender], list[AppendRequest]] = defaultdict(list)
+        for each in requests:
+            if each.converted_rows.rejected and each.target.table.error_table_id is not None:
                 sorted_out[each.target.table.table_id, each.target.sender].append(each)
-        found: list[Aside] = []
+        found: list[StagedErrorRows] = []
         for (table_id, sender), sources in sorted_out.items():
-            table = self._error_table(table_id)
+            table = self._find_error_table(table_id)
             if table is None:
                 continue
-            target = Target(_path(table), table, sender, self._key(table, sender))
-            joined = self._joined(target, sources)
-            if not joined.rows:
+            target = PipeTarget(
+                _make_pipe_path(table), table, sender, self._get_data_key(table, sender)
+            )
+            joined = self._merge_rejected_rows(target, sources)
+            if not joined.row_count:
                 _log.warning("Table %s does not take refused rows any more.", table.name)
                 continue
-            plan = Plan(target, (joined,))
-            found += [Aside(staged, tuple(sources)) for staged in self._stager.stage_all([plan])]
+            plan = RowChunkPlan(target, (joined,))
+            found += [
+                StagedErrorRows(staged, tuple(sources)) for staged in self._stager.stage_all([plan])
+            ]
         return found
 
-    def _joined(self, target: Target, sources: Sequence[Append]) -> Append:
+    def _merge_rejected_rows(
+        self, target: PipeTarget, requests: Sequence[AppendRequest]
+    ) -> AppendRequest:
         now = self._clock.now()
         rows = [
             row
-            for source in sources
-            for row in make_table_rows(_origin(source, now), _each(source))
+            for source in requests
+            for row in make_table_rows(
+                _make_error_row_origin(source, now), _make_error_rows(source)
+            )
         ]
         table = convert_table_rows(target.table.schema, rows).table
-        return Append(
+        return AppendRequest(
             target=target,
             channel=f"refused:{target.sender.user}",
             continuation=None,
             request_id="",
             start_offset_token=None,
             end_offset_token=None,
-            converted=Converted(table, table.nbytes, table.num_rows, 0, ()),
-            inserted_ms=min(source.inserted_ms for source in sources),
+            converted_rows=ConvertedRows(table, table.nbytes, table.num_rows, 0, ()),
+            inserted_ms=min(source.inserted_ms for source in requests),
             respond=lambda _: None,
         )
 
-    def _error_table(self, table_id: int) -> TableRecord | None:
+    def _find_error_table(self, table_id: int) -> TableRecord | None:
         # As it is now: what was found for the request may be seconds old.
         with self._database.reading() as connection:
             try:
@@ -269,44 +281,44 @@ class Keeper:
             except TableNotFound:
                 return None
 
-    def _key(self, table: TableRecord, sender: Sender) -> DataKey:
+    def _get_data_key(self, table: TableRecord, sender: RowSender) -> DataKey:
         known = self._keys.get((table.incarnation, sender.user))
         if known is None:
             with self._database.writing() as connection:
                 known = self._keyring.get_or_create_data_key(connection, table, sender.user)
-            if len(self._keys) >= _MOST_KEYS:
+            if len(self._keys) >= _MAX_CACHED_KEYS:
                 self._keys.clear()
             self._keys[table.incarnation, sender.user] = known
         return known
 
 
-def tell_lost(aside: Aside, reason: str | None) -> None:
+def report_lost_rows(error_rows: StagedErrorRows, reason: str | None) -> None:
     """Say that refused rows were not kept, since their table does not take them."""
     _log.warning(
         "%d refused rows of table %s are not kept: %s",
-        aside.staged.offer.rows,
-        aside.sources[0].target.table.name,
-        reason or f"table {aside.staged.offer.table} does not take them",
+        error_rows.staged_chunk.offer.rows,
+        error_rows.requests[0].target.table.name,
+        reason or f"table {error_rows.staged_chunk.offer.table} does not take them",
     )
 
 
-def _origin(source: Append, now: dt.datetime) -> ErrorRowOrigin:
+def _make_error_row_origin(request: AppendRequest, now: dt.datetime) -> ErrorRowOrigin:
     return ErrorRowOrigin(
-        table=str(source.target.table.name),
+        table=str(request.target.table.name),
         protocol="rows",
-        source=source.channel,
+        source=request.channel,
         rejected_at=now,
-        start_offset_token=source.start_offset_token,
-        offset_token=source.end_offset_token,
+        start_offset_token=request.start_offset_token,
+        offset_token=request.end_offset_token,
     )
 
 
-def _each(source: Append) -> list[ErrorRow]:
+def _make_error_rows(request: AppendRequest) -> list[ErrorRow]:
     return [
         ErrorRow(each.number, each.reason, each.row, each.code, each.column)
-        for each in source.converted.refused
+        for each in request.converted_rows.rejected
     ]
 
 
-def _path(table: TableRecord) -> PipePath:
+def _make_pipe_path(table: TableRecord) -> PipePath:
     return PipePath(table.name.database, table.name.schema, table.name.table)

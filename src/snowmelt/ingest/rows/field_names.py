@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from snowmelt.schema.types import TableSchema
 
-_GUESSES = {
+_ARROW_TYPES_OF_NULL = {
     LogicalType.FIXED: pa.int64(),
     LogicalType.REAL: pa.float64(),
     LogicalType.BOOLEAN: pa.bool_(),
 }
-_SCALARS: dict[type, pa.DataType] = {
+_ARROW_TYPES_OF_SCALARS: dict[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
     float: pa.float64(),
@@ -28,66 +28,71 @@ _SCALARS: dict[type, pa.DataType] = {
 }
 
 
-_NO_COLUMN = Column("VALUE", LogicalType.TEXT, 1)
+_PLACEHOLDER_COLUMN = Column("VALUE", LogicalType.TEXT, 1)
 
 
-class Field(NamedTuple):
+class BodyField(NamedTuple):
     """A field's name as it came, the type of its values, its column, and the first value.
 
-    `meant` is the name by which a converter finds the column.
+    `column_name` is the name by which a converter finds the column.
     """
 
     name: str
     type: pa.DataType
     column: Column
-    first: object
-    meant: str
+    first_value: object
+    column_name: str
 
 
-def fields_of(line: bytes, schema: TableSchema) -> list[Field] | None:
+def parse_scalar_fields(line: bytes, schema: TableSchema) -> list[BodyField] | None:
     """Return the fields of a row of scalars; None where it is none, or has other columns."""
     try:
         row = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeError):
         return None
-    found: list[Field] = []
-    spelled = spellings(schema)
+    found: list[BodyField] = []
+    spelled = case_insensitive_names(schema)
     for name, value in row.items():
         meant = spelled.get(name.upper(), name)
         column = schema.column(internal_name(meant)) if name else None
         if column is None:
             return None
         kind = (
-            _GUESSES.get(column.kind, pa.string()) if value is None else _SCALARS.get(type(value))
+            _ARROW_TYPES_OF_NULL.get(column.kind, pa.string())
+            if value is None
+            else _ARROW_TYPES_OF_SCALARS.get(type(value))
         )
         if kind is None:
             return None
         if column.kind is LogicalType.REAL and kind == pa.int64():
             kind = pa.float64()
-        found.append(Field(name, kind, column, value, meant))
+        found.append(BodyField(name, kind, column, value, meant))
     names = [field.column.name for field in found]
     return found if found and len(set(names)) == len(names) else None
 
 
-def any_fields_of(line: bytes) -> list[Field] | None:
+def parse_any_fields(line: bytes) -> list[BodyField] | None:
     """Return the fields of a row of any values; None where a type does not say what they are."""
     try:
         row = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeError):
         return None
-    found = [Field(name, _type_of(value), _NO_COLUMN, value, name) for name, value in row.items()]
+    found = [
+        BodyField(name, _infer_arrow_type(value), _PLACEHOLDER_COLUMN, value, name)
+        for name, value in row.items()
+    ]
     return found if found and all(field.type is not None for field in found) else None
 
 
-def _type_of(value: object) -> pa.DataType | None:
+def _infer_arrow_type(value: object) -> pa.DataType | None:
     if isinstance(value, dict):
-        types = {name: _type_of(each) for name, each in value.items()}
+        types = {name: _infer_arrow_type(each) for name, each in value.items()}
         return pa.struct(types.items()) if types and None not in types.values() else None
     if isinstance(value, list):
-        types_within = {_type_of(each) for each in value}
+        types_within = {_infer_arrow_type(each) for each in value}
         (only,) = types_within if len(types_within) == 1 else (None,)
         return None if only is None else pa.list_(only)
-    return pa.string() if value is None else _SCALARS.get(type(value))
+    return pa.string() if value is None else _ARROW_TYPES_OF_SCALARS.get(type(value))
 
 
 # --- Which column a field of a row means, where they differ in upper and lower case.
@@ -96,19 +101,19 @@ if TYPE_CHECKING:
     Row = Mapping[str, object]
 
 
-def spelled(rows: Sequence[Row], schema: TableSchema) -> Sequence[Row]:
+def resolve_field_case(rows: Sequence[Row], schema: TableSchema) -> Sequence[Row]:
     """Return rows whose fields name columns in any letters, as MATCH_BY_COLUMN_NAME has it by default.
 
     By the rules of identifiers `city` is CITY, which is always tried first; here it is column
     "City" as well, in a table that has no other of this name. Of two fields the last counts.
     """
-    names = spellings(schema)
+    names = case_insensitive_names(schema)
     if not names:
         return rows
-    return [_renamed(row, names) if isinstance(row, dict) else row for row in rows]
+    return [_rename_fields(row, names) if isinstance(row, dict) else row for row in rows]
 
 
-def spellings(schema: TableSchema) -> Mapping[str, str]:
+def case_insensitive_names(schema: TableSchema) -> Mapping[str, str]:
     """Return by which names columns with small letters are meant by fields, by these in capitals."""
     uppers = Counter(column.name.upper() for column in schema.columns)
     return {
@@ -118,7 +123,7 @@ def spellings(schema: TableSchema) -> Mapping[str, str]:
     }
 
 
-def exact(rows: Sequence[Row]) -> Sequence[Row]:
+def quote_field_names(rows: Sequence[Row]) -> Sequence[Row]:
     """Return rows whose fields name columns letter by letter, as with CASE_SENSITIVE."""
     return [
         {quote_name(key): value for key, value in row.items()} if isinstance(row, dict) else row
@@ -126,5 +131,5 @@ def exact(rows: Sequence[Row]) -> Sequence[Row]:
     ]
 
 
-def _renamed(row: Row, names: Mapping[str, str]) -> Row:
+def _rename_fields(row: Row, names: Mapping[str, str]) -> Row:
     return {names.get(key.upper(), key): value for key, value in row.items()}

@@ -22,10 +22,21 @@ from snowmelt.errors import (
     RowsBusy,
     TableNotFound,
 )
-from snowmelt.ingest.metrics import RowTally
-from snowmelt.ingest.rows.append import Append, Committed, Continuation, Outcome, Outdated
-from snowmelt.ingest.rows.chunk_builder import Moved, Torn, plans_of, tell_lost
-from snowmelt.ingest.work_queue import Consumers
+from snowmelt.ingest.metrics import RowMetrics
+from snowmelt.ingest.rows.append import (
+    AppendCommitted,
+    AppendOutcome,
+    AppendRequest,
+    ContinuationToken,
+    SchemaOutdated,
+)
+from snowmelt.ingest.rows.chunk_builder import (
+    ErrorTableMoved,
+    PartialCommit,
+    plan_chunks,
+    report_lost_rows,
+)
+from snowmelt.ingest.work_queue import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,184 +47,213 @@ if TYPE_CHECKING:
     from snowmelt.catalog.streaming.registration import ChannelAdvance, CommitDecision
     from snowmelt.catalog.streaming.row_channels import ChannelPosition, RowChannel
     from snowmelt.clock import Clock
-    from snowmelt.ingest.durability import Durability
-    from snowmelt.ingest.rows.chunk_builder import Aside, Keeper, Staged, Stager
+    from snowmelt.ingest.durability import StageSync
+    from snowmelt.ingest.rows.chunk_builder import (
+        ErrorRowStager,
+        RowChunkStager,
+        StagedErrorRows,
+        StagedRowChunk,
+    )
 
 _log = logging.getLogger("snowmelt.ingest")
 
-_GROUP_LIMIT = 512
+_MAX_GROUP_REQUESTS = 512
 _PAUSE_S = 0.001
-_OUTAGES = (CatalogBusy, CatalogUnavailable)
+_OUTAGE_ERRORS = (CatalogBusy, CatalogUnavailable)
 # What another member of the chunk is to blame for.
-_ALONE = {CommitCode.SIBLING_REFUSED, CommitCode.DUPLICATE_CHANNEL}
-_MOVED = {
+_RETRY_ALONE_CODES = {CommitCode.SIBLING_REFUSED, CommitCode.DUPLICATE_CHANNEL}
+_POSITION_MISMATCH_CODES = {
     CommitCode.STALE_CLIENT_SEQUENCER,
     CommitCode.ROW_SEQUENCER_NOT_NEXT,
     CommitCode.CHANNEL_MISSING,
 }
 # What looking at a table anew may mend.
-_ALTERED = {CommitCode.TABLE_MISSING, CommitCode.REOPEN_REQUIRED, CommitCode.COLUMN_MISSING}
-_MOST_LOOKS = 3
-_FIRST = Continuation(-1, -1)
-_RACE = RowsBusy(reason="another request came in between")
+_TABLE_CHANGED_CODES = {
+    CommitCode.TABLE_MISSING,
+    CommitCode.REOPEN_REQUIRED,
+    CommitCode.COLUMN_MISSING,
+}
+_MAX_ERROR_TABLE_ATTEMPTS = 3
+_NO_POSITION = ContinuationToken(-1, -1)
+_CONCURRENT_REQUEST_ERROR = RowsBusy(reason="another request came in between")
 
 
-class RowWriter:
+class GroupCommitter:
     """One thread that commits what is submitted from any other."""
 
     def __init__(
         self,
         database: Database,
-        durability: Durability,
-        stager: Stager,
+        stage_sync: StageSync,
+        stager: RowChunkStager,
         *,
         clock: Clock,
-        keeper: Keeper,
+        error_row_stager: ErrorRowStager,
     ) -> None:
         self._database = database
-        self._durability = durability
+        self._stage_sync = stage_sync
         self._stager = stager
         self._clock = clock
-        self._keeper = keeper
-        self._remembered = registration.CommitCache()
-        self.tally = RowTally()
-        self._writing: Consumers[Append] = Consumers(
-            self._write, limit=_GROUP_LIMIT, names=["rows"]
+        self._error_row_stager = error_row_stager
+        self._commit_cache = registration.CommitCache()
+        self.metrics = RowMetrics()
+        self._workers: WorkerPool[AppendRequest] = WorkerPool(
+            self._commit_and_pause, max_batch_items=_MAX_GROUP_REQUESTS, thread_names=["rows"]
         )
 
-    def submit_all(self, appends: Sequence[Append]) -> None:
+    def submit_all(self, requests: Sequence[AppendRequest]) -> None:
         """Queue requests, all or none; each one's `respond` is called once, from the writer's thread.
 
         Raises:
             RowsBusy: The writer is closed.
         """
-        if not self._writing.put(appends):
+        if not self._workers.submit_all(requests):
             raise RowsBusy(reason="it is stopping")
 
     def close(self) -> None:
         """Settle what was submitted, then stop."""
-        self._writing.close()
+        self._workers.close()
 
-    def _write(self, group: Sequence[Append]) -> None:
-        self._settle(group)
+    def _commit_and_pause(self, group: Sequence[AppendRequest]) -> None:
+        self._commit_group(group)
         # A writer back to back would starve everybody else who writes to the catalog.
         self._clock.sleep(_PAUSE_S)
 
-    def _settle(self, group: Sequence[Append]) -> None:
+    def _commit_group(self, group: Sequence[AppendRequest]) -> None:
         """Commit a group; what cannot be committed with others is tried alone."""
         try:
-            outcomes = self._tried(group)
+            outcomes = self._commit_with_retries(group)
         except Exception as error:  # noqa: BLE001 - answered one by one
-            if len(group) > 1 and not isinstance(error, _OUTAGES):
-                if not isinstance(error, Torn):
+            if len(group) > 1 and not isinstance(error, _OUTAGE_ERRORS):
+                if not isinstance(error, PartialCommit):
                     _log.warning("a group of %d requests of rows failed: %r", len(group), error)
                 for append in group:
-                    self._settle([append.alone()])
+                    self._commit_group([append.with_own_chunk()])
                 return
             outcomes = [error] * len(group)
-        again: list[Append] = []
+        again: list[AppendRequest] = []
         for append, outcome in zip(group, outcomes, strict=True):
             if outcome is None:
-                again.append(append.alone())
+                again.append(append.with_own_chunk())
             else:
-                self._answer(append, outcome)
+                self._send_outcome(append, outcome)
         for append in again:
-            self._settle([append])
+            self._commit_group([append])
 
-    def _answer(self, append: Append, outcome: Outcome) -> None:
+    def _send_outcome(self, request: AppendRequest, outcome: AppendOutcome) -> None:
         try:
-            append.respond(outcome)
+            request.respond(outcome)
         except Exception:  # noqa: BLE001 - the next one can be answered
             _log.exception("a request of rows could not be answered")
 
-    def _tried(self, group: Sequence[Append]) -> list[Outcome | None]:
-        failures = self._durability.failures
-        aside = self._keeper.stage(group)
+    def _commit_with_retries(self, group: Sequence[AppendRequest]) -> list[AppendOutcome | None]:
+        failures = self._stage_sync.failure_count
+        aside = self._error_row_stager.stage_rejected_rows(group)
         looks = 1
         while True:
             try:
-                return self._commit(group, aside, failures)
-            except Moved as error:
-                if looks == _MOST_LOOKS:
+                return self._commit_once(group, aside, failures)
+            except ErrorTableMoved as error:
+                if looks == _MAX_ERROR_TABLE_ATTEMPTS:
                     for each in aside:
-                        tell_lost(each, str(error))
-                aside = self._keeper.stage(group) if looks < _MOST_LOOKS else []
+                        report_lost_rows(each, str(error))
+                aside = (
+                    self._error_row_stager.stage_rejected_rows(group)
+                    if looks < _MAX_ERROR_TABLE_ATTEMPTS
+                    else []
+                )
                 looks += 1
-            except Torn:
+            except PartialCommit:
                 if len(group) > 1:
                     raise
                 aside = []
 
-    def _commit(
-        self, group: Sequence[Append], aside: Sequence[Aside], failures: int
-    ) -> list[Outcome | None]:
+    def _commit_once(
+        self,
+        group: Sequence[AppendRequest],
+        error_rows: Sequence[StagedErrorRows],
+        sync_failures_before: int,
+    ) -> list[AppendOutcome | None]:
         """Return what became of each request; None for those to be tried alone.
 
         Raises:
-            Torn: Refused rows in `aside` are of requests that are not taken now.
+            Torn: Refused rows in `error_rows` are of requests that are not taken now.
             Moved: Their table has changed since they were staged.
-            RowsBusy: A sync has failed since there had been so many `failures`.
+            RowsBusy: A sync has failed since there had been so many `sync_failures_before`.
         """
-        staged = self._stager.stage_all(plans_of(group))
+        staged = self._stager.stage_all(plan_chunks(group))
         failpoints.hit_failpoint(failpoints.Failpoint.ROWS_STAGED)
         # Never register what a failed sync may have lost: the rows are staged again, elsewhere.
-        if (staged or aside) and not self._durability.sync(failures):
+        if (staged or error_rows) and not self._stage_sync.sync(sync_failures_before):
             raise RowsBusy(reason="its stage failed; its log says how")
         with self._database.writing(urgent=True) as connection:
-            outcomes = _Transaction(self, connection, staged, aside).outcomes(group)
+            outcomes = _GroupTransaction(self, connection, staged, error_rows).register_group(group)
             failpoints.hit_failpoint(failpoints.Failpoint.ROWS_INSIDE_COMMIT)
         failpoints.hit_failpoint(failpoints.Failpoint.ROWS_COMMITTED)
-        explained = self._explained(group, outcomes)
-        self._count(group, staged, explained)
+        explained = self._resolve_decisions(group, outcomes)
+        self._count_committed(group, staged, explained)
         return explained
 
-    def _count(
+    def _count_committed(
         self,
-        group: Sequence[Append],
-        staged: Sequence[Staged],
-        outcomes: Sequence[Outcome | None],
+        group: Sequence[AppendRequest],
+        staged_chunks: Sequence[StagedRowChunk],
+        outcomes: Sequence[AppendOutcome | None],
     ) -> None:
-        new = [each for each, outcome in zip(group, outcomes, strict=True) if _is_new(outcome)]
-        self.tally.rows += sum(each.rows for each in new)
-        self.tally.refused += sum(each.converted.refused_count for each in new)
+        new = [
+            each
+            for each, outcome in zip(group, outcomes, strict=True)
+            if _is_newly_committed(outcome)
+        ]
+        self.metrics.rows += sum(each.row_count for each in new)
+        self.metrics.rejected_rows += sum(each.converted_rows.rejected_count for each in new)
         known = set(map(id, new))
         # A chunk is taken whole or not at all.
-        self.tally.bytes += sum(
-            each.offer.length for each in staged if id(each.plan.members[0]) in known
+        self.metrics.stored_bytes += sum(
+            each.offer.length for each in staged_chunks if id(each.plan.requests[0]) in known
         )
 
-    def _explained(
-        self, group: Sequence[Append], outcomes: Sequence[Outcome | CommitDecision | None]
-    ) -> list[Outcome | None]:
+    def _resolve_decisions(
+        self,
+        group: Sequence[AppendRequest],
+        outcomes: Sequence[AppendOutcome | CommitDecision | None],
+    ) -> list[AppendOutcome | None]:
         """Turn verdicts into what their requests are told."""
-        found: list[Outcome | None] = []
+        found: list[AppendOutcome | None] = []
         for append, outcome in zip(group, outcomes, strict=True):
             if not isinstance(outcome, registration.CommitDecision):
                 found.append(outcome)
-            elif outcome.code in _ALONE and not append.is_alone:
+            elif outcome.code in _RETRY_ALONE_CODES and not append.needs_own_chunk:
                 found.append(None)
-            elif outcome.code in _MOVED:
+            elif outcome.code in _POSITION_MISMATCH_CODES:
                 is_elastic = append.continuation is None
-                found.append(_RACE if is_elastic else self._moved(append))
+                found.append(
+                    _CONCURRENT_REQUEST_ERROR
+                    if is_elastic
+                    else self._explain_position_mismatch(append)
+                )
             else:
-                found.append(_refusal(outcome))
+                found.append(_outcome_of_rejection(outcome))
         return found
 
-    def _moved(self, append: Append) -> Outcome:
+    def _explain_position_mismatch(self, request: AppendRequest) -> AppendOutcome:
         """Say why a channel is not where a request expects it: perhaps by a copy of the request."""
-        table_id = append.target.table.table_id
+        table_id = request.target.table.table_id
         with self._database.reading() as connection:
-            found = row_channels.find_row_channels(connection, table_id, [append.channel])
-        known = found.get(append.channel)
+            found = row_channels.find_row_channels(connection, table_id, [request.channel])
+        known = found.get(request.channel)
         if known is None:
-            return ChannelGone(channel=append.channel, pipe=append.target.path)
-        at = append.continuation or _FIRST
-        return standing(known, at, append.request_id, append.target.sender.user) or _RACE
+            return ChannelGone(channel=request.channel, pipe=request.target.path)
+        at = request.continuation or _NO_POSITION
+        return (
+            check_position(known, at, request.request_id, request.target.sender.user)
+            or _CONCURRENT_REQUEST_ERROR
+        )
 
     @property
-    def remembered(self) -> registration.CommitCache:
+    def commit_cache(self) -> registration.CommitCache:
         """What never changes once it is committed."""
-        return self._remembered
+        return self._commit_cache
 
     @property
     def clock(self) -> Clock:
@@ -221,131 +261,147 @@ class RowWriter:
         return self._clock
 
 
-def standing(
-    channel: RowChannel | ChannelPosition, at: Continuation, request_id: str, user: str
-) -> Outcome | None:
+def check_position(
+    channel: RowChannel | ChannelPosition, token: ContinuationToken, request_id: str, user: str
+) -> AppendOutcome | None:
     """Return what a request is told whose channel stands like this, None when it comes next."""
-    if at.client_sequencer != channel.client_sequencer or channel.owner_user != user:
-        return ContinuationStale(token=at, channel=channel.name)
-    if at.row_sequencer == channel.row_sequencer + 1:
+    if token.client_sequencer != channel.client_sequencer or channel.owner_user != user:
+        return ContinuationStale(token=token, channel=channel.name)
+    if token.row_sequencer == channel.row_sequencer + 1:
         return None
-    if at.row_sequencer == channel.row_sequencer and request_id == channel.request_id:
-        return Committed(is_repeated=True)
-    return ContinuationNotNext(token=at, channel=channel.name)
+    if token.row_sequencer == channel.row_sequencer and request_id == channel.request_id:
+        return AppendCommitted(is_repeated=True)
+    return ContinuationNotNext(token=token, channel=channel.name)
 
 
-class _Transaction:
+class _GroupTransaction:
     """One group inside its transaction."""
 
     def __init__(
         self,
-        writer: RowWriter,
+        committer: GroupCommitter,
         connection: sa.Connection,
-        staged: Sequence[Staged],
-        aside: Sequence[Aside],
+        staged_chunks: Sequence[StagedRowChunk],
+        error_rows: Sequence[StagedErrorRows],
     ) -> None:
         self._connection = connection
-        self._staged = staged
-        self._aside = aside
-        self._remembered = writer.remembered
-        self._now = writer.clock.now()
-        self._elastic: dict[tuple[int, str], Continuation] = {}
+        self._staged_chunks = staged_chunks
+        self._error_rows = error_rows
+        self._commit_cache = committer.commit_cache
+        self._now = committer.clock.now()
+        self._elastic_positions: dict[tuple[int, str], ContinuationToken] = {}
 
-    def outcomes(self, group: Sequence[Append]) -> list[Outcome | CommitDecision | None]:
+    def register_group(
+        self, group: Sequence[AppendRequest]
+    ) -> list[AppendOutcome | CommitDecision | None]:
         """Register, move channels, count; return an outcome or a verdict for each request."""
         targets = [each.target for each in group]
-        targets += [each.staged.plan.target for each in self._aside]
+        targets += [each.staged_chunk.plan.target for each in self._error_rows]
         touched = {target.table.table_id for target in targets}
         live = set(lock_tables(self._connection, touched))
-        repeated = self._repeated(group)
-        found: dict[int, Outcome | CommitDecision | None] = {
-            id(each): Committed(is_repeated=True) if self._is_among(each, repeated) else None
+        repeated = self._find_replayed_requests(group)
+        found: dict[int, AppendOutcome | CommitDecision | None] = {
+            id(each): AppendCommitted(is_repeated=True)
+            if self._is_replayed(each, repeated)
+            else None
             for each in group
         }
         # A chunk with a row that is there already would store it again: without it, then.
         clean = [
             each
-            for each in self._staged
-            if not any(self._is_among(member, repeated) for member in each.plan.members)
+            for each in self._staged_chunks
+            if not any(self._is_replayed(member, repeated) for member in each.plan.requests)
         ]
         offers = [
-            staged.offered(self._channels(staged, live))
-            for staged in (*clean, *(each.staged for each in self._aside))
+            staged.with_channels(self._make_channel_advances(staged, live))
+            for staged in (*clean, *(each.staged_chunk for each in self._error_rows))
         ]
         verdicts = registration.register_chunks(
-            self._connection, offers, now=self._now, commit_cache=self._remembered
+            self._connection, offers, now=self._now, commit_cache=self._commit_cache
         )
         for staged, verdict in zip(clean, verdicts[: len(clean)], strict=True):
-            members = staged.plan.members
-            shares = verdict * len(members) if staged.plan.is_elastic else verdict
+            members = staged.plan.requests
+            shares = verdict * len(members) if staged.plan.is_elastic_channel else verdict
             for member, share in zip(members, shares, strict=True):
-                found[id(member)] = share if share.code else Committed(share.is_replay)
+                found[id(member)] = share if share.code else AppendCommitted(share.is_replay)
         for each in group:
-            if each.rows == 0 and found[id(each)] is None:
-                found[id(each)] = self._advanced(each, live)
-        self._check_aside(found, verdicts[len(clean) :])
-        self._write_down([each for each in group if _is_new(found[id(each)])])
+            if each.row_count == 0 and found[id(each)] is None:
+                found[id(each)] = self._apply_empty_append(each, live)
+        self._check_error_rows(found, verdicts[len(clean) :])
+        self._save_committed([each for each in group if _is_newly_committed(found[id(each)])])
         return [found[id(each)] for each in group]
 
-    def _check_aside(
+    def _check_error_rows(
         self,
-        found: dict[int, Outcome | CommitDecision | None],
-        verdicts: Sequence[Sequence[CommitDecision]],
+        outcomes: dict[int, AppendOutcome | CommitDecision | None],
+        decisions: Sequence[Sequence[CommitDecision]],
     ) -> None:
-        for aside, (verdict,) in zip(self._aside, verdicts, strict=True):
-            if verdict.code in _ALTERED:
-                raise Moved(verdict.message)
+        for aside, (verdict,) in zip(self._error_rows, decisions, strict=True):
+            if verdict.code in _TABLE_CHANGED_CODES:
+                raise ErrorTableMoved(verdict.message)
             if verdict.code:
-                tell_lost(aside, verdict.message)
-            elif not all(_is_new(found[id(each)]) for each in aside.sources):
-                raise Torn
+                report_lost_rows(aside, verdict.message)
+            elif not all(_is_newly_committed(outcomes[id(each)]) for each in aside.requests):
+                raise PartialCommit
 
-    def _channels(self, staged: Staged, live: set[int]) -> tuple[ChannelAdvance, ...]:
-        members = staged.plan.members
-        if not staged.plan.is_elastic:
-            return tuple(each.chunk_advance(each.continuation or _FIRST) for each in members)
+    def _make_channel_advances(
+        self, staged_chunk: StagedRowChunk, live_table_ids: set[int]
+    ) -> tuple[ChannelAdvance, ...]:
+        members = staged_chunk.plan.requests
+        if not staged_chunk.plan.is_elastic_channel:
+            return tuple(
+                each.make_channel_advance(each.continuation or _NO_POSITION) for each in members
+            )
         first = members[0]
-        at = self._next_elastic(first) if first.target.table.table_id in live else _FIRST
-        rows = sum(each.rows for each in members)
-        advance = first.chunk_advance(at)
+        at = (
+            self._next_elastic_position(first)
+            if first.target.table.table_id in live_table_ids
+            else _NO_POSITION
+        )
+        rows = sum(each.row_count for each in members)
+        advance = first.make_channel_advance(at)
         return (
             registration.ChannelAdvance(
                 advance.name, at.client_sequencer, at.row_sequencer, None, None, rows
             ),
         )
 
-    def _next_elastic(self, append: Append) -> Continuation:
+    def _next_elastic_position(self, request: AppendRequest) -> ContinuationToken:
         """Return where the elastic channel stands, opened when there is none."""
-        table = append.target.table
-        key = (table.table_id, append.channel)
-        if key not in self._elastic:
-            record = channels.find_channel(self._connection, table, append.channel)
+        table = request.target.table
+        key = (table.table_id, request.channel)
+        if key not in self._elastic_positions:
+            record = channels.find_channel(self._connection, table, request.channel)
             if record is None:
                 record = channels.open_channel(
                     self._connection,
                     table,
-                    append.channel,
-                    user=append.target.sender.user,
+                    request.channel,
+                    user=request.target.sender.user,
                     client_prefix=None,
                     request_id=None,
                     now=self._now,
                 ).record
-            self._elastic[key] = Continuation(record.client_sequencer, record.row_sequencer)
-        self._elastic[key] = self._elastic[key].following
-        return self._elastic[key]
+            self._elastic_positions[key] = ContinuationToken(
+                record.client_sequencer, record.row_sequencer
+            )
+        self._elastic_positions[key] = self._elastic_positions[key].next_token
+        return self._elastic_positions[key]
 
-    def _advanced(self, append: Append, live: set[int]) -> Outcome | CommitDecision:
-        if append.target.table.table_id not in live:
-            return Outdated(str(TableNotFound(table=append.target.table.name)))
-        if append.continuation is None:
-            return Committed()
+    def _apply_empty_append(
+        self, request: AppendRequest, live_table_ids: set[int]
+    ) -> AppendOutcome | CommitDecision:
+        if request.target.table.table_id not in live_table_ids:
+            return SchemaOutdated(str(TableNotFound(table=request.target.table.name)))
+        if request.continuation is None:
+            return AppendCommitted()
         if row_channels.apply_empty_append(
-            self._connection, append.advance(append.continuation), self._now
+            self._connection, request.make_empty_append(request.continuation), self._now
         ):
-            return Committed()
+            return AppendCommitted()
         return registration.CommitDecision(CommitCode.ROW_SEQUENCER_NOT_NEXT)
 
-    def _repeated(self, group: Sequence[Append]) -> set[tuple[int, str]]:
+    def _find_replayed_requests(self, group: Sequence[AppendRequest]) -> set[tuple[int, str]]:
         """Return which requests without a channel have been taken before."""
         asked: dict[int, list[str]] = {}
         for each in group:
@@ -357,37 +413,37 @@ class _Transaction:
             for request_id in row_channels.find_saved_request_ids(self._connection, table_id, ids)
         }
 
-    def _is_among(self, append: Append, repeated: set[tuple[int, str]]) -> bool:
-        key = (append.target.table.table_id, append.request_id)
-        return append.continuation is None and key in repeated
+    def _is_replayed(self, request: AppendRequest, replayed_requests: set[tuple[int, str]]) -> bool:
+        key = (request.target.table.table_id, request.request_id)
+        return request.continuation is None and key in replayed_requests
 
-    def _write_down(self, committed: Sequence[Append]) -> None:
+    def _save_committed(self, committed: Sequence[AppendRequest]) -> None:
         elastic: dict[int, list[str]] = {}
         for each in committed:
             if each.continuation is None:
                 elastic.setdefault(each.target.table.table_id, []).append(each.request_id)
         for table_id, ids in elastic.items():
             row_channels.save_request_ids(self._connection, table_id, ids, self._now)
-        row_channels.apply_appends(self._connection, _merged(committed), self._now)
+        row_channels.apply_appends(self._connection, _merge_totals(committed), self._now)
 
 
-def _merged(committed: Iterable[Append]) -> list[row_channels.AppendTotals]:
+def _merge_totals(committed: Iterable[AppendRequest]) -> list[row_channels.AppendTotals]:
     """Return counts with one line for each channel: one statement writes no row twice."""
     merged: dict[tuple[int, str], row_channels.AppendTotals] = {}
     for append in committed:
-        new = append.settled()
+        new = append.compute_totals()
         key = (new.table_id, new.channel)
         old = merged.get(key)
         merged[key] = new if old is None else old.combine_with(new)
     return list(merged.values())
 
 
-def _is_new(outcome: Outcome | CommitDecision | None) -> bool:
-    return isinstance(outcome, Committed) and not outcome.is_repeated
+def _is_newly_committed(outcome: AppendOutcome | CommitDecision | None) -> bool:
+    return isinstance(outcome, AppendCommitted) and not outcome.is_repeated
 
 
-def _refusal(verdict: CommitDecision) -> Outcome:
-    message = verdict.message or "the rows were refused"
-    if verdict.code == CommitCode.BLOB_TOO_OLD:
+def _outcome_of_rejection(decision: CommitDecision) -> AppendOutcome:
+    message = decision.message or "the rows were refused"
+    if decision.code == CommitCode.BLOB_TOO_OLD:
         return RowsBusy(reason=message)
-    return Outdated(message)
+    return SchemaOutdated(message)

@@ -27,107 +27,116 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = "NDArray[np.int64]"
 
 # What the values of a field are.
-WHOLE, REAL, BOOLEAN, TEXT, DECIMAL, DAY, MOMENT, INSTANT = range(8)
+INTEGER, FLOAT, BOOLEAN, TEXT, DECIMAL, DATE, NAIVE_TIMESTAMP, UTC_TIMESTAMP = range(8)
 # Kinds whose values are bytes.
-TEXTS = (REAL, TEXT)
+TEXT_KINDS = (FLOAT, TEXT)
 
 # What is returned in place of a field's number.
-READ, REFUSED = -1, -2
+ALL_LINES_READ, UNSUPPORTED_LINE = -1, -2
 
 _NEWLINE, _QUOTE, _POINT, _ZERO, _NINE, _MINUS, _PLUS = 10, 34, 46, 48, 57, 45, 43
-_SPACE, _BACKSLASH, _CLOSED, _E_SMALL, _E, _Z, _T, _COLON = 32, 92, 125, 101, 69, 90, 84, 58
+_SPACE, _BACKSLASH, _CLOSING_BRACE, _LOWER_E, _UPPER_E, _Z, _T, _COLON = (
+    32,
+    92,
+    125,
+    101,
+    69,
+    90,
+    84,
+    58,
+)
 _LETTER_U, _FALSE, _NULL, _TRUE = 117, 102, 110, 116
-_MOST_DIGITS = 18
-_WRONG = np.int64(-(1 << 62))
-_DAY_LETTERS, _SECONDS_LETTERS, _MICROS_LETTERS = 10, 19, 26
-_FIRST_YEAR, _LAST_YEAR = 1000, 2999
+_MAX_DIGITS = 18
+_INVALID = np.int64(-(1 << 62))
+_DATE_LENGTH, _SECONDS_LENGTH, _MICROSECONDS_LENGTH = 10, 19, 26
+_MIN_YEAR, _MAX_YEAR = 1000, 2999
 
-_ESCAPED = np.zeros(256, np.uint8)
+_ESCAPED_BYTES = np.zeros(256, np.uint8)
 for _letter, _byte in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
-    _ESCAPED[_letter] = _byte
-_HEX = np.full(256, 255, np.uint8)
+    _ESCAPED_BYTES[_letter] = _byte
+_HEX_VALUES = np.full(256, 255, np.uint8)
 for _digit, _byte in enumerate(b"0123456789abcdef"):
-    _HEX[_byte] = _HEX[_byte - 32 if _byte >= 97 else _byte] = _digit
-_inlined = njit(nogil=True, forceinline=True)
+    _HEX_VALUES[_byte] = _HEX_VALUES[_byte - 32 if _byte >= 97 else _byte] = _digit
+_inline_jit = njit(nogil=True, forceinline=True)
 # Called from several places: inlined everywhere it would take seconds more to compile.
-_called = njit(nogil=True)
+_call_jit = njit(nogil=True)
 
 
-@_inlined
+@_inline_jit
 def _is_digit(byte):
     return _ZERO <= byte <= _NINE
 
 
-@_inlined
-def _is_word(data, at, second, third, fourth):
+@_inline_jit
+def _matches_word(data, at, second, third, fourth):
     return (
-        byte_at(data, at + 1) == second
-        and byte_at(data, at + 2) == third
-        and byte_at(data, at + 3) == fourth
+        load_byte(data, at + 1) == second
+        and load_byte(data, at + 2) == third
+        and load_byte(data, at + 3) == fourth
     )
 
 
-@_inlined
-def _past_digits(data, at):
-    while _is_digit(byte_at(data, at)):
+@_inline_jit
+def _skip_digits(data, at):
+    while _is_digit(load_byte(data, at)):
         at += 1
     return at
 
 
-@_called
-def _past_number(data, at):
+@_call_jit
+def _skip_number(data, at):
     """Return where a number ends, -1 where there is none, or one that decoders read apart."""
     begin = at
-    if byte_at(data, at) == _MINUS:
+    if load_byte(data, at) == _MINUS:
         at += 1
-    if not _is_digit(byte_at(data, at)) or (
-        byte_at(data, at) == _ZERO and _is_digit(byte_at(data, at + 1))
+    if not _is_digit(load_byte(data, at)) or (
+        load_byte(data, at) == _ZERO and _is_digit(load_byte(data, at + 1))
     ):
         return -1
-    at = _past_digits(data, at)
+    at = _skip_digits(data, at)
     is_zero = (
-        at == begin + 2 and byte_at(data, begin) == _MINUS and byte_at(data, begin + 1) == _ZERO
+        at == begin + 2 and load_byte(data, begin) == _MINUS and load_byte(data, begin + 1) == _ZERO
     )
-    if is_zero and byte_at(data, at) != _POINT:
+    if is_zero and load_byte(data, at) != _POINT:
         # The integer -0 has no sign, the float -0.0 has.
         return -1
-    if byte_at(data, at) == _POINT:
-        if not _is_digit(byte_at(data, at + 1)):
+    if load_byte(data, at) == _POINT:
+        if not _is_digit(load_byte(data, at + 1)):
             return -1
-        at = _past_digits(data, at + 1)
-    if byte_at(data, at) in (_E, _E_SMALL):
+        at = _skip_digits(data, at + 1)
+    if load_byte(data, at) in (_UPPER_E, _LOWER_E):
         at += 1
-        if byte_at(data, at) in (_PLUS, _MINUS):
+        if load_byte(data, at) in (_PLUS, _MINUS):
             at += 1
-        if not _is_digit(byte_at(data, at)):
+        if not _is_digit(load_byte(data, at)):
             return -1
-        at = _past_digits(data, at)
+        at = _skip_digits(data, at)
     return at
 
 
-@_called
-def _number_of(data, at, count):
+@_call_jit
+def _parse_digits(data, at, count):
     """Return the value of so many digits, a negative one where others stand among them."""
     number = np.int64(0)
     for place in range(count):
-        byte = np.int64(byte_at(data, at + place))
+        byte = np.int64(load_byte(data, at + place))
         if not _is_digit(byte):
-            return _WRONG
+            return _INVALID
         number = number * 10 + (byte - _ZERO)
     return number
 
 
-@_called
-def _decimal(data, at, end, scale):
+@_call_jit
+def _parse_decimal(data, at, end, scale):
     """Return a decimal's digits with so many behind the point."""
-    is_negative = byte_at(data, at) == _MINUS
+    is_negative = load_byte(data, at) == _MINUS
     if is_negative:
         at += 1
     number = np.int64(0)
     digits = 0
     behind = -1
     for place in range(at, end):
-        byte = np.int64(byte_at(data, place))
+        byte = np.int64(load_byte(data, place))
         if byte == _POINT and behind < 0 and place > at:
             behind = 0
         elif _is_digit(byte):
@@ -136,35 +145,35 @@ def _decimal(data, at, end, scale):
             if behind >= 0:
                 behind += 1
         else:
-            return _WRONG
-        if digits > _MOST_DIGITS:
-            return _WRONG
+            return _INVALID
+        if digits > _MAX_DIGITS:
+            return _INVALID
     if digits == 0 or behind == 0 or behind > scale:
-        return _WRONG
+        return _INVALID
     for _ in range(scale - max(behind, 0)):
         number *= 10
         digits += 1
-    if digits > _MOST_DIGITS:
-        return _WRONG
+    if digits > _MAX_DIGITS:
+        return _INVALID
     return -number if is_negative else number
 
 
-@_called
-def _day(data, at):
+@_call_jit
+def _parse_date(data, at):
     """Return the days since 1970 of YYYY-MM-DD."""
-    year = _number_of(data, at, 4)
-    month = _number_of(data, at + 5, 2)
-    day = _number_of(data, at + 8, 2)
-    if byte_at(data, at + 4) != _MINUS or byte_at(data, at + 7) != _MINUS:
-        return _WRONG
-    if year < _FIRST_YEAR or year > _LAST_YEAR or month < 1 or month > 12 or day < 1:
-        return _WRONG
+    year = _parse_digits(data, at, 4)
+    month = _parse_digits(data, at + 5, 2)
+    day = _parse_digits(data, at + 8, 2)
+    if load_byte(data, at + 4) != _MINUS or load_byte(data, at + 7) != _MINUS:
+        return _INVALID
+    if year < _MIN_YEAR or year > _MAX_YEAR or month < 1 or month > 12 or day < 1:
+        return _INVALID
     last = 30 if month in (4, 6, 9, 11) else 31
     if month == 2:
         is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
         last = 29 if is_leap else 28
     if day > last:
-        return _WRONG
+        return _INVALID
     # Years that begin in March end with the day that leap years have.
     if month < 3:
         year -= 1
@@ -174,112 +183,112 @@ def _day(data, at):
     ) - 719_469
 
 
-@_called
-def _moment(data, at, end):
+@_call_jit
+def _parse_timestamp(data, at, end):
     """Return the microseconds since 1970 of YYYY-MM-DDThh:mm:ss, or with six digits more."""
     size = end - at
-    if size not in (_SECONDS_LETTERS, _MICROS_LETTERS):
-        return _WRONG
-    day = _day(data, at)
-    hour = _number_of(data, at + 11, 2)
-    minute = _number_of(data, at + 14, 2)
-    second = _number_of(data, at + 17, 2)
+    if size not in (_SECONDS_LENGTH, _MICROSECONDS_LENGTH):
+        return _INVALID
+    day = _parse_date(data, at)
+    hour = _parse_digits(data, at + 11, 2)
+    minute = _parse_digits(data, at + 14, 2)
+    second = _parse_digits(data, at + 17, 2)
     if (
-        day == _WRONG
-        or byte_at(data, at + 10) != _T
-        or byte_at(data, at + 13) != _COLON
-        or byte_at(data, at + 16) != _COLON
+        day == _INVALID
+        or load_byte(data, at + 10) != _T
+        or load_byte(data, at + 13) != _COLON
+        or load_byte(data, at + 16) != _COLON
     ):
-        return _WRONG
+        return _INVALID
     if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
-        return _WRONG
+        return _INVALID
     micros = np.int64(0)
-    if size == _MICROS_LETTERS:
-        micros = _number_of(data, at + 20, 6)
-        if byte_at(data, at + 19) != _POINT or micros < 0:
-            return _WRONG
+    if size == _MICROSECONDS_LENGTH:
+        micros = _parse_digits(data, at + 20, 6)
+        if load_byte(data, at + 19) != _POINT or micros < 0:
+            return _INVALID
     return ((day * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000 + micros
 
 
-@_inlined
-def _read_text(data, kind, scale, at, end):
+@_inline_jit
+def _parse_text_value(data, kind, scale, at, end):
     """Return the number that a text stands for."""
     if kind == DECIMAL:
-        return _decimal(data, at, end, scale)
-    if kind == DAY:
-        return _day(data, at) if end - at == _DAY_LETTERS else _WRONG
-    if kind == INSTANT:
-        return _moment(data, at, end - 1) if byte_at(data, end - 1) == _Z else _WRONG
-    return _moment(data, at, end)
+        return _parse_decimal(data, at, end, scale)
+    if kind == DATE:
+        return _parse_date(data, at) if end - at == _DATE_LENGTH else _INVALID
+    if kind == UTC_TIMESTAMP:
+        return _parse_timestamp(data, at, end - 1) if load_byte(data, end - 1) == _Z else _INVALID
+    return _parse_timestamp(data, at, end)
 
 
-@_called
-def _put_character(data, at, target, used):
+@_call_jit
+def _write_unicode_escape(data, at, target, used):
     """Write the character of `uXXXX` as UTF-8; return where it ends, -1 where there is none."""
     code = 0
     for place in range(1, 5):
-        digit = np.int64(_HEX[byte_at(data, at + place)])
+        digit = np.int64(_HEX_VALUES[load_byte(data, at + place)])
         if digit > 15:
             return -1
         code = code * 16 + digit
     if code < 0x80:
-        put_word(target, used, np.uint64(code))
+        store_word(target, used, np.uint64(code))
         return used + 1
     if code < 0x800:
-        put_word(target, used, np.uint64(0xC0 | (code >> 6) | ((0x80 | (code & 63)) << 8)))
+        store_word(target, used, np.uint64(0xC0 | (code >> 6) | ((0x80 | (code & 63)) << 8)))
         return used + 2
     if 0xD800 <= code < 0xE000:
         return -1
     middle, last = 0x80 | ((code >> 6) & 63), 0x80 | (code & 63)
-    put_word(target, used, np.uint64(0xE0 | (code >> 12) | (middle << 8) | (last << 16)))
+    store_word(target, used, np.uint64(0xE0 | (code >> 12) | (middle << 8) | (last << 16)))
     return used + 3
 
 
-@_inlined
-def _copy_text(data, at, safe, target, used):
+@_inline_jit
+def _copy_unescaped_text(data, at, safe, target, used):
     """Write a text without its escapes; return its closing quote's place (-1: none) and its end."""
     while True:
         if at <= safe:
             # Eight bytes are written, those that belong to the text count.
-            word = word_at(data, at)
-            plain = plain_bytes(word)
-            put_word(target, used, word)
+            word = load_word(data, at)
+            plain = count_plain_bytes(word)
+            store_word(target, used, word)
             at += plain
             used += plain
             if plain == WORD_BYTES:
                 continue
-        byte = byte_at(data, at)
+        byte = load_byte(data, at)
         if byte == _QUOTE:
             return at, used
         if byte == _BACKSLASH:
-            byte = byte_at(data, at + 1)
+            byte = load_byte(data, at + 1)
             if byte == _LETTER_U:
-                used = _put_character(data, at + 1, target, used)
+                used = _write_unicode_escape(data, at + 1, target, used)
                 if used < 0:
                     return -1, used
                 at += 6
                 continue
-            byte = np.int64(_ESCAPED[byte])
+            byte = np.int64(_ESCAPED_BYTES[byte])
             if byte == 0:
                 return -1, used
             at += 1
         elif byte < _SPACE:
             return -1, used
-        put_word(target, used, np.uint64(byte))
+        store_word(target, used, np.uint64(byte))
         used += 1
         at += 1
 
 
-@_inlined
-def _past_key(data, at, safe, keys, begin, end):
+@_inline_jit
+def _skip_key(data, at, safe, keys, begin, end):
     """Return where a key ends that stands here, -1 where another one does."""
     while end - begin >= WORD_BYTES and at <= safe:
-        if word_at(data, at) != word_at(keys, begin):
+        if load_word(data, at) != load_word(keys, begin):
             return -1
         at += WORD_BYTES
         begin += WORD_BYTES
     while begin < end:
-        if byte_at(data, at) != byte_at(keys, begin):
+        if load_byte(data, at) != load_byte(keys, begin):
             return -1
         at += 1
         begin += 1
@@ -288,12 +297,12 @@ def _past_key(data, at, safe, keys, begin, end):
 
 @jit_kernel
 def read_lines(
-    letters: Bytes,
+    line_bytes: Bytes,
     keys: Bytes,
     key_ends: Numbers,
     kinds: Numbers,
     scales: Numbers,
-    places: Numbers,
+    output_positions: Numbers,
     numbers: Numbers,
     valid: Bytes,
     ends: NDArray[np.int32],
@@ -302,12 +311,12 @@ def read_lines(
     """Read lines, the last of which ends with a newline; return how many, and READ.
 
     Args:
-        letters: The lines.
+        line_bytes: The lines.
         keys: What stands before each value, one after the other.
         key_ends: Where each of these ends.
         kinds: What each field's values are.
         scales: How many digits of a decimal stand behind its point.
-        places: Where a field's values go, in `numbers`, or in `ends` and `texts`.
+        output_positions: Where a field's values go, in `numbers`, or in `ends` and `texts`.
         numbers: By place and line: whole numbers, booleans, and what texts stand for.
         valid: By field and line: whether there is a value.
         ends: By place and line, from the second on: where a text ends.
@@ -317,94 +326,94 @@ def read_lines(
         In place of READ the field with a text that is not of its kind, or REFUSED.
     """
     used = np.zeros(len(texts), np.int64)
-    data, size, names = letters.ctypes.data, len(letters), keys.ctypes.data
+    data, size, names = line_bytes.ctypes.data, len(line_bytes), keys.ctypes.data
     safe = size - WORD_BYTES
     row = 0
     at = 0
     # A newline stands in no key, number or text: whoever reads on comes to a stop there.
     while at < size:
-        if byte_at(data, at) == _NEWLINE:
+        if load_byte(data, at) == _NEWLINE:
             at += 1
             continue
         key = 0
         for field in range(len(kinds)):
-            at = _past_key(data, at, safe, names, key, key_ends[field])
+            at = _skip_key(data, at, safe, names, key, key_ends[field])
             if at < 0:
-                return row, REFUSED
+                return row, UNSUPPORTED_LINE
             key = key_ends[field]
-            kind, place = kinds[field], places[field]
-            is_text = kind in (REAL, TEXT)
-            byte = byte_at(data, at)
+            kind, place = kinds[field], output_positions[field]
+            is_text = kind in (FLOAT, TEXT)
+            byte = load_byte(data, at)
             if byte == _NULL:
-                if not _is_word(data, at, 117, 108, 108):
-                    return row, REFUSED
+                if not _matches_word(data, at, 117, 108, 108):
+                    return row, UNSUPPORTED_LINE
                 at += 4
                 valid[field, row] = 0
                 if not is_text:
                     numbers[place, row] = 0
             elif kind == TEXT:
                 if byte != _QUOTE:
-                    return row, REFUSED
-                at, used[place] = _copy_text(
+                    return row, UNSUPPORTED_LINE
+                at, used[place] = _copy_unescaped_text(
                     data, at + 1, safe, texts[place].ctypes.data, used[place]
                 )
                 if at < 0:
-                    return row, REFUSED
+                    return row, UNSUPPORTED_LINE
                 at += 1
-            elif kind == WHOLE:
-                end = _past_digits(data, at + (byte == _MINUS))
-                if end - at > _MOST_DIGITS or _past_number(data, at) != end:
-                    return row, REFUSED
+            elif kind == INTEGER:
+                end = _skip_digits(data, at + (byte == _MINUS))
+                if end - at > _MAX_DIGITS or _skip_number(data, at) != end:
+                    return row, UNSUPPORTED_LINE
                 begin = at + (byte == _MINUS)
-                number = _number_of(data, begin, end - begin)
+                number = _parse_digits(data, begin, end - begin)
                 numbers[place, row] = -number if byte == _MINUS else number
                 at = end
-            elif kind == REAL:
-                end = _past_number(data, at)
+            elif kind == FLOAT:
+                end = _skip_number(data, at)
                 if end < 0:
-                    return row, REFUSED
+                    return row, UNSUPPORTED_LINE
                 while at < end:
-                    texts[place, used[place]] = byte_at(data, at)
+                    texts[place, used[place]] = load_byte(data, at)
                     used[place] += 1
                     at += 1
             elif kind == BOOLEAN:
-                if byte == _TRUE and _is_word(data, at, 114, 117, 101):
+                if byte == _TRUE and _matches_word(data, at, 114, 117, 101):
                     numbers[place, row] = 1
                     at += 4
                 elif (
                     byte == _FALSE
-                    and _is_word(data, at + 1, 108, 115, 101)
-                    and byte_at(data, at + 1) == 97
+                    and _matches_word(data, at + 1, 108, 115, 101)
+                    and load_byte(data, at + 1) == 97
                 ):
                     numbers[place, row] = 0
                     at += 5
                 else:
-                    return row, REFUSED
+                    return row, UNSUPPORTED_LINE
             else:
                 if byte != _QUOTE:
-                    return row, REFUSED
+                    return row, UNSUPPORTED_LINE
                 at += 1
                 end = at
                 while (
-                    byte_at(data, end) != _QUOTE
-                    and byte_at(data, end) >= _SPACE
-                    and byte_at(data, end) != _BACKSLASH
+                    load_byte(data, end) != _QUOTE
+                    and load_byte(data, end) >= _SPACE
+                    and load_byte(data, end) != _BACKSLASH
                 ):
                     end += 1
-                if byte_at(data, end) != _QUOTE:
+                if load_byte(data, end) != _QUOTE:
                     return row, field
-                number = _read_text(data, kind, scales[field], at, end)
-                if number == _WRONG:
+                number = _parse_text_value(data, kind, scales[field], at, end)
+                if number == _INVALID:
                     return row, field
                 numbers[place, row] = number
                 at = end + 1
             if is_text:
                 ends[place, row + 1] = used[place]
-        if byte_at(data, at) != _CLOSED or byte_at(data, at + 1) != _NEWLINE:
-            return row, REFUSED
+        if load_byte(data, at) != _CLOSING_BRACE or load_byte(data, at + 1) != _NEWLINE:
+            return row, UNSUPPORTED_LINE
         at += 2
         row += 1
-    return row, READ
+    return row, ALL_LINES_READ
 
 
 # --- Memory by its address, a byte or eight at a time, for compiled loops.
@@ -415,51 +424,51 @@ def read_lines(
 
 
 WORD_BYTES = 8
-_ONES = np.uint64(0x0101_0101_0101_0101)
-_TOPS = np.uint64(0x8080_8080_8080_8080)
+_LOW_BITS = np.uint64(0x0101_0101_0101_0101)
+_HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 _QUOTES = np.uint64(0x2222_2222_2222_2222)
 _BACKSLASHES = np.uint64(0x5C5C_5C5C_5C5C_5C5C)
 _SPACES = np.uint64(0x2020_2020_2020_2020)
 
 
-def _pointer(builder, arguments, bits):
+def _build_pointer(builder, arguments, bits):
     return builder.inttoptr(builder.add(*arguments[:2]), ir.IntType(bits).as_pointer())
 
 
 @intrinsic
-def byte_at(_context, memory, place):
+def load_byte(_context, memory, offset):
     """Return the byte at `memory + place`."""
 
     def generate(_context, builder, _signature, arguments):
-        byte = builder.load(_pointer(builder, arguments, 8))
+        byte = builder.load(_build_pointer(builder, arguments, 8))
         return builder.zext(byte, ir.IntType(64))
 
     return types.int64(types.int64, types.int64), generate
 
 
 @intrinsic
-def word_at(_context, memory, place):
+def load_word(_context, memory, offset):
     """Return the eight bytes at `memory + place`, the first one lowest."""
 
     def generate(_context, builder, _signature, arguments):
-        return builder.load(_pointer(builder, arguments, 64), align=1)
+        return builder.load(_build_pointer(builder, arguments, 64), align=1)
 
     return types.uint64(types.int64, types.int64), generate
 
 
 @intrinsic
-def put_word(_context, memory, place, word):
+def store_word(_context, memory, offset, word):
     """Write eight bytes at `memory + place`."""
 
     def generate(context, builder, _signature, arguments):
-        builder.store(arguments[2], _pointer(builder, arguments, 64), align=1)
+        builder.store(arguments[2], _build_pointer(builder, arguments, 64), align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.uint64), generate
 
 
 @intrinsic
-def _lowest(_context, word):
+def _find_lowest_bit(_context, word):
     """Return the place of the lowest bit of a word that is not zero."""
 
     def generate(_context, builder, _signature, arguments):
@@ -469,13 +478,13 @@ def _lowest(_context, word):
 
 
 @njit(nogil=True, forceinline=True)
-def plain_bytes(word):
+def count_plain_bytes(word):
     """Return how many bytes of a word come before a quote, a backslash or a control character."""
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
     # A borrow marks bytes above one that is meant, never below.
     found = (
-        ((quotes - _ONES) & ~quotes)
-        | ((backslashes - _ONES) & ~backslashes)
+        ((quotes - _LOW_BITS) & ~quotes)
+        | ((backslashes - _LOW_BITS) & ~backslashes)
         | ((word - _SPACES) & ~word)
-    ) & _TOPS
-    return WORD_BYTES if found == 0 else _lowest(found) >> 3
+    ) & _HIGH_BITS
+    return WORD_BYTES if found == 0 else _find_lowest_bit(found) >> 3

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.ingest.rows.field_names import Field
+    from snowmelt.ingest.rows.field_names import BodyField
     from snowmelt.schema.types import Column
 
 # Every text of another form than the first one costs another go.
-_MOST_GOES = 4
+_MAX_ATTEMPTS = 4
 _NEWLINE = 10
-_LEAST_HALVES_BYTES = 4 << 20
+_MIN_PARALLEL_BYTES = 4 << 20
 # Each text column has room for all bytes, of which few are written; no system gives any number.
-_MOST_ROOM_BYTES = 1 << 31
-_KINDS = {
-    pa.int64(): kernels.WHOLE,
-    pa.float64(): kernels.REAL,
+_MAX_BUFFER_BYTES = 1 << 31
+_KINDS_BY_ARROW_TYPE = {
+    pa.int64(): kernels.INTEGER,
+    pa.float64(): kernels.FLOAT,
     pa.bool_(): kernels.BOOLEAN,
     pa.string(): kernels.TEXT,
 }
 
 
-def read_plain(data: bytes, fields: Sequence[Field]) -> pa.Table | None:
+def read_uniform_lines(data: bytes, fields: Sequence[BodyField]) -> pa.Table | None:
     """Return rows as columns, None where another reader has to look.
 
     Texts that a column reads without doubt have been read: days, moments and decimals.
@@ -49,39 +49,39 @@ def read_plain(data: bytes, fields: Sequence[Field]) -> pa.Table | None:
         fields: Those of the first one.
     """
     whole = data if data.endswith(b"\n") else data + b"\n"
-    if len(whole) < _LEAST_HALVES_BYTES:
-        return _read(np.frombuffer(whole, np.uint8), fields)
+    if len(whole) < _MIN_PARALLEL_BYTES:
+        return _read_range(np.frombuffer(whole, np.uint8), fields)
     # A channel has one request under way: what is large is read by two threads.
     middle = whole.find(b"\n", len(whole) // 2) + 1
     letters = np.frombuffer(whole, np.uint8)
     with ThreadPoolExecutor(1) as other:
-        later = other.submit(_read, letters[middle:], fields)
-        first = _read(letters[:middle], fields)
+        later = other.submit(_read_range, letters[middle:], fields)
+        first = _read_range(letters[:middle], fields)
         second = later.result()
     if first is None or second is None or first.schema != second.schema:
         return None
     return pa.concat_tables((first, second))
 
 
-def _read(letters: NDArray[np.uint8], fields: Sequence[Field]) -> pa.Table | None:
-    kinds = list(map(_kind_of, fields))
-    if len(letters) * sum(kind in kernels.TEXTS for kind in kinds) > _MOST_ROOM_BYTES:
+def _read_range(line_bytes: NDArray[np.uint8], fields: Sequence[BodyField]) -> pa.Table | None:
+    kinds = list(map(_choose_kind, fields))
+    if len(line_bytes) * sum(kind in kernels.TEXT_KINDS for kind in kinds) > _MAX_BUFFER_BYTES:
         return None
-    lines = int(np.count_nonzero(letters == _NEWLINE))
-    for _ in range(_MOST_GOES):
-        reading = _Reading(fields, kinds, lines, len(letters))
-        wrong = reading.read(letters)
-        if wrong == kernels.READ:
-            return reading.table()
-        if wrong == kernels.REFUSED:
+    lines = int(np.count_nonzero(line_bytes == _NEWLINE))
+    for _ in range(_MAX_ATTEMPTS):
+        reading = _KernelRun(fields, kinds, lines, len(line_bytes))
+        wrong = reading.run(line_bytes)
+        if wrong == kernels.ALL_LINES_READ:
+            return reading.build_table()
+        if wrong == kernels.UNSUPPORTED_LINE:
             return None
         kinds[wrong] = kernels.TEXT
     return None
 
 
-class _Reading:
+class _KernelRun:
     def __init__(
-        self, fields: Sequence[Field], kinds: Sequence[int], lines: int, size: int
+        self, fields: Sequence[BodyField], kinds: Sequence[int], lines: int, size: int
     ) -> None:
         self._fields = fields
         self._kinds = kinds
@@ -89,7 +89,7 @@ class _Reading:
         counts = [0, 0]
         self._places: list[int] = []
         for kind in kinds:
-            is_text = kind in kernels.TEXTS
+            is_text = kind in kernels.TEXT_KINDS
             self._places.append(counts[is_text])
             counts[is_text] += 1
         # Memory that is not written to is not taken.
@@ -98,12 +98,12 @@ class _Reading:
         self._ends = np.zeros((counts[1], lines + 1), np.int32)
         self._texts = np.empty((counts[1], size + WORD_BYTES), np.uint8)
 
-    def read(self, letters: NDArray[np.uint8]) -> int:
+    def run(self, line_bytes: NDArray[np.uint8]) -> int:
         """Read lines; return what the kernel tells."""
         keys = [b"," + msgspec.json.encode(field.name) + b":" for field in self._fields]
         keys[0] = b"{" + keys[0][1:]
         self._lines, wrong = kernels.read_lines(
-            letters,
+            line_bytes,
             np.frombuffer(b"".join(keys), np.uint8),
             np.cumsum(list(map(len, keys)), dtype=np.int64),
             np.array(self._kinds, np.int64),
@@ -116,57 +116,59 @@ class _Reading:
         )
         return wrong
 
-    def table(self) -> pa.Table:
+    def build_table(self) -> pa.Table:
         """Return what was read."""
         return pa.Table.from_arrays(
-            [self._array(place) for place in range(len(self._kinds))],
+            [self._build_array(place) for place in range(len(self._kinds))],
             names=[field.name for field in self._fields],
         )
 
-    def _array(self, field: int) -> pa.Array:
+    def _build_array(self, field: int) -> pa.Array:
         kind, place, column = self._kinds[field], self._places[field], self._fields[field].column
         valid = self._valid[field, : self._lines]
         bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        if kind in kernels.TEXTS:
+        if kind in kernels.TEXT_KINDS:
             ends = self._ends[place, : self._lines + 1]
             letters = pa.py_buffer(self._texts[place, : ends[-1]])
             texts = pa.Array.from_buffers(
                 pa.string(), self._lines, [bits, pa.py_buffer(ends), letters]
             )
             return texts if kind == kernels.TEXT else texts.cast(pa.float64())
-        return _numbers(kind, self._numbers[place, : self._lines], bits, column)
+        return _build_number_array(kind, self._numbers[place, : self._lines], bits, column)
 
 
-def _numbers(
-    kind: int, numbers: NDArray[np.int64], bits: pa.Buffer | None, column: Column
+def _build_number_array(
+    kind: int, numbers: NDArray[np.int64], validity_bitmap: pa.Buffer | None, column: Column
 ) -> pa.Array:
     target: pa.DataType = pa.int64()
     values: NDArray[np.generic] = numbers
     if kind == kernels.BOOLEAN:
         target, values = pa.bool_(), np.packbits(numbers.astype(np.uint8), bitorder="little")
-    elif kind == kernels.DAY:
+    elif kind == kernels.DATE:
         target, values = pa.date32(), numbers.astype(np.int32)
     elif kind == kernels.DECIMAL:
         # Two words, the second of which repeats the sign.
         target = pa.decimal128(38, column.scale or 0)
         values = np.stack((numbers, numbers >> 63), axis=1)
-    elif kind == kernels.INSTANT:
+    elif kind == kernels.UTC_TIMESTAMP:
         target = pa.timestamp("us", "UTC")
-    elif kind == kernels.MOMENT:
+    elif kind == kernels.NAIVE_TIMESTAMP:
         target = pa.timestamp("us")
-    return pa.Array.from_buffers(target, len(numbers), [bits, pa.py_buffer(values)])
+    return pa.Array.from_buffers(target, len(numbers), [validity_bitmap, pa.py_buffer(values)])
 
 
-def _kind_of(field: Field) -> int:
+def _choose_kind(field: BodyField) -> int:
     kind = field.column.kind
     if field.type == pa.string() and kind is LogicalType.DATE:
-        return kernels.DAY
+        return kernels.DATE
     if field.type == pa.string() and kind is LogicalType.FIXED:
         return kernels.DECIMAL
     if field.type == pa.string() and kind in TIMESTAMP_TYPES:
         # An instant is one whatever the zone; for other kinds the offset counts.
-        is_instant = isinstance(field.first, str) and field.first.endswith("Z")
+        is_instant = isinstance(field.first_value, str) and field.first_value.endswith("Z")
         return (
-            kernels.INSTANT if is_instant and kind is LogicalType.TIMESTAMP_LTZ else kernels.MOMENT
+            kernels.UTC_TIMESTAMP
+            if is_instant and kind is LogicalType.TIMESTAMP_LTZ
+            else kernels.NAIVE_TIMESTAMP
         )
-    return _KINDS[field.type]
+    return _KINDS_BY_ARROW_TYPE[field.type]

@@ -31,36 +31,36 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableSchema
 
-Evaluate: TypeAlias = "Callable[[Mapping[str, object]], object]"
+RowExpression: TypeAlias = "Callable[[Mapping[str, object]], object]"
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 _TEXT = Column("TEXT", LogicalType.TEXT, 1)
-_DAY_0 = dt.date(1970, 1, 1)
-_DIGITS = 60
-_MORE_DIGITS, _MOST_DIGITS = 6, 12
+_EPOCH_DATE = dt.date(1970, 1, 1)
+_DECIMAL_PRECISION = 60
+_QUOTIENT_EXTRA_DIGITS, _MAX_QUOTIENT_SCALE = 6, 12
 # Beyond what any column takes; written out, a number of an endless exponent would take memory.
-_LARGEST_EXPONENT = 1_000
+_MAX_EXPONENT = 1_000
 
 
 class ExpressionFailed(Exception):
     """An expression has no value for a row."""
 
 
-class Transformation:
+class PipeEvaluator:
     """Turns rows that came into rows of the table."""
 
     def __init__(self, copy: PipeCopy, schema: TableSchema, zone: ZoneInfo, clock: Clock) -> None:
-        compiler = _Compiler(zone, clock)
+        compiler = _ExpressionCompiler(zone, clock)
         columns = copy.columns or tuple(column.name for column in schema.columns)
-        self._items: list[tuple[str, Evaluate]] | None = None
+        self._items: list[tuple[str, RowExpression]] | None = None
         if copy.items is not None:
             names = [item.alias for item in copy.items] if copy.by_name else columns
             self._items = [
-                (display_name(name or ""), compiler.compiled(item.expression))
+                (display_name(name or ""), compiler.compile_expression(item.expression))
                 for name, item in zip(names, copy.items, strict=False)
             ]
 
-    def apply(
+    def evaluate_rows(
         self, rows: Sequence[Mapping[str, object]]
     ) -> tuple[list[Mapping[str, object]], dict[int, str]]:
         """Return the rows of the table, and by number why others have none."""
@@ -82,26 +82,28 @@ class Transformation:
         return made, failed
 
 
-class _Compiler:
+class _ExpressionCompiler:
     def __init__(self, zone: ZoneInfo, clock: Clock) -> None:
         self._zone = zone
         self._clock = clock
 
-    def compiled(self, expression: PipeExpression) -> Evaluate:
+    def compile_expression(self, expression: PipeExpression) -> RowExpression:
         match expression:
             case PipeLiteral():
                 value = expression.value
                 return lambda _: value
             case PipeField():
                 steps = expression.steps
-                return lambda row: _reached(row, steps)
+                return lambda row: _follow_path(row, steps)
             case PipeCast():
-                return self._cast(self.compiled(expression.operand), expression.type)
+                return self._compile_cast(
+                    self.compile_expression(expression.operand), expression.type
+                )
             case PipeCall():
-                return self._call(expression)
+                return self._compile_call(expression)
 
-    def _call(self, call: PipeCall) -> Evaluate:
-        arguments = [self.compiled(each) for each in call.arguments]
+    def _compile_call(self, call: PipeCall) -> RowExpression:
+        arguments = [self.compile_expression(each) for each in call.arguments]
         if call.name == "CURRENT_TIMESTAMP":
             return lambda _: self._clock.now()
         if call.name in {"COALESCE", "NVL", "IFNULL"}:
@@ -118,46 +120,46 @@ class _Compiler:
 
         return evaluate
 
-    def _cast(self, operand: Evaluate, kind: ColumnType) -> Evaluate:
-        column = value_column(kind)
+    def _compile_cast(self, operand: RowExpression, column_type: ColumnType) -> RowExpression:
+        column = make_value_column(column_type)
         rule = make_value_rule(column, self._zone)
 
         def evaluate(row: Mapping[str, object]) -> object:
             value = operand(row)
             if value is None:
                 return None
-            if kind.kind is LogicalType.TEXT:
-                value = text_of(value)
-            elif kind.kind is LogicalType.FIXED and isinstance(value, bool):
+            if column_type.kind is LogicalType.TEXT:
+                value = to_varchar(value)
+            elif column_type.kind is LogicalType.FIXED and isinstance(value, bool):
                 # What a column refuses may be cast.
                 value = int(value)
-            if kind.kind in SEMI_STRUCTURED_TYPES:
+            if column_type.kind in SEMI_STRUCTURED_TYPES:
                 return value
             try:
                 stored = rule(value, 0)
             except InvalidRow:
                 raise ExpressionFailed(
-                    f"{text_of(value)[:100]!r} is no {column.sql_type}"
+                    f"{to_varchar(value)[:100]!r} is no {column.sql_type}"
                 ) from None
-            return _cast_value(value, stored, column)
+            return _from_stored_value(value, stored, column)
 
         return evaluate
 
 
-def value_column(kind: ColumnType) -> Column:
+def make_value_column(column_type: ColumnType) -> Column:
     """Return the column that a value of a cast's type would be in; errors do not name it."""
     return Column(
         "VALUE",
-        kind.kind,
+        column_type.kind,
         1,
-        precision=kind.precision,
-        scale=kind.scale,
-        length=kind.length,
-        byte_length=kind.byte_length,
+        precision=column_type.precision,
+        scale=column_type.scale,
+        length=column_type.length,
+        byte_length=column_type.byte_length,
     )
 
 
-def _cast_value(value: object, stored: object, column: Column) -> object:
+def _from_stored_value(value: object, stored: object, column: Column) -> object:
     """Return what a value is once it has been taken as one of the column's type."""
     if column.kind is LogicalType.FIXED and isinstance(stored, int):
         scale = column.scale or 0
@@ -168,12 +170,12 @@ def _cast_value(value: object, stored: object, column: Column) -> object:
         return stored
     if column.kind is LogicalType.DATE and isinstance(stored, int):
         with contextlib.suppress(OverflowError):
-            return (_DAY_0 + dt.timedelta(days=stored)).isoformat()
+            return (_EPOCH_DATE + dt.timedelta(days=stored)).isoformat()
     # Times and bytes are checked; the column that they go to reads them in its own way.
     return value
 
 
-def _reached(row: object, steps: Sequence[str | int]) -> object:
+def _follow_path(row: object, steps: Sequence[str | int]) -> object:
     for step in steps:
         if isinstance(step, int):
             row = row[step] if isinstance(row, list) and step < len(row) else None
@@ -184,7 +186,7 @@ def _reached(row: object, steps: Sequence[str | int]) -> object:
     return row
 
 
-def text_of(value: object) -> str:
+def to_varchar(value: object) -> str:
     """Return a value as text, as a cast to VARCHAR has it."""
     match value:
         case str():
@@ -201,9 +203,9 @@ def text_of(value: object) -> str:
             return str(value)
 
 
-def _number(value: object) -> int | float | Decimal:
+def _to_number(value: object) -> int | float | Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
-        raise ExpressionFailed(f"{text_of(value)[:100]!r} is no number")
+        raise ExpressionFailed(f"{to_varchar(value)[:100]!r} is no number")
     if not isinstance(value, str):
         return value
     try:
@@ -212,72 +214,72 @@ def _number(value: object) -> int | float | Decimal:
         raise ExpressionFailed(f"{value[:100]!r} is no number") from None
     if not found.is_finite():
         raise ExpressionFailed(f"{value[:100]!r} is no number")
-    if found and not -_LARGEST_EXPONENT <= _exponent(found) <= _LARGEST_EXPONENT:
+    if found and not -_MAX_EXPONENT <= _get_exponent(found) <= _MAX_EXPONENT:
         raise ExpressionFailed(f"{value[:100]!r} has too many digits")
     return found
 
 
-def _count(value: object) -> int:
-    number = _number(value)
+def _to_int(value: object) -> int:
+    number = _to_number(value)
     if not math.isfinite(number):
         raise ExpressionFailed(f"{number} is no count")
     return int(number)
 
 
-def _exact(value: int | Decimal) -> Decimal:
+def _to_decimal(value: int | Decimal) -> Decimal:
     return Decimal(value)
 
 
-def _calculate(sign: str, left: object, right: object) -> object:
-    first, second = _number(left), _number(right)
-    if sign == "/" and second == 0:
+def _calculate(operator: str, left: object, right: object) -> object:
+    first, second = _to_number(left), _to_number(right)
+    if operator == "/" and second == 0:
         raise ExpressionFailed("Division by zero")
     if isinstance(first, float) or isinstance(second, float):
         one, other = float(first), float(second)
         return (
-            {"+": one + other, "-": one - other, "*": one * other}.get(sign)
-            if sign != "/"
+            {"+": one + other, "-": one - other, "*": one * other}.get(operator)
+            if operator != "/"
             else one / other
         )
-    with localcontext(prec=_DIGITS):
-        one_exact, other_exact = _exact(first), _exact(second)
-        if sign == "/":
-            scale = max(0, -_exponent(one_exact))
-            digits = max(scale, min(scale + _MORE_DIGITS, _MOST_DIGITS))
+    with localcontext(prec=_DECIMAL_PRECISION):
+        one_exact, other_exact = _to_decimal(first), _to_decimal(second)
+        if operator == "/":
+            scale = max(0, -_get_exponent(one_exact))
+            digits = max(scale, min(scale + _QUOTIENT_EXTRA_DIGITS, _MAX_QUOTIENT_SCALE))
             return (one_exact / other_exact).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
-        if sign == "*":
+        if operator == "*":
             return one_exact * other_exact
-        return one_exact + other_exact if sign == "+" else one_exact - other_exact
+        return one_exact + other_exact if operator == "+" else one_exact - other_exact
 
 
-def _exponent(number: Decimal) -> int:
+def _get_exponent(number: Decimal) -> int:
     exponent = number.as_tuple().exponent
     return exponent if isinstance(exponent, int) else 0
 
 
-def _rounded(value: object, digits: object = 0, how: str = ROUND_HALF_UP) -> object:
-    number, places = _number(value), _count(digits)
+def _round(value: object, digits: object = 0, rounding: str = ROUND_HALF_UP) -> object:
+    number, places = _to_number(value), _to_int(digits)
     if isinstance(number, float):
         if not math.isfinite(number):
             return number
-        with localcontext(prec=_DIGITS * 6):
-            return float(Decimal(repr(number)).quantize(Decimal(1).scaleb(-places), how))
-    with localcontext(prec=_DIGITS):
-        return _exact(number).quantize(Decimal(1).scaleb(-places), how)
+        with localcontext(prec=_DECIMAL_PRECISION * 6):
+            return float(Decimal(repr(number)).quantize(Decimal(1).scaleb(-places), rounding))
+    with localcontext(prec=_DECIMAL_PRECISION):
+        return _to_decimal(number).quantize(Decimal(1).scaleb(-places), rounding)
 
 
-def _part(value: object, start: object, length: object | None = None) -> str:
-    text, first = text_of(value), _count(start)
+def _substring(value: object, start: object, length: object | None = None) -> str:
+    text, first = to_varchar(value), _to_int(start)
     begin = first - 1 if first > 0 else len(text) + first if first < 0 else 0
     if begin < 0:
         return ""
-    end = len(text) if length is None else begin + max(_count(length), 0)
+    end = len(text) if length is None else begin + max(_to_int(length), 0)
     return text[begin:end]
 
 
-def _replaced(value: object, old: object, new: object) -> str:
-    searched = text_of(old)
-    return text_of(value).replace(searched, text_of(new)) if searched else text_of(value)
+def _replace_text(value: object, old: object, new: object) -> str:
+    searched = to_varchar(old)
+    return to_varchar(value).replace(searched, to_varchar(new)) if searched else to_varchar(value)
 
 
 _FUNCTIONS: dict[str, Callable[..., object]] = {
@@ -285,20 +287,20 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "-": lambda left, right: _calculate("-", left, right),
     "*": lambda left, right: _calculate("*", left, right),
     "/": lambda left, right: _calculate("/", left, right),
-    "||": lambda left, right: text_of(left) + text_of(right),
-    "ABS": lambda value: abs(_number(value)),
-    "CEIL": lambda value: _rounded(value, 0, ROUND_CEILING),
-    "CONCAT": lambda *values: "".join(map(text_of, values)),
-    "FLOOR": lambda value: _rounded(value, 0, ROUND_FLOOR),
-    "LENGTH": lambda value: len(text_of(value)),
-    "LOWER": lambda value: text_of(value).lower(),
-    "LTRIM": lambda value: text_of(value).lstrip(" "),
+    "||": lambda left, right: to_varchar(left) + to_varchar(right),
+    "ABS": lambda value: abs(_to_number(value)),
+    "CEIL": lambda value: _round(value, 0, ROUND_CEILING),
+    "CONCAT": lambda *values: "".join(map(to_varchar, values)),
+    "FLOOR": lambda value: _round(value, 0, ROUND_FLOOR),
+    "LENGTH": lambda value: len(to_varchar(value)),
+    "LOWER": lambda value: to_varchar(value).lower(),
+    "LTRIM": lambda value: to_varchar(value).lstrip(" "),
     "NULLIF": lambda left, right: None if left == right else left,
-    "REPLACE": _replaced,
-    "ROUND": _rounded,
-    "RTRIM": lambda value: text_of(value).rstrip(" "),
-    "SUBSTR": _part,
-    "SUBSTRING": _part,
-    "TRIM": lambda value: text_of(value).strip(" "),
-    "UPPER": lambda value: text_of(value).upper(),
+    "REPLACE": _replace_text,
+    "ROUND": _round,
+    "RTRIM": lambda value: to_varchar(value).rstrip(" "),
+    "SUBSTR": _substring,
+    "SUBSTRING": _substring,
+    "TRIM": lambda value: to_varchar(value).strip(" "),
+    "UPPER": lambda value: to_varchar(value).upper(),
 }

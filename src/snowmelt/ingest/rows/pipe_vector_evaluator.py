@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.catalog.sql.pipe_ast import PipeCall, PipeCast, PipeField, PipeLiteral
-from snowmelt.ingest.rows.columnar_reader import read_texts
-from snowmelt.ingest.rows.pipe_evaluator import value_column
+from snowmelt.ingest.rows.columnar_reader import parse_text_column
+from snowmelt.ingest.rows.pipe_evaluator import make_value_column
 from snowmelt.schema.chunk_types import decimal_from_int64, decimal_to_int64, null_mask
 from snowmelt.schema.conversion.arrow_input import convert_arrow_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
@@ -41,30 +41,30 @@ if TYPE_CHECKING:
 
 # --- Numbers of whole columns as a pipe computes with them: exact decimals, and floats.
 
-_types_arithmetic = pa.types
+_arrow_types = pa.types
 _INT_DIGITS = 18
-_MOST_DIGITS = 38
+_MAX_DECIMAL_DIGITS = 38
 _CONTEXT_DIGITS = 28
-_TEXT_SCALE = 9
-_PLAIN_TEXT = rf"^-?[0-9]{{1,{_INT_DIGITS}}}(\.[0-9]{{1,{_TEXT_SCALE}}})?$"
-_MORE_DIGITS, _LEAST_DIGITS = 6, 12
-_LARGEST = 4e18
-SIGNS = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}
+_TEXT_DECIMAL_SCALE = 9
+_PLAIN_NUMBER_PATTERN = rf"^-?[0-9]{{1,{_INT_DIGITS}}}(\.[0-9]{{1,{_TEXT_DECIMAL_SCALE}}})?$"
+_QUOTIENT_EXTRA_DIGITS, _MAX_QUOTIENT_SCALE = 6, 12
+_MAX_DIVIDEND = 4e18
+ARITHMETIC_FUNCTIONS = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}
 
 
-class Undone(Exception):
+class ColumnarFallback(Exception):
     """Columns do not give what rows would; computed row by row, then."""
 
 
-class Doubting(Protocol):
+class FallbackRecorder(Protocol):
     """Who takes note of rows in doubt."""
 
-    def doubt(self, mask: pa.Array) -> None:
+    def mark_fallback_rows(self, mask: pa.Array) -> None:
         """Take note of rows; null is no doubt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
+class PipeVector:
     """Values of an expression for all rows.
 
     `exponent` is that of each decimal in Python's form, the scale's negative; None where they
@@ -79,103 +79,113 @@ class Vector:
         """Which values these are."""
         return self.values.type
 
-    def texts(self) -> pa.Array:
+    def to_texts(self) -> pa.Array:
         """Return the values as texts.
 
         Raises:
             Undone: They have others than Arrow writes.
         """
-        if _types_arithmetic.is_string(self.type):
+        if _arrow_types.is_string(self.type):
             return self.values
-        if _types_arithmetic.is_integer(self.type) or _types_arithmetic.is_boolean(self.type):
+        if _arrow_types.is_integer(self.type) or _arrow_types.is_boolean(self.type):
             return self.values.cast(pa.string())
-        raise Undone
+        raise ColumnarFallback
 
 
-def vector_of(stored: pa.Array) -> Vector:
+def make_decimal_vector(decimals: pa.Array) -> PipeVector:
     """Return decimals that a cast gave; such of no scale are integers."""
-    if stored.type.scale:
-        return Vector(stored, -stored.type.scale)
-    narrow = _narrow(stored)
-    return Vector(narrow.cast(pa.int64()) if narrow.type.precision <= _INT_DIGITS else stored, 0)
+    if decimals.type.scale:
+        return PipeVector(decimals, -decimals.type.scale)
+    narrow = _narrow_decimals(decimals)
+    return PipeVector(
+        narrow.cast(pa.int64()) if narrow.type.precision <= _INT_DIGITS else decimals, 0
+    )
 
 
-def calculated(work: Doubting, sign: str, left: Vector, right: Vector) -> Vector:
+def calculate(
+    recorder: FallbackRecorder, operator: str, left: PipeVector, right: PipeVector
+) -> PipeVector:
     """Return the sum, difference, product or quotient."""
-    if _types_arithmetic.is_floating(left.type) or _types_arithmetic.is_floating(right.type):
-        first, second = _floats(left), _floats(right)
-        if sign == "/":
-            work.doubt(pc.equal(second, 0.0))
-        found = SIGNS[sign](first, second)
-        work.doubt(pc.invert(pc.is_finite(found)))
-        return Vector(found)
-    first, second = _decimals(work, left), _decimals(work, right)
-    if sign == "/":
-        return _quotient(work, first, second)
-    one, other = _narrow(first.values), _narrow(second.values)
+    if _arrow_types.is_floating(left.type) or _arrow_types.is_floating(right.type):
+        first, second = _to_floats(left), _to_floats(right)
+        if operator == "/":
+            recorder.mark_fallback_rows(pc.equal(second, 0.0))
+        found = ARITHMETIC_FUNCTIONS[operator](first, second)
+        recorder.mark_fallback_rows(pc.invert(pc.is_finite(found)))
+        return PipeVector(found)
+    first, second = _to_decimals(recorder, left), _to_decimals(recorder, right)
+    if operator == "/":
+        return _divide_decimals(recorder, first, second)
+    one, other = _narrow_decimals(first.values), _narrow_decimals(second.values)
     known = None if first.exponent is None or second.exponent is None else 0
-    if sign == "*":
+    if operator == "*":
         exponent = None if known is None else (first.exponent or 0) + (second.exponent or 0)
-        return Vector(_narrow(pc.multiply(one, other)), exponent)
+        return PipeVector(_narrow_decimals(pc.multiply(one, other)), exponent)
     exponent = None if known is None else min(first.exponent or 0, second.exponent or 0)
-    return Vector(_narrow(SIGNS[sign](one, other)), exponent)
+    return PipeVector(_narrow_decimals(ARITHMETIC_FUNCTIONS[operator](one, other)), exponent)
 
 
-def absolute(work: Doubting, given: Vector) -> Vector:
+def compute_absolute(recorder: FallbackRecorder, operand: PipeVector) -> PipeVector:
     """Return the numbers without their signs."""
-    if _types_arithmetic.is_floating(given.type) or _types_arithmetic.is_integer(given.type):
-        return Vector(pc.abs(given.values))
-    found = _decimals(work, given)
-    narrow = _narrow(found.values)
+    if _arrow_types.is_floating(operand.type) or _arrow_types.is_integer(operand.type):
+        return PipeVector(pc.abs(operand.values))
+    found = _to_decimals(recorder, operand)
+    narrow = _narrow_decimals(found.values)
     if narrow.type.precision > _CONTEXT_DIGITS:
-        raise Undone
-    return Vector(pc.abs(narrow), found.exponent)
+        raise ColumnarFallback
+    return PipeVector(pc.abs(narrow), found.exponent)
 
 
-def rounded(work: Doubting, how: str, given: Vector, digits: int) -> Vector:
+def round_vector(
+    recorder: FallbackRecorder, function_name: str, operand: PipeVector, digits: int
+) -> PipeVector:
     """Return the numbers with so many digits behind the point, halves away from zero."""
-    if _types_arithmetic.is_floating(given.type):
-        if how == "ROUND":
-            raise Undone
-        return Vector(pc.ceil(given.values) if how == "CEIL" else pc.floor(given.values))
-    narrow = _narrow(_decimals(work, given).values)
-    if narrow.type.precision >= _MOST_DIGITS:
-        raise Undone
+    if _arrow_types.is_floating(operand.type):
+        if function_name == "ROUND":
+            raise ColumnarFallback
+        return PipeVector(
+            pc.ceil(operand.values) if function_name == "CEIL" else pc.floor(operand.values)
+        )
+    narrow = _narrow_decimals(_to_decimals(recorder, operand).values)
+    if narrow.type.precision >= _MAX_DECIMAL_DIGITS:
+        raise ColumnarFallback
     # One digit more, into which 9.9 may go.
     wide = narrow.cast(pa.decimal128(narrow.type.precision + 1, narrow.type.scale))
-    if how == "CEIL":
-        return Vector(pc.ceil(wide))
-    if how == "FLOOR":
-        return Vector(pc.floor(wide))
+    if function_name == "CEIL":
+        return PipeVector(pc.ceil(wide))
+    if function_name == "FLOOR":
+        return PipeVector(pc.floor(wide))
     if digits >= wide.type.scale:
-        return Vector(wide)
-    return Vector(pc.round(wide, digits, "half_towards_infinity"))
+        return PipeVector(wide)
+    return PipeVector(pc.round(wide, digits, "half_towards_infinity"))
 
 
-def _floats(given: Vector) -> pa.Array:
-    if _types_arithmetic.is_floating(given.type):
-        return given.values
-    if not _types_arithmetic.is_integer(given.type):
-        raise Undone
-    return given.values.cast(pa.float64(), safe=False)
+def _to_floats(operand: PipeVector) -> pa.Array:
+    if _arrow_types.is_floating(operand.type):
+        return operand.values
+    if not _arrow_types.is_integer(operand.type):
+        raise ColumnarFallback
+    return operand.values.cast(pa.float64(), safe=False)
 
 
-def _decimals(work: Doubting, given: Vector) -> Vector:
+def _to_decimals(recorder: FallbackRecorder, operand: PipeVector) -> PipeVector:
     """Return exact numbers; texts that are none in an obvious way are in doubt."""
-    kind = given.type
-    if _types_arithmetic.is_decimal(kind):
-        return given
-    if _types_arithmetic.is_integer(kind):
-        return Vector(given.values.cast(pa.decimal128(19, 0)), 0)
-    if not _types_arithmetic.is_string(kind):
-        raise Undone
-    plain = pc.match_substring_regex(given.values, _PLAIN_TEXT)
-    work.doubt(pc.invert(plain))
-    texts = pc.if_else(plain, given.values, pa.scalar(None, pa.string()))
-    return Vector(texts.cast(pa.decimal128(_INT_DIGITS + _TEXT_SCALE, _TEXT_SCALE)))
+    kind = operand.type
+    if _arrow_types.is_decimal(kind):
+        return operand
+    if _arrow_types.is_integer(kind):
+        return PipeVector(operand.values.cast(pa.decimal128(19, 0)), 0)
+    if not _arrow_types.is_string(kind):
+        raise ColumnarFallback
+    plain = pc.match_substring_regex(operand.values, _PLAIN_NUMBER_PATTERN)
+    recorder.mark_fallback_rows(pc.invert(plain))
+    texts = pc.if_else(plain, operand.values, pa.scalar(None, pa.string()))
+    return PipeVector(
+        texts.cast(pa.decimal128(_INT_DIGITS + _TEXT_DECIMAL_SCALE, _TEXT_DECIMAL_SCALE))
+    )
 
 
-def _narrow(decimals: pa.Array) -> pa.Array:
+def _narrow_decimals(decimals: pa.Array) -> pa.Array:
     """Return the same in a type of as many digits as there are: results have more."""
     scale = decimals.type.scale
     bounds = pc.min_max(decimals)
@@ -187,55 +197,57 @@ def _narrow(decimals: pa.Array) -> pa.Array:
     return decimals.cast(pa.decimal128(max(whole + scale, 1), scale))
 
 
-def _quotient(work: Doubting, left: Vector, right: Vector) -> Vector:
+def _divide_decimals(recorder: FallbackRecorder, left: PipeVector, right: PipeVector) -> PipeVector:
     """Divide exactly, halves away from zero, with six digits more than the dividend has."""
     if left.exponent is None or right.exponent is None:
-        raise Undone
+        raise ColumnarFallback
     scale, other = -left.exponent, -right.exponent
-    digits = max(scale, min(scale + _MORE_DIGITS, _LEAST_DIGITS))
+    digits = max(scale, min(scale + _QUOTIENT_EXTRA_DIGITS, _MAX_QUOTIENT_SCALE))
     if left.type.scale != scale or right.type.scale != other:
-        raise Undone
-    dividend, divisor = (_int64(each.values) for each in (left, right))
+        raise ColumnarFallback
+    dividend, divisor = (_to_int64(each.values) for each in (left, right))
     power = 10 ** (digits - scale + other)
-    too_large = np.abs(dividend.astype(np.float64)) * float(power) >= _LARGEST
+    too_large = np.abs(dividend.astype(np.float64)) * float(power) >= _MAX_DIVIDEND
     zero = divisor == 0
     # A row without a value is in no doubt, whatever stands in its place.
     nulls = null_mask(left.values) | null_mask(right.values)
-    work.doubt(pa.array((too_large | zero) & ~nulls))
+    recorder.mark_fallback_rows(pa.array((too_large | zero) & ~nulls))
     top = np.where(too_large, 0, dividend) * np.int64(power)
     bottom = np.where(zero, 1, divisor)
     size = np.abs(top) // np.abs(bottom)
     rest = np.abs(top) % np.abs(bottom)
     size += rest >= np.abs(bottom) - rest
     signed = np.where((top < 0) != (bottom < 0), -size, size)
-    return Vector(decimal_from_int64(signed, nulls, 19, digits), -digits)
+    return PipeVector(decimal_from_int64(signed, nulls, 19, digits), -digits)
 
 
-def _int64(decimals: pa.Array) -> NDArray[np.int64]:
-    if _narrow(decimals).type.precision > _INT_DIGITS:
-        raise Undone
+def _to_int64(decimals: pa.Array) -> NDArray[np.int64]:
+    if _narrow_decimals(decimals).type.precision > _INT_DIGITS:
+        raise ColumnarFallback
     return decimal_to_int64(decimals)
 
 
 # --- Functions of texts, by columns, where Arrow gives what Python gives.
 
 
-def of_texts(work: Doubting, call: PipeCall, given: Sequence[Vector]) -> pa.Array:
+def call_text_function(
+    recorder: FallbackRecorder, call: PipeCall, operands: Sequence[PipeVector]
+) -> pa.Array:
     """Return what a function of texts gives.
 
     Raises:
         Undone: The arguments are not such that Arrow's answer is sure.
     """
     if call.name in {"||", "CONCAT"}:
-        return pc.binary_join_element_wise(*(each.texts() for each in given), "")
-    text = given[0].texts()
+        return pc.binary_join_element_wise(*(each.to_texts() for each in operands), "")
+    text = operands[0].to_texts()
     if call.name in {"LOWER", "UPPER"}:
         # Python knows more letters than two of a kind.
-        work.doubt(pc.invert(pc.string_is_ascii(text)))
-    return _CALLS[call.name](text, call.arguments[1:])
+        recorder.mark_fallback_rows(pc.invert(pc.string_is_ascii(text)))
+    return _TEXT_FUNCTIONS[call.name](text, call.arguments[1:])
 
 
-def count_of(expression: PipeExpression) -> int:
+def get_int_constant(expression: PipeExpression) -> int:
     """Return a constant whole number.
 
     Raises:
@@ -243,39 +255,39 @@ def count_of(expression: PipeExpression) -> int:
     """
     if isinstance(expression, PipeLiteral) and type(expression.value) is int:
         return expression.value
-    raise Undone
+    raise ColumnarFallback
 
 
-def _text_of(expression: PipeExpression) -> str:
+def _get_text_constant(expression: PipeExpression) -> str:
     if isinstance(expression, PipeLiteral) and isinstance(expression.value, str):
         return expression.value
-    raise Undone
+    raise ColumnarFallback
 
 
-def _replaced(text: pa.Array, constants: Sequence[PipeExpression]) -> pa.Array:
-    old, new = map(_text_of, constants)
+def _replace_text(text: pa.Array, constants: Sequence[PipeExpression]) -> pa.Array:
+    old, new = map(_get_text_constant, constants)
     if not old:
-        raise Undone
+        raise ColumnarFallback
     return pc.replace_substring(text, old, new)
 
 
-def _part(text: pa.Array, constants: Sequence[PipeExpression]) -> pa.Array:
-    first, *length = map(count_of, constants)
+def _substring(text: pa.Array, constants: Sequence[PipeExpression]) -> pa.Array:
+    first, *length = map(get_int_constant, constants)
     if first < 0:
-        raise Undone
+        raise ColumnarFallback
     begin = max(first - 1, 0)
     end = begin + max(length[0], 0) if length else None
     return pc.utf8_slice_codeunits(text, begin, end)
 
 
-_CALLS: dict[str, Callable[[pa.Array, Sequence[PipeExpression]], pa.Array]] = {
+_TEXT_FUNCTIONS: dict[str, Callable[[pa.Array, Sequence[PipeExpression]], pa.Array]] = {
     "LENGTH": lambda text, _: pc.utf8_length(text).cast(pa.int64()),
     "LOWER": lambda text, _: pc.ascii_lower(text),
     "LTRIM": lambda text, _: pc.utf8_ltrim(text, " "),
-    "REPLACE": _replaced,
+    "REPLACE": _replace_text,
     "RTRIM": lambda text, _: pc.utf8_rtrim(text, " "),
-    "SUBSTR": _part,
-    "SUBSTRING": _part,
+    "SUBSTR": _substring,
+    "SUBSTRING": _substring,
     "TRIM": lambda text, _: pc.utf8_trim(text, " "),
     "UPPER": lambda text, _: pc.ascii_upper(text),
 }
@@ -285,23 +297,23 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 _types = pa.types
-_MOST_INT_DIGITS = 18
-_EITHER = {"COALESCE", "NVL", "IFNULL"}
+_MAX_INT64_DIGITS = 18
+_COALESCE_FUNCTIONS = {"COALESCE", "NVL", "IFNULL"}
 # What takes texts as the column would, and is stored as it came.
 # Their texts have four digits for the year.
-_FIRST_DAY, _LAST_DAY = dt.date(1000, 1, 1), dt.date(9999, 12, 31)
-_CHECKED = {*TIMESTAMP_TYPES, LogicalType.DATE, LogicalType.TIME, LogicalType.BINARY}
+_MIN_DATE, _MAX_DATE = dt.date(1000, 1, 1), dt.date(9999, 12, 31)
+_KINDS_STORED_AS_TEXT = {*TIMESTAMP_TYPES, LogicalType.DATE, LogicalType.TIME, LogicalType.BINARY}
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class PipeColumns:
     """Values by the names of their columns, and which rows are in doubt, whatever they hold."""
 
     table: pa.Table
-    doubtful: Mask
+    fallback_rows: Mask
 
 
-class ColumnwisePipe:
+class VectorPipeEvaluator:
     """Computes a pipe's expressions for many rows at once; used by one thread."""
 
     def __init__(self, copy: PipeCopy, schema: TableSchema, zone: ZoneInfo, clock: Clock) -> None:
@@ -316,166 +328,173 @@ class ColumnwisePipe:
         self._clock = clock
         self._converters: dict[int, ColumnConverter] = {}
 
-    def compute(self, rows: pa.Table) -> Computed | None:
+    def evaluate(self, rows: pa.Table) -> PipeColumns | None:
         """Compute all expressions; None where some have to be computed row by row."""
         if len(set(self._names)) < len(self._names) or None in self._targets:
             return None
-        work = _Work(self, rows.combine_chunks())
+        work = _BodyEvaluation(self, rows.combine_chunks())
         try:
             arrays = [
-                work.stored(expression, target)
+                work.evaluate_for_column(expression, target)
                 for expression, target in zip(self._expressions, self._targets, strict=True)
                 if target is not None
             ]
-        except (Undone, pa.ArrowException, NotImplementedError):
+        except (ColumnarFallback, pa.ArrowException, NotImplementedError):
             return None
-        return Computed(pa.Table.from_arrays(arrays, names=self._names), work.doubtful)
+        return PipeColumns(pa.Table.from_arrays(arrays, names=self._names), work.fallback_rows)
 
-    def now(self) -> pa.Scalar:
+    def current_timestamp(self) -> pa.Scalar:
         """Return the time, the same for all rows."""
         return pa.scalar(self._clock.now(), pa.timestamp("us", "UTC"))
 
-    def converter(self, cast: PipeCast) -> ColumnConverter:
+    def get_cast_converter(self, cast: PipeCast) -> ColumnConverter:
         """Return what converts to the type of a cast."""
         found = self._converters.get(id(cast))
         if found is None:
-            column = value_column(cast.type)
+            column = make_value_column(cast.type)
             found = self._converters[id(cast)] = ColumnConverter(column, self._zone)
         return found
 
 
-class _Work:
+class _BodyEvaluation:
     """The expressions of one body."""
 
-    def __init__(self, pipe: ColumnwisePipe, rows: pa.Table) -> None:
-        self._pipe = pipe
+    def __init__(self, evaluator: VectorPipeEvaluator, rows: pa.Table) -> None:
+        self._evaluator = evaluator
         self._rows = rows
         self._count = rows.num_rows
-        self.doubtful: Mask = np.zeros(rows.num_rows, np.bool_)
+        self.fallback_rows: Mask = np.zeros(rows.num_rows, np.bool_)
 
-    def stored(self, expression: PipeExpression, target: Column) -> pa.Array:
+    def evaluate_for_column(self, expression: PipeExpression, column: Column) -> pa.Array:
         """Return what a column gets."""
-        found = self._value(expression)
-        if _types.is_decimal(found.type) and target.kind is not LogicalType.FIXED:
+        found = self._evaluate(expression)
+        if _types.is_decimal(found.type) and column.kind is not LogicalType.FIXED:
             # Zeros have signs there, and texts as many digits as the row's way gives.
-            raise Undone
-        return _read(found.values, target)
+            raise ColumnarFallback
+        return _parse_texts(found.values, column)
 
-    def _value(self, expression: PipeExpression) -> Vector:
+    def _evaluate(self, expression: PipeExpression) -> PipeVector:
         match expression:
             case PipeLiteral():
-                return self._constant(expression.value)
+                return self._repeat_constant(expression.value)
             case PipeField():
-                return self._reached(expression.steps)
+                return self._follow_path(expression.steps)
             case PipeCast():
-                return self._cast(self._value(expression.operand), self._pipe.converter(expression))
+                return self._apply_cast(
+                    self._evaluate(expression.operand),
+                    self._evaluator.get_cast_converter(expression),
+                )
             case PipeCall():
-                return self._call(expression)
+                return self._evaluate_call(expression)
 
-    def _constant(self, value: object) -> Vector:
+    def _repeat_constant(self, value: object) -> PipeVector:
         if value is None:
-            return Vector(pa.nulls(self._count))
-        if isinstance(value, int) and abs(value) >= 10**_MOST_INT_DIGITS:
-            raise Undone
+            return PipeVector(pa.nulls(self._count))
+        if isinstance(value, int) and abs(value) >= 10**_MAX_INT64_DIGITS:
+            raise ColumnarFallback
         scalar = pa.scalar(value)
         exponent = value.as_tuple().exponent if isinstance(value, Decimal) else None
-        return Vector(
+        return PipeVector(
             pa.repeat(scalar, self._count), exponent if isinstance(exponent, int) else None
         )
 
-    def _reached(self, steps: Sequence[str | int]) -> Vector:
+    def _follow_path(self, steps: Sequence[str | int]) -> PipeVector:
         if not steps or not all(isinstance(step, str) for step in steps):
-            raise Undone
+            raise ColumnarFallback
         if steps[0] not in self._rows.column_names:
-            return Vector(pa.nulls(self._count))
-        found = _one(self._rows.column(steps[0]))
+            return PipeVector(pa.nulls(self._count))
+        found = _combine_chunks(self._rows.column(steps[0]))
         for step in steps[1:]:
             if not _types.is_struct(found.type) or found.type.get_field_index(step) < 0:
-                return Vector(pa.nulls(self._count))
+                return PipeVector(pa.nulls(self._count))
             found = pc.struct_field(found, step)
         if _types.is_nested(found.type):
-            raise Undone
+            raise ColumnarFallback
         if _types.is_floating(found.type):
             # 3 and 3.0 are two values, of which only one is a float.
-            self.doubt(pc.equal(found, pc.floor(found)))
-        return Vector(found)
+            self.mark_fallback_rows(pc.equal(found, pc.floor(found)))
+        return PipeVector(found)
 
-    def _cast(self, operand: Vector, converter: ColumnConverter) -> Vector:
+    def _apply_cast(self, operand: PipeVector, converter: ColumnConverter) -> PipeVector:
         kind = converter.column.kind
         if kind in SEMI_STRUCTURED_TYPES or _types.is_null(operand.type):
             return operand
         if kind is LogicalType.TEXT:
-            operand = Vector(operand.texts())
+            operand = PipeVector(operand.to_texts())
         if _types.is_decimal(operand.type) and kind is not LogicalType.FIXED:
-            raise Undone
-        if kind in _CHECKED and not _types.is_string(operand.type):
-            raise Undone
-        read = _read(operand.values, converter.column)
+            raise ColumnarFallback
+        if kind in _KINDS_STORED_AS_TEXT and not _types.is_string(operand.type):
+            raise ColumnarFallback
+        read = _parse_texts(operand.values, converter.column)
         stored, refused = convert_arrow_array(converter, read)
-        self.doubtful[refused] = True
+        self.fallback_rows[refused] = True
         if kind is LogicalType.FIXED:
-            return vector_of(_one(stored))
+            return make_decimal_vector(_combine_chunks(stored))
         if kind is LogicalType.DATE and _types.is_string(read.type):
             # Some are more than a day, and lose the rest.
-            days = _one(stored)
-            self.doubt(pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY)))
-            return Vector(days.cast(pa.string()))
-        return Vector(_one(stored)) if kind in {LogicalType.BOOLEAN, LogicalType.REAL} else operand
+            days = _combine_chunks(stored)
+            self.mark_fallback_rows(pc.or_(pc.less(days, _MIN_DATE), pc.greater(days, _MAX_DATE)))
+            return PipeVector(days.cast(pa.string()))
+        return (
+            PipeVector(_combine_chunks(stored))
+            if kind in {LogicalType.BOOLEAN, LogicalType.REAL}
+            else operand
+        )
 
-    def _call(self, call: PipeCall) -> Vector:
+    def _evaluate_call(self, call: PipeCall) -> PipeVector:
         if call.name == "CURRENT_TIMESTAMP":
-            return Vector(pa.repeat(self._pipe.now(), self._count))
-        given = [self._value(each) for each in call.arguments]
+            return PipeVector(pa.repeat(self._evaluator.current_timestamp(), self._count))
+        given = [self._evaluate(each) for each in call.arguments]
         if any(_types.is_timestamp(each.type) for each in given):
-            raise Undone
-        if call.name in _EITHER:
-            return _first_of(given)
+            raise ColumnarFallback
+        if call.name in _COALESCE_FUNCTIONS:
+            return _coalesce(given)
         if call.name == "NULLIF":
-            return _unless_equal(*given)
+            return _null_if_equal(*given)
         if any(_types.is_null(each.type) for each in given):
-            return Vector(pa.nulls(self._count))
-        return self._computed(call, given)
+            return PipeVector(pa.nulls(self._count))
+        return self._apply_function(call, given)
 
-    def _computed(self, call: PipeCall, given: list[Vector]) -> Vector:
-        if call.name in SIGNS:
-            return calculated(self, call.name, *given)
+    def _apply_function(self, call: PipeCall, operands: list[PipeVector]) -> PipeVector:
+        if call.name in ARITHMETIC_FUNCTIONS:
+            return calculate(self, call.name, *operands)
         if call.name == "ABS":
-            return absolute(self, given[0])
+            return compute_absolute(self, operands[0])
         if call.name in {"CEIL", "FLOOR", "ROUND"}:
-            digits = count_of(call.arguments[1]) if len(call.arguments) > 1 else 0
-            return rounded(self, call.name, given[0], digits)
-        return Vector(of_texts(self, call, given))
+            digits = get_int_constant(call.arguments[1]) if len(call.arguments) > 1 else 0
+            return round_vector(self, call.name, operands[0], digits)
+        return PipeVector(call_text_function(self, call, operands))
 
-    def doubt(self, mask: pa.Array) -> None:
+    def mark_fallback_rows(self, mask: pa.Array) -> None:
         """Leave rows to be computed one by one; null is no doubt."""
-        self.doubtful |= pc.fill_null(mask, fill_value=False).to_numpy(zero_copy_only=False)
+        self.fallback_rows |= pc.fill_null(mask, fill_value=False).to_numpy(zero_copy_only=False)
 
 
-def _first_of(given: Sequence[Vector]) -> Vector:
-    there = [each for each in given if not _types.is_null(each.type)]
+def _coalesce(operands: Sequence[PipeVector]) -> PipeVector:
+    there = [each for each in operands if not _types.is_null(each.type)]
     if not there:
-        return given[0]
+        return operands[0]
     if len({each.type for each in there}) > 1 or _types.is_decimal(there[0].type):
-        raise Undone
-    return Vector(pc.coalesce(*(each.values for each in there)))
+        raise ColumnarFallback
+    return PipeVector(pc.coalesce(*(each.values for each in there)))
 
 
-def _unless_equal(left: Vector, right: Vector) -> Vector:
+def _null_if_equal(left: PipeVector, right: PipeVector) -> PipeVector:
     if left.type != right.type or not (_types.is_string(left.type) or _types.is_integer(left.type)):
-        raise Undone
+        raise ColumnarFallback
     equal = pc.fill_null(pc.equal(left.values, right.values), fill_value=False)
-    return Vector(pc.if_else(equal, pa.scalar(None, left.type), left.values))
+    return PipeVector(pc.if_else(equal, pa.scalar(None, left.type), left.values))
 
 
-def _read(values: pa.Array, column: Column) -> pa.Array:
+def _parse_texts(values: pa.Array, column: Column) -> pa.Array:
     """Read texts that the column takes for something else, where that is sure for all."""
     if not _types.is_string(values.type):
         return values
-    read = read_texts(pa.chunked_array([values]), column)
-    return values if read is None else _one(read)
+    read = parse_text_column(pa.chunked_array([values]), column)
+    return values if read is None else _combine_chunks(read)
 
 
-def _one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not isinstance(array, pa.ChunkedArray):
         return array
     return array.chunk(0) if array.num_chunks == 1 else pa.concat_arrays(array.chunks)

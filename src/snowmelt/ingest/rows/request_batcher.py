@@ -14,31 +14,35 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.streaming import row_channels
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PipeNotFound, RequestMalformed, RowsBusy
-from snowmelt.ingest.rows.append import parse_continuation
-from snowmelt.ingest.rows.group_commit import standing
-from snowmelt.ingest.rows.row_service import append_of, channel_of, check_texts
-from snowmelt.ingest.work_queue import Consumers
+from snowmelt.ingest.rows.append import parse_continuation_token
+from snowmelt.ingest.rows.group_commit import check_position
+from snowmelt.ingest.rows.row_service import (
+    check_request_texts,
+    get_internal_channel_name,
+    make_append_request,
+)
+from snowmelt.ingest.work_queue import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from snowmelt.catalog.streaming.row_channels import ChannelPosition
     from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.append import Append, Continuation, Outcome
-    from snowmelt.ingest.rows.row_converter import Converted
-    from snowmelt.ingest.rows.row_service import RowDesk, RowsRequest
-    from snowmelt.ingest.rows.targets import PipePath, Sender, Target
+    from snowmelt.ingest.rows.append import AppendOutcome, AppendRequest, ContinuationToken
+    from snowmelt.ingest.rows.row_converter import ConvertedRows
+    from snowmelt.ingest.rows.row_service import RowService, RowsRequest
+    from snowmelt.ingest.rows.targets import PipePath, PipeTarget, RowSender
 
 _log = logging.getLogger("snowmelt.ingest")
 
-_GROUP_LIMIT = 512
+_MAX_GROUP_REQUESTS = 512
 # For each request of a group: many are a sign of many channels, which gather rows for a second
 # themselves. Each group costs some 20 ms, however small it is.
-_GATHERING_S = 0.002
-_MOST_GATHERING_S = 0.15
+_PAUSE_PER_REQUEST_S = 0.002
+_MAX_PAUSE_S = 0.15
 
 
-class Arrival:
+class PendingRequest:
     """A request that came, with what returns its rows; `respond` gets one outcome."""
 
     __slots__ = ("_respond", "data", "request")
@@ -47,80 +51,80 @@ class Arrival:
         self,
         request: RowsRequest,
         data: Callable[[], bytes],
-        respond: Callable[[Outcome], None],
+        respond: Callable[[AppendOutcome], None],
     ) -> None:
         self.request = request
         self.data = data
-        self._respond: Callable[[Outcome], None] | None = respond
+        self._respond: Callable[[AppendOutcome], None] | None = respond
 
-    def respond(self, outcome: Outcome) -> None:
+    def respond(self, outcome: AppendOutcome) -> None:
         """Tell what became of it; only the first outcome counts."""
         respond, self._respond = self._respond, None
         if respond is not None:
             respond(outcome)
 
 
-class Intake:
+class RequestBatcher:
     """One thread before the writer; whatever is unusual goes through the desk one by one."""
 
-    def __init__(self, desk: RowDesk, clock: Clock) -> None:
-        self._desk = desk
+    def __init__(self, row_service: RowService, clock: Clock) -> None:
+        self._row_service = row_service
         self._clock = clock
-        self._arriving: Consumers[Arrival] = Consumers(
-            self._take, limit=_GROUP_LIMIT, names=["rows-intake"]
+        self._workers: WorkerPool[PendingRequest] = WorkerPool(
+            self._handle_group, max_batch_items=_MAX_GROUP_REQUESTS, thread_names=["rows-intake"]
         )
 
-    def submit(self, arrival: Arrival) -> None:
+    def submit(self, pending: PendingRequest) -> None:
         """Queue a request; it is responded to once, from whatever thread.
 
         Raises:
             RowsBusy: The service is stopping.
         """
-        if not self._arriving.put([arrival]):
+        if not self._workers.submit_all([pending]):
             raise RowsBusy(reason="it is stopping")
 
     def close(self) -> None:
         """Hand on what was submitted, then stop."""
-        self._arriving.close()
+        self._workers.close()
 
-    def _take(self, group: Sequence[Arrival]) -> None:
-        places: dict[tuple[PipePath, Sender], list[Arrival]] = defaultdict(list)
+    def _handle_group(self, group: Sequence[PendingRequest]) -> None:
+        places: dict[tuple[PipePath, RowSender], list[PendingRequest]] = defaultdict(list)
         for each in group:
             places[each.request.path, each.request.sender].append(each)
         for arrivals in places.values():
-            self._guarded(self._handle, arrivals)
-        self._clock.sleep(min(len(group) * _GATHERING_S, _MOST_GATHERING_S))
+            self._respond_with_errors_of(self._append_together, arrivals)
+        self._clock.sleep(min(len(group) * _PAUSE_PER_REQUEST_S, _MAX_PAUSE_S))
 
-    def _guarded(
-        self, work: Callable[[Sequence[Arrival]], None], arrivals: Sequence[Arrival]
+    def _respond_with_errors_of(
+        self, work: Callable[[Sequence[PendingRequest]], None], requests: Sequence[PendingRequest]
     ) -> None:
         """Respond with what is raised, so that nobody waits in vain and the thread lives on."""
         try:
-            work(arrivals)
+            work(requests)
         except Exception as error:  # noqa: BLE001 - told to those whom it concerns
-            for each in arrivals:
+            for each in requests:
                 try:
                     each.respond(error)
                 except Exception:  # noqa: BLE001 - the next one can be told
                     _log.exception("a request of rows could not be answered")
 
-    def _handle(self, arrivals: Sequence[Arrival]) -> None:
+    def _append_together(self, requests: Sequence[PendingRequest]) -> None:
         """Convert and queue the rows of requests by one sender to one pipe."""
-        if len(arrivals) == 1:
-            self._alone(arrivals)
+        if len(requests) == 1:
+            self._append_one_by_one(requests)
             return
-        first = arrivals[0].request
+        first = requests[0].request
         try:
-            target = self._desk.targets.find(first.path, first.sender)
+            target = self._row_service.target_resolver.find(first.path, first.sender)
         except PipeNotFound:
             # Each is told where its own channel went.
-            self._alone(arrivals)
+            self._append_one_by_one(requests)
             return
-        coming, others = self._sorted_out(target, arrivals)
-        if target.table.table_id in self._desk.pressure.tables:
-            coming, others = [], arrivals
-        self._alone(others)
-        bodies: list[tuple[Arrival, bytes]] = []
+        coming, others = self._split_by_order(target, requests)
+        if target.table.table_id in self._row_service.back_pressure.throttled_table_ids:
+            coming, others = [], requests
+        self._append_one_by_one(others)
+        bodies: list[tuple[PendingRequest, bytes]] = []
         for each in coming:
             try:
                 bodies.append((each, each.data()))
@@ -128,64 +132,71 @@ class Intake:
                 each.respond(error)
         rows = [data for _, data in bodies]
         from_sdk = bool(coming) and coming[0].request.client is not None
-        converted = self._desk.conversions.convert_all(
+        converted = self._row_service.converter_pool.convert_all(
             rows, target.table, target.copy, from_sdk=from_sdk
         )
         inserted_ms = to_epoch_ms(self._clock.now())
-        is_current = self._is_current(target, converted)
-        appends: list[Append] = []
+        is_current = self._are_rules_current(target, converted)
+        appends: list[AppendRequest] = []
         for (each, data), made in zip(bodies, converted, strict=True):
-            if not made.refused_count or (is_current and made.lacking is None):
+            if not made.rejected_count or (is_current and made.missing_columns is None):
                 request = each.request
-                name = channel_of(request)
-                appends.append(append_of(request, target, name, made, inserted_ms, each.respond))
+                name = get_internal_channel_name(request)
+                appends.append(
+                    make_append_request(request, target, name, made, inserted_ms, each.respond)
+                )
             else:
                 # The table has other rules now, or gets columns for them.
-                each.data = _given(data)
-                self._alone([each])
+                each.data = _make_body_getter(data)
+                self._append_one_by_one([each])
         if appends:
-            self._desk.writer.submit_all(appends)
+            self._row_service.group_committer.submit_all(appends)
 
-    def _is_current(self, target: Target, converted: Sequence[Converted]) -> bool:
+    def _are_rules_current(
+        self, target: PipeTarget, converted_bodies: Sequence[ConvertedRows]
+    ) -> bool:
         """Tell whether rows that are refused are refused by the table as it is now."""
-        if not any(made.refused_count for made in converted):
+        if not any(made.rejected_count for made in converted_bodies):
             return True
-        now = self._desk.targets.find(target.path, target.sender, again=True)
-        return now.rules == target.rules and now.table.table_id == target.table.table_id
+        now = self._row_service.target_resolver.find(target.path, target.sender, refresh=True)
+        return (
+            now.rejection_rules == target.rejection_rules
+            and now.table.table_id == target.table.table_id
+        )
 
-    def _alone(self, arrivals: Sequence[Arrival]) -> None:
-        for each in arrivals:
+    def _append_one_by_one(self, requests: Sequence[PendingRequest]) -> None:
+        for each in requests:
             try:
-                self._desk.append(each.request, each.data, each.respond)
+                self._row_service.append_rows(each.request, each.data, each.respond)
             except Exception as error:  # noqa: BLE001 - told to the one that it concerns
                 each.respond(error)
 
-    def _sorted_out(
-        self, target: Target, arrivals: Sequence[Arrival]
-    ) -> tuple[Sequence[Arrival], Sequence[Arrival]]:
+    def _split_by_order(
+        self, target: PipeTarget, requests: Sequence[PendingRequest]
+    ) -> tuple[Sequence[PendingRequest], Sequence[PendingRequest]]:
         """Return the requests that come next in their channels, and all others."""
         table_id = target.table.table_id
-        plain: list[tuple[Arrival, str, Continuation | None]] = []
-        others: list[Arrival] = []
-        for each in arrivals:
+        plain: list[tuple[PendingRequest, str, ContinuationToken | None]] = []
+        others: list[PendingRequest] = []
+        for each in requests:
             token = each.request.continuation
-            at = None if token is None else parse_continuation(token)
+            at = None if token is None else parse_continuation_token(token)
             try:
-                check_texts(each.request)
-                name = channel_of(each.request)
-                doubted = self._desk.doubts(each.request, target)
+                check_request_texts(each.request)
+                name = get_internal_channel_name(each.request)
+                doubted = self._row_service.may_contain_base64(each.request, target)
             except (RequestMalformed, RowsBusy):
                 others.append(each)
                 continue
-            is_known = token is None or (at is not None and at.is_of(table_id))
+            is_known = token is None or (at is not None and at.matches_table(table_id))
             if is_known and not doubted:
                 plain.append((each, name, at))
             else:
                 others.append(each)
         names = {name for _, name, at in plain if at is not None}
-        with self._desk.database.reading() as connection:
+        with self._row_service.database.reading() as connection:
             known = row_channels.find_channel_positions(connection, table_id, names)
-        coming: list[Arrival] = []
+        coming: list[PendingRequest] = []
         for each, name, at in plain:
             is_next = at is None or _is_next(known.get(name), at, each.request)
             # Rows of the SDK and of others are converted by rules of their own.
@@ -196,11 +207,13 @@ class Intake:
         return coming, others
 
 
-def _is_next(channel: ChannelPosition | None, at: Continuation, request: RowsRequest) -> bool:
+def _is_next(
+    channel: ChannelPosition | None, token: ContinuationToken, request: RowsRequest
+) -> bool:
     if channel is None:
         return False
-    return standing(channel, at, request.request_id, request.sender.user) is None
+    return check_position(channel, token, request.request_id, request.sender.user) is None
 
 
-def _given(data: bytes) -> Callable[[], bytes]:
+def _make_body_getter(data: bytes) -> Callable[[], bytes]:
     return lambda: data

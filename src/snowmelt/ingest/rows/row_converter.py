@@ -14,12 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InvalidRow
-from snowmelt.ingest.rows.body import Lines, line_count, lines_of
-from snowmelt.ingest.rows.columnar_reader import columns_of, fields_alone
-from snowmelt.ingest.rows.field_names import exact, fields_of, spelled
-from snowmelt.ingest.rows.pipe_evaluator import Transformation
-from snowmelt.ingest.rows.pipe_vector_evaluator import ColumnwisePipe
-from snowmelt.ingest.rows.schema_evolution import lacking
+from snowmelt.ingest.rows.body import BodyLines, count_lines, parse_lines
+from snowmelt.ingest.rows.columnar_reader import read_field_columns, read_table_columns
+from snowmelt.ingest.rows.field_names import (
+    parse_scalar_fields,
+    quote_field_names,
+    resolve_field_case,
+)
+from snowmelt.ingest.rows.pipe_evaluator import PipeEvaluator
+from snowmelt.ingest.rows.pipe_vector_evaluator import VectorPipeEvaluator
+from snowmelt.ingest.rows.schema_evolution import infer_missing_columns
 from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
 from snowmelt.schema.error_table import to_error_row
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema, internal_name
@@ -34,21 +38,21 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.errors import InvalidValue
     from snowmelt.ingest.rows.columnar_reader import Plain
-    from snowmelt.ingest.rows.schema_evolution import Lacking
+    from snowmelt.ingest.rows.schema_evolution import MissingColumns
     from snowmelt.schema.conversion.row_converter import RowError
 
-_MOST_CONVERTERS = 64
-_MOST_KEPT_ERRORS = 1_000
+_MAX_CONVERTERS = 64
+_MAX_RETAINED_ERRORS = 1_000
 # Columns cost a millisecond or two, however few their values: as much as some hundred rows.
-_FEW_BYTES = 24 * 1024
+_MIN_COLUMNAR_BYTES = 24 * 1024
 # Whoever waits for one of them waits for all.
-_MOST_BYTES_AT_ONCE = 8 << 20
+_MAX_BATCH_BYTES = 8 << 20
 # Where more than every fourth row is in doubt, all are computed one by one.
-_MOST_DOUBTFUL = 4
+_MAX_FALLBACK_DIVISOR = 4
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedRow:
+class RowRejection:
     """A row that is not stored: its number in the request, from 0, and why.
 
     For a table with an error table `row` is the line as it came.
@@ -62,39 +66,39 @@ class RefusedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedRows:
     """A request's rows in chunk form, about how large they are, and those refused: all are counted.
 
-    The first thousand and the last are kept, for a table with an error table all. `lacking` is what
+    The first thousand and the last are kept, for a table with an error table all. `missing_columns` is what
     a table that evolves does not have for them.
     """
 
     table: pa.Table
     size_bytes: int
-    parsed: int
-    refused_count: int
-    refused: tuple[RefusedRow, ...]
-    lacking: Lacking | None = None
+    parsed_count: int
+    rejected_count: int
+    rejected: tuple[RowRejection, ...]
+    missing_columns: MissingColumns | None = None
 
-    def told(self, reason: str) -> Converted:
+    def with_reason(self, reason: str) -> ConvertedRows:
         """Return the same where rows without their columns also say why the table lacks these."""
         refused = tuple(
             replace(each, reason=f"{each.reason} {reason}")
             if each.code == InvalidRow.code
             else each
-            for each in self.refused
+            for each in self.rejected
         )
-        return replace(self, refused=refused)
+        return replace(self, rejected=refused)
 
 
-class Conversions:
+class ConverterPool:
     """Converters for each thread and version of a table's columns."""
 
     def __init__(self, zone: ZoneInfo, clock: Clock) -> None:
         self._zone = zone
         self._clock = clock
-        self._own = threading.local()
-        self.readiness = Readiness()
+        self._thread_local = threading.local()
+        self.kernel_loader = KernelLoader()
 
     def convert(
         self,
@@ -103,8 +107,8 @@ class Conversions:
         copy: PipeCopy | None,
         *,
         from_sdk: bool = False,
-        doubts: bool = False,
-    ) -> Converted:
+        reject_ambiguous_bytes: bool = False,
+    ) -> ConvertedRows:
         """Convert a body of newline-delimited JSON; rows that are refused are left out.
 
         Args:
@@ -112,19 +116,23 @@ class Conversions:
             table: Where they go.
             copy: What is computed from them first, None for nothing.
             from_sdk: The official SDK wrote them, so that text may stand for bytes.
-            doubts: Their client may write bytes as base64: what may be that is refused.
+            reject_ambiguous_bytes: Their client may write bytes as base64: what may be that is refused.
         """
-        copy = _what_counts(copy)
-        converter = self._converter(table, _rules(copy, from_sdk=from_sdk))
-        if len(data) >= _FEW_BYTES:
-            at_once = self._by_columns(data, table.schema, copy, converter)
+        copy = _drop_trivial_copy(copy)
+        converter = self._get_converter(table, _choose_compatibility(copy, from_sdk=from_sdk))
+        if len(data) >= _MIN_COLUMNAR_BYTES:
+            at_once = self._convert_by_columns(data, table.schema, copy, converter)
             if (
                 at_once is not None
                 and not at_once.errors
-                and (not doubts or has_none(at_once.table, table.schema))
+                and (
+                    not reject_ambiguous_bytes or has_no_binary_values(at_once.table, table.schema)
+                )
             ):
-                return _whole(at_once.table, at_once.size_bytes)
-        return self._one_by_one(data, table, copy, converter, doubts=doubts)
+                return _make_fully_converted(at_once.table, at_once.size_bytes)
+        return self._convert_by_rows(
+            data, table, copy, converter, reject_ambiguous_bytes=reject_ambiguous_bytes
+        )
 
     def convert_all(
         self,
@@ -133,7 +141,7 @@ class Conversions:
         copy: PipeCopy | None,
         *,
         from_sdk: bool = False,
-    ) -> list[Converted]:
+    ) -> list[ConvertedRows]:
         """Convert bodies as `convert` does each: those of few rows together, by columns.
 
         Args:
@@ -143,11 +151,11 @@ class Conversions:
             from_sdk: The official SDK wrote them all.
         """
         size = sum(map(len, bodies))
-        if size < _FEW_BYTES or len(bodies) == 1:
+        if size < _MIN_COLUMNAR_BYTES or len(bodies) == 1:
             return [self.convert(data, table, copy, from_sdk=from_sdk) for data in bodies]
         found = None
-        if size <= _MOST_BYTES_AT_ONCE:
-            found = self._together(bodies, table, copy, from_sdk=from_sdk)
+        if size <= _MAX_BATCH_BYTES:
+            found = self._convert_together(bodies, table, copy, from_sdk=from_sdk)
         if found is not None:
             return found
         # Whichever cannot be read with the others is found by halves.
@@ -157,39 +165,39 @@ class Conversions:
             *self.convert_all(bodies[middle:], table, copy, from_sdk=from_sdk),
         ]
 
-    def _together(
+    def _convert_together(
         self,
         bodies: Sequence[bytes],
         table: TableRecord,
         copy: PipeCopy | None,
         *,
         from_sdk: bool,
-    ) -> list[Converted] | None:
+    ) -> list[ConvertedRows] | None:
         """Return what `convert` gives for each body; None where that is not sure."""
         if not all(body.startswith(b"{") for body in bodies):
             return None
-        counts = list(map(line_count, bodies))
+        counts = list(map(count_lines, bodies))
         ends = list(accumulate(counts))
-        pipe = _what_counts(copy)
-        converter = self._converter(table, _rules(pipe, from_sdk=from_sdk))
-        found = self._by_columns(b"\n".join(bodies), table.schema, pipe, converter)
+        pipe = _drop_trivial_copy(copy)
+        converter = self._get_converter(table, _choose_compatibility(pipe, from_sdk=from_sdk))
+        found = self._convert_by_columns(b"\n".join(bodies), table.schema, pipe, converter)
         if found is None or found.row_count + len(found.errors) != ends[-1]:
             return None
         bad = [error.row_index for error in found.errors]
-        converted: list[Converted] = []
+        converted: list[ConvertedRows] = []
         start = 0
         for data, count, end in zip(bodies, counts, ends, strict=True):
             good = count - (bisect_left(bad, end) - bisect_left(bad, end - count))
             if good == count:
                 size = found.size_bytes * count // ends[-1]
-                converted.append(_whole(found.table.slice(start, count), size))
+                converted.append(_make_fully_converted(found.table.slice(start, count), size))
             else:
                 # What is told of refused rows, and kept of them, is made there.
                 converted.append(self.convert(data, table, copy, from_sdk=from_sdk))
             start += good
         return converted
 
-    def _by_columns(
+    def _convert_by_columns(
         self,
         data: bytes,
         schema: TableSchema,
@@ -199,71 +207,75 @@ class Conversions:
         """Return rows as columns, without those that are refused; None where they may be others."""
         if copy is not None and copy.items is None:
             return None
-        plain = self.readiness.reader(len(data))
+        plain = self.kernel_loader.get_reader(len(data))
         if copy is None:
-            columns = columns_of(data, schema, plain)
+            columns = read_table_columns(data, schema, plain)
             return None if columns is None else converter.convert_arrow_table(columns)
-        found = self._piped(data, schema, copy, converter, plain)
+        found = self._evaluate_pipe_by_columns(data, schema, copy, converter, plain)
         return None if found is None else RowConversion(found, found.num_rows, found.nbytes, [])
 
-    def _one_by_one(
+    def _convert_by_rows(
         self,
         data: bytes,
         table: TableRecord,
         copy: PipeCopy | None,
         converter: RowConverter,
         *,
-        doubts: bool = False,
-    ) -> Converted:
-        lines = lines_of(data)
+        reject_ambiguous_bytes: bool = False,
+    ) -> ConvertedRows:
+        lines = parse_lines(data)
         if copy is None:
-            rows = spelled(lines.rows, table.schema)
+            rows = resolve_field_case(lines.rows, table.schema)
         elif copy.items is None:
-            rows = exact(lines.rows)
+            rows = quote_field_names(lines.rows)
         else:
-            lines = self._transformed(lines, table.schema, copy)
+            lines = self._evaluate_pipe_by_rows(lines, table.schema, copy)
             rows = lines.rows
         computed = copy is not None and copy.items is not None
-        doubted = doubtful(rows, table.schema, computed=computed) if doubts else {}
+        doubted = (
+            find_ambiguous_bytes(rows, table.schema, from_pipe=computed)
+            if reject_ambiguous_bytes
+            else {}
+        )
         if doubted:
             rows = [row for number, row in enumerate(rows) if number not in doubted]
         converted = converter.convert(rows)
-        refused = [_refused(error) for error in converted.errors]
+        refused = [_make_rejected_row(error) for error in converted.errors]
         if doubted:
-            refused = _with_doubted(refused, doubted)
-        if lines.unreadable:
-            refused = numbered(refused, lines.unreadable)
+            refused = _add_ambiguous_rows(refused, doubted)
+        if lines.errors_by_line:
+            refused = renumber_rejected_rows(refused, lines.errors_by_line)
         wanted = None
         if table.schema_evolution and copy is None and converted.errors:
-            wanted = lacking(converted.errors, table.schema)
+            wanted = infer_missing_columns(converted.errors, table.schema)
         if table.error_table_id is not None:
-            kept = _as_they_came(refused, data)
-        elif len(refused) <= _MOST_KEPT_ERRORS:
+            kept = _attach_source_lines(refused, data)
+        elif len(refused) <= _MAX_RETAINED_ERRORS:
             kept = tuple(refused)
         else:
             kept = (*refused[:999], refused[-1])
-        return Converted(
+        return ConvertedRows(
             converted.table, converted.size_bytes, lines.count, len(refused), kept, wanted
         )
 
-    def _piped(
+    def _evaluate_pipe_by_columns(
         self,
         data: bytes,
         schema: TableSchema,
         copy: PipeCopy,
         converter: RowConverter,
-        plain: Plain | None,
+        kernel_reader: Plain | None,
     ) -> pa.Table | None:
         """Return what a pipe makes of rows, by columns but for few; None where a row is refused."""
-        rows = fields_alone(data, plain)
-        pipe = ColumnwisePipe(copy, schema, self._zone, self._clock)
-        made = None if rows is None else pipe.compute(rows)
+        rows = read_field_columns(data, kernel_reader)
+        pipe = VectorPipeEvaluator(copy, schema, self._zone, self._clock)
+        made = None if rows is None else pipe.evaluate(rows)
         if made is None:
             return None
-        doubtful = np.flatnonzero(made.doubtful)
-        if len(doubtful) * _MOST_DOUBTFUL > len(made.doubtful):
+        doubtful = np.flatnonzero(made.fallback_rows)
+        if len(doubtful) * _MAX_FALLBACK_DIVISOR > len(made.fallback_rows):
             return None
-        sure = np.flatnonzero(~made.doubtful)
+        sure = np.flatnonzero(~made.fallback_rows)
         table = made.table if not len(doubtful) else made.table.take(sure)
         at_once = converter.convert_arrow_table(table)
         if at_once.errors:
@@ -271,88 +283,99 @@ class Conversions:
         if not len(doubtful):
             return at_once.table
         given = [line for line in data.split(b"\n") if line.strip()]
-        lines = lines_of(b"\n".join(given[place] for place in doubtful))
-        rest = converter.convert(self._transformed(lines, schema, copy).rows)
+        lines = parse_lines(b"\n".join(given[place] for place in doubtful))
+        rest = converter.convert(self._evaluate_pipe_by_rows(lines, schema, copy).rows)
         if len(rest.table) < len(doubtful):
             return None
         order = np.argsort(np.concatenate((sure, doubtful)))
         return pa.concat_tables((at_once.table, rest.table)).take(order)
 
-    def _transformed(self, lines: Lines, schema: TableSchema, copy: PipeCopy) -> Lines:
-        made, failed = Transformation(copy, schema, self._zone, self._clock).apply(lines.rows)
+    def _evaluate_pipe_by_rows(
+        self, lines: BodyLines, schema: TableSchema, copy: PipeCopy
+    ) -> BodyLines:
+        made, failed = PipeEvaluator(copy, schema, self._zone, self._clock).evaluate_rows(
+            lines.rows
+        )
         if not failed:
-            return Lines(made, lines.unreadable)
-        refused = [RefusedRow(number, reason, None) for number, reason in failed.items()]
-        both = {each.number: each.reason for each in numbered(refused, lines.unreadable)}
-        return Lines(made, both)
+            return BodyLines(made, lines.errors_by_line)
+        refused = [RowRejection(number, reason, None) for number, reason in failed.items()]
+        both = {
+            each.number: each.reason
+            for each in renumber_rejected_rows(refused, lines.errors_by_line)
+        }
+        return BodyLines(made, both)
 
-    def _converter(self, table: TableRecord, rules: Compatibility) -> RowConverter:
+    def _get_converter(self, table: TableRecord, rules: Compatibility) -> RowConverter:
         known: dict[tuple[int, int, Compatibility], RowConverter] | None
-        known = getattr(self._own, "known", None)
+        known = getattr(self._thread_local, "known", None)
         if known is None:
-            known = self._own.known = {}
+            known = self._thread_local.known = {}
         key = (table.table_id, table.schema.version, rules)
         found = known.get(key)
         if found is None:
-            if len(known) >= _MOST_CONVERTERS:
+            if len(known) >= _MAX_CONVERTERS:
                 known.clear()
             found = known[key] = RowConverter(table.schema, zone=self._zone, compatibility=rules)
         return found
 
 
-def _rules(copy: PipeCopy | None, *, from_sdk: bool) -> Compatibility:
+def _choose_compatibility(copy: PipeCopy | None, *, from_sdk: bool) -> Compatibility:
     # What a pipe makes of texts is the pipe's own text.
     is_sent = from_sdk and (copy is None or copy.items is None)
     return Compatibility.SDK_ROWS if is_sent else Compatibility.STRICT
 
 
-def _what_counts(copy: PipeCopy | None) -> PipeCopy | None:
+def _drop_trivial_copy(copy: PipeCopy | None) -> PipeCopy | None:
     """Return None for a pipe that computes nothing, and takes names in any letters."""
     is_plain = copy is not None and copy.items is None and not copy.case_sensitive
     return None if is_plain else copy
 
 
-def _whole(table: pa.Table, size_bytes: int) -> Converted:
-    return Converted(table, size_bytes, table.num_rows, 0, ())
+def _make_fully_converted(table: pa.Table, size_bytes: int) -> ConvertedRows:
+    return ConvertedRows(table, size_bytes, table.num_rows, 0, ())
 
 
-def numbered(refused: list[RefusedRow], unreadable: dict[int, str]) -> list[RefusedRow]:
+def renumber_rejected_rows(
+    rejected: list[RowRejection], errors_by_line: dict[int, str]
+) -> list[RowRejection]:
     """Count lines that could not be read, which the converter has not seen, into the numbers."""
-    found: list[RefusedRow] = []
-    skipped = sorted(unreadable)
+    found: list[RowRejection] = []
+    skipped = sorted(errors_by_line)
     passed = 0
-    for each in refused:
+    for each in rejected:
         while passed < len(skipped) and skipped[passed] <= each.number + passed:
             passed += 1
         found.append(replace(each, number=each.number + passed))
-    found += [RefusedRow(number, reason, None) for number, reason in unreadable.items()]
+    found += [RowRejection(number, reason, None) for number, reason in errors_by_line.items()]
     return sorted(found, key=lambda each: each.number)
 
 
-def _refused(error: RowError) -> RefusedRow:
+def _make_rejected_row(error: RowError) -> RowRejection:
     told = to_error_row(error)
-    return RefusedRow(error.row_index, told.reason, error.row, told.code, told.column)
+    return RowRejection(error.row_index, told.reason, error.row, told.code, told.column)
 
 
-def _with_doubted(
-    refused: list[RefusedRow], doubted: Mapping[int, InvalidValue]
-) -> list[RefusedRow]:
-    told = numbered(refused, {number: str(error) for number, error in doubted.items()})
+def _add_ambiguous_rows(
+    rejected: list[RowRejection], ambiguous: Mapping[int, InvalidValue]
+) -> list[RowRejection]:
+    told = renumber_rejected_rows(
+        rejected, {number: str(error) for number, error in ambiguous.items()}
+    )
     return [
         replace(each, code=error.code, column=str(error.fields["column"]))
-        if (error := doubted.get(each.number)) is not None
+        if (error := ambiguous.get(each.number)) is not None
         else each
         for each in told
     ]
 
 
-def _as_they_came(refused: list[RefusedRow], data: bytes) -> tuple[RefusedRow, ...]:
-    if not refused:
+def _attach_source_lines(rejected: list[RowRejection], data: bytes) -> tuple[RowRejection, ...]:
+    if not rejected:
         return ()
     lines = [line for line in data.split(b"\n") if line.strip()]
     return tuple(
         replace(each, row=lines[each.number].decode("utf-8", "backslashreplace"))
-        for each in refused
+        for each in rejected
     )
 
 
@@ -362,82 +385,85 @@ def _as_they_came(refused: list[RefusedRow], data: bytes) -> tuple[RefusedRow, .
 # a service to which few rows are sent needs neither.
 
 _log = logging.getLogger("snowmelt.ingest")
-_LARGE_BYTES = 200_000
-_LINE = b'{"a":1}\n'
-_SCHEMA = TableSchema(1, (Column("A", LogicalType.FIXED, 1, precision=1, scale=0),))
+_MIN_KERNEL_BYTES = 200_000
+_WARMUP_LINE = b'{"a":1}\n'
+_WARMUP_SCHEMA = TableSchema(1, (Column("A", LogicalType.FIXED, 1, precision=1, scale=0),))
 
 
-class Readiness:
+class KernelLoader:
     """Gives the compiled reader once it is ready; thread-safe."""
 
     def __init__(self) -> None:
-        self._plain: Plain | None = None
+        self._kernel_reader: Plain | None = None
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def reader(self, size: int) -> Plain | None:
+    def get_reader(self, body_bytes: int) -> Plain | None:
         """Return the reader for a body of so many bytes; the first large one has it made ready."""
-        if self._plain is None and size >= _LARGE_BYTES:
+        if self._kernel_reader is None and body_bytes >= _MIN_KERNEL_BYTES:
             with self._lock:
                 if self._thread is None:
                     self._thread = threading.Thread(
-                        target=self._prepare, name="rows-compiled", daemon=True
+                        target=self._load_kernel, name="rows-compiled", daemon=True
                     )
                     self._thread.start()
-        return self._plain
+        return self._kernel_reader
 
-    def wait(self) -> None:
+    def wait_until_loaded(self) -> None:
         """Wait until what has begun is ready."""
         if self._thread is not None:
             self._thread.join()
 
-    def _prepare(self) -> None:
+    def _load_kernel(self) -> None:
         try:
-            from snowmelt.ingest.rows.line_reader import read_plain
+            from snowmelt.ingest.rows.line_reader import read_uniform_lines
 
             # One call compiles for rows of any kind.
-            read_plain(_LINE, fields_of(_LINE, _SCHEMA) or [])
+            read_uniform_lines(
+                _WARMUP_LINE, parse_scalar_fields(_WARMUP_LINE, _WARMUP_SCHEMA) or []
+            )
         except ImportError:
             _log.info("numba is not installed: rows are read by Arrow, at some more cost")
         except Exception:  # noqa: BLE001 - the other reader reads the same rows
             _log.exception("making the compiled reader of rows ready failed")
         else:
-            self._plain = read_plain
+            self._kernel_reader = read_uniform_lines
 
 
 # --- Values for BINARY columns that are refused, since their client may mean base64 by them.
 
 # Standard base64, as the SDK writes it. What is none can only be digits, or is refused anyway.
-_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
-_REASON = (
+_BASE64_PATTERN = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_AMBIGUOUS_BYTES_REASON = (
     "its client was made when bytes were still written as base64 here, and by this text it may mean"
     " that; make the client anew, which then writes digits"
 )
 
 
-def binaries(schema: TableSchema) -> list[Column]:
+def list_binary_columns(schema: TableSchema) -> list[Column]:
     """Return the columns that it matters for."""
     return [column for column in schema.columns if column.kind is LogicalType.BINARY]
 
 
-def has_none(table: pa.Table, schema: TableSchema) -> bool:
+def has_no_binary_values(table: pa.Table, schema: TableSchema) -> bool:
     """Tell whether rows in chunk form have no value in any of these columns."""
     return all(
-        table.column(column.name).null_count == table.num_rows for column in binaries(schema)
+        table.column(column.name).null_count == table.num_rows
+        for column in list_binary_columns(schema)
     )
 
 
-def doubtful(
-    rows: Sequence[object], schema: TableSchema, *, computed: bool
+def find_ambiguous_bytes(
+    rows: Sequence[object], schema: TableSchema, *, from_pipe: bool
 ) -> dict[int, InvalidValue]:
     """Return rows that hold such a value, by their number.
 
     Args:
         rows: Their fields as they go to the converter.
         schema: The table's columns.
-        computed: A pipe has made them of others: no value shows any more what it was made of.
+        from_pipe: A pipe has made them of others: no value shows any more what it was made of.
     """
-    columns = {column.name: column for column in binaries(schema)}
+    columns = {column.name: column for column in list_binary_columns(schema)}
     found: dict[int, InvalidValue] = {}
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
@@ -446,11 +472,11 @@ def doubtful(
             if value is None or not isinstance(key, str):
                 continue
             column = columns.get(internal_name(key))
-            if column is not None and (computed or _may_be_base64(value)):
-                found[number] = wrong_value_error(column, number, _REASON)
+            if column is not None and (from_pipe or _may_be_base64(value)):
+                found[number] = wrong_value_error(column, number, _AMBIGUOUS_BYTES_REASON)
                 break
     return found
 
 
 def _may_be_base64(value: object) -> bool:
-    return isinstance(value, str) and value != "" and _BASE64.fullmatch(value) is not None
+    return isinstance(value, str) and value != "" and _BASE64_PATTERN.fullmatch(value) is not None

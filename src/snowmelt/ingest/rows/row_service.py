@@ -17,15 +17,20 @@ from snowmelt.errors import (
     RowsBusy,
     TableNotFound,
 )
-from snowmelt.ingest.rows.append import Append, Committed, Continuation, parse_continuation
-from snowmelt.ingest.rows.group_commit import standing
+from snowmelt.ingest.rows.append import (
+    AppendCommitted,
+    AppendRequest,
+    ContinuationToken,
+    parse_continuation_token,
+)
+from snowmelt.ingest.rows.group_commit import check_position
 from snowmelt.ingest.rows.targets import (
-    ELASTIC,
-    elastic_channel,
-    has_binary,
-    is_elastic,
-    name_of,
-    writable,
+    ELASTIC_CHANNEL,
+    elastic_channel_name,
+    find_table_name,
+    find_writable_table,
+    has_binary_column,
+    is_elastic_channel,
 )
 from snowmelt.schema.types import internal_name
 from snowmelt.wire.row_api import RowChannelStatus, RowOpenResponse, RowStatusResponse
@@ -39,16 +44,22 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.streaming.row_channels import RowChannel
     from snowmelt.clock import Clock
-    from snowmelt.ingest.back_pressure import Pressure
-    from snowmelt.ingest.rows.append import Outcome
-    from snowmelt.ingest.rows.binary_encoding import ByteForms
-    from snowmelt.ingest.rows.group_commit import RowWriter
-    from snowmelt.ingest.rows.row_converter import Conversions, Converted
-    from snowmelt.ingest.rows.schema_evolution import Evolution
-    from snowmelt.ingest.rows.targets import PipePath, SdkClient, Sender, Target, Targets
-    from snowmelt.ingest.write_batcher import GroupedWrites
+    from snowmelt.ingest.back_pressure import BackPressure
+    from snowmelt.ingest.rows.append import AppendOutcome
+    from snowmelt.ingest.rows.binary_encoding import BinaryEncodingTracker
+    from snowmelt.ingest.rows.group_commit import GroupCommitter
+    from snowmelt.ingest.rows.row_converter import ConvertedRows, ConverterPool
+    from snowmelt.ingest.rows.schema_evolution import TableEvolver
+    from snowmelt.ingest.rows.targets import (
+        PipePath,
+        PipeTarget,
+        RowSender,
+        SdkClient,
+        TargetResolver,
+    )
+    from snowmelt.ingest.write_batcher import WriteBatcher
 
-_MOST_NAMES = 1_000
+_MAX_STATUS_CHANNELS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +71,7 @@ class RowsRequest:
 
     path: PipePath
     channel: str
-    sender: Sender
+    sender: RowSender
     request_id: str
     continuation: str | None
     start_offset_token: str | None
@@ -69,24 +80,24 @@ class RowsRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class RowDesk:
+class RowService:
     """What the row API needs; every method blocks and belongs into a thread."""
 
     database: Database
-    writes: GroupedWrites
-    targets: Targets
-    conversions: Conversions
-    writer: RowWriter
+    write_batcher: WriteBatcher
+    target_resolver: TargetResolver
+    converter_pool: ConverterPool
+    group_committer: GroupCommitter
     clock: Clock
-    evolution: Evolution
-    pressure: Pressure
-    forms: ByteForms
+    table_evolver: TableEvolver
+    back_pressure: BackPressure
+    binary_encodings: BinaryEncodingTracker
 
-    def open(
+    def open_channel(
         self,
         path: PipePath,
         channel: str,
-        sender: Sender,
+        sender: RowSender,
         *,
         request_id: str,
         offset_token: str | None,
@@ -101,14 +112,14 @@ class RowDesk:
         Raises:
             RequestMalformed: If the name is not a channel's.
         """
-        if is_elastic(channel):
-            raise RequestMalformed(reason=f"{ELASTIC} is no channel that can be opened")
-        name = channel_name(channel)
-        _check_texts(request_id, offset_token)
+        if is_elastic_channel(channel):
+            raise RequestMalformed(reason=f"{ELASTIC_CHANNEL} is no channel that can be opened")
+        name = parse_channel_name(channel)
+        _reject_nul(request_id, offset_token)
 
         def write(connection: sa.Connection) -> RowOpenResponse:
-            table, _ = writable(connection, path, sender)
-            base64 = self.forms.in_new_channel(connection, path, client)
+            table, _ = find_writable_table(connection, path, sender)
+            base64 = self.binary_encodings.may_use_base64_in_new_channel(connection, path, client)
             try:
                 opened = channels.open_channel(
                     connection,
@@ -123,17 +134,17 @@ class RowDesk:
             except TableNotFound:
                 raise PipeNotFound(pipe=path) from None
             known = row_channels.find_row_channels(connection, table.table_id, [name])
-            following = Continuation(
+            following = ContinuationToken(
                 opened.client_sequencer, opened.row_sequencer + 1, table.table_id, base64
             )
             if name not in known:
                 # Dropped since this request was first answered: whoever asks is fenced already.
                 raise ContinuationStale(token=following, channel=channel)
-            return RowOpenResponse(str(following), status_of(path, channel, known[name]))
+            return RowOpenResponse(str(following), build_channel_status(path, channel, known[name]))
 
-        return self.writes.submit(write, key=path)
+        return self.write_batcher.submit(write, lock_key=path)
 
-    def drop(self, path: PipePath, channel: str, sender: Sender) -> Future[str | None]:
+    def drop_channel(self, path: PipePath, channel: str, sender: RowSender) -> Future[str | None]:
         """Drop a channel and return its last offset token; one that is gone already is fine.
 
         The future raises PipeNotFound if there is no such pipe or this role may not insert by it.
@@ -141,10 +152,10 @@ class RowDesk:
         Raises:
             RequestMalformed: If the name is not a channel's.
         """
-        name = channel_name(channel)
+        name = parse_channel_name(channel)
 
         def write(connection: sa.Connection) -> str | None:
-            table, _ = writable(connection, path, sender)
+            table, _ = find_writable_table(connection, path, sender)
             try:
                 record = channels.drop_channel(
                     connection, table, name, user=sender.user, now=self.clock.now()
@@ -153,29 +164,35 @@ class RowDesk:
                 return None
             return record.offset_token
 
-        return self.writes.submit(write, key=path)
+        return self.write_batcher.submit(write, lock_key=path)
 
-    def statuses(self, path: PipePath, names: Sequence[str], sender: Sender) -> RowStatusResponse:
+    def get_channel_statuses(
+        self, path: PipePath, names: Sequence[str], sender: RowSender
+    ) -> RowStatusResponse:
         """Tell of channels what is committed and refused; those that do not exist are left out.
 
         Raises:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
             RequestMalformed: More than 1,000 names.
         """
-        if len(names) > _MOST_NAMES:
-            raise RequestMalformed(reason=f"at most {_MOST_NAMES:,} channels may be asked for")
+        if len(names) > _MAX_STATUS_CHANNELS:
+            raise RequestMalformed(
+                reason=f"at most {_MAX_STATUS_CHANNELS:,} channels may be asked for"
+            )
         wanted = {
-            name: elastic_channel(sender.user) if is_elastic(name) else channel_name(name)
+            name: elastic_channel_name(sender.user)
+            if is_elastic_channel(name)
+            else parse_channel_name(name)
             for name in names
         }
         with self.database.reading() as connection:
-            table, _ = writable(connection, path, sender)
+            table, _ = find_writable_table(connection, path, sender)
             known = row_channels.find_row_channels(
                 connection, table.table_id, list(wanted.values())
             )
             left = find_removal_times(connection, table.name, known)
         found = {
-            name: status_of(path, name, known[internal])
+            name: build_channel_status(path, name, known[internal])
             for name, internal in wanted.items()
             # One that came by the name since is told to nobody before it is opened by it: another
             # channel's committed token would be taken for one's own.
@@ -183,31 +200,35 @@ class RowDesk:
             and (internal not in left or left[internal] <= known[internal].opened_at)
         }
         for name in names:
-            if is_elastic(name) and name not in found:
-                found[name] = status_of(path, name, None)
+            if is_elastic_channel(name) and name not in found:
+                found[name] = build_channel_status(path, name, None)
         return RowStatusResponse(found)
 
-    def prepare(self, request: RowsRequest, *, again: bool) -> tuple[Target, str, Outcome | None]:
+    def resolve_request(
+        self, request: RowsRequest, *, refresh: bool
+    ) -> tuple[PipeTarget, str, AppendOutcome | None]:
         """Return where a request's rows go, its channel, and its answer where it needs no work.
 
         Raises:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
         """
-        at = None if request.continuation is None else parse_continuation(request.continuation)
+        at = (
+            None if request.continuation is None else parse_continuation_token(request.continuation)
+        )
         try:
-            target = self.targets.find(request.path, request.sender, again=again)
-            if at is not None and not at.is_of(target.table.table_id) and not again:
+            target = self.target_resolver.find(request.path, request.sender, refresh=refresh)
+            if at is not None and not at.matches_table(target.table.table_id) and not refresh:
                 # What was found a moment ago may have another name by now.
-                target = self.targets.find(request.path, request.sender, again=True)
+                target = self.target_resolver.find(request.path, request.sender, refresh=True)
         except PipeNotFound as error:
-            if at is None or (went := self._went(request, at)) is None:
+            if at is None or (went := self._describe_renamed_table(request, at)) is None:
                 raise
             raise PipeNotFound(f"{error} {went}") from None
         if request.continuation is None:
-            return target, channel_of(request), None
-        name = channel_of(request)
-        if at is not None and not at.is_of(target.table.table_id):
-            went = self._went(request, at) or (
+            return target, get_internal_channel_name(request), None
+        name = get_internal_channel_name(request)
+        if at is not None and not at.matches_table(target.table.table_id):
+            went = self._describe_renamed_table(request, at) or (
                 f"The table of channel {request.channel} is gone, and {request.path} is another one"
                 " now. Open the channel again: it begins anew."
             )
@@ -219,14 +240,14 @@ class RowDesk:
             return target, name, ContinuationStale(token=request.continuation, channel=name)
         if found is None:
             return target, name, ChannelGone(channel=request.channel, pipe=request.path)
-        return target, name, standing(found, at, request.request_id, request.sender.user)
+        return target, name, check_position(found, at, request.request_id, request.sender.user)
 
-    def _went(self, request: RowsRequest, at: Continuation) -> str | None:
+    def _describe_renamed_table(self, request: RowsRequest, token: ContinuationToken) -> str | None:
         """Say what the table of a channel is called now, if there is something to say."""
-        if at.table_id is None:
+        if token.table_id is None:
             return None
         with self.database.reading() as connection:
-            name = name_of(connection, at.table_id, request.sender)
+            name = find_table_name(connection, token.table_id, request.sender)
         if name is None:
             return None
         return (
@@ -234,161 +255,166 @@ class RowDesk:
             " and send the rows since its committed offset token."
         )
 
-    def append(
+    def append_rows(
         self,
         request: RowsRequest,
-        data: Callable[[], bytes],
-        respond: Callable[[Outcome], None],
+        get_body: Callable[[], bytes],
+        respond: Callable[[AppendOutcome], None],
         *,
-        again: bool = False,
+        refresh: bool = False,
     ) -> None:
         """Convert rows and queue them; `respond` is called once, from whatever thread.
 
         Args:
             request: What came with the rows.
-            data: Returns the rows, newline-delimited JSON; asked only when they are needed.
+            get_body: Returns the rows, newline-delimited JSON; asked only when they are needed.
             respond: Gets what became of them.
-            again: Look at the table anew, since it has changed.
+            refresh: Look at the table anew, since it has changed.
 
         Raises:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
             RequestMalformed: A token or the request's id holds NUL.
-            BodyUnreadable: What `data` raises; `BodyTooLarge` likewise.
+            BodyUnreadable: What `get_body` raises; `BodyTooLarge` likewise.
             RowsBusy: The service is stopping, or too much of the table waits for migration.
         """
-        check_texts(request)
-        target, channel, outcome = self.prepare(request, again=again)
+        check_request_texts(request)
+        target, channel, outcome = self.resolve_request(request, refresh=refresh)
         if outcome is not None:
             respond(outcome)
             return
-        if target.table.table_id in self.pressure.tables:
+        if target.table.table_id in self.back_pressure.throttled_table_ids:
             raise RowsBusy(reason="too much of the table waits for migration")
         try:
-            rows = data()
+            rows = get_body()
         except RequestMalformed:
             # A file goes once its rows are committed: by a copy of this request, perhaps.
-            outcome = self._outcome_of_copy(request, target)
+            outcome = self._find_replay_outcome(request, target)
             if outcome is None:
                 raise
             respond(outcome)
             return
-        target, converted = self._converted(request, target, rows)
+        target, converted = self._convert_and_evolve(request, target, rows)
         inserted_ms = to_epoch_ms(self.clock.now())
-        self.writer.submit_all(
-            [append_of(request, target, channel, converted, inserted_ms, respond)]
+        self.group_committer.submit_all(
+            [make_append_request(request, target, channel, converted, inserted_ms, respond)]
         )
 
-    def _outcome_of_copy(self, request: RowsRequest, target: Target) -> Outcome | None:
+    def _find_replay_outcome(
+        self, request: RowsRequest, target: PipeTarget
+    ) -> AppendOutcome | None:
         if request.continuation is not None:
-            return self.prepare(request, again=True)[2]
-        name = _name_of(request)
+            return self.resolve_request(request, refresh=True)[2]
+        name = _make_idempotency_key(request)
         with self.database.reading() as connection:
             known = row_channels.find_saved_request_ids(connection, target.table.table_id, [name])
-        return Committed(is_repeated=True) if known else None
+        return AppendCommitted(is_repeated=True) if known else None
 
-    def doubts(self, request: RowsRequest, target: Target) -> bool:
+    def may_contain_base64(self, request: RowsRequest, target: PipeTarget) -> bool:
         """Tell whether bytes in these rows may be base64, where they should be digits.
 
         Raises:
             RowsBusy: It will be known in a moment.
         """
-        if not has_binary(target.table):
+        if not has_binary_column(target.table):
             return False
         if request.continuation is None:
-            return self.forms.without_channel(target, request.client)
-        at = parse_continuation(request.continuation)
-        return at is not None and at.base64
+            return self.binary_encodings.may_use_base64_without_channel(target, request.client)
+        at = parse_continuation_token(request.continuation)
+        return at is not None and at.allows_base64
 
-    def _convert(self, request: RowsRequest, target: Target, data: bytes) -> Converted:
-        doubts = self.doubts(request, target)
-        return self.conversions.convert(
+    def _convert(self, request: RowsRequest, target: PipeTarget, data: bytes) -> ConvertedRows:
+        doubts = self.may_contain_base64(request, target)
+        return self.converter_pool.convert(
             data,
             target.table,
             target.copy,
             from_sdk=request.client is not None,
-            doubts=doubts,
+            reject_ambiguous_bytes=doubts,
         )
 
-    def _converted(
-        self, request: RowsRequest, target: Target, data: bytes
-    ) -> tuple[Target, Converted]:
+    def _convert_and_evolve(
+        self, request: RowsRequest, target: PipeTarget, data: bytes
+    ) -> tuple[PipeTarget, ConvertedRows]:
         """Convert rows, for a table that follows its rows with the columns that they need.
 
         What is refused, and where it goes, is decided by the table as it is now.
         """
         converted = self._convert(request, target, data)
-        if converted.refused_count:
-            now = self.targets.find(target.path, target.sender, again=True)
-            if now.rules != target.rules and now.table.table_id == target.table.table_id:
+        if converted.rejected_count:
+            now = self.target_resolver.find(target.path, target.sender, refresh=True)
+            if (
+                now.rejection_rules != target.rejection_rules
+                and now.table.table_id == target.table.table_id
+            ):
                 target = now
                 converted = self._convert(request, target, data)
-        if converted.lacking is None:
+        if converted.missing_columns is None:
             return target, converted
-        reason = self.evolution.evolve(target, converted.lacking)
+        reason = self.table_evolver.evolve(target, converted.missing_columns)
         if reason is not None:
-            return target, converted.told(reason)
-        target = self.targets.find(target.path, target.sender, again=True)
+            return target, converted.with_reason(reason)
+        target = self.target_resolver.find(target.path, target.sender, refresh=True)
         return target, self._convert(request, target, data)
 
 
-def channel_of(request: RowsRequest) -> str:
+def get_internal_channel_name(request: RowsRequest) -> str:
     """Return the internal name of the channel that a request's rows are counted for.
 
     Raises:
         RequestMalformed: The name is not a channel's.
     """
     if request.continuation is None:
-        return elastic_channel(request.sender.user)
-    return channel_name(request.channel)
+        return elastic_channel_name(request.sender.user)
+    return parse_channel_name(request.channel)
 
 
-def append_of(
+def make_append_request(
     request: RowsRequest,
-    target: Target,
+    target: PipeTarget,
     channel: str,
-    converted: Converted,
+    converted_rows: ConvertedRows,
     inserted_ms: int,
-    respond: Callable[[Outcome], None],
-) -> Append:
+    respond: Callable[[AppendOutcome], None],
+) -> AppendRequest:
     """Return a request with its rows as the writer takes it."""
     token = request.continuation
-    return Append(
+    return AppendRequest(
         target=target,
         channel=channel,
-        continuation=None if token is None else parse_continuation(token),
-        request_id=_name_of(request),
+        continuation=None if token is None else parse_continuation_token(token),
+        request_id=_make_idempotency_key(request),
         start_offset_token=request.start_offset_token,
         end_offset_token=request.end_offset_token,
-        converted=converted,
+        converted_rows=converted_rows,
         inserted_ms=inserted_ms,
         respond=respond,
     )
 
 
-def _name_of(request: RowsRequest) -> str:
+def _make_idempotency_key(request: RowsRequest) -> str:
     """Return by what a request is known again: without a channel, which has an owner, by its user."""
     if request.continuation is not None:
         return request.request_id
     return f"{request.sender.user} {request.request_id}"
 
 
-def check_texts(request: RowsRequest) -> None:
+def check_request_texts(request: RowsRequest) -> None:
     """Refuse what the catalog cannot hold.
 
     Raises:
         RequestMalformed: A token or the request's id holds NUL.
     """
-    _check_texts(request.request_id, request.start_offset_token, request.end_offset_token)
+    _reject_nul(request.request_id, request.start_offset_token, request.end_offset_token)
 
 
-def _check_texts(*texts: str | None) -> None:
+def _reject_nul(*texts: str | None) -> None:
     if any("\0" in text for text in texts if text):
         raise RequestMalformed(
             reason="offset tokens and request ids cannot contain the character NUL"
         )
 
 
-def channel_name(text: str) -> str:
+def parse_channel_name(text: str) -> str:
     """Return the internal name of a channel.
 
     Raises:
@@ -399,18 +425,20 @@ def channel_name(text: str) -> str:
     return internal_name(text)
 
 
-def status_of(path: PipePath, channel: str, known: RowChannel | None) -> RowChannelStatus:
+def build_channel_status(
+    path: PipePath, channel: str, record: RowChannel | None
+) -> RowChannelStatus:
     """Return what is told of a channel; None is the elastic one before its first row."""
     status = RowChannelStatus(path.database, path.schema, path.pipe, channel)
-    if known is None:
+    if record is None:
         return status
-    status.last_committed_offset_token = known.offset_token
-    status.created_on_ms = to_epoch_ms(known.opened_at)
-    status.rows_inserted = known.rows_inserted
-    status.rows_parsed = known.rows_parsed
-    status.rows_error_count = known.rows_error
-    status.last_error_message = known.last_error
-    status.last_error_offset_upper_bound = known.last_error_offset
-    if known.last_error_at is not None:
-        status.last_error_timestamp_ms = to_epoch_ms(known.last_error_at)
+    status.last_committed_offset_token = record.offset_token
+    status.created_on_ms = to_epoch_ms(record.opened_at)
+    status.rows_inserted = record.rows_inserted
+    status.rows_parsed = record.rows_parsed
+    status.rows_error_count = record.rows_error
+    status.last_error_message = record.last_error
+    status.last_error_offset_upper_bound = record.last_error_offset
+    if record.last_error_at is not None:
+        status.last_error_timestamp_ms = to_epoch_ms(record.last_error_at)
     return status

@@ -17,43 +17,43 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.targets import Sender, Target
+    from snowmelt.ingest.rows.targets import PipeTarget, RowSender
     from snowmelt.schema.conversion.row_converter import RowError
     from snowmelt.schema.types import TableSchema
 
 _log = logging.getLogger("snowmelt.ingest")
 # How long a role that may not evolve a table is believed to stay so.
-_REMEMBERED_S = 10.0
-_MOST_REMEMBERED = 1_000
+_DENIAL_CACHE_TTL_S = 10.0
+_MAX_CACHED_DENIALS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class MissingColumns:
     """What a table lacks for some rows: columns by name and type, and NOT NULL taken off."""
 
     columns: Mapping[str, str]
-    free: Sequence[str]
+    nullable_columns: Sequence[str]
 
 
-def lacking(errors: Sequence[RowError], schema: TableSchema) -> Lacking | None:
+def infer_missing_columns(errors: Sequence[RowError], schema: TableSchema) -> MissingColumns | None:
     """Return what refused rows would need, None when it is nothing that evolving can give."""
     if not any(each.lacks_columns for each in errors):
         return None
     rows = [each.row for each in errors if isinstance(each.row, dict)]
     columns = infer_new_columns(rows, schema)
     free = find_unfilled_columns(rows, schema)
-    return Lacking(columns, free) if columns or free else None
+    return MissingColumns(columns, free) if columns or free else None
 
 
-class Evolution:
+class TableEvolver:
     """Evolves tables for those who may; thread-safe."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._forbidden: dict[tuple[int, Sender], tuple[float, str]] = {}
+        self._cached_denials: dict[tuple[int, RowSender], tuple[float, str]] = {}
 
-    def evolve(self, target: Target, wanted: Lacking) -> str | None:
+    def evolve(self, target: PipeTarget, missing_columns: MissingColumns) -> str | None:
         """Give a table what its rows need, and return None; else return why it cannot have it.
 
         Raises:
@@ -61,26 +61,26 @@ class Evolution:
         """
         key = (target.table.table_id, target.sender)
         now = self._clock.monotonic()
-        until, reason = self._forbidden.get(key, (0.0, ""))
+        until, reason = self._cached_denials.get(key, (0.0, ""))
         if now < until:
             return reason
         role = internal_name(target.sender.role) if target.sender.role else None
         try:
-            columns = [make_column(name, kind) for name, kind in wanted.columns.items()]
+            columns = [make_column(name, kind) for name, kind in missing_columns.columns.items()]
             with self._database.writing() as connection:
                 done = evolve_table(
                     connection,
                     target.table.name,
                     new_columns=columns,
-                    no_longer_required=wanted.free,
+                    no_longer_required=missing_columns.nullable_columns,
                     role=resolve_effective_role(connection, target.sender.user, role),
                     now=self._clock.now(),
                 )
         except UserError as error:
             if isinstance(error, PrivilegeMissing):
-                if len(self._forbidden) >= _MOST_REMEMBERED:
-                    self._forbidden.clear()
-                self._forbidden[key] = (now + _REMEMBERED_S, str(error))
+                if len(self._cached_denials) >= _MAX_CACHED_DENIALS:
+                    self._cached_denials.clear()
+                self._cached_denials[key] = (now + _DENIAL_CACHE_TTL_S, str(error))
             return str(error)
         if done.added_columns or done.relaxed_columns:
             _log.info(

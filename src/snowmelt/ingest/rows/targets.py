@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # --- Where rows are sent: database, schema, pipe; and which table that is.
 
-DEFAULT_SUFFIX = "-STREAMING"
-ELASTIC = "ELASTIC"
+DEFAULT_PIPE_SUFFIX = "-STREAMING"
+ELASTIC_CHANNEL = "ELASTIC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class PipePath:
         pipe = self.pipe
         quoted = len(pipe) > 1 and pipe[0] == pipe[-1] == '"'
         bare = pipe[1:-1] if quoted else pipe
-        if not bare.upper().endswith(DEFAULT_SUFFIX) or len(bare) == len(DEFAULT_SUFFIX):
+        if not bare.upper().endswith(DEFAULT_PIPE_SUFFIX) or len(bare) == len(DEFAULT_PIPE_SUFFIX):
             return None
-        table = bare[: -len(DEFAULT_SUFFIX)]
+        table = bare[: -len(DEFAULT_PIPE_SUFFIX)]
         return TableName(
             internal_name(self.database),
             internal_name(self.schema),
@@ -69,7 +69,7 @@ class PipePath:
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class RowSender:
     """Who sends rows, in which role; None is the user's default."""
 
     user: str
@@ -80,16 +80,16 @@ class Sender:
 class SdkClient:
     """Which client of the official SDK sends: its token's id, and when that was issued.
 
-    `born_ms` is when the first token that its channel was used with was, where that is known.
+    `first_token_issued_ms` is when the first token that its channel was used with was, where that is known.
     """
 
-    token: str = ""
-    issued_ms: int = 0
-    born_ms: int = 0
+    token_id: str = ""
+    token_issued_ms: int = 0
+    first_token_issued_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PipeTarget:
     """The table behind a pipe, as one user writes to it; `copy` is what the pipe computes.
 
     `base64_client_since` is when a client of this pipe was last told to write bytes so, by an older service.
@@ -97,13 +97,13 @@ class Target:
 
     path: PipePath
     table: TableRecord
-    sender: Sender
+    sender: RowSender
     data_key: DataKey
     copy: PipeCopy | None = None
-    told_base64: dt.datetime | None = None
+    base64_client_since: dt.datetime | None = None
 
     @property
-    def key(self) -> tuple[int, int, int, str, str | None]:
+    def chunk_key(self) -> tuple[int, int, int, str, str | None]:
         """What rows must have in common to share a chunk."""
         return (
             self.table.table_id,
@@ -114,18 +114,18 @@ class Target:
         )
 
     @property
-    def rules(self) -> tuple[object, ...]:
+    def rejection_rules(self) -> tuple[object, ...]:
         """By what rows are refused, and what becomes of them."""
         table = self.table
         return table.schema.version, table.schema_evolution, table.error_table_id, self.copy
 
 
-def has_binary(table: TableRecord) -> bool:
+def has_binary_column(table: TableRecord) -> bool:
     """Tell whether a table has a BINARY column."""
     return any(column.kind is LogicalType.BINARY for column in table.schema.columns)
 
 
-def elastic_channel(user: str) -> str:
+def elastic_channel_name(user: str) -> str:
     """Return the channel that counts what a user sends without naming a channel.
 
     One for each user, since a channel has one owner; small letters, so that nobody opens it unquoted.
@@ -133,60 +133,60 @@ def elastic_channel(user: str) -> str:
     return f"elastic:{user}"
 
 
-def is_elastic(channel: str) -> bool:
+def is_elastic_channel(channel: str) -> bool:
     """Tell whether a request names the elastic channel."""
-    return channel.upper() == ELASTIC
+    return channel.upper() == ELASTIC_CHANNEL
 
 
-def is_row_file(name: str) -> bool:
+def is_row_file_name(name: str) -> bool:
     """Tell whether a name is that of a file of rows: a number and `.ndjson`."""
     number, _, ending = name.partition(".")
     return ending == "ndjson" and number.isascii() and number.isdigit() and len(number) < 20
 
 
-_WRITES = "INSERT"
+_WRITE_PRIVILEGE = "INSERT"
 # A grant that is taken away is noticed by the registering transaction in any case.
-_REMEMBERED_S = 2.0
-_MOST_REMEMBERED = 10_000
+_CACHE_TTL_S = 2.0
+_MAX_CACHED_TARGETS = 10_000
 
 
-class Targets:
+class TargetResolver:
     """Looks up pipes for senders; thread-safe."""
 
     def __init__(self, database: Database, keyring: KeyRing, clock: Clock) -> None:
         self._database = database
         self._keyring = keyring
         self._clock = clock
-        self._known: dict[tuple[PipePath, Sender], tuple[float, Target]] = {}
+        self._cached_targets: dict[tuple[PipePath, RowSender], tuple[float, PipeTarget]] = {}
         self._prefixes: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def find(self, path: PipePath, sender: Sender, *, again: bool = False) -> Target:
-        """Return the table behind a pipe; `again` looks even where it was looked at a moment ago.
+    def find(self, path: PipePath, sender: RowSender, *, refresh: bool = False) -> PipeTarget:
+        """Return the table behind a pipe; `refresh` looks even where it was looked at a moment ago.
 
         Raises:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
         """
         now = self._clock.monotonic()
-        known = self._known.get((path, sender))
-        if known is not None and now < known[0] and not again:
+        known = self._cached_targets.get((path, sender))
+        if known is not None and now < known[0] and not refresh:
             return known[1]
         with self._database.reading() as connection:
-            table, copy = writable(connection, path, sender)
+            table, copy = find_writable_table(connection, path, sender)
             told = row_clients.base64_client_since(connection, str(path.name))
         if known is not None and table.incarnation == known[1].table.incarnation:
             data_key = known[1].data_key
         else:
             with self._database.writing() as connection:
                 data_key = self._keyring.get_or_create_data_key(connection, table, sender.user)
-        target = Target(path, table, sender, data_key, copy, told)
+        target = PipeTarget(path, table, sender, data_key, copy, told)
         with self._lock:
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            self._known[path, sender] = (now + _REMEMBERED_S, target)
+            if len(self._cached_targets) >= _MAX_CACHED_TARGETS:
+                self._cached_targets.clear()
+            self._cached_targets[path, sender] = (now + _CACHE_TTL_S, target)
         return target
 
-    def prefix(self, user: str) -> str:
+    def get_stage_prefix(self, user: str) -> str:
         """Return the prefix beneath which this service stages what a user sends."""
         with self._lock:
             prefix = self._prefixes.get(user)
@@ -197,20 +197,22 @@ class Targets:
         return prefix
 
 
-def name_of(connection: sa.Connection, table_id: int, sender: Sender) -> TableName | None:
+def find_table_name(
+    connection: sa.Connection, table_id: int, sender: RowSender
+) -> TableName | None:
     """Return what a table is called now; None where the sender may not insert into it any more."""
     role = internal_name(sender.role) if sender.role else None
     try:
         table = tables.find_table_by_id(connection, table_id)
         effective = access.resolve_effective_role(connection, sender.user, role)
-        access.require_table_privilege(connection, effective, table, _WRITES)
+        access.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
     except UserError:
         return None
     return table.name if table.dropped_at is None else None
 
 
-def writable(
-    connection: sa.Connection, path: PipePath, sender: Sender
+def find_writable_table(
+    connection: sa.Connection, path: PipePath, sender: RowSender
 ) -> tuple[TableRecord, PipeCopy | None]:
     """Return the table behind a pipe, which the sender may insert into, and what the pipe computes.
 
@@ -226,7 +228,7 @@ def writable(
     try:
         effective = access.resolve_effective_role(connection, sender.user, role)
         table = tables.find_table(connection, name)
-        access.require_table_privilege(connection, effective, table, _WRITES)
+        access.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
     except UserError as error:
         raise PipeNotFound(f"{PipeNotFound(pipe=path)} {error}") from None
     return table, copy

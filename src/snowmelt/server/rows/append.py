@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from snowmelt.errors import BodyTooLarge, ContinuationStale, RequestMalformed, RowsBusy
-from snowmelt.ingest.rows.append import Committed, Outdated, parse_continuation
-from snowmelt.ingest.rows.body import unpacked
-from snowmelt.ingest.rows.request_batcher import Arrival
+from snowmelt.ingest.rows.append import AppendCommitted, SchemaOutdated, parse_continuation_token
+from snowmelt.ingest.rows.body import decompress_body
+from snowmelt.ingest.rows.request_batcher import PendingRequest
 from snowmelt.ingest.rows.row_service import RowsRequest
-from snowmelt.ingest.rows.targets import is_elastic
+from snowmelt.ingest.rows.targets import is_elastic_channel
 from snowmelt.server.error_responses import Answer
 from snowmelt.server.middleware import SMALL_BODY_BYTES
 from snowmelt.server.response_queue import Mailbox
@@ -32,15 +32,15 @@ from snowmelt.wire.row_api import RowAppendResponse
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from snowmelt.ingest.rows.append import Outcome
-    from snowmelt.ingest.rows.targets import PipePath, Sender
+    from snowmelt.ingest.rows.append import AppendOutcome
+    from snowmelt.ingest.rows.targets import PipePath, RowSender
     from snowmelt.server.rows.components import RowParts
     from snowmelt.server.rows.messages import Address
 
 # --- Requests of rows on their way: each one once, however often it comes meanwhile.
 
 if TYPE_CHECKING:
-    Key = tuple[Sender, PipePath, str, str, str | None]
+    Key = tuple[RowSender, PipePath, str, str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class Taking:
 
     def __init__(self, parts: RowParts) -> None:
         self.parts = parts
-        self.running: dict[Key, asyncio.Future[Outcome]] = {}
+        self.running: dict[Key, asyncio.Future[AppendOutcome]] = {}
         self.held_bytes = 0
         self.mailbox = Mailbox()
 
-    def take(self, request: RowsRequest, load: Load) -> asyncio.Future[Outcome]:
+    def take(self, request: RowsRequest, load: Load) -> asyncio.Future[AppendOutcome]:
         """Return what becomes of a request; a copy of one on its way gets the same future.
 
         The future holds exceptions as results. It must not be cancelled: the client may go away,
@@ -108,7 +108,7 @@ class _Taken:
         key: Key,
         request: RowsRequest,
         load: Load,
-        future: asyncio.Future[Outcome],
+        future: asyncio.Future[AppendOutcome],
     ) -> None:
         self._owner = owner
         self._key = key
@@ -124,29 +124,29 @@ class _Taken:
         respond = self._owner.mailbox.slot(self._future.get_loop(), self._settle)
         try:
             if self._load.is_small and not again:
-                parts.intake.submit(Arrival(self._request, self._load.data, respond))
+                parts.intake.submit(PendingRequest(self._request, self._load.data, respond))
             else:
                 parts.threads.submit(self._append, respond)
         except (RowsBusy, RuntimeError):
             self._settle(RowsBusy(reason="it is stopping"))
 
-    def _append(self, respond: Callable[[Outcome], None]) -> None:
+    def _append(self, respond: Callable[[AppendOutcome], None]) -> None:
         try:
-            self._owner.parts.desk.append(
-                self._request, self._load.data, respond, again=self._is_again
+            self._owner.parts.desk.append_rows(
+                self._request, self._load.data, respond, refresh=self._is_again
             )
         except Exception as error:  # noqa: BLE001 - the outcome of this request
             respond(error)
 
-    def _settle(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Outdated) and not self._is_again:
+    def _settle(self, outcome: AppendOutcome) -> None:
+        if isinstance(outcome, SchemaOutdated) and not self._is_again:
             # The table was altered: the rows are at hand, so they are converted for it as it is.
             self.begin(again=True)
             return
         owner = self._owner
         del owner.running[self._key]
         owner.held_bytes -= self._load.weight
-        if self._load.done is not None and isinstance(outcome, Committed):
+        if self._load.done is not None and isinstance(outcome, AppendCommitted):
             owner.parts.threads.submit(self._load.done)
         if not self._future.done():
             self._future.set_result(outcome)
@@ -163,7 +163,7 @@ def request_of(
     parts: RowParts,
     call: Call,
     address: Address,
-    sender: Sender,
+    sender: RowSender,
     tokens: tuple[str | None, str | None],
 ) -> RowsRequest:
     """Return what a call asks for, counted for its channel; `tokens` are offsets, first and last.
@@ -173,7 +173,7 @@ def request_of(
         TooManyRequests: There were too many within a second; RowsBusy likewise.
     """
     channel = address.channel or ""
-    token = None if is_elastic(channel) else call.query.get("continuationToken", "")
+    token = None if is_elastic_channel(channel) else call.query.get("continuationToken", "")
     if token == "":
         raise RequestMalformed(reason="continuationToken is missing; open the channel first")
     parts.limits.pass_channel(
@@ -190,12 +190,12 @@ def load_of(call: Call, limit: int) -> Load:
     return Load(
         # What is taken from memory until the rows are committed; zstd makes about a fifth of JSON.
         weight=len(body) * (6 if encoding else 2),
-        data=lambda: unpacked(body, encoding, limit, told),
+        data=lambda: decompress_body(body, encoding, limit, told),
         is_small=len(body) <= SMALL_BODY_BYTES,
     )
 
 
-def append_answer(request: RowsRequest, outcome: Outcome) -> Answer:
+def append_answer(request: RowsRequest, outcome: AppendOutcome) -> Answer:
     """Return the answer to a request whose rows are committed.
 
     Raises:
@@ -203,13 +203,13 @@ def append_answer(request: RowsRequest, outcome: Outcome) -> Answer:
     """
     if isinstance(outcome, Exception):
         raise outcome
-    if isinstance(outcome, Outdated):
+    if isinstance(outcome, SchemaOutdated):
         raise ContinuationStale(f"{outcome.reason} Open the channel again.")
-    at = None if request.continuation is None else parse_continuation(request.continuation)
-    answer = json_answer(RowAppendResponse("" if at is None else str(at.following)))
+    at = None if request.continuation is None else parse_continuation_token(request.continuation)
+    answer = json_answer(RowAppendResponse("" if at is None else str(at.next_token)))
     if request.continuation is None and request.client is not None:
         # Without a channel nothing else tells later how old its client is.
-        born = b"%d" % request.client.born_ms
+        born = b"%d" % request.client.first_token_issued_ms
         return msgspec.structs.replace(answer, headers=((STICKY, born),))
     return answer
 
@@ -250,7 +250,7 @@ class QuickAppend:
     label = ROWS
     is_interruptible = False
 
-    def __init__(self, quick: QuickRows, call: Call, address: Address, sender: Sender) -> None:
+    def __init__(self, quick: QuickRows, call: Call, address: Address, sender: RowSender) -> None:
         self._quick = quick
         self._call = call
         self._address = address
@@ -268,7 +268,7 @@ class QuickAppend:
             parts, call, self._address, self._sender, (call.start_token, call.end_token)
         )
 
-        def tell(future: asyncio.Future[Outcome]) -> None:
+        def tell(future: asyncio.Future[AppendOutcome]) -> None:
             result: object
             try:
                 result = append_answer(request, future.result())
@@ -291,5 +291,5 @@ class QuickAppend:
             error = result if isinstance(result, Exception) else TypeError(repr(result))
             answer = trouble_answer(error, path=self._call.path, user=self._call.user)
             code = code_of(error)
-        parts.tally.answered(code, parts.clock.monotonic() - self._began)
+        parts.tally.record_response(code, parts.clock.monotonic() - self._began)
         return answer

@@ -10,14 +10,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from snowmelt.catalog.jobs import services as deployment
 from snowmelt.errors import ConfigurationError, RowsBusy, TooManyRequests
-from snowmelt.ingest.rows.binary_encoding import ByteForms
-from snowmelt.ingest.rows.chunk_builder import Keeper, Stager
-from snowmelt.ingest.rows.group_commit import RowWriter
-from snowmelt.ingest.rows.request_batcher import Intake
-from snowmelt.ingest.rows.row_converter import Conversions
-from snowmelt.ingest.rows.row_service import RowDesk
-from snowmelt.ingest.rows.schema_evolution import Evolution
-from snowmelt.ingest.rows.targets import Targets
+from snowmelt.ingest.rows.binary_encoding import BinaryEncodingTracker
+from snowmelt.ingest.rows.chunk_builder import ErrorRowStager, RowChunkStager
+from snowmelt.ingest.rows.group_commit import GroupCommitter
+from snowmelt.ingest.rows.request_batcher import RequestBatcher
+from snowmelt.ingest.rows.row_converter import ConverterPool
+from snowmelt.ingest.rows.row_service import RowService
+from snowmelt.ingest.rows.schema_evolution import TableEvolver
+from snowmelt.ingest.rows.targets import TargetResolver
 from snowmelt.server.rows.row_files import RowFiles
 from snowmelt.server.rows.scoped_tokens import LIFETIME_S, ScopedTokens
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
-    from snowmelt.ingest.back_pressure import Pressure
-    from snowmelt.ingest.durability import Durability
-    from snowmelt.ingest.metrics import RowTally
-    from snowmelt.ingest.stage_locations import Handing
-    from snowmelt.ingest.write_batcher import GroupedWrites
+    from snowmelt.ingest.back_pressure import BackPressure
+    from snowmelt.ingest.durability import StageSync
+    from snowmelt.ingest.metrics import RowMetrics
+    from snowmelt.ingest.stage_locations import StageLocator
+    from snowmelt.ingest.write_batcher import WriteBatcher
     from snowmelt.server.auth import Authenticator
     from snowmelt.storage.store import Store
 
@@ -91,14 +91,14 @@ class Shared:
 
     settings: Settings
     database: Database
-    writes: GroupedWrites
+    writes: WriteBatcher
     keyring: KeyRing
     stage: Store
-    durability: Durability
-    pressure: Pressure
+    durability: StageSync
+    pressure: BackPressure
     authenticator: Authenticator
     clock: Clock
-    handing: Handing
+    handing: StageLocator
     bucket: str
 
 
@@ -106,8 +106,8 @@ class Shared:
 class RowParts:
     """What the routes of the row API use."""
 
-    desk: RowDesk
-    intake: Intake
+    desk: RowService
+    intake: RequestBatcher
     files: RowFiles
     tokens: ScopedTokens
     limits: Limits
@@ -116,9 +116,9 @@ class RowParts:
     clock: Clock
 
     @property
-    def tally(self) -> RowTally:
+    def tally(self) -> RowMetrics:
         """What has been counted since the start."""
-        return self.desk.writer.tally
+        return self.desk.group_committer.metrics
 
     def new_id(self) -> str:
         """Return an id for a request that brought none; nobody can repeat it."""
@@ -128,8 +128,8 @@ class RowParts:
         """Answer what is waiting, then let go of threads."""
         self.threads.shutdown()
         self.intake.close()
-        self.desk.writer.close()
-        self.desk.conversions.readiness.wait()
+        self.desk.group_committer.close()
+        self.desk.converter_pool.kernel_loader.wait_until_loaded()
 
 
 def build_rows(shared: Shared) -> RowParts:
@@ -142,24 +142,24 @@ def build_rows(shared: Shared) -> RowParts:
     keyring, stage = shared.keyring, shared.stage
     with database.reading() as connection:
         deployment_id = deployment.read_deployment_id(connection)
-    targets = Targets(database, keyring, clock)
-    stager = Stager(stage, targets, deployment_id, clock)
-    writer = RowWriter(
+    targets = TargetResolver(database, keyring, clock)
+    stager = RowChunkStager(stage, targets, deployment_id, clock)
+    writer = GroupCommitter(
         database,
         shared.durability,
         stager,
         clock=clock,
-        keeper=Keeper(database, keyring, stager, clock),
+        error_row_stager=ErrorRowStager(database, keyring, stager, clock),
     )
-    forms = ByteForms(database, clock, LIFETIME_S)
-    desk = RowDesk(
+    forms = BinaryEncodingTracker(database, clock, LIFETIME_S)
+    desk = RowService(
         database,
         shared.writes,
         targets,
-        Conversions(zone_named(settings.rows_timezone), clock),
+        ConverterPool(zone_named(settings.rows_timezone), clock),
         writer,
         clock,
-        Evolution(database, clock),
+        TableEvolver(database, clock),
         shared.pressure,
         forms,
     )
@@ -183,7 +183,7 @@ def build_rows(shared: Shared) -> RowParts:
     )
     return RowParts(
         desk,
-        Intake(desk, clock),
+        RequestBatcher(desk, clock),
         files,
         ScopedTokens(keyring, clock),
         limits,

@@ -15,7 +15,7 @@ from snowmelt.errors import (
     BodyTooLarge,
     RequestMalformed,
 )
-from snowmelt.ingest.rows.targets import Sender
+from snowmelt.ingest.rows.targets import RowSender
 from snowmelt.server.error_responses import MethodRefused, RouteNotFound
 from snowmelt.server.metrics import ROUTE
 from snowmelt.server.rows.append import DONE, Load, append_answer, load_of, request_of
@@ -86,7 +86,7 @@ class RowRoutes:
             answer = trouble_answer(error, path=call.path, user=call.user)
             code = code_of(error)
         if label in _OF_ROWS:
-            self._parts.tally.answered(code, self._parts.clock.monotonic() - began)
+            self._parts.tally.record_response(code, self._parts.clock.monotonic() - began)
         await send(answer.start())
         await send({"type": "http.response.body", "body": answer.body})
 
@@ -148,7 +148,7 @@ class RowRoutes:
         sender = await self._sender(call)
         request = _decode(call.body or b"{}", RowOpenRequest)
         answer: RowOpenResponse = await self._queued(
-            lambda: self._parts.desk.open(
+            lambda: self._parts.desk.open_channel(
                 address.pipe,
                 address.channel or "",
                 sender,
@@ -162,7 +162,7 @@ class RowRoutes:
     async def _drop(self, call: Call, address: Address) -> Answer:
         sender = await self._sender(call)
         token = await self._queued(
-            lambda: self._parts.desk.drop(address.pipe, address.channel or "", sender)
+            lambda: self._parts.desk.drop_channel(address.pipe, address.channel or "", sender)
         )
         return json_answer(RowDropResponse(token))
 
@@ -171,7 +171,9 @@ class RowRoutes:
         request = _decode(call.body or b"{}", RowStatusRequest)
         return json_answer(
             await self._in_thread(
-                lambda: self._parts.desk.statuses(address.pipe, request.channel_names, sender)
+                lambda: self._parts.desk.get_channel_statuses(
+                    address.pipe, request.channel_names, sender
+                )
             )
         )
 
@@ -219,7 +221,7 @@ class RowRoutes:
         call.user = caller.user
         return caller
 
-    async def _sender(self, call: Call) -> Sender:
+    async def _sender(self, call: Call) -> RowSender:
         """Return who a request with a scoped token, or with that of an account, speaks for."""
         scheme, _, token = call.header(b"authorization").partition(" ")
         kind = call.header(b"x-snowflake-authorization-token-type")
@@ -274,9 +276,9 @@ def row_routes(parts: RowParts, taking: Taking) -> list[Route]:
     ]
 
 
-def _sender_of(caller: Caller, role: str | None) -> Sender:
+def _sender_of(caller: Caller, role: str | None) -> RowSender:
     """Return who sends; a token from elsewhere may name the roles that it stands for."""
-    return Sender(
+    return RowSender(
         caller.user, role if caller.scope is None else caller.scope.role(role, caller.user)
     )
 

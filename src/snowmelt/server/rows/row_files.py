@@ -25,17 +25,17 @@ from snowmelt.errors import (
     RequestMalformed,
     SnowmeltError,
 )
-from snowmelt.ingest.rows.body import unpacked
-from snowmelt.ingest.rows.targets import is_row_file
-from snowmelt.ingest.stage_locations import STAGE_BUCKET, Asker
+from snowmelt.ingest.rows.body import decompress_body
+from snowmelt.ingest.rows.targets import is_row_file_name
+from snowmelt.ingest.stage_locations import STAGE_BUCKET, StageRequester
 from snowmelt.wire.row_api import PipeEncryption, PipeInfo, RowStageLocation
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.binary_encoding import ByteForms
-    from snowmelt.ingest.rows.targets import PipePath, SdkClient, Sender, Targets
-    from snowmelt.ingest.stage_locations import Handing
+    from snowmelt.ingest.rows.binary_encoding import BinaryEncodingTracker
+    from snowmelt.ingest.rows.targets import PipePath, RowSender, SdkClient, TargetResolver
+    from snowmelt.ingest.stage_locations import StageLocator
     from snowmelt.storage.store import Store
     from snowmelt.wire.row_api import RowFileFragment
 
@@ -53,17 +53,17 @@ class RowFiles:
     """
 
     database: Database
-    targets: Targets
+    targets: TargetResolver
     stage: Store
     clock: Clock
-    handing: Handing
+    handing: StageLocator
     bucket: str
     max_file_bytes: int
     flush_ms: int
-    forms: ByteForms
+    forms: BinaryEncodingTracker
 
     def pipe_info(
-        self, path: PipePath, sender: Sender, host: str, client: SdkClient | None
+        self, path: PipePath, sender: RowSender, host: str, client: SdkClient | None
     ) -> PipeInfo:
         """Return what a client asks first: places for files, never given before, and their key.
 
@@ -73,11 +73,11 @@ class RowFiles:
         Raises:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
         """
-        target = self.targets.find(path, sender, again=True)
+        target = self.targets.find(path, sender, refresh=True)
         # Every client, whatever the columns: bytes must not mean one thing in one table and another
         # in the next. The Python SDK looks at each value for it, which is most of its work.
         overrides: dict[str, str | int] = {"binary_input_format": "HEX"}
-        asks_again_s = self.forms.tell_digits(target, client)
+        asks_again_s = self.forms.record_hex_client(target, client)
         if self.flush_ms:
             overrides["max_append_request_buffer_duration_ms"] = self.flush_ms
         return PipeInfo(
@@ -89,7 +89,7 @@ class RowFiles:
             parameter_overrides=overrides,
         )
 
-    def fetch(self, fragment: RowFileFragment, path: PipePath, sender: Sender) -> bytes:
+    def fetch(self, fragment: RowFileFragment, path: PipePath, sender: RowSender) -> bytes:
         """Return the rows of a file, newline-delimited JSON.
 
         Raises:
@@ -122,7 +122,7 @@ class RowFiles:
         key = self.targets.find(path, sender).data_key
         cipher = Cipher(algorithms.AES(key.key), modes.CTR(iv)).decryptor()
         # Many times the size of what one request may send: a file is a client's whole buffer.
-        return unpacked(cipher.update(sealed), "zstd", self.max_file_bytes * 8)
+        return decompress_body(cipher.update(sealed), "zstd", self.max_file_bytes * 8)
 
     def forget(self, fragment: RowFileFragment) -> None:
         """Delete a file whose rows are committed."""
@@ -136,7 +136,9 @@ class RowFiles:
         with self.database.writing() as connection:
             prefix = stages.issue_client_prefix(connection, user, now)
         # Each place has a prefix of its own: the SDK counts its files from nought.
-        given = self.handing.hand_out(Asker(user, host, renews_by_prefix=True), prefix)
+        given = self.handing.issue_location(
+            StageRequester(user, host, renews_by_prefix=True), prefix
+        )
         seconds = given.expires_in_s or _A_DAY_S
         lasts = dt.timedelta(seconds=seconds if at_most_s is None else min(seconds, at_most_s))
         at = given.location
@@ -152,6 +154,6 @@ class RowFiles:
     def _stage_path(self, fragment: RowFileFragment) -> str:
         place, _, name = fragment.file_path.rpartition("/")
         root, _, prefix = place.rpartition("/")
-        if root not in {STAGE_BUCKET, self.bucket} or not prefix or not is_row_file(name):
+        if root not in {STAGE_BUCKET, self.bucket} or not prefix or not is_row_file_name(name):
             raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is no file of rows")
         return posixpath.join(prefix, name)

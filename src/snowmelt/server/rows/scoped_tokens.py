@@ -15,7 +15,7 @@ import msgspec
 
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import AuthenticationFailed, ConfigurationError
-from snowmelt.ingest.rows.targets import Sender
+from snowmelt.ingest.rows.targets import RowSender
 
 if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
@@ -45,9 +45,9 @@ class Claims(msgspec.Struct):
     issued_ms: int = 0
 
     @property
-    def sender(self) -> Sender:
+    def sender(self) -> RowSender:
         """Who it speaks for."""
-        return Sender(self.sub, self.role)
+        return RowSender(self.sub, self.role)
 
 
 class ScopedTokens:
@@ -58,7 +58,7 @@ class ScopedTokens:
         self._clock = clock
         self._known: dict[str, Claims] = {}
 
-    def issue(self, sender: Sender) -> str:
+    def issue(self, sender: RowSender) -> str:
         """Return a new token; no two are equal, or the official client would ask on and on."""
         issued_ms = to_epoch_ms(self._clock.now())
         now = issued_ms // 1000

@@ -17,7 +17,7 @@ from snowmelt.catalog.objects.s3_buckets import BucketPrivileges
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 from snowmelt.catalog.streaming import stages
 from snowmelt.errors import BlobInvalid
-from snowmelt.ingest.rows.targets import is_row_file
+from snowmelt.ingest.rows.targets import is_row_file_name
 from snowmelt.ingest.stage_locations import STAGE_BUCKET
 from snowmelt.server.metrics import ROUTE
 from snowmelt.server.s3 import bucket_operations as buckets
@@ -299,7 +299,7 @@ def confine(
     if request.bucket != STAGE_BUCKET or handle not in _OFFERED:
         raise S3Error("AccessDenied", "These credentials are for uploads to the stage only.")
     folder, _, path = request.key.partition("/")
-    if folder == credentials.prefix and is_row_file(path) and handle is writing.put_object:
+    if folder == credentials.prefix and is_row_file_name(path) and handle is writing.put_object:
         return request, _visit(directory, credentials, request.key)
     try:
         named = parse_blob_path(path).client_prefix

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.errors import BodyTooLarge, BodyUnreadable
-from snowmelt.ingest.rows.body import lines_of, unpacked
+from snowmelt.ingest.rows.body import decompress_body, parse_lines
 
 BODY = b'{"id":1}\n' * 1000
 ZSTD = pa.compress(BODY, "zstd", asbytes=True)
@@ -15,21 +15,21 @@ ZSTD = pa.compress(BODY, "zstd", asbytes=True)
 @pytest.mark.parametrize("told", [0, len(BODY), len(BODY) - 1, len(BODY) + 1, 10**6])
 def test_what_the_sender_says_of_the_length_changes_nothing(told):
     for encoding, body in (("zstd", ZSTD), ("gzip", gzip.compress(BODY)), ("", BODY)):
-        assert unpacked(body, encoding, len(BODY), told) == BODY
+        assert decompress_body(body, encoding, len(BODY), told) == BODY
 
 
 @pytest.mark.parametrize("told", [0, 100, len(BODY)])
 def test_no_more_comes_out_than_may(told):
     with pytest.raises(BodyTooLarge):
-        unpacked(ZSTD, "zstd", len(BODY) - 1, told)
+        decompress_body(ZSTD, "zstd", len(BODY) - 1, told)
     with pytest.raises(BodyUnreadable):
-        unpacked(ZSTD[:-5] + b"     ", "zstd", len(BODY), told)
+        decompress_body(ZSTD[:-5] + b"     ", "zstd", len(BODY), told)
 
 
 def test_a_row_is_a_line_whatever_else_is_in_the_body():
     for other in (b"", b"nonsense\n"):
-        lines = lines_of(
+        lines = parse_lines(
             b'{"a":1}\n\n{"a":2}{"a":3}\r\n{"a":\n4}\n{"a":5}\r{"a":6}\n{"a":7}' + b"\n" + other
         )
         assert lines.rows == [{"a": 1}, {"a": 7}]
-        assert list(lines.unreadable) == [1, 2, 3, 4, *([6] if other else [])]
+        assert list(lines.errors_by_line) == [1, 2, 3, 4, *([6] if other else [])]

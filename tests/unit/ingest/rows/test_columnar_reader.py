@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.ingest.rows.body import lines_of
-from snowmelt.ingest.rows.columnar_reader import columns_of
-from snowmelt.ingest.rows.field_names import fields_of, spelled
-from snowmelt.ingest.rows.line_reader import read_plain
+from snowmelt.ingest.rows.body import parse_lines
+from snowmelt.ingest.rows.columnar_reader import read_table_columns
+from snowmelt.ingest.rows.field_names import parse_scalar_fields, resolve_field_case
+from snowmelt.ingest.rows.line_reader import read_uniform_lines
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -80,14 +80,14 @@ values = {
 
 def converted(body, plain=None):
     """What the two ways give: the first None where it leaves the lines to the other."""
-    columns = columns_of(body, SCHEMA, plain)
+    columns = read_table_columns(body, SCHEMA, plain)
     at_once = None if columns is None else CONVERTER.convert_arrow_table(columns)
-    return at_once, CONVERTER.convert(spelled(lines_of(body).rows, SCHEMA))
+    return at_once, CONVERTER.convert(resolve_field_case(parse_lines(body).rows, SCHEMA))
 
 
 def read_alone(body, fields):
     """Read by the compiled reader, and by no other."""
-    found = read_plain(body, fields)
+    found = read_uniform_lines(body, fields)
     assert found is not None
     return found
 
@@ -99,7 +99,7 @@ def body_of(rows):
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.fixed_dictionaries(values), max_size=3), st.sampled_from(list(values)))
-@pytest.mark.parametrize("plain", [None, read_plain])
+@pytest.mark.parametrize("plain", [None, read_uniform_lines])
 def test_columns_are_those_of_the_rows(plain, rows, only):
     for some in (rows, [{**ROW, only: row[only]} for row in rows]):
         at_once, one_by_one = converted(body_of(some), plain)
@@ -141,9 +141,9 @@ def test_plain_rows_are_read_at_once(plain):
     ],
 )
 def test_doubtful_lines_go_the_ordinary_way(line):
-    for plain in (None, read_plain):
+    for plain in (None, read_uniform_lines):
         for ending in (b"\n", b""):
-            assert columns_of(body_of([]) + line + ending, SCHEMA, plain) is None
+            assert read_table_columns(body_of([]) + line + ending, SCHEMA, plain) is None
 
 
 TEXTS = [
@@ -164,7 +164,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("field", list(ROW))
-@pytest.mark.parametrize("plain", [None, read_plain])
+@pytest.mark.parametrize("plain", [None, read_uniform_lines])
 def test_what_is_read_at_once_is_json_and_no_more(field, plain):
     line = msgspec.json.encode(ROW)
     value = msgspec.json.encode(ROW[field])
@@ -178,7 +178,7 @@ def test_what_is_read_at_once_is_json_and_no_more(field, plain):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("plain", "size"), [(None, 100), (read_plain, 1_000)])
+@pytest.mark.parametrize(("plain", "size"), [(None, 100), (read_uniform_lines, 1_000)])
 def test_large_bodies_are_read_in_parts(plain, size):
     rows = [{**ROW, "id": number, "name": "x" * (number % size)} for number in range(8_000)]
     at_once, one_by_one = converted(body_of(rows), plain)
@@ -186,10 +186,10 @@ def test_large_bodies_are_read_in_parts(plain, size):
     assert at_once.table.equals(one_by_one.table)
     for place in (0, 7_999):
         some = [*rows[:place], {**ROW, "id": 1.5}, *rows[place + 1 :]]
-        assert columns_of(body_of(some), SCHEMA, plain) is None
+        assert read_table_columns(body_of(some), SCHEMA, plain) is None
 
 
 def test_no_more_room_is_taken_than_there_may_be(monkeypatch):
-    monkeypatch.setattr("snowmelt.ingest.rows.line_reader._MOST_ROOM_BYTES", 1_000)
+    monkeypatch.setattr("snowmelt.ingest.rows.line_reader._MAX_BUFFER_BYTES", 1_000)
     body = body_of([])
-    assert read_plain(body, fields_of(body[: body.find(b"\n")], SCHEMA)) is None
+    assert read_uniform_lines(body, parse_scalar_fields(body[: body.find(b"\n")], SCHEMA)) is None

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.ingest.rows.columnar_reader import moments
+from snowmelt.ingest.rows.columnar_reader import parse_timestamps
 
 
 def read(texts, *, instants=False):
     try:
-        return moments(pa.chunked_array([texts[:1], texts[1:]], pa.string()), instants=instants)
+        return parse_timestamps(
+            pa.chunked_array([texts[:1], texts[1:]], pa.string()), are_utc=instants
+        )
     except pa.ArrowException:
         return None
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
-from snowmelt.ingest.rows.field_names import exact, spelled
+from snowmelt.ingest.rows.field_names import quote_field_names, resolve_field_case
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -41,11 +41,11 @@ def stored(row, how):
     ],
 )
 def test_letters_do_not_matter_where_one_column_has_them(row, expected):
-    assert stored(row, lambda rows: spelled(rows, SCHEMA)) == expected
+    assert stored(row, lambda rows: resolve_field_case(rows, SCHEMA)) == expected
 
 
 def test_rows_that_are_none_stay_what_they_are():
-    assert spelled([None, [1]], SCHEMA) == exact([None, [1]]) == [None, [1]]
+    assert resolve_field_case([None, [1]], SCHEMA) == quote_field_names([None, [1]]) == [None, [1]]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_rows_that_are_none_stay_what_they_are():
     ],
 )
 def test_letter_by_letter(row, expected):
-    assert stored(row, exact) == expected
+    assert stored(row, quote_field_names) == expected
 
 
 def test_a_pipe_says_which():

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.clock import SystemClock
 from snowmelt.ingest.rows import pipe_vector_evaluator
-from snowmelt.ingest.rows.columnar_reader import fields_alone
-from snowmelt.ingest.rows.line_reader import read_plain
-from snowmelt.ingest.rows.row_converter import Conversions
+from snowmelt.ingest.rows.columnar_reader import read_field_columns
+from snowmelt.ingest.rows.line_reader import read_uniform_lines
+from snowmelt.ingest.rows.row_converter import ConverterPool
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
@@ -43,7 +43,7 @@ ROW = {
     "who": {"name": "x", "age": 3, "rate": 0.5},
 }
 ZONE = ZoneInfo("UTC")
-CONVERSIONS = Conversions(ZONE, SystemClock())
+CONVERSIONS = ConverterPool(ZONE, SystemClock())
 EXPRESSIONS = {
     "N": [
         *("$1:i", "$1:i + $1:j", "$1:i - 1", "-$1:i", "$1:i * $1:d", "$1:d::number(10,1)", "$1:b"),
@@ -112,28 +112,28 @@ def body_of(rows):
 
 
 def by_columns(body, copy, plain):
-    return CONVERSIONS._piped(
-        body, SCHEMA, copy, CONVERSIONS._converter(TABLE, Compatibility.STRICT), plain
+    return CONVERSIONS._evaluate_pipe_by_columns(
+        body, SCHEMA, copy, CONVERSIONS._get_converter(TABLE, Compatibility.STRICT), plain
     )
 
 
 def by_rows(body, copy):
-    return CONVERSIONS._one_by_one(
-        body, TABLE, copy, CONVERSIONS._converter(TABLE, Compatibility.STRICT)
+    return CONVERSIONS._convert_by_rows(
+        body, TABLE, copy, CONVERSIONS._get_converter(TABLE, Compatibility.STRICT)
     )
 
 
 @pytest.mark.slow
 @settings(max_examples=8)
 @given(rows=st.lists(st.fixed_dictionaries(values), max_size=3))
-@pytest.mark.parametrize("plain", [None, read_plain])
+@pytest.mark.parametrize("plain", [None, read_uniform_lines])
 def test_columns_hold_what_rows_hold(rows, plain):
     body = body_of(rows)
     for expression, copy in PIPES.items():
         found = by_columns(body, copy, plain)
         if found is not None:
             one_by_one = by_rows(body, copy)
-            assert one_by_one.refused_count == 0, expression
+            assert one_by_one.rejected_count == 0, expression
             assert str(found.to_pydict()) == str(one_by_one.table.to_pydict()), expression
 
 
@@ -149,8 +149,8 @@ def test_columns_hold_what_rows_hold(rows, plain):
 )
 def test_what_an_expression_is(expression, expected):
     made = by_rows(msgspec.json.encode(ROW), pipe_of("T", expression))
-    if made.refused:
-        assert made.refused[0].reason.endswith(expected)
+    if made.rejected:
+        assert made.rejected[0].reason.endswith(expected)
     else:
         (text,) = made.table.column("T").to_pylist()
         assert text == expected
@@ -165,10 +165,10 @@ def test_what_columns_can_do_they_do():
 def test_rows_in_doubt_are_computed_one_by_one_in_their_place():
     copy = pipe_of("T", "UPPER($1:t)")
     body = body_of([{**ROW, "t": "straße"}, {**ROW, "t": "b"}])
-    made = pipe_vector_evaluator.ColumnwisePipe(copy, SCHEMA, ZONE, SystemClock()).compute(
-        fields_alone(body)
+    made = pipe_vector_evaluator.VectorPipeEvaluator(copy, SCHEMA, ZONE, SystemClock()).evaluate(
+        read_field_columns(body)
     )
-    assert np.flatnonzero(made.doubtful).tolist() == [20]
+    assert np.flatnonzero(made.fallback_rows).tolist() == [20]
     assert by_columns(body, copy, None)["T"].to_pylist()[19:] == [" ADA ", "STRASSE", "B"]
 
 
@@ -177,8 +177,8 @@ def test_a_row_without_a_value_leaves_all_to_the_row_by_row_way():
     body = body_of([{**ROW, "i": 0}])
     assert by_columns(body, copy, None) is None
     found = CONVERSIONS.convert(body, TABLE, copy)
-    assert (found.parsed, found.refused_count) == (21, 1)
-    assert found.refused[0].reason.endswith("Division by zero")
+    assert (found.parsed_count, found.rejected_count) == (21, 1)
+    assert found.rejected[0].reason.endswith("Division by zero")
     assert found.table["N"].to_pylist()[0] == Decimal("1.428571000")
 
 
@@ -195,4 +195,4 @@ def test_a_row_without_a_value_leaves_all_to_the_row_by_row_way():
 )
 def test_numbers_without_end_refuse_their_row_at_once(expression, reason):
     made = by_rows(b'{"a":"1e999999999"}', pipe_of("T", expression))
-    assert [refused.reason.rpartition(": ")[2] for refused in made.refused] == [reason]
+    assert [refused.reason.rpartition(": ")[2] for refused in made.rejected] == [reason]

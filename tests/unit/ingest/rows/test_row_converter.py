@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.clock import SystemClock
-from snowmelt.ingest.rows.row_converter import Conversions, doubtful
+from snowmelt.ingest.rows.row_converter import ConverterPool, find_ambiguous_bytes
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
@@ -24,7 +24,7 @@ SCHEMA = TableSchema(
     ),
 )
 TABLE = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=7)
-CONVERSIONS = Conversions(ZoneInfo("UTC"), SystemClock())
+CONVERSIONS = ConverterPool(ZoneInfo("UTC"), SystemClock())
 PIPE = parse_pipe_copy(
     'COPY INTO t FROM (SELECT $1:id::number AS id, SUBSTR($1:raw, 1, 6) AS "raw"'
     " FROM TABLE(DATA_SOURCE(TYPE => 'STREAMING'))) MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE"
@@ -35,19 +35,23 @@ def convert(*lines, copy=None):
     body = b"\n".join(
         line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines
     )
-    found = CONVERSIONS.convert(body, TABLE, copy, doubts=True)
-    return found, [(each.number, each.column, each.code) for each in found.refused]
+    found = CONVERSIONS.convert(body, TABLE, copy, reject_ambiguous_bytes=True)
+    return found, [(each.number, each.column, each.code) for each in found.rejected]
 
 
 @given(st.binary(max_size=30))
 def test_no_bytes_as_base64_pass(content):
-    found = doubtful([{'"raw"': base64.b64encode(content).decode()}], SCHEMA, computed=False)
+    found = find_ambiguous_bytes(
+        [{'"raw"': base64.b64encode(content).decode()}], SCHEMA, from_pipe=False
+    )
     assert bool(found) == bool(content)
 
 
 @pytest.mark.parametrize("value", ["", "abcd12", " deadbeef", None, 5, ["deadbeef"]])
 def test_what_is_no_base64_is_left_to_the_column(value):
-    assert not doubtful([{'"raw"': value}, {"id": "deadbeef"}, "deadbeef"], SCHEMA, computed=False)
+    assert not find_ambiguous_bytes(
+        [{'"raw"': value}, {"id": "deadbeef"}, "deadbeef"], SCHEMA, from_pipe=False
+    )
 
 
 def test_refused_rows_keep_their_places():
@@ -60,7 +64,7 @@ def test_refused_rows_keep_their_places():
         (2, "ID", "invalid_value"),
         (5, '"raw"', "invalid_value"),
     ]
-    assert [each.row for each in found.refused] == [
+    assert [each.row for each in found.rejected] == [
         '{"id": 1, "raw": "AAAA"}',
         "no json",
         '{"id": "x"}',
@@ -72,9 +76,9 @@ def test_many_rows_without_a_value_go_on_by_columns_and_one_value_is_found(monke
     rows = [{"id": number, "raw": None} for number in range(2_000)]
     one_by_one = []
     monkeypatch.setattr(
-        Conversions,
-        "_one_by_one",
-        lambda *given, whole=Conversions._one_by_one, **more: (
+        ConverterPool,
+        "_convert_by_rows",
+        lambda *given, whole=ConverterPool._convert_by_rows, **more: (
             one_by_one.append(1) or whole(*given, **more)
         ),
     )

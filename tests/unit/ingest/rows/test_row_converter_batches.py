@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.clock import SystemClock
 from snowmelt.ingest.rows import row_converter
-from snowmelt.ingest.rows.row_converter import Conversions
+from snowmelt.ingest.rows.row_converter import ConverterPool
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
@@ -24,7 +24,7 @@ SCHEMA = TableSchema(
     ),
 )
 TABLE = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=None)
-CONVERSIONS = Conversions(ZoneInfo("UTC"), SystemClock())
+CONVERSIONS = ConverterPool(ZoneInfo("UTC"), SystemClock())
 COPY = parse_pipe_copy(
     "COPY INTO t FROM (SELECT $1:id::number, UPPER($1:name)"
     " FROM TABLE(DATA_SOURCE(TYPE => 'STREAMING')))"
@@ -75,8 +75,8 @@ def test_together_is_as_each_alone(copy, error_table_id, given_bodies) -> None:
     table = SimpleNamespace(**{**vars(TABLE), "error_table_id": error_table_id})
     with pytest.MonkeyPatch.context() as patch:
         # However few: by columns where that is possible at all.
-        patch.setattr(row_converter, "_FEW_BYTES", 0)
-        patch.setattr("snowmelt.ingest.rows.columnar_reader._LEAST_BYTES", 0)
+        patch.setattr(row_converter, "_MIN_COLUMNAR_BYTES", 0)
+        patch.setattr("snowmelt.ingest.rows.columnar_reader._MIN_COLUMNAR_BYTES", 0)
         together = CONVERSIONS.convert_all(given_bodies, table, copy)
     alone = [CONVERSIONS.convert(each, table, copy) for each in given_bodies]
     assert list(map(told, together)) == list(map(told, alone))
@@ -87,7 +87,7 @@ def test_good_bodies_share_one_conversion() -> None:
     bad = body.replace(b'{"id":7,', b'{"id":1234567890,')
     made = CONVERSIONS.convert_all([body, bad, body, body], TABLE, None)
     assert [each.table.num_rows for each in made] == [50, 49, 50, 50]
-    assert [each.refused_count for each in made] == [0, 1, 0, 0]
+    assert [each.rejected_count for each in made] == [0, 1, 0, 0]
     # Slices of the same columns, the refused row's body apart.
     first, *_, last = (each.table.column("ID").chunk(0) for each in made)
     assert first.buffers()[1].address == last.buffers()[1].address
