@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from snowmelt.blob.bdec import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
-from snowmelt.client.auth import KeyPairTokens, load_private_key
+from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
 from snowmelt.clock import SystemClock
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.statistics import collect_statistics
@@ -247,9 +247,9 @@ def _child(pipe: Pipe, *arguments: object) -> None:
 
 def drive(running: Running, per_s: float, seconds: float, *, staged: bool) -> Measured:
     """Register from a process of its own."""
-    token = KeyPairTokens(
+    token = KeyPairTokenProvider(
         "127", "bench", load_private_key(running.private_key), SystemClock()
-    ).current()
+    ).get_token()
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     arguments = (theirs, running.url, token, per_s, seconds, staged)

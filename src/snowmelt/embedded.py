@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from snowmelt.catalog.commands.session import StatementResult
-    from snowmelt.client.settings import Options
+    from snowmelt.client.settings import ClientOptions
     from snowmelt.clock import Clock
     from snowmelt.server.app import Service
 
@@ -94,7 +94,7 @@ class EmbeddedService:
         """
         return execute_statement(self.service.database, text, clock=self.service.clock)
 
-    def client(self, **options: Unpack[Options]) -> Client:
+    def client(self, **options: Unpack[ClientOptions]) -> Client:
         """Return a new client of user EMBEDDED; options as for `snowmelt.Client`."""
         return Client(
             self.url,
@@ -127,7 +127,7 @@ class EmbeddedClient(Client):
     def __init__(
         self,
         data_dir: str | os.PathLike[str] | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[ClientOptions],
     ) -> None:
         """Start a service on `data_dir` and connect to it; options as for `snowmelt.Client`."""
         self._embedded = EmbeddedService(data_dir)
@@ -157,7 +157,7 @@ class EmbeddedClient(Client):
 
 
 def embedded(
-    data_dir: str | os.PathLike[str] | None = None, **options: Unpack[Options]
+    data_dir: str | os.PathLike[str] | None = None, **options: Unpack[ClientOptions]
 ) -> EmbeddedClient:
     """Start a service in this process and return a client that owns it.
 

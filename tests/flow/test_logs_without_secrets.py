@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 import snowmelt
 from fixtures.s3 import S3Process
 from fixtures.service import prepare_loading
-from snowmelt.client.auth import KeyPairTokens
+from snowmelt.client.auth import KeyPairTokenProvider
 from snowmelt.clock import SystemClock
 from support.authorization_server import KEY, AuthorisationServer, integration, token
 
@@ -93,7 +93,7 @@ def stream(url: str, key_pair) -> list[str]:
         with contextlib.suppress(snowmelt.SnowmeltError):
             client.open_channel("c", table="demo.public.missing")
     key = serialization.load_pem_private_key(key_pair.private_pem.encode(), None)
-    token = KeyPairTokens("ANY", "LOADER", key, SystemClock()).current()
+    token = KeyPairTokenProvider("ANY", "LOADER", key, SystemClock()).get_token()
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
     answer = httpx.post(f"{url}/v1/streaming/channels/open/", content="{", headers=headers)
     assert answer.status_code == 400

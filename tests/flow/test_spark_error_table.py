@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from snowmelt.client.line_source import CsvRows
+from snowmelt.client.line_source import CsvLineParser
 from snowmelt.embedded import EmbeddedService
 from snowmelt.loaders.error_replay import ErrorReplay, ReplayOptions, ReplaySource
 from snowmelt.schema.types import TableName
@@ -53,7 +53,7 @@ def test_refused_rows_are_queried_and_replayed(tmp_path, spark):
             lake.migrate("demo.public.bad")
         lake.sql("ALTER TABLE demo.public.t ALTER word SET DATA TYPE VARCHAR(9)")
         parts = service.service
-        rows = CsvRows(["n", "word"], delimiter="|")
+        rows = CsvLineParser(["n", "word"], delimiter="|")
         options = ReplayOptions(
             table=TableName("DEMO", "PUBLIC", "T"),
             zone=ZoneInfo("UTC"),

@@ -25,9 +25,9 @@ from fixtures.s3 import ROLE, S3Process
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.blob.bdec import make_blob_path
 from snowmelt.cli.health_checks import Finding, check_stage_role
-from snowmelt.client.auth import KeyPairTokens, load_private_key
-from snowmelt.client.stage import Credentials, encoded_path, signed
-from snowmelt.client.transport import parse_url
+from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
+from snowmelt.client.stage import S3Credentials, encode_url_path, sign_headers
+from snowmelt.client.transport import parse_service_url
 from snowmelt.clock import SystemClock
 from snowmelt.table.table_reader import read_table
 from support.ports import free_port
@@ -35,7 +35,7 @@ from support.sdk_table import SOON, rows
 from support.stage_service import NAME, House, T
 
 if TYPE_CHECKING:
-    from snowmelt.client.api import Calls
+    from snowmelt.client.api import ApiClient
 
 NOW = dt.datetime.now(dt.UTC)
 OTHERS = KeyPair.generate()
@@ -60,8 +60,8 @@ def house(request, own_s3, tmp_path, key_pair, monkeypatch):
     house.close()
 
 
-def boto(calls: Calls, **other: str):
-    location = calls.grant.location
+def boto(calls: ApiClient, **other: str):
+    location = calls.upload_grant.location
     given = {
         "aws_access_key_id": location.creds["AWS_KEY_ID"],
         "aws_secret_access_key": location.creds["AWS_SECRET_KEY"],
@@ -76,9 +76,9 @@ def boto(calls: Calls, **other: str):
     )
 
 
-def place(calls: Calls) -> tuple[str, str]:
+def place(calls: ApiClient) -> tuple[str, str]:
     """Bucket and folder, with the slash, that a client may fill."""
-    bucket, _, folder = calls.grant.location.location.partition("/")
+    bucket, _, folder = calls.upload_grant.location.location.partition("/")
     return bucket, folder
 
 
@@ -113,8 +113,8 @@ def test_rows_are_streamed_read_migrated_and_cleaned_up_through_a_service_killed
 @both
 def test_the_official_clients_kind_of_upload_is_taken(house):
     calls = house.calls()
-    assert calls.grant.location.locationType == "S3"
-    assert calls.grant.location.presignedUrl is None
+    assert calls.upload_grant.location.locationType == "S3"
+    assert calls.upload_grant.location.presignedUrl is None
     bucket, folder = place(calls)
     own = folder + make_blob_path(NOW, calls.prefix, 0, 0)
     client = boto(calls)
@@ -179,7 +179,7 @@ def test_clients_upload_to_the_bucket_itself_with_a_role_narrowed_to_their_prefi
     house = House(own_s3, f"s3://behind/{folder}", key_pair)
     try:
         with house.client() as client:
-            assert client._calls.grant.location.endPoint == seaweed.url
+            assert client._api_client.upload_grant.location.endPoint == seaweed.url
             channel = client.open_channel("c", table=T)
             channel.insert_rows(rows(0, 100), "all")
             channel.wait_for_commit("all", timeout=SOON)
@@ -199,10 +199,12 @@ def test_clients_upload_to_the_bucket_itself_with_a_role_narrowed_to_their_prefi
             assert refusal(call, Bucket=bucket, Key=own) == "AccessDenied"
         assert refusal(narrow.list_objects_v2, Bucket=bucket) == "AccessDenied"
 
-        again = mine.renewed_grant()
-        assert again.location.location == mine.grant.location.location
-        assert again.location.creds != mine.grant.location.creds
-        secrets = [mine.grant.location.creds[each] for each in ("AWS_SECRET_KEY", "AWS_TOKEN")]
+        again = mine.renew_upload_grant()
+        assert again.location.location == mine.upload_grant.location.location
+        assert again.location.creds != mine.upload_grant.location.creds
+        secrets = [
+            mine.upload_grant.location.creds[each] for each in ("AWS_SECRET_KEY", "AWS_TOKEN")
+        ]
         assert not [each for each in secrets if each in house.process.service.log]
         settings = dataclasses.replace(house.settings, stage_url=house.stage_url, stage_role=ROLE)
         check = check_stage_role(settings, SystemClock())
@@ -218,11 +220,11 @@ def test_forged_tokens_and_those_of_others_open_nothing(house):
     mine, sibling = house.calls(), house.calls()
     bucket, folder = place(mine)
     put = {"Bucket": bucket, "Key": folder + make_blob_path(NOW, mine.prefix, 0, 0), "Body": b"x"}
-    token = mine.grant.location.creds["AWS_TOKEN"]
+    token = mine.upload_grant.location.creds["AWS_TOKEN"]
     raw = bytearray(base64.urlsafe_b64decode(token))
     raw[20] ^= 1
     forged = base64.urlsafe_b64encode(raw).decode()
-    swapped = sibling.grant.location.creds["AWS_TOKEN"]
+    swapped = sibling.upload_grant.location.creds["AWS_TOKEN"]
     for each in (forged, swapped, "x", "A" * 5000):
         assert refusal(boto(mine, aws_session_token=each).put_object, **put) == "InvalidToken"
     wrong = boto(mine, aws_secret_access_key="x" * 40)
@@ -242,19 +244,19 @@ def test_the_user_of_a_token_may_be_dropped(house):
 def test_a_prefix_is_renewed_for_its_own_user_only(house):
     house.process.service.sql(f"CREATE USER other RSA_PUBLIC_KEY = '{OTHERS.public_base64}'")
     mine, theirs = house.calls(), house.calls("other", OTHERS)
-    again = mine.renewed_grant()
-    assert again.location.location == mine.grant.location.location
-    assert again.location.creds != mine.grant.location.creds
+    again = mine.renew_upload_grant()
+    assert again.location.location == mine.upload_grant.location.location
+    assert again.location.creds != mine.upload_grant.location.creds
     theirs.prefix = mine.prefix
     with pytest.raises(snowmelt.SnowmeltError, match="was not given to this user"):
-        theirs.renewed_grant()
+        theirs.renew_upload_grant()
 
 
 def configured(house: House, key_pair: KeyPair) -> dict:
     """Ask for a stage as the official client does."""
-    service = parse_url(house.process.service.url)
+    service = parse_service_url(house.process.service.url)
     key = load_private_key(key_pair.private_pem)
-    token = KeyPairTokens(service.account, "loader", key, SystemClock()).current()
+    token = KeyPairTokenProvider(service.account, "loader", key, SystemClock()).get_token()
     answer = httpx.post(
         f"{service.url}/v1/streaming/client/configure/",
         content=json.dumps({"role": None}),
@@ -300,9 +302,12 @@ def test_credentials_are_renewed_before_they_expire_and_none_is_logged(house, ca
             "Body": b"x",
         }
         assert refusal(boto(calls).put_object, **put) == "ExpiredToken"
-        seen = {*calls.grant.location.creds.values(), *client._calls.grant.location.creds.values()}
+        seen = {
+            *calls.upload_grant.location.creds.values(),
+            *client._api_client.upload_grant.location.creds.values(),
+        }
     assert house.ids() == list(range(80))
-    written = house.process.service.log + caplog.text + repr(calls.grant)
+    written = house.process.service.log + caplog.text + repr(calls.upload_grant)
     hidden = {each for each in seen if not each.startswith("SMST")}
     assert len(hidden) == 4
     assert not [each for each in hidden if each in written]
@@ -336,7 +341,7 @@ def test_credentials_that_end_within_an_upload_do_not_spoil_it(house):
     assert house.stage.get(begun) == half * 2
     # The next part is refused, and taken with new credentials: the upload goes on.
     assert refusal(client.upload_part, PartNumber=2, Body=b"2", **given) == "ExpiredToken"
-    calls.grant = calls.renewed_grant()
+    calls.upload_grant = calls.renew_upload_grant()
     client = boto(calls)
     second = client.upload_part(PartNumber=2, Body=b"2", **given)["ETag"]
     parts = [{"PartNumber": n, "ETag": tag} for n, tag in ((1, first), (2, second))]
@@ -344,11 +349,11 @@ def test_credentials_that_end_within_an_upload_do_not_spoil_it(house):
     assert house.stage.get(parted) == b"1" * 5 * 2**20 + b"2"
 
 
-def half_sent(calls: Calls, path: str, half: bytes) -> http.client.HTTPConnection:
+def half_sent(calls: ApiClient, path: str, half: bytes) -> http.client.HTTPConnection:
     """Begin to upload twice these bytes, and send them once."""
-    location = calls.grant.location
+    location = calls.upload_grant.location
     where = urlsplit(location.endPoint)
-    creds = Credentials(
+    creds = S3Credentials(
         location.creds["AWS_KEY_ID"],
         location.creds["AWS_SECRET_KEY"],
         location.creds["AWS_TOKEN"],
@@ -356,9 +361,9 @@ def half_sent(calls: Calls, path: str, half: bytes) -> http.client.HTTPConnectio
     )
     digest = hashlib.sha256(half * 2).hexdigest()
     given = {"host": where.netloc}
-    headers = signed("PUT", encoded_path(path), given, digest, creds, SystemClock().now())
+    headers = sign_headers("PUT", encode_url_path(path), given, digest, creds, SystemClock().now())
     connection = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
-    connection.putrequest("PUT", encoded_path(path), skip_host=True)
+    connection.putrequest("PUT", encode_url_path(path), skip_host=True)
     for name, value in (headers | {"content-length": str(len(half) * 2)}).items():
         connection.putheader(name, value)
     connection.endheaders(half)
@@ -377,7 +382,9 @@ def test_beyond_loopback_clients_upload_over_tls_to_the_name_they_know(tmp_path,
         who = {"user": "loader", "private_key": key_pair.private_pem}
         url = f"https://localhost:{service.port}"
         with snowmelt.Client(url, **who, ca_file=str(service.ca_file)) as client:
-            assert client._calls.grant.location.endPoint == f"https://localhost:{s3.port}"
+            assert (
+                client._api_client.upload_grant.location.endPoint == f"https://localhost:{s3.port}"
+            )
             channel = client.open_channel("c", table=T)
             channel.insert_rows(rows(0, 100), "all")
             channel.wait_for_commit("all", timeout=SOON)

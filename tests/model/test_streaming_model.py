@@ -225,7 +225,7 @@ class Streaming(RuleBasedStateMachine):
         if not owners:
             return
         death = Death(point)
-        self.clients[slot]._flusher.hurry()
+        self.clients[slot]._flusher.flush_now()
         assert death.happened.wait(SOON.total_seconds())
         self.replace_client(slot)
         before = dict(self.model.committed)

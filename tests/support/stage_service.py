@@ -9,9 +9,9 @@ from fixtures.service import KeyPair, prepare_loading
 from snowmelt.catalog.db.database import open_database
 from snowmelt.catalog.jobs import services
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
-from snowmelt.client.api import Calls
-from snowmelt.client.auth import KeyPairTokens, load_private_key
-from snowmelt.client.transport import Transport, parse_url
+from snowmelt.client.api import ApiClient
+from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
+from snowmelt.client.transport import Transport, parse_service_url
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
@@ -51,14 +51,14 @@ class House:
             **options,
         )
 
-    def calls(self, user: str = "loader", key_pair: KeyPair | None = None) -> Calls:
+    def calls(self, user: str = "loader", key_pair: KeyPair | None = None) -> ApiClient:
         """Configure a client of a user without opening its stage."""
-        service = parse_url(self.process.service.url)
+        service = parse_service_url(self.process.service.url)
         key = load_private_key((key_pair or self._key_pair).private_pem)
-        tokens = KeyPairTokens(service.account, user, key, SystemClock())
+        tokens = KeyPairTokenProvider(service.account, user, key, SystemClock())
         transport = Transport(service, tokens, SystemClock(), timeout_s=10)
         self._transports.append(transport)
-        return Calls(transport, None, 10)
+        return ApiClient(transport, None, 10)
 
     def close(self) -> None:
         for transport in self._transports:

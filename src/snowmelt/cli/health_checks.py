@@ -416,15 +416,15 @@ def _beside(handout: StageGrant) -> StageGrant:
 
 
 def _refusal(handout: StageGrant, name: str, clock: Clock) -> StageUnavailable | None:
-    from snowmelt.client.stage import BucketStage, Grant
+    from snowmelt.client.stage import ObjectStoreStage, UploadGrant
 
-    grant = Grant(handout.location, handout.expires_in_s)
-    stage = BucketStage(
+    grant = UploadGrant(handout.location, handout.expires_in_s)
+    stage = ObjectStoreStage(
         grant,
         lambda: grant,
         clock,
         timeout_s=_PATIENCE_S,
-        trusted=ssl.create_default_context,
+        ssl_context_factory=ssl.create_default_context,
     )
     try:
         stage.put(name, _PROBE)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from snowmelt.client.channel_state import ChannelState, Target
-from snowmelt.client.stage import Grant
+from snowmelt.client.channel_state import ChannelState, ChannelTarget
+from snowmelt.client.stage import UploadGrant
 from snowmelt.errors import ChannelNotFound, InternalError, ServiceUnavailable
 from snowmelt.schema.column_metadata import column_from_fields
 from snowmelt.schema.types import TableName, TableSchema, display_name, internal_name
@@ -32,15 +32,15 @@ from snowmelt.wire.streaming import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from snowmelt.client.channel_state import ConverterFor
-    from snowmelt.client.transport import AnswerType, Transport
+    from snowmelt.client.channel_state import ConverterFactory
+    from snowmelt.client.transport import ResponseT, Transport
     from snowmelt.wire.streaming import ColumnMetadata
 
-_CONFIGURE = "/v1/streaming/client/configure/"
-_OPEN = "/v1/streaming/channels/open/"
-_STATUS = "/v1/streaming/channels/status/"
-_EVOLVE = "/v1/snowmelt/tables/evolve"
-_DROP = "/v1/streaming/channels/drop/"
+_CONFIGURE_PATH = "/v1/streaming/client/configure/"
+_OPEN_PATH = "/v1/streaming/channels/open/"
+_STATUS_PATH = "/v1/streaming/channels/status/"
+_EVOLVE_PATH = "/v1/snowmelt/tables/evolve"
+_DROP_PATH = "/v1/streaming/channels/drop/"
 
 
 class ChannelName(NamedTuple):
@@ -52,37 +52,39 @@ class ChannelName(NamedTuple):
     channel: str
 
 
-class Calls:
+class ApiClient:
     """Requests under one client prefix, which is asked for when this is made; thread-safe."""
 
     def __init__(self, transport: Transport, role: str | None, timeout_s: float) -> None:
         self._transport = transport
         self._role = role
         self._timeout_s = timeout_s
-        self._numbers = itertools.count()
-        configured = self._ask(_CONFIGURE, ConfigureRequest(role=role), ConfigureResponse)
+        self._request_counter = itertools.count()
+        configured = self._send_request(
+            _CONFIGURE_PATH, ConfigureRequest(role=role), ConfigureResponse
+        )
         if not configured.prefix:
             raise InternalError("The service's configuration names no prefix.")
         self.prefix = configured.prefix
         if configured.deployment_id is not None:
             self.prefix += f"_{configured.deployment_id}"
-        self.grant = _grant(configured)
+        self.upload_grant = _make_upload_grant(configured)
 
-    def renewed_grant(self) -> Grant:
+    def renew_upload_grant(self) -> UploadGrant:
         """Ask for the stage again, with new credentials.
 
         Raises:
             SnowmeltError: The service refused, or does not answer.
         """
         request = ConfigureRequest(role=self._role, client_prefix=self.prefix)
-        return _grant(self._ask(_CONFIGURE, request, ConfigureResponse))
+        return _make_upload_grant(self._send_request(_CONFIGURE_PATH, request, ConfigureResponse))
 
     def next_request_id(self) -> str:
         """Return an id that this client has not used: opening is idempotent by it."""
-        return f"{self.prefix}_{next(self._numbers)}"
+        return f"{self.prefix}_{next(self._request_counter)}"
 
-    def open(
-        self, name: ChannelName, offset_token: str | None, converter_for: ConverterFor
+    def open_channel(
+        self, name: ChannelName, offset_token: str | None, make_converter: ConverterFactory
     ) -> ChannelState:
         """Open a channel.
 
@@ -99,18 +101,20 @@ class Calls:
             write_mode="CLOUD_STORAGE",
             offset_token=offset_token,
         )
-        return opened(self._ask(_OPEN, request, OpenResponse), converter_for)
+        return make_channel_state(
+            self._send_request(_OPEN_PATH, request, OpenResponse), make_converter
+        )
 
     @property
-    def is_answered(self) -> bool:
+    def is_service_reachable(self) -> bool:
         """Whether the service answered the last time."""
-        return self._transport.trouble is None
+        return self._transport.last_error is None
 
-    def statuses(
+    def fetch_statuses(
         self,
         channels: Sequence[ChannelState],
         *,
-        with_columns: bool = False,
+        include_columns: bool = False,
         timeout_s: float | None = None,
     ) -> list[ChannelStatusMessage]:
         """Return the status of each channel, in the same order.
@@ -122,23 +126,23 @@ class Calls:
         """
         queries = [
             ChannelStatusQuery(
-                **_table_fields(channel.target.table),
+                **_make_table_fields(channel.target.table),
                 channel_name=channel.name,
                 client_sequencer=channel.client_sequencer,
-                with_columns=with_columns,
+                with_columns=include_columns,
                 encryption_key_id=channel.target.key_id,
             )
             for channel in channels
         ]
         request = StatusRequest(queries, self._role)
-        patience = self._transport.patience(self._timeout_s if timeout_s is None else timeout_s)
-        answer = self._transport.ask(_STATUS, request, StatusResponse, patience)
+        patience = self._transport.make_backoff(self._timeout_s if timeout_s is None else timeout_s)
+        answer = self._transport.send_request(_STATUS_PATH, request, StatusResponse, patience)
         if len(answer.channels) != len(queries):
             raise InternalError("The service's answer does not fit the channels asked for.")
         return answer.channels
 
-    def evolve(
-        self, target: Target, new: Mapping[str, str], no_longer_required: Sequence[str]
+    def evolve_table(
+        self, target: ChannelTarget, new_columns: Mapping[str, str], nullable_columns: Sequence[str]
     ) -> EvolveResponse:
         """Add columns to a table, by internal names and types, and take NOT NULL off others.
 
@@ -146,15 +150,15 @@ class Calls:
             SnowmeltError: The service refused, or does not answer.
         """
         request = EvolveRequest(
-            **_table_fields(target.table),
+            **_make_table_fields(target.table),
             role=self._role,
-            columns=[NewColumn(display_name(name), kind) for name, kind in new.items()],
-            drop_not_null=[display_name(name) for name in no_longer_required],
+            columns=[NewColumn(display_name(name), kind) for name, kind in new_columns.items()],
+            drop_not_null=[display_name(name) for name in nullable_columns],
             encryption_key_id=target.key_id,
         )
-        return self._ask(_EVOLVE, request, EvolveResponse)
+        return self._send_request(_EVOLVE_PATH, request, EvolveResponse)
 
-    def drop(
+    def drop_channel(
         self, name: ChannelName, client_sequencer: int | None = None, key_id: int | None = None
     ) -> DropResponse:
         """Drop a channel; with a sequencer only if it is still that epoch.
@@ -175,35 +179,37 @@ class Calls:
             encryption_key_id=key_id,
         )
         try:
-            return self._ask(_DROP, request, DropResponse)
+            return self._send_request(_DROP_PATH, request, DropResponse)
         except ChannelNotFound as error:
             # The first attempt dropped it, and its answer was lost.
             if error.fields.get("retried"):
                 return DropResponse(0, "Success")
             raise
 
-    def _ask(self, path: str, message: msgspec.Struct, kind: type[AnswerType]) -> AnswerType:
-        patience = self._transport.patience(self._timeout_s)
+    def _send_request(
+        self, path: str, request: msgspec.Struct, response_type: type[ResponseT]
+    ) -> ResponseT:
+        patience = self._transport.make_backoff(self._timeout_s)
         try:
-            return self._transport.ask(path, message, kind, patience)
+            return self._transport.send_request(path, request, response_type, patience)
         except ServiceUnavailable as error:
             if not patience.is_expired:
                 raise
             reason = f"{error.fields['reason']}. To wait longer, raise request_timeout"
-            raise self._transport.unavailable(reason) from error
+            raise self._transport.make_unavailable_error(reason) from error
 
 
-def _table_fields(table: TableName) -> dict[str, str]:
+def _make_table_fields(table: TableName) -> dict[str, str]:
     return dict(zip(("database", "schema", "table"), table.display_name, strict=True))
 
 
-def _grant(configured: ConfigureResponse) -> Grant:
-    if configured.stage_location is None:
+def _make_upload_grant(response: ConfigureResponse) -> UploadGrant:
+    if response.stage_location is None:
         raise InternalError("The service's configuration names no stage.")
-    return Grant(configured.stage_location, configured.stage_expires_in_s)
+    return UploadGrant(response.stage_location, response.stage_expires_in_s)
 
 
-def schema_of(columns: Sequence[ColumnMetadata], version: int) -> TableSchema:
+def schema_from_metadata(columns: Sequence[ColumnMetadata], version: int) -> TableSchema:
     """Return a table's columns as the service described them.
 
     Raises:
@@ -213,31 +219,31 @@ def schema_of(columns: Sequence[ColumnMetadata], version: int) -> TableSchema:
     return TableSchema(version, tuple(sorted(read, key=lambda column: column.ordinal)))
 
 
-def opened(answer: OpenResponse, converter_for: ConverterFor) -> ChannelState:
+def make_channel_state(response: OpenResponse, make_converter: ConverterFactory) -> ChannelState:
     """Return the state of a channel as the service opened it.
 
     Raises:
         InternalError: The answer lacks something.
         Unsupported: The table has a column that cannot be streamed into.
     """
-    names = (answer.database, answer.schema, answer.table, answer.channel)
-    numbers = (answer.client_sequencer, answer.row_sequencer, answer.encryption_key_id)
-    if None in names or None in numbers or not (answer.table_columns and answer.encryption_key):
+    names = (response.database, response.schema, response.table, response.channel)
+    numbers = (response.client_sequencer, response.row_sequencer, response.encryption_key_id)
+    if None in names or None in numbers or not (response.table_columns and response.encryption_key):
         raise InternalError("The service's answer to open is not complete.")
-    schema = schema_of(answer.table_columns, answer.schema_version or 1)
-    target = Target(
+    schema = schema_from_metadata(response.table_columns, response.schema_version or 1)
+    target = ChannelTarget(
         TableName(*(internal_name(str(each)) for each in names[:3])),
         schema,
-        answer.encryption_key_id or 0,
-        base64.b64decode(answer.encryption_key),
+        response.encryption_key_id or 0,
+        base64.b64decode(response.encryption_key),
     )
     state = ChannelState(
-        str(answer.channel),
+        str(response.channel),
         target,
-        converter_for,
-        (answer.client_sequencer or 0, answer.row_sequencer or 0),
-        answer.offset_token,
+        make_converter,
+        (response.client_sequencer or 0, response.row_sequencer or 0),
+        response.offset_token,
     )
-    state.error_table = answer.error_table
-    state.takes_rowless = answer.takes_rowless
+    state.error_table = response.error_table
+    state.accepts_token_without_rows = response.takes_rowless
     return state

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 # As the official client does it.
-_RENEWED_AFTER = 0.8
-_PAUSES_S = (1.0, 2.0, 4.0)
-_ANSWER_S = 60.0
+_RENEWAL_LIFETIME_FRACTION = 0.8
+_RETRY_DELAYS_S = (1.0, 2.0, 4.0)
+_RESPONSE_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class OAuth:
     token_endpoint: str | None = None
 
 
-class _Answer(msgspec.Struct):
+class _TokenResponse(msgspec.Struct):
     access_token: str
     expires_in: float
     refresh_token: str | None = None
 
 
-class GivenTokens:
+class CallbackTokenProvider:
     """Tokens that the application knows how to get; thread-safe if that is."""
 
     kind = "OAUTH"
@@ -62,41 +62,43 @@ class GivenTokens:
     def __init__(self, token: str | Callable[[], str]) -> None:
         self._token = token
 
-    def current(self) -> str:
+    def get_token(self) -> str:
         """Return what the application says."""
         return self._token if isinstance(self._token, str) else self._token()
 
-    def replace(self, refused: str) -> str:
+    def replace_token(self, rejected_token: str) -> str:
         """Ask the application again."""
-        del refused
-        return self.current()
+        del rejected_token
+        return self.get_token()
 
 
-class RefreshedTokens:
+class RefreshTokenProvider:
     """Tokens of an authorisation server, renewed when 80 % of their time is over; thread-safe."""
 
     kind = "OAUTH"
 
-    def __init__(self, how: OAuth, endpoint: str, clock: Clock, *, trust: ssl.SSLContext) -> None:
-        """Prepare to ask `endpoint`, whose certificate must be one of `trust`.
+    def __init__(
+        self, oauth: OAuth, endpoint: str, clock: Clock, *, ssl_context: ssl.SSLContext
+    ) -> None:
+        """Prepare to ask `endpoint`, whose certificate must be one of `ssl_context`.
 
         Raises:
             ConfigurationError: The endpoint is no http:// or https:// URL.
         """
-        self._how = how
+        self._oauth = oauth
         self._endpoint = urlsplit(endpoint)
         if self._endpoint.scheme not in {"http", "https"} or not self._endpoint.hostname:
             raise ConfigurationError(
                 setting="token_endpoint", reason=f"{endpoint!r} is no http:// or https:// URL"
             )
         self._clock = clock
-        self._trust = trust
-        self._refresh_token = how.refresh_token
+        self._ssl_context = ssl_context
+        self._refresh_token = oauth.refresh_token
         self._lock = threading.Lock()
         self._token = ""
         self._renew_at = clock.monotonic()
 
-    def current(self) -> str:
+    def get_token(self) -> str:
         """Return the present token, a new one when it is old.
 
         Raises:
@@ -105,44 +107,44 @@ class RefreshedTokens:
         """
         with self._lock:
             if self._clock.monotonic() >= self._renew_at:
-                self._renew()
+                self._renew_token()
             return self._token
 
-    def replace(self, refused: str) -> str:
-        """Return a new token, unless another thread has replaced `refused` already."""
+    def replace_token(self, rejected_token: str) -> str:
+        """Return a new token, unless another thread has replaced `rejected_token` already."""
         with self._lock:
-            if self._token == refused:
-                self._renew()
+            if self._token == rejected_token:
+                self._renew_token()
             return self._token
 
-    def _renew(self) -> None:
-        answer = self._answer()
+    def _renew_token(self) -> None:
+        answer = self._request_token_with_retries()
         self._token = answer.access_token
         self._refresh_token = answer.refresh_token or self._refresh_token
-        self._renew_at = self._clock.monotonic() + answer.expires_in * _RENEWED_AFTER
+        self._renew_at = self._clock.monotonic() + answer.expires_in * _RENEWAL_LIFETIME_FRACTION
 
-    def _answer(self) -> _Answer:
-        for pause_s in _PAUSES_S:
+    def _request_token_with_retries(self) -> _TokenResponse:
+        for pause_s in _RETRY_DELAYS_S:
             try:
-                return self._asked()
+                return self._request_token()
             except (OSError, http.client.HTTPException, ServiceUnavailable) as error:
                 _log.debug("no token from %s: %s", self._endpoint.netloc, error)
                 self._clock.sleep(pause_s)
         try:
-            return self._asked()
+            return self._request_token()
         except (OSError, http.client.HTTPException) as error:
-            raise self._unavailable(str(error) or type(error).__name__) from error
+            raise self._make_unavailable_error(str(error) or type(error).__name__) from error
 
-    def _asked(self) -> _Answer:
+    def _request_token(self) -> _TokenResponse:
         where = self._endpoint
         form = {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
-        credentials = f"{self._how.client_id}:{self._how.client_secret}".encode()
+        credentials = f"{self._oauth.client_id}:{self._oauth.client_secret}".encode()
         headers = {
             "Accept": "application/json",
             "Authorization": "Basic " + base64.b64encode(credentials).decode(),
             "Content-Type": "application/x-www-form-urlencoded",
         }
-        connection = self._connection()
+        connection = self._make_connection()
         try:
             path = (where.path or "/") + (f"?{where.query}" if where.query else "")
             connection.request("POST", path, urlencode(form), headers)
@@ -151,92 +153,94 @@ class RefreshedTokens:
         finally:
             connection.close()
         if response.status in {408, 429} or response.status >= 500:
-            raise self._unavailable(f"HTTP {response.status}")
+            raise self._make_unavailable_error(f"HTTP {response.status}")
         if response.status != http.HTTPStatus.OK:
             reason = f"{where.netloc} gave no token (HTTP {response.status})"
             raise AuthenticationFailed(reason=reason)
         try:
-            return msgspec.json.decode(body, type=_Answer)
+            return msgspec.json.decode(body, type=_TokenResponse)
         except msgspec.DecodeError:
             # What the answer holds may be secret.
             reason = f"the answer of {where.netloc} has no access_token and expires_in"
             raise AuthenticationFailed(reason=reason) from None
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _make_connection(self) -> http.client.HTTPConnection:
         host, port = self._endpoint.hostname or "", self._endpoint.port
         if self._endpoint.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=_ANSWER_S, context=self._trust)
-        return http.client.HTTPConnection(host, port, timeout=_ANSWER_S)
+            return http.client.HTTPSConnection(
+                host, port, timeout=_RESPONSE_TIMEOUT_S, context=self._ssl_context
+            )
+        return http.client.HTTPConnection(host, port, timeout=_RESPONSE_TIMEOUT_S)
 
-    def _unavailable(self, reason: str) -> ServiceUnavailable:
+    def _make_unavailable_error(self, reason: str) -> ServiceUnavailable:
         return ServiceUnavailable(url=self._endpoint.netloc, reason=f"it gives no token: {reason}")
 
 
 # --- Key-pair tokens: JWT, RS256, signed with the user's private key (specification of v1, §1.3).
 
-_LIFETIME_S = 59 * 60
-_RENEWED_AFTER_S = 54 * 60
+_JWT_LIFETIME_S = 59 * 60
+_JWT_RENEWAL_AGE_S = 54 * 60
 # Of 512 bits, in base64: whatever is shorter may be shown.
-_SHORTEST_KEY = 400
+_MIN_KEY_CHARACTERS = 400
 # Digests of keys whose numbers were found to belong together: to find it takes longer than all else
 # that a client does when it begins.
-_sound: set[bytes] = set()
+_validated_key_digests: set[bytes] = set()
 
 
-class Tokens(Protocol):
+class TokenProvider(Protocol):
     """What the transport puts into `Authorization`, and of which kind it says that it is."""
 
     kind: str
 
-    def current(self) -> str:
+    def get_token(self) -> str:
         """Return a token that is valid now."""
 
-    def replace(self, refused: str) -> str:
+    def replace_token(self, rejected_token: str) -> str:
         """Return another token than the one that the service refused."""
 
 
-class KeyPairTokens:
+class KeyPairTokenProvider:
     """Tokens of one user; thread-safe."""
 
     kind = "KEYPAIR_JWT"
 
     def __init__(self, account: str, user: str, key: RSAPrivateKey, clock: Clock) -> None:
         self._subject = f"{account.upper()}.{user.upper()}"
-        self._issuer = f"{self._subject}.{fingerprint(key)}"
+        self._issuer = f"{self._subject}.{compute_key_fingerprint(key)}"
         self._key = key
         self._clock = clock
         self._lock = threading.Lock()
         self._token = ""
         self._renew_at = clock.monotonic()
 
-    def current(self) -> str:
+    def get_token(self) -> str:
         """Return the present token, a new one when it is 54 minutes old."""
         with self._lock:
             if self._clock.monotonic() >= self._renew_at:
-                self._sign()
+                self._sign_token()
             return self._token
 
-    def replace(self, refused: str) -> str:
-        """Return a new token, unless another thread has replaced `refused` already."""
+    def replace_token(self, rejected_token: str) -> str:
+        """Return a new token, unless another thread has replaced `rejected_token` already."""
         with self._lock:
-            if self._token == refused:
-                self._sign()
+            if self._token == rejected_token:
+                self._sign_token()
             return self._token
 
-    def _sign(self) -> None:
+    def _sign_token(self) -> None:
         issued_at = int(self._clock.now().timestamp())
         claims = {
             "iss": self._issuer,
             "sub": self._subject,
             "iat": issued_at,
-            "exp": issued_at + _LIFETIME_S,
+            "exp": issued_at + _JWT_LIFETIME_S,
         }
         # The header is exactly {"alg": "RS256"}: None removes pyjwt's own "typ".
         self._token = jwt.encode(claims, self._key, algorithm="RS256", headers={"typ": None})
-        self._renew_at = self._clock.monotonic() + _RENEWED_AFTER_S
+        self._renew_at = self._clock.monotonic() + _JWT_RENEWAL_AGE_S
 
 
-def fingerprint(key: RSAPrivateKey) -> str:
+def compute_key_fingerprint(key: RSAPrivateKey) -> str:
     """Return `SHA256:` and the base64 SHA-256 of the public key in DER, as the catalog keeps it."""
     public = key.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -252,9 +256,9 @@ def load_private_key(source: str | bytes | Path) -> RSAPrivateKey:
     Raises:
         ConfigurationError: No such file, or not an RSA key without a passphrase.
     """
-    data, what = _key_bytes(source)
+    data, what = _read_key(source)
     digest = hashlib.sha256(data).digest()
-    known = digest in _sound
+    known = digest in _validated_key_digests
     try:
         if b"-----BEGIN" in data:
             key = serialization.load_pem_private_key(
@@ -277,11 +281,11 @@ def load_private_key(source: str | bytes | Path) -> RSAPrivateKey:
         raise ConfigurationError(setting="private_key", reason=reason) from error
     if not isinstance(key, RSAPrivateKey):
         raise ConfigurationError(setting="private_key", reason="it is not an RSA key")
-    _sound.add(digest)
+    _validated_key_digests.add(digest)
     return key
 
 
-def _key_bytes(source: str | bytes | Path) -> tuple[bytes, str]:
+def _read_key(source: str | bytes | Path) -> tuple[bytes, str]:
     """Return what is given or in the file, and what to call it in an error."""
     if isinstance(source, bytes):
         return source, "it"
@@ -293,11 +297,11 @@ def _key_bytes(source: str | bytes | Path) -> tuple[bytes, str]:
         if isinstance(source, Path):
             reason = f"{source} cannot be read: {error.strerror}"
             raise ConfigurationError(setting="private_key", reason=reason) from error
-        return source.encode(), _what(source)
+        return source.encode(), _describe_key_source(source)
     except ValueError:  # a NUL in it: no path
         return str(source).encode(), "it"
 
 
-def _what(text: str) -> str:
+def _describe_key_source(text: str) -> str:
     """Return a text that is too short for a key in an error, as a misspelt path is."""
-    return repr(text) if len(text) < _SHORTEST_KEY else "it"
+    return repr(text) if len(text) < _MIN_KEY_CHARACTERS else "it"

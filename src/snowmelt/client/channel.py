@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from snowmelt import failpoints
 from snowmelt.client.channel_state import check_offset_token
-from snowmelt.client.row_buffer import Batch, Stored
+from snowmelt.client.row_buffer import InsertBatch, StoredRow
 from snowmelt.errors import (
     ChannelFenced,
     ChannelInvalid,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from snowmelt.client.channel_manager import Desk
+    from snowmelt.client.channel_manager import ChannelManager
     from snowmelt.client.channel_state import ChannelState
     from snowmelt.client.status import ChannelStatus
     from snowmelt.schema.conversion.deferred_rows import DeferredRows
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_VALUE_BYTES = 4.25
+_VARIABLE_VALUE_OVERHEAD_BYTES = 4.25
 # The rows of a call of so many are converted with others when they are flushed. With fewer, what
 # that costs a channel and a flush is more than what it saves; with more, there is little to save.
-_MANY_ROWS, _ENOUGH_ROWS = 500, 5_000
+_MIN_DEFERRED_ROWS, _MAX_DEFERRED_ROWS = 500, 5_000
 
 
 class OnError(StrEnum):
@@ -76,7 +76,7 @@ class InsertResult:
 
 
 # Results cannot be changed: one serves all calls without refusals.
-_ALL_GOOD = InsertResult()
+_NO_ERRORS = InsertResult()
 
 
 class Channel:
@@ -86,13 +86,13 @@ class Channel:
     context manager it is closed, and so flushed and committed, at the end.
     """
 
-    def __init__(self, state: ChannelState, desk: Desk, on_error: OnError) -> None:
+    def __init__(self, state: ChannelState, manager: ChannelManager, on_error: OnError) -> None:
         self._state = state
-        self._backlog = desk.backlog
-        self._desk = desk
+        self._pending_rows = manager.pending_rows
+        self._manager = manager
         self._on_error = on_error
-        self._converting = threading.Lock()
-        self._measured: RowConverter | None = None
+        self._conversion_lock = threading.Lock()
+        self._measured_converter: RowConverter | None = None
 
     def __repr__(self) -> str:
         state = "valid" if self.is_valid else "invalid"
@@ -136,7 +136,7 @@ class Channel:
     @property
     def is_closed(self) -> bool:
         """Whether it was closed here."""
-        return self._state.closed
+        return self._state.is_closed
 
     def insert_row(
         self, row: Mapping[str, object], offset_token: str | None = None
@@ -168,24 +168,28 @@ class Channel:
             check_offset_token(offset_token)
         values = form.try_check(row)
         if values is None:
-            return self._insert_exactly(row, offset_token)
-        if self._backlog.insert_quick(state, form, values, offset_token):
-            self._desk.start()
+            return self._insert_converted(row, offset_token)
+        if self._pending_rows.insert_fast_row(state, form, values, offset_token):
+            self._manager.start_flusher()
         if failpoints.armed_failpoints:
             failpoints.hit_failpoint(failpoints.Failpoint.ROWS_BUFFERED)
-        return _ALL_GOOD
+        return _NO_ERRORS
 
-    def _insert_exactly(self, row: Mapping[str, object], offset_token: str | None) -> InsertResult:
-        self._state.check()
+    def _insert_converted(
+        self, row: Mapping[str, object], offset_token: str | None
+    ) -> InsertResult:
+        self._state.check_open()
         try:
-            with self._converting:
+            with self._conversion_lock:
                 converter = self._state.converter
                 stored = converter.convert_row(row)
-                size = self._size(converter, stored)
+                size = self._estimate_row_bytes(converter, stored)
         except InvalidRow:
             return self.insert_rows([row], offset_token, start_offset_token=offset_token)
-        self._insert(Batch(stored, 1, size, offset_token, offset_token, converter.schema))
-        return _ALL_GOOD
+        self._append_batch(
+            InsertBatch(stored, 1, size, offset_token, offset_token, converter.schema)
+        )
+        return _NO_ERRORS
 
     def insert_rows(
         self,
@@ -214,7 +218,7 @@ class Channel:
             ChannelClosed: It was closed.
             BufferFull: Too much has been waiting to be committed for too long; nothing was kept.
         """
-        self._state.check()
+        self._state.check_open()
         batch = rows if isinstance(rows, list) else list(rows)
         return self._insert_many(batch, start_offset_token, offset_token)
 
@@ -247,39 +251,45 @@ class Channel:
             ChannelClosed: It was closed.
             BufferFull: Too much has been waiting to be committed for too long; nothing was kept.
         """
-        self._state.check()
+        self._state.check_open()
         return self._insert_many(to_arrow_table(data), start_offset_token, offset_token)
 
     def _insert_many(
         self,
-        given: list[Mapping[str, object]] | pa.Table,
+        data: list[Mapping[str, object]] | pa.Table,
         start_offset_token: str | None,
         offset_token: str | None,
     ) -> InsertResult:
         check_offset_token(start_offset_token)
         check_offset_token(offset_token)
-        later = self._checked(given) if isinstance(given, list) else None
+        later = self._try_defer_conversion(data) if isinstance(data, list) else None
         if later is not None:
             size = later.size_bytes
-            self._insert(Batch(later, later.rows, size, start_offset_token, offset_token))
-            return _ALL_GOOD
+            self._append_batch(
+                InsertBatch(later, later.rows, size, start_offset_token, offset_token)
+            )
+            return _NO_ERRORS
         abort = self._on_error is OnError.ABORT
-        converted = self._converted(given, stop_at_first=abort)
+        converted = self._convert(data, stop_at_first=abort)
         if converted.errors:
-            converted = self._followed(converted, given, abort=abort)
+            converted = self._retry_with_updated_schema(converted, data, abort=abort)
         if converted.errors:
-            lost = len(given) if abort or self._on_error is OnError.SKIP_BATCH else 0
+            lost = len(data) if abort or self._on_error is OnError.SKIP_BATCH else 0
             refused = converted.errors[0].error
-            self._backlog.refused(self._state, lost or len(converted.errors), refused)
+            self._pending_rows.record_rejected_rows(
+                self._state, lost or len(converted.errors), refused
+            )
         if converted.errors and abort:
             raise converted.errors[0].error
         aside = None
         if converted.errors:
             tokens = (start_offset_token, offset_token)
-            aside = self._desk.asides.batch(self._state, converted.errors, tokens)
+            aside = self._manager.error_table_writer.make_batch(
+                self._state, converted.errors, tokens
+            )
         if not (converted.errors and self._on_error is OnError.SKIP_BATCH):
-            self._insert(
-                Batch(
+            self._append_batch(
+                InsertBatch(
                     converted.table,
                     converted.row_count,
                     converted.size_bytes,
@@ -289,12 +299,12 @@ class Channel:
                 aside,
             )
         elif aside is not None:
-            self._insert(Batch(None, 0, 0), aside)
+            self._append_batch(InsertBatch(None, 0, 0), aside)
         return InsertResult(converted.errors)
 
     def status(self) -> ChannelStatus:
         """Return how it is doing, as its client sees it; the service is not asked."""
-        return self._backlog.status(self._state)
+        return self._pending_rows.channel_status(self._state)
 
     def flush(self, timeout: dt.timedelta | None = None) -> None:
         """Send everything inserted so far at once, and return when it is committed.
@@ -305,9 +315,9 @@ class Channel:
             ChannelInvalid: The rows cannot be committed any more.
             ChannelClosed: It was closed.
         """
-        self._state.check()
-        self._wait(self._backlog.hurry(self._state), None, timeout)
-        self._wait_aside(timeout)
+        self._state.check_open()
+        self._wait_for_row_sequencer(self._pending_rows.flush_now(self._state), None, timeout)
+        self._wait_for_rejected_rows(timeout)
 
     def wait_for_commit(
         self, token: str | None = None, timeout: dt.timedelta | None = None
@@ -324,14 +334,14 @@ class Channel:
             ChannelFenced: Another client has opened the channel.
             ChannelInvalid: The rows cannot be committed any more.
         """
-        sequencer = self._backlog.target_of(self._state, token)
+        sequencer = self._pending_rows.find_row_sequencer(self._state, token)
         if sequencer is None:
             raise TokenNotInserted(
                 offset_token=repr(token),
                 channel=self.name,
                 committed=repr(self._state.committed_token),
             )
-        self._wait(sequencer, token, timeout)
+        self._wait_for_row_sequencer(sequencer, token, timeout)
 
     def latest_committed_offset_token(self) -> str | None:
         """Ask the service for the last committed offset token; None when there is none yet.
@@ -342,7 +352,7 @@ class Channel:
             ServiceUnavailable: The service does not answer.
         """
         self._state.check_valid()
-        return self._desk.committed_token(self._state)
+        return self._manager.fetch_committed_token(self._state)
 
     def resume(self) -> str | None:
         """Return where to go on: the offset token behind which rows are to be inserted next.
@@ -364,7 +374,7 @@ class Channel:
                 pass
             else:
                 return self.latest_committed_offset_token()
-        self._state = self._desk.reopen(self._state)
+        self._state = self._manager.reopen_channel(self._state)
         return self._state.committed_token
 
     def close(self, *, drop: bool = False, timeout: dt.timedelta | None = None) -> None:
@@ -383,17 +393,17 @@ class Channel:
                 channel has raised it before.
         """
         state = self._state
-        sequencer = self._backlog.close_channel(state)
+        sequencer = self._pending_rows.close_channel(state)
         try:
-            if not (state.failure and state.failure_told):
-                self._wait(sequencer, None, timeout)
-                self._wait_aside(timeout)
+            if not (state.failure and state.failure_reported):
+                self._wait_for_row_sequencer(sequencer, None, timeout)
+                self._wait_for_rejected_rows(timeout)
         finally:
             if state.failure:
-                self._backlog.detach(state)
+                self._pending_rows.remove_channel(state)
         if drop and state.failure is None:
-            self._desk.drop(state)
-        self._backlog.detach(state)
+            self._manager.drop_channel(state)
+        self._pending_rows.remove_channel(state)
 
     def __enter__(self) -> Self:
         return self
@@ -412,77 +422,89 @@ class Channel:
             # The error under way is the one to see; this one must not replace it.
             _log.warning("Channel %s was not closed cleanly: %s", self.name, closing)
 
-    def _insert(self, batch: Batch, aside: tuple[ChannelState, Batch] | None = None) -> None:
-        self._backlog.insert(self._state, batch, aside)
-        self._desk.start()
+    def _append_batch(
+        self, batch: InsertBatch, error_table_batch: tuple[ChannelState, InsertBatch] | None = None
+    ) -> None:
+        self._pending_rows.insert(self._state, batch, error_table_batch)
+        self._manager.start_flusher()
         failpoints.hit_failpoint(failpoints.Failpoint.ROWS_BUFFERED)
 
-    def _checked(self, rows: list[Mapping[str, object]]) -> DeferredRows | None:
+    def _try_defer_conversion(self, rows: list[Mapping[str, object]]) -> DeferredRows | None:
         """Check the rows of a call without converting them; None if some may be refused."""
-        if not _MANY_ROWS <= len(rows) < _ENOUGH_ROWS:
+        if not _MIN_DEFERRED_ROWS <= len(rows) < _MAX_DEFERRED_ROWS:
             return None
-        with self._converting:
+        with self._conversion_lock:
             return self._state.converter.deferred_converter.try_defer(rows)
 
-    def _converted(
-        self, given: list[Mapping[str, object]] | pa.Table, *, stop_at_first: bool
+    def _convert(
+        self, data: list[Mapping[str, object]] | pa.Table, *, stop_at_first: bool
     ) -> RowConversion:
-        with self._converting:
+        with self._conversion_lock:
             converter = self._state.converter
-            if isinstance(given, list):
-                return converter.convert(given, stop_at_first=stop_at_first)
-            return converter.convert_arrow_table(given, stop_at_first=stop_at_first)
+            if isinstance(data, list):
+                return converter.convert(data, stop_at_first=stop_at_first)
+            return converter.convert_arrow_table(data, stop_at_first=stop_at_first)
 
-    def _followed(
-        self, refused: RowConversion, given: list[Mapping[str, object]] | pa.Table, *, abort: bool
+    def _retry_with_updated_schema(
+        self, rejected: RowConversion, data: list[Mapping[str, object]] | pa.Table, *, abort: bool
     ) -> RowConversion:
         """Convert once more where the table has by now, or was given, what rows were refused for."""
         try:
-            if not self._desk.follows(self._state, refused.errors, given):
-                return refused
+            if not self._manager.try_schema_update(self._state, rejected.errors, data):
+                return rejected
         except (RequestRefused, TableNotFound) as error:
             if abort:
                 raise
             # The rows are refused, as any others; the good ones are not held up by them.
             reason = str(error.fields.get("reason", error))
-            return replace(refused, errors=[_told(each, reason) for each in refused.errors])
-        return self._converted(given, stop_at_first=abort)
+            return replace(
+                rejected, errors=[_add_evolution_error(each, reason) for each in rejected.errors]
+            )
+        return self._convert(data, stop_at_first=abort)
 
-    def _measure(self, converter: RowConverter) -> None:
+    def _measure_schema(self, converter: RowConverter) -> None:
         widths = [estimate_fixed_value_bytes(column) for column in converter.schema.columns]
-        self._texts = [place for place, width in enumerate(widths) if width is None]
-        self._row_bytes = sum(_VALUE_BYTES if width is None else width + 0.25 for width in widths)
-        self._measured = converter
+        self._variable_length_positions = [
+            place for place, width in enumerate(widths) if width is None
+        ]
+        self._fixed_row_bytes = sum(
+            _VARIABLE_VALUE_OVERHEAD_BYTES if width is None else width + 0.25 for width in widths
+        )
+        self._measured_converter = converter
 
-    def _size(self, converter: RowConverter, stored: Stored) -> int:
-        if self._measured is not converter:
-            self._measure(converter)
-        size = self._row_bytes
-        for place in self._texts:
+    def _estimate_row_bytes(self, converter: RowConverter, stored: StoredRow) -> int:
+        if self._measured_converter is not converter:
+            self._measure_schema(converter)
+        size = self._fixed_row_bytes
+        for place in self._variable_length_positions:
             value = stored[place]
             if isinstance(value, str | bytes):
                 size += len(value)
         return int(size)
 
-    def _wait_aside(self, timeout: dt.timedelta | None) -> None:
+    def _wait_for_rejected_rows(self, timeout: dt.timedelta | None) -> None:
         """Return when what was refused before is kept, or it is clear that it is not."""
-        state = self._desk.asides.of(self._state)
+        state = self._manager.error_table_writer.find_channel(self._state)
         if state is None or self._on_error is OnError.ABORT:
             return
-        seconds = self._desk.commit_timeout_s if timeout is None else timeout.total_seconds()
+        seconds = self._manager.commit_timeout_s if timeout is None else timeout.total_seconds()
         try:
-            self._backlog.wait(state, self._backlog.hurry(state), None, seconds)
+            self._pending_rows.wait_for_commit(
+                state, self._pending_rows.flush_now(state), None, seconds
+            )
         except (ChannelInvalid, ChannelFenced) as error:
             _log.warning("Rows that channel %s refused were not kept: %s", self.name, error)
 
-    def _wait(self, sequencer: int, token: str | None, timeout: dt.timedelta | None) -> None:
-        seconds = self._desk.commit_timeout_s if timeout is None else timeout.total_seconds()
-        self._backlog.wait(self._state, sequencer, token, seconds)
+    def _wait_for_row_sequencer(
+        self, sequencer: int, token: str | None, timeout: dt.timedelta | None
+    ) -> None:
+        seconds = self._manager.commit_timeout_s if timeout is None else timeout.total_seconds()
+        self._pending_rows.wait_for_commit(self._state, sequencer, token, seconds)
 
 
-def _told(refused: RowError, reason: str) -> RowError:
+def _add_evolution_error(row_error: RowError, reason: str) -> RowError:
     """Add why the table does not get the columns that a row lacks."""
-    if not refused.lacks_columns:
-        return refused
-    error = InvalidRow(f"{refused.error}; {reason}", **refused.error.fields)
-    return replace(refused, error=error)
+    if not row_error.lacks_columns:
+        return row_error
+    error = InvalidRow(f"{row_error.error}; {reason}", **row_error.error.fields)
+    return replace(row_error, error=error)

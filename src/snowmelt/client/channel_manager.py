@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.client.api import Calls, ChannelName
-from snowmelt.client.channel_state import Failure
-from snowmelt.client.schema_refresh import Columns, lost
+from snowmelt.client.api import ApiClient, ChannelName
+from snowmelt.client.channel_state import ChannelFailure
+from snowmelt.client.schema_refresh import SchemaRefresher, failure_from_status
 from snowmelt.wire.streaming import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.client.channel_state import ChannelState
-    from snowmelt.client.error_table_writer import Asides
+    from snowmelt.client.error_table_writer import ErrorTableWriter
     from snowmelt.client.flusher import Flusher
-    from snowmelt.client.pending_rows import Backlog
+    from snowmelt.client.pending_rows import PendingRows
     from snowmelt.schema.conversion.row_converter import RowError
     from snowmelt.schema.inference import RowsOrTable
     from snowmelt.wire.streaming import ChannelStatusMessage
 
-REOPENED = Failure("it was opened again by this client", fenced=True)
-DROPPED = Failure("it was dropped by this client")
+REOPENED_FAILURE = ChannelFailure("it was opened again by this client", is_fenced=True)
+DROPPED_FAILURE = ChannelFailure("it was dropped by this client")
 
-_WITH_TOKEN = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.STALE_CLIENT_SEQUENCER)})
+_CODES_WITH_TOKEN = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.STALE_CLIENT_SEQUENCER)})
 
 
-class Desk:
+class ChannelManager:
     """The client's side that its channels see.
 
     `commit_timeout_s` is how long rows may take before they are committed or their channel is
@@ -35,25 +35,25 @@ class Desk:
 
     def __init__(
         self,
-        backlog: Backlog,
+        pending_rows: PendingRows,
         flusher: Flusher,
-        calls: Calls,
-        columns: Columns,
-        asides: Asides,
+        api_client: ApiClient,
+        schema_refresher: SchemaRefresher,
+        error_table_writer: ErrorTableWriter,
         commit_timeout_s: float,
     ) -> None:
-        self.backlog = backlog
-        self.asides = asides
+        self.pending_rows = pending_rows
+        self.error_table_writer = error_table_writer
         self.commit_timeout_s = commit_timeout_s
         self._flusher = flusher
-        self._calls = calls
-        self._columns = columns
+        self._api_client = api_client
+        self._schema_refresher = schema_refresher
 
-    def start(self) -> None:
+    def start_flusher(self) -> None:
         """See that flushes happen."""
         self._flusher.start()
 
-    def committed_token(self, channel: ChannelState) -> str | None:
+    def fetch_committed_token(self, channel: ChannelState) -> str | None:
         """Ask the service for a channel's committed offset token.
 
         Raises:
@@ -61,13 +61,13 @@ class Desk:
             ChannelInvalid: It was dropped.
             ServiceUnavailable: The service does not answer.
         """
-        status = self._calls.statuses([channel])[0]
+        status = self._api_client.fetch_statuses([channel])[0]
         if status.status_code != 0:
-            self._lost(channel, status)
+            self._fail_channel(channel, status)
             channel.check_valid()
         return status.persisted_offset_token
 
-    def committed_tokens(self, channels: Sequence[ChannelState]) -> list[str | None]:
+    def fetch_committed_tokens(self, channels: Sequence[ChannelState]) -> list[str | None]:
         """Ask for the committed offset tokens of several channels, with one request.
 
         Of a channel that somebody else has opened it is the token that the service reports.
@@ -76,20 +76,20 @@ class Desk:
             ChannelInvalid: A channel does not exist any more; all such channels are invalid then.
             ServiceUnavailable: The service does not answer.
         """
-        statuses = self._calls.statuses(channels)
+        statuses = self._api_client.fetch_statuses(channels)
         gone = [
             (channel, status)
             for channel, status in zip(channels, statuses, strict=True)
-            if status.status_code not in _WITH_TOKEN
+            if status.status_code not in _CODES_WITH_TOKEN
         ]
         for channel, status in gone:
-            self._lost(channel, status)
+            self._fail_channel(channel, status)
         for channel, _ in gone:
             channel.check_valid()
         return [status.persisted_offset_token for status in statuses]
 
-    def follows(
-        self, channel: ChannelState, errors: Sequence[RowError], given: RowsOrTable
+    def try_schema_update(
+        self, channel: ChannelState, errors: Sequence[RowError], data: RowsOrTable
     ) -> bool:
         """Tell whether rows that were refused for their columns may be tried again.
 
@@ -97,12 +97,12 @@ class Desk:
             RequestRefused: The table may not be evolved, and why (TableNotFound: by this role).
             ServiceUnavailable: The service does not answer.
         """
-        return self._columns.follow(channel, errors, given)
+        return self._schema_refresher.try_schema_update(channel, errors, data)
 
-    def _lost(self, channel: ChannelState, status: ChannelStatusMessage) -> None:
-        self.backlog.fail([channel], lost(status))
+    def _fail_channel(self, channel: ChannelState, status: ChannelStatusMessage) -> None:
+        self.pending_rows.fail_channels([channel], failure_from_status(status))
 
-    def reopen(self, channel: ChannelState) -> ChannelState:
+    def reopen_channel(self, channel: ChannelState) -> ChannelState:
         """Open an invalid channel again, unless somebody else has, and return what it is now.
 
         Raises:
@@ -110,15 +110,15 @@ class Desk:
             ChannelClosed: It was closed.
             SnowmeltError: The service refused, or does not answer.
         """
-        if channel.closed or (channel.failure is not None and channel.failure.fenced):
-            channel.check()
+        if channel.is_closed or (channel.failure is not None and channel.failure.is_fenced):
+            channel.check_open()
         name = ChannelName(*channel.target.table.display_name, channel.name)
-        state = self._calls.open(name, None, channel.converter_for)
-        state.evolves = channel.evolves
-        self.backlog.attach(state, REOPENED)
+        state = self._api_client.open_channel(name, None, channel.make_converter)
+        state.evolves_schema = channel.evolves_schema
+        self.pending_rows.add_channel(state, REOPENED_FAILURE)
         return state
 
-    def drop(self, channel: ChannelState) -> None:
+    def drop_channel(self, channel: ChannelState) -> None:
         """Drop a channel if it is still this client's.
 
         Raises:
@@ -127,5 +127,5 @@ class Desk:
             ServiceUnavailable: The service does not answer.
         """
         name = ChannelName(*channel.target.table.display_name, channel.name)
-        self._calls.drop(name, channel.client_sequencer, channel.target.key_id)
-        self.backlog.fail([channel], DROPPED)
+        self._api_client.drop_channel(name, channel.client_sequencer, channel.target.key_id)
+        self.pending_rows.fail_channels([channel], DROPPED_FAILURE)

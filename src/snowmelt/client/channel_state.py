@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from snowmelt.client.row_buffer import Buffer, Portion, as_tables
-from snowmelt.client.status import ChannelStatus, Counts
+from snowmelt.client.row_buffer import FlushSlice, RowBuffer, to_tables
+from snowmelt.client.status import ChannelCounts, ChannelStatus
 from snowmelt.errors import (
     ChannelClosed,
     ChannelFenced,
@@ -25,60 +25,60 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     # Converts rows by the zone and the rules that the channel was opened with.
-    ConverterFor = Callable[[TableSchema], RowConverter]
+    ConverterFactory = Callable[[TableSchema], RowConverter]
 
 # Committed tokens that a channel still recognises in wait_for_commit.
-_REMEMBERED_TOKENS = 10_000
+_MAX_RECENT_TOKENS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ChannelTarget:
     """Where a channel's rows go; only channels of equal targets share a chunk.
 
-    Of refused rows `source` is the key of the table that refused them.
+    Of refused rows `source_key_id` is the key of the table that refused them.
     """
 
     table: TableName
     schema: TableSchema
     key_id: int
     data_key: bytes
-    source: int | None = None
+    source_key_id: int | None = None
 
     @property
-    def unit(self) -> int:
+    def retry_queue_key(self) -> int:
         """What waits together when a table takes nothing: it, and what it refuses."""
-        return self.key_id if self.source is None else self.source
+        return self.key_id if self.source_key_id is None else self.source_key_id
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ChannelFailure:
     """Why a channel can no longer commit rows."""
 
     reason: str
-    fenced: bool = False
+    is_fenced: bool = False
     cause: SnowmeltError | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class ChunkEntry:
     """One channel's rows in a chunk.
 
-    `target` is the channel's when the rows were taken, or as they were fitted since; `refusals`
+    `target` is the channel's when the rows were taken, or as they were fitted since; `rejections`
     counts how often the service did not take them as they were.
     """
 
     state: ChannelState
-    portion: Portion
+    flush_slice: FlushSlice
     row_sequencer: int
-    target: Target = field(init=False)
-    refusals: int = field(default=0, init=False)
+    target: ChannelTarget = field(init=False)
+    rejections: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.target = self.state.target
 
-    def adopt(self, target: Target) -> None:
+    def retarget(self, target: ChannelTarget) -> None:
         """Be sent for other columns of the table."""
-        self.portion.parts[:] = as_tables(self.portion.parts, self.target.schema)
+        self.flush_slice.segments[:] = to_tables(self.flush_slice.segments, self.target.schema)
         self.target = target
 
 
@@ -88,34 +88,34 @@ class ChannelState:
     def __init__(
         self,
         name: str,
-        target: Target,
-        converter_for: ConverterFor,
+        target: ChannelTarget,
+        make_converter: ConverterFactory,
         sequencers: tuple[int, int],
-        token: str | None,
+        committed_token: str | None,
     ) -> None:
         self.name = name
         self.target = target
-        self.converter = converter_for(target.schema)
-        self.converter_for = converter_for
+        self.converter = make_converter(target.schema)
+        self.make_converter = make_converter
         self.client_sequencer, self.row_sequencer = sequencers
         self.committed_sequencer = self.row_sequencer
-        self.committed_token = token
-        self.counts = Counts()
-        self.buffer = Buffer(token, self.counts)
-        self.in_flight: deque[Entry] = deque()
-        self.failure: Failure | None = None
-        self.failure_told = False
-        self.closed = False
+        self.committed_token = committed_token
+        self.counts = ChannelCounts()
+        self.buffer = RowBuffer(committed_token, self.counts)
+        self.in_flight: deque[ChunkEntry] = deque()
+        self.failure: ChannelFailure | None = None
+        self.failure_reported = False
+        self.is_closed = False
         # Whether columns that its rows have are added to the table.
-        self.evolves = False
+        self.evolves_schema = False
         self.last_error: SnowmeltError | None = None
         # Whether the service takes offset tokens without rows.
-        self.takes_rowless = False
+        self.accepts_token_without_rows = False
         # Full name of the table that its refused rows go to.
         self.error_table: str | None = None
         # Whether it brings refused rows: the client's own, which users do not see.
-        self.is_aside = False
-        self._recent: deque[str] = deque(maxlen=_REMEMBERED_TOKENS)
+        self.is_error_table_channel = False
+        self._recent_tokens: deque[str] = deque(maxlen=_MAX_RECENT_TOKENS)
 
     @property
     def key(self) -> tuple[int, str]:
@@ -123,19 +123,21 @@ class ChannelState:
         return self.target.key_id, self.name
 
     @property
-    def place(self) -> tuple[TableName, str]:
+    def qualified_name(self) -> tuple[TableName, str]:
         """Where it is by the names of now."""
         return self.target.table, self.name
 
     @property
     def error(self) -> SnowmeltError | None:
         """What a call raises while the channel is invalid; None while it is valid."""
-        return None if self.failure is None else self._error(self.failure)
+        return None if self.failure is None else self._make_error(self.failure)
 
     def status(self, now_ms: int) -> ChannelStatus:
         """Return how it is doing."""
-        counts, oldest = self.counts, self._oldest_ms()
-        waiting_rows = self.buffer.rows + sum(entry.portion.rows for entry in self.in_flight)
+        counts, oldest = self.counts, self._oldest_insert_ms()
+        waiting_rows = self.buffer.row_count + sum(
+            entry.flush_slice.row_count for entry in self.in_flight
+        )
         return ChannelStatus(
             name=self.name,
             table=self.target.table,
@@ -155,19 +157,21 @@ class ChannelState:
     @property
     def waiting_bytes(self) -> int:
         """Estimated bytes that are not committed."""
-        return self.buffer.size_bytes + sum(entry.portion.size_bytes for entry in self.in_flight)
+        return self.buffer.size_bytes + sum(
+            entry.flush_slice.size_bytes for entry in self.in_flight
+        )
 
-    def _oldest_ms(self) -> int | None:
+    def _oldest_insert_ms(self) -> int | None:
         if self.in_flight:
-            return self.in_flight[0].portion.first_insert_ms
-        return self.buffer.first_insert_ms if self.buffer.rows else None
+            return self.in_flight[0].flush_slice.first_insert_ms
+        return self.buffer.first_insert_ms if self.buffer.row_count else None
 
     @property
     def inserted_sequencer(self) -> int:
         """The row sequencer with which everything inserted so far is committed."""
-        return self.row_sequencer + (1 if self.buffer.is_due else 0)
+        return self.row_sequencer + (1 if self.buffer.needs_flush else 0)
 
-    def check(self) -> None:
+    def check_open(self) -> None:
         """Raise when rows can no longer be committed, or the channel was closed.
 
         Raises:
@@ -176,7 +180,7 @@ class ChannelState:
             ChannelClosed: It was closed.
         """
         self.check_valid()
-        if self.closed:
+        if self.is_closed:
             raise ChannelClosed(channel=self.name)
 
     def check_valid(self) -> None:
@@ -187,10 +191,10 @@ class ChannelState:
             ChannelInvalid: The service refused its rows, or they could not be delivered.
         """
         if self.failure is not None:
-            self.failure_told = True
-            raise self._error(self.failure) from self.failure.cause
+            self.failure_reported = True
+            raise self._make_error(self.failure) from self.failure.cause
 
-    def adopt(self, schema: TableSchema, table: TableName | None = None) -> None:
+    def update_schema(self, schema: TableSchema, table: TableName | None = None) -> None:
         """Go on with newer columns of the table, or under its name of now.
 
         What is held keeps the columns it was made for.
@@ -200,41 +204,41 @@ class ChannelState:
         older = self.target.schema
         if schema.version <= older.version:
             return
-        self.buffer.parts()[:] = as_tables(self.buffer.parts(), older)
+        self.buffer.mutable_segments()[:] = to_tables(self.buffer.mutable_segments(), older)
         self.target = replace(self.target, schema=schema)
-        self.converter = self.converter_for(schema)
+        self.converter = self.make_converter(schema)
 
-    def take(self) -> Entry:
+    def pop_buffered_rows(self) -> ChunkEntry:
         """Move the buffered rows into flight, under the next row sequencer."""
         self.row_sequencer += 1
-        entry = Entry(self, self.buffer.take(), self.row_sequencer)
+        entry = ChunkEntry(self, self.buffer.pop_slice(), self.row_sequencer)
         self.in_flight.append(entry)
         return entry
 
-    def commit(self, entry: Entry) -> None:
+    def record_commit(self, entry: ChunkEntry) -> None:
         """Note that an entry is committed."""
         self.committed_sequencer = max(self.committed_sequencer, entry.row_sequencer)
-        self.committed_token = entry.portion.end_token
-        self._recent.extend(entry.portion.tokens[-_REMEMBERED_TOKENS:])
+        self.committed_token = entry.flush_slice.end_token
+        self._recent_tokens.extend(entry.flush_slice.offset_tokens[-_MAX_RECENT_TOKENS:])
 
-    def sequencer_of(self, token: str) -> int | None:
+    def find_row_sequencer(self, token: str) -> int | None:
         """Return the row sequencer that commits a token, None when this object does not know it.
 
         A token whose rows were all refused, and are not kept, waits for the next row, so its
         sequencer may be one that no flush will use soon.
         """
-        if self.buffer.brings(token):
+        if self.buffer.contains_token(token):
             return self.row_sequencer + 1
         for entry in reversed(self.in_flight):
-            if token in entry.portion.tokens:
+            if token in entry.flush_slice.offset_tokens:
                 return entry.row_sequencer
-        if token == self.committed_token or token in self._recent:
+        if token == self.committed_token or token in self._recent_tokens:
             return self.committed_sequencer
         return None
 
-    def _error(self, failure: Failure) -> SnowmeltError:
+    def _make_error(self, failure: ChannelFailure) -> SnowmeltError:
         committed = f"the last committed offset token is {self.committed_token!r}"
-        if failure.fenced:
+        if failure.is_fenced:
             return ChannelFenced(
                 f"Channel {self.name} of {self.target.table} may no longer write: "
                 f"{failure.reason}; {committed}.",

@@ -10,56 +10,58 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from snowmelt.client.channel_state import ChannelState, Entry, Target
+    from snowmelt.client.channel_state import ChannelState, ChannelTarget, ChunkEntry
 
 MAX_BLOB_BYTES = 1024 * 1024 * 1024
 MAX_CHUNK_BYTES = 256 * 1024 * 1024
 # Also the most that one registration may name, so a blob is never split over requests.
-MAX_CHUNKS = 100
+MAX_BLOB_CHUNKS = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkPlan:
     """Rows of one target: the channels' portions one after the other."""
 
-    target: Target
-    entries: tuple[Entry, ...]
+    target: ChannelTarget
+    entries: tuple[ChunkEntry, ...]
 
     @property
     def size_bytes(self) -> int:
         """The estimate that the limits mean."""
-        return sum(entry.portion.size_bytes for entry in self.entries)
+        return sum(entry.flush_slice.size_bytes for entry in self.entries)
 
     @property
-    def is_large(self) -> bool:
+    def exceeds_chunk_limit(self) -> bool:
         """Whether it has to become several chunks: it is one call then, committed as one."""
         return self.size_bytes > MAX_CHUNK_BYTES
 
-    def without(self, gone: Collection[ChannelState]) -> ChunkPlan | None:
+    def without_channels(self, excluded: Collection[ChannelState]) -> ChunkPlan | None:
         """Return the plan for the other channels, None when there are none."""
-        kept = tuple(entry for entry in self.entries if entry.state not in gone)
+        kept = tuple(entry for entry in self.entries if entry.state not in excluded)
         return ChunkPlan(self.target, kept) if kept else None
 
-    def apart(self) -> list[ChunkPlan]:
+    def split_by_entry(self) -> list[ChunkPlan]:
         """Return a plan for each entry."""
         return [ChunkPlan(self.target, (entry,)) for entry in self.entries]
 
 
-def plan_chunks(entries: Sequence[Entry], *, max_chunk_bytes: int | None = None) -> list[ChunkPlan]:
+def plan_chunks(
+    entries: Sequence[ChunkEntry], *, max_chunk_bytes: int | None = None
+) -> list[ChunkPlan]:
     """Group entries by target, in order, into chunks below the limit.
 
     One entry above the limit is a plan of its own, to be written as several chunks.
     """
     most = MAX_CHUNK_BYTES if max_chunk_bytes is None else max_chunk_bytes
-    grouped: dict[Target, list[list[Entry]]] = {}
-    sizes: dict[Target, int] = {}
+    grouped: dict[ChannelTarget, list[list[ChunkEntry]]] = {}
+    sizes: dict[ChannelTarget, int] = {}
     for entry in entries:
         target = entry.target
         chunks = grouped.setdefault(target, [[]])
-        size = sizes.get(target, 0) + entry.portion.size_bytes
+        size = sizes.get(target, 0) + entry.flush_slice.size_bytes
         if chunks[-1] and size > most:
             chunks.append([])
-            size = entry.portion.size_bytes
+            size = entry.flush_slice.size_bytes
         chunks[-1].append(entry)
         sizes[target] = size
     return [
@@ -71,7 +73,7 @@ def plan_blobs(
     chunks: Sequence[ChunkPlan],
     *,
     max_blob_bytes: int = MAX_BLOB_BYTES,
-    max_chunks: int = MAX_CHUNKS,
+    max_chunks: int = MAX_BLOB_CHUNKS,
 ) -> list[tuple[ChunkPlan, ...]]:
     """Put chunks into blobs, in order, below the limits; a large one gets blobs of its own."""
     blobs: list[tuple[ChunkPlan, ...]] = []
@@ -80,8 +82,8 @@ def plan_blobs(
         size += chunk.size_bytes
         if (
             (blobs and size <= max_blob_bytes and len(blobs[-1]) < max_chunks)
-            and not chunk.is_large
-            and not blobs[-1][0].is_large
+            and not chunk.exceeds_chunk_limit
+            and not blobs[-1][0].exceeds_chunk_limit
         ):
             blobs[-1] = (*blobs[-1], chunk)
         else:
@@ -90,9 +92,12 @@ def plan_blobs(
     return blobs
 
 
-def torn(table: pa.Table, most_bytes: int) -> list[pa.Table]:
+def split_table(table: pa.Table, max_bytes: int) -> list[pa.Table]:
     """Return rows in pieces of at most so many bytes, in order; a larger row is one by itself."""
-    if table.num_rows <= 1 or table.nbytes <= most_bytes:
+    if table.num_rows <= 1 or table.nbytes <= max_bytes:
         return [table]
     half = table.num_rows // 2
-    return [*torn(table.slice(0, half), most_bytes), *torn(table.slice(half), most_bytes)]
+    return [
+        *split_table(table.slice(0, half), max_bytes),
+        *split_table(table.slice(half), max_bytes),
+    ]

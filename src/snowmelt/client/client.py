@@ -9,28 +9,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack
 from zoneinfo import ZoneInfo
 
-from snowmelt.client.api import Calls, ChannelName
+from snowmelt.client.api import ApiClient, ChannelName
 from snowmelt.client.auth import (
-    GivenTokens,
-    KeyPairTokens,
+    CallbackTokenProvider,
+    KeyPairTokenProvider,
     OAuth,
-    RefreshedTokens,
-    Tokens,
+    RefreshTokenProvider,
+    TokenProvider,
     load_private_key,
 )
 from snowmelt.client.channel import Channel, OnError
-from snowmelt.client.channel_manager import DROPPED, REOPENED, Desk
+from snowmelt.client.channel_manager import DROPPED_FAILURE, REOPENED_FAILURE, ChannelManager
 from snowmelt.client.channel_state import check_offset_token, split_table_name
-from snowmelt.client.encoder import Encoder
-from snowmelt.client.error_table_writer import Asides
+from snowmelt.client.encoder import BlobEncoder
+from snowmelt.client.error_table_writer import ErrorTableWriter
 from snowmelt.client.flusher import Flusher
-from snowmelt.client.pending_rows import Backlog
-from snowmelt.client.registrar import Identified, Registrar
-from snowmelt.client.schema_refresh import Columns
-from snowmelt.client.settings import ClientSettings, Options, compatibility_named
+from snowmelt.client.pending_rows import PendingRows
+from snowmelt.client.registrar import RegistrationSender, RequestIdentity
+from snowmelt.client.schema_refresh import SchemaRefresher
+from snowmelt.client.settings import ClientOptions, ClientSettings, parse_compatibility
 from snowmelt.client.stage import open_stage
-from snowmelt.client.status import ClientStatus, publish
-from snowmelt.client.transport import Service, Transport, parse_url, trusting
+from snowmelt.client.status import ClientStatus, publish_client_metrics
+from snowmelt.client.transport import ServiceAddress, Transport, make_ssl_context, parse_service_url
 from snowmelt.errors import ClientClosed, ConfigurationError, SnowmeltError
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import TableName, internal_name
@@ -61,7 +61,7 @@ class Client:
         private_key: str | bytes | Path | None = None,
         role: str | None = None,
         oauth: OAuth | str | Callable[[], str] | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[ClientOptions],
     ) -> None:
         """Connect.
 
@@ -83,11 +83,13 @@ class Client:
         self._settings = settings = ClientSettings(**options)
         self._process_id = os.getpid()
         self._closed = False
-        service = parse_url(url)
+        service = parse_service_url(url)
         tokens = (
-            _tokens(service, user, private_key, settings)
+            _make_key_pair_provider(service, user, private_key, settings)
             if oauth is None
-            else _oauth_tokens(service, oauth, settings, is_alone=user is None is private_key)
+            else _make_oauth_provider(
+                service, oauth, settings, is_exclusive=user is None is private_key
+            )
         )
         timeout_s = max(settings.request_timeout.total_seconds(), 1)
         transport = Transport(
@@ -99,33 +101,46 @@ class Client:
             transport.stop()
             raise
 
-    def _trouble(self) -> SnowmeltError | None:
-        return self._encoder.trouble or self._transport.trouble or self._registrar.trouble
+    def _find_current_error(self) -> SnowmeltError | None:
+        return (
+            self._encoder.last_upload_error
+            or self._transport.last_error
+            or self._registration_sender.retry_error
+        )
 
     def _connect(self, transport: Transport, role: str | None) -> None:
         settings, self._transport = self._settings, transport
         self._commit_timeout_s = settings.commit_timeout_s
-        self._calls = calls = Calls(transport, role, settings.request_timeout.total_seconds())
-        who = Identified(role, settings.name, calls.prefix, calls.next_request_id)
+        self._api_client = calls = ApiClient(
+            transport, role, settings.request_timeout.total_seconds()
+        )
+        who = RequestIdentity(role, settings.name, calls.prefix, calls.next_request_id)
         stage = open_stage(
-            calls.grant, calls.renewed_grant, settings, timeout_s=transport.timeout_s
+            calls.upload_grant, calls.renew_upload_grant, settings, timeout_s=transport.timeout_s
         )
-        self._backlog = Backlog(settings, self._trouble)
-        self._encoder = encoder = Encoder(
-            stage, calls.prefix, self._backlog, settings, transport.stopping
+        self._pending_rows = PendingRows(settings, self._find_current_error)
+        self._encoder = encoder = BlobEncoder(
+            stage, calls.prefix, self._pending_rows, settings, transport.stop_event
         )
-        columns = Columns(calls, self._backlog, settings.clock)
-        self._registrar = Registrar(transport, who, encoder, columns, self._backlog, settings)
-        self._flusher = Flusher(self._backlog, encoder, self._registrar, transport)
-        self._asides = Asides(calls, self._backlog, settings.clock)
-        self._desk = Desk(
-            self._backlog, self._flusher, calls, columns, self._asides, self._commit_timeout_s
+        columns = SchemaRefresher(calls, self._pending_rows, settings.clock)
+        self._registration_sender = RegistrationSender(
+            transport, who, encoder, columns, self._pending_rows, settings
+        )
+        self._flusher = Flusher(self._pending_rows, encoder, self._registration_sender, transport)
+        self._error_table_writer = ErrorTableWriter(calls, self._pending_rows, settings.clock)
+        self._channel_manager = ChannelManager(
+            self._pending_rows,
+            self._flusher,
+            calls,
+            columns,
+            self._error_table_writer,
+            self._commit_timeout_s,
         )
         # The threads end when neither client nor channels are left, and their rows are committed.
-        weakref.finalize(self._desk, self._flusher.orphan).atexit = False
-        for part in (transport, encoder, self._registrar):
-            part.on_trouble = settings.tell
-        publish(weakref.WeakMethod(self.status), settings.name)
+        weakref.finalize(self._channel_manager, self._flusher.stop_when_drained).atexit = False
+        for part in (transport, encoder, self._registration_sender):
+            part.on_trouble = settings.report_problem
+        publish_client_metrics(weakref.WeakMethod(self.status), settings.name)
 
     @property
     def name(self) -> str:
@@ -176,20 +191,22 @@ class Client:
         """
         self._check_open()
         check_offset_token(offset_token)
-        mode = _on_error(on_error)
+        mode = _parse_on_error(on_error)
         if compatibility is None:
             compatibility = self._settings.compatibility
-        rules = compatibility_named(compatibility)
-        zone = rules.default_zone if default_timezone is None else _zone(default_timezone)
+        rules = parse_compatibility(compatibility)
+        zone = (
+            rules.default_zone if default_timezone is None else _parse_time_zone(default_timezone)
+        )
         converter_for = partial(RowConverter, zone=zone, compatibility=rules)
-        state = self._calls.open(
+        state = self._api_client.open_channel(
             ChannelName(*split_table_name(table), name), offset_token, converter_for
         )
-        state.evolves = schema_evolution
-        self._backlog.attach(state, REOPENED)
+        state.evolves_schema = schema_evolution
+        self._pending_rows.add_channel(state, REOPENED_FAILURE)
         if mode is not OnError.ABORT:
-            self._asides.prepare(state)
-        return Channel(state, self._desk, mode)
+            self._error_table_writer.get_or_open_channel(state)
+        return Channel(state, self._channel_manager, mode)
 
     def drop_channel(self, name: str, *, table: str) -> None:
         """Drop a channel whoever owns it; what is not committed is discarded.
@@ -201,13 +218,13 @@ class Client:
         """
         self._check_open()
         typed = ChannelName(*split_table_name(table), name)
-        answer = self._calls.drop(typed)
+        answer = self._api_client.drop_channel(typed)
         where = TableName(*(internal_name(part) for part in typed[:3]))
         dropped = answer.channel or internal_name(name)
-        for state in self._backlog.states():
-            if state.place == (where, dropped):
-                self._backlog.fail([state], DROPPED)
-                self._backlog.detach(state)
+        for state in self._pending_rows.list_channels():
+            if state.qualified_name == (where, dropped):
+                self._pending_rows.fail_channels([state], DROPPED_FAILURE)
+                self._pending_rows.remove_channel(state)
 
     def latest_committed_offset_tokens(
         self, channels: Sequence[Channel]
@@ -223,12 +240,14 @@ class Client:
             ClientClosed: The client was closed.
         """
         self._check_open()
-        tokens = self._desk.committed_tokens([channel.state for channel in channels])
+        tokens = self._channel_manager.fetch_committed_tokens(
+            [channel.state for channel in channels]
+        )
         return dict(zip(channels, tokens, strict=True))
 
     def status(self) -> ClientStatus:
         """Return how its channels are doing, and in sum; the service is not asked."""
-        return self._backlog.client_status(self._trouble())
+        return self._pending_rows.client_status(self._find_current_error())
 
     def flush(self, timeout: dt.timedelta | None = None) -> None:
         """Send everything inserted into all channels, and return when it is committed.
@@ -240,8 +259,11 @@ class Client:
             ClientClosed: The client was closed.
         """
         self._check_open()
-        targets = [(state, self._backlog.hurry(state)) for state in self._backlog.states()]
-        failures = self._wait(targets, timeout)
+        targets = [
+            (state, self._pending_rows.flush_now(state))
+            for state in self._pending_rows.list_channels()
+        ]
+        failures = self._wait_for_commits(targets, timeout)
         if failures:
             raise failures[0]
 
@@ -257,14 +279,14 @@ class Client:
         if self._closed:
             return
         self._closed = True
-        told = {state for state in self._backlog.states() if state.failure_told}
+        told = {state for state in self._pending_rows.list_channels() if state.failure_reported}
         targets = [
-            (state, self._backlog.close_channel(state))
-            for state in self._backlog.states()
+            (state, self._pending_rows.close_channel(state))
+            for state in self._pending_rows.list_channels()
             if state not in told
         ]
-        failures = self._wait(targets, timeout)
-        self._asides.drop()
+        failures = self._wait_for_commits(targets, timeout)
+        self._error_table_writer.drop_channels()
         self._flusher.stop()
         if failures:
             raise failures[0]
@@ -286,7 +308,7 @@ class Client:
             # The error under way is the one to see; this one must not replace it.
             _log.warning("The client was not closed cleanly: %s", closing)
 
-    def _wait(
+    def _wait_for_commits(
         self, targets: Sequence[tuple[ChannelState, int]], timeout: dt.timedelta | None
     ) -> list[SnowmeltError]:
         """Wait for all, whatever becomes of one; return what went wrong."""
@@ -297,9 +319,9 @@ class Client:
         for state, sequencer in targets:
             left_s = max(give_up_at - clock.monotonic(), 0.0)
             try:
-                self._backlog.wait(state, sequencer, None, left_s)
+                self._pending_rows.wait_for_commit(state, sequencer, None, left_s)
             except SnowmeltError as error:
-                if state.is_aside:
+                if state.is_error_table_channel:
                     _log.warning("Refused rows were not kept: %s", error)
                 else:
                     failures.append(error)
@@ -312,40 +334,42 @@ class Client:
             raise ClientClosed("This process was forked from the client's; make one of its own.")
 
 
-def _tokens(
-    service: Service,
+def _make_key_pair_provider(
+    service: ServiceAddress,
     user: str | None,
     private_key: str | bytes | Path | None,
     settings: ClientSettings,
-) -> Tokens | None:
+) -> TokenProvider | None:
     if user is None and private_key is None:
         return None
     if user is None or private_key is None:
         missing = "user" if user is None else "private_key"
         raise ConfigurationError(setting=missing, reason="user and private_key go together")
     account = settings.account or service.account
-    return KeyPairTokens(account, user, load_private_key(private_key), settings.clock)
+    return KeyPairTokenProvider(account, user, load_private_key(private_key), settings.clock)
 
 
-def _oauth_tokens(
-    service: Service,
+def _make_oauth_provider(
+    service: ServiceAddress,
     oauth: OAuth | str | Callable[[], str],
     settings: ClientSettings,
     *,
-    is_alone: bool,
-) -> Tokens:
-    if not is_alone:
+    is_exclusive: bool,
+) -> TokenProvider:
+    if not is_exclusive:
         raise ConfigurationError(
             setting="oauth",
             reason="it takes the place of user and private_key; give one of the two",
         )
     if not isinstance(oauth, OAuth):
-        return GivenTokens(oauth)
+        return CallbackTokenProvider(oauth)
     endpoint = oauth.token_endpoint or f"{service.url}/oauth/token-request"
-    return RefreshedTokens(oauth, endpoint, settings.clock, trust=trusting(settings.ca_file))
+    return RefreshTokenProvider(
+        oauth, endpoint, settings.clock, ssl_context=make_ssl_context(settings.ca_file)
+    )
 
 
-def _on_error(mode: OnError | str) -> OnError:
+def _parse_on_error(mode: OnError | str) -> OnError:
     try:
         return OnError(mode)
     except ValueError as error:
@@ -353,7 +377,7 @@ def _on_error(mode: OnError | str) -> OnError:
         raise ConfigurationError(setting="on_error", reason=reason) from error
 
 
-def _zone(zone: str | ZoneInfo) -> ZoneInfo:
+def _parse_time_zone(zone: str | ZoneInfo) -> ZoneInfo:
     if isinstance(zone, ZoneInfo):
         return zone
     try:

@@ -14,9 +14,9 @@ from snowmelt.backoff import Backoff
 from snowmelt.blob.bdec import BDEC_VERSION, make_blob_path
 from snowmelt.blob.writer import Blob, BlobChunk, ChunkInput, build_blob
 from snowmelt.client import chunk_planner
-from snowmelt.client.channel_state import Failure
-from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, torn
-from snowmelt.client.row_buffer import fitted, joint_tables
+from snowmelt.client.channel_state import ChannelFailure
+from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, split_table
+from snowmelt.client.row_buffer import adapt_rows, convert_segments_jointly
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import SnowmeltError, StageUnavailable
 from snowmelt.schema.chunk_types import chunk_arrow_schema
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from snowmelt.client.pending_rows import Backlog
+    from snowmelt.client.pending_rows import PendingRows
     from snowmelt.client.settings import ClientSettings
-    from snowmelt.client.stage import Stage
+    from snowmelt.client.stage import BlobStage
 
 _log = logging.getLogger(__name__)
 
-_THREAD_ID = 1
+_BLOB_THREAD_ID = 1
 
 
-class _Part(NamedTuple):
+class _PlanSegment(NamedTuple):
     """Which of the chunks that hold a plan's rows one is, and its estimated bytes."""
 
     number: int
-    of: int
+    total_segments: int
     size_bytes: int
 
     @property
     def is_last(self) -> bool:
         """Whether all rows are there with it."""
-        return self.number == self.of - 1
+        return self.number == self.total_segments - 1
 
 
 @dataclass(slots=True, eq=False)
 class StagedChunk:
-    """A chunk whose blob is on the stage; `sent` once a registration named it.
+    """A chunk whose blob is on the stage; `is_sent` once a registration named it.
 
-    A plan that is too large for one has `further` chunks, which are registered with it.
+    A plan that is too large for one has `additional_chunks` chunks, which are registered with it.
     """
 
     plan: ChunkPlan
@@ -65,15 +65,15 @@ class StagedChunk:
     metadata: ChunkMetadata
     stats: BlobStats
     spans_mixed_tables: bool
-    sent: bool = field(default=False)
-    further: list[StagedChunk] = field(default_factory=list)
+    is_sent: bool = field(default=False)
+    additional_chunks: list[StagedChunk] = field(default_factory=list)
 
     @property
-    def parts(self) -> list[StagedChunk]:
+    def all_chunks(self) -> list[StagedChunk]:
         """All chunks with the plan's rows, in order."""
-        return [self, *self.further]
+        return [self, *self.additional_chunks]
 
-    def blob_metadata(self, chunks: list[ChunkMetadata]) -> BlobMetadata:
+    def make_blob_metadata(self, chunks: list[ChunkMetadata]) -> BlobMetadata:
         """Describe its blob, with these of its chunks."""
         return BlobMetadata(
             path=self.path,
@@ -85,98 +85,106 @@ class StagedChunk:
         )
 
 
-class Encoder:
+class BlobEncoder:
     """Builds blobs and puts them on the stage, under names that are never used again."""
 
     def __init__(
         self,
-        stage: Stage,
+        stage: BlobStage,
         client_prefix: str,
-        backlog: Backlog,
+        pending_rows: PendingRows,
         settings: ClientSettings,
-        stopping: threading.Event,
+        stop_event: threading.Event,
     ) -> None:
         # Arrow's first conversion imports modules, which the last flush of a process that ends
         # cannot do any more.
         pa.array([], pa.int64())
-        self.trouble: SnowmeltError | None = None
+        self.last_upload_error: SnowmeltError | None = None
         self._stage = stage
         self._client_prefix = client_prefix
-        self._backlog = backlog
+        self._pending_rows = pending_rows
         self._clock = settings.clock
-        self._give_up_s = settings.give_up_s
+        self._give_up_after_s = settings.give_up_after_s
         self.on_trouble: Callable[[SnowmeltError], None] | None = None
-        self._stopping = stopping
-        self._counter = itertools.count()
+        self._stop_event = stop_event
+        self._blob_counter = itertools.count()
 
-    def stage_all(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
+    def stage_chunks(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
         """Stage all chunks; the channels of one that cannot be staged become invalid."""
         staged: list[StagedChunk] = []
         for blob_plans in plan_blobs(plans):
-            staged += self._stage_or_fail(blob_plans)
+            staged += self._stage_or_fail_channels(blob_plans)
         return staged
 
     def close(self) -> None:
         """Let go of the stage's connections."""
         self._stage.close()
 
-    def _stage_or_fail(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
+    def _stage_or_fail_channels(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
         try:
-            return self._staged(plans)
+            return self._stage_plans(plans)
         except StageUnavailable as error:
-            self._fail(plans, str(error), error)
+            self._fail_channels(plans, str(error), error)
             return []
         except Exception as error:  # noqa: BLE001 - whatever it is, the rows' channels must hear of it
-            apart = list(plans) if len(plans) > 1 else plans[0].apart()
+            apart = list(plans) if len(plans) > 1 else plans[0].split_by_entry()
             if len(apart) > 1:
                 # One table's, or channel's, rows must not cost another's: encode them apart.
-                return [chunk for plan in apart for chunk in self._stage_or_fail((plan,))]
+                return [chunk for plan in apart for chunk in self._stage_or_fail_channels((plan,))]
             _log.exception("Rows could not be encoded.")
             cause = error if isinstance(error, SnowmeltError) else None
             reason = f"its rows could not be encoded: {type(error).__name__}: {error}"
-            self._fail(plans, reason, cause)
+            self._fail_channels(plans, reason, cause)
             return []
 
-    def _fail(self, plans: Sequence[ChunkPlan], reason: str, cause: SnowmeltError | None) -> None:
+    def _fail_channels(
+        self, plans: Sequence[ChunkPlan], reason: str, cause: SnowmeltError | None
+    ) -> None:
         states = [entry.state for plan in plans for entry in plan.entries]
-        self._backlog.fail(states, Failure(reason.rstrip("."), cause=cause))
+        self._pending_rows.fail_channels(states, ChannelFailure(reason.rstrip("."), cause=cause))
 
-    def _staged(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
-        if plans[0].is_large:
-            return [self._staged_in_parts(plans[0])]
-        tables = [combine_small_arrow_chunks(_rows(plan)) for plan in plans]
-        return self._staged_blob(plans, tables, [_Part(0, 1, plan.size_bytes) for plan in plans])
+    def _stage_plans(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
+        if plans[0].exceeds_chunk_limit:
+            return [self._stage_large_plan(plans[0])]
+        tables = [combine_small_arrow_chunks(_merge_plan_rows(plan)) for plan in plans]
+        return self._stage_new_blob(
+            plans, tables, [_PlanSegment(0, 1, plan.size_bytes) for plan in plans]
+        )
 
-    def _staged_in_parts(self, plan: ChunkPlan) -> StagedChunk:
+    def _stage_large_plan(self, plan: ChunkPlan) -> StagedChunk:
         """Stage a blob for each part of what is too large for one chunk."""
-        rows = _rows(plan)
+        rows = _merge_plan_rows(plan)
         # The limit is one of estimated bytes; those of Arrow are their measure here.
-        pieces = torn(rows, rows.nbytes * chunk_planner.MAX_CHUNK_BYTES // plan.size_bytes)
+        pieces = split_table(rows, rows.nbytes * chunk_planner.MAX_CHUNK_BYTES // plan.size_bytes)
         staged: list[StagedChunk] = []
         for number, piece in enumerate(pieces):
             size_bytes = plan.size_bytes * piece.nbytes // max(rows.nbytes, 1)
-            part = _Part(number, len(pieces), size_bytes)
-            staged += self._staged_blob((plan,), [combine_small_arrow_chunks(piece)], [part])
-        first, *first.further = staged
+            part = _PlanSegment(number, len(pieces), size_bytes)
+            staged += self._stage_new_blob((plan,), [combine_small_arrow_chunks(piece)], [part])
+        first, *first.additional_chunks = staged
         return first
 
-    def _staged_blob(
-        self, plans: Sequence[ChunkPlan], tables: list[pa.Table], parts: Sequence[_Part]
+    def _stage_new_blob(
+        self, plans: Sequence[ChunkPlan], tables: list[pa.Table], segments: Sequence[_PlanSegment]
     ) -> list[StagedChunk]:
         started_at = self._clock.now()
-        path = make_blob_path(started_at, self._client_prefix, _THREAD_ID, next(self._counter))
-        first_ms = min(entry.portion.first_insert_ms for plan in plans for entry in plan.entries)
+        path = make_blob_path(
+            started_at, self._client_prefix, _BLOB_THREAD_ID, next(self._blob_counter)
+        )
+        first_ms = min(
+            entry.flush_slice.first_insert_ms for plan in plans for entry in plan.entries
+        )
         tracing.record_blob_spans("snowmelt.insert", [path], first_ms * 1_000_000)
         with tracing.span("snowmelt.flush", path):
-            return self._staged_at(path, started_at, plans, tables, parts)
+            return self._stage_blob_at(path, started_at, plans, tables, segments)
 
-    def _staged_at(
+    def _stage_blob_at(
         self,
         path: str,
         started_at: dt.datetime,
         plans: Sequence[ChunkPlan],
         tables: list[pa.Table],
-        parts: Sequence[_Part],
+        segments: Sequence[_PlanSegment],
     ) -> list[StagedChunk]:
         sources = [
             ChunkInput(rows=table, schema=plan.target.schema, data_key=plan.target.data_key)
@@ -185,8 +193,8 @@ class Encoder:
         built_from = self._clock.monotonic()
         blob = build_blob(path, sources)
         described = [
-            _metadata(plan, table, chunk, part)
-            for plan, table, chunk, part in zip(plans, tables, blob.chunks, parts, strict=True)
+            _make_chunk_metadata(plan, table, chunk, part)
+            for plan, table, chunk, part in zip(plans, tables, blob.chunks, segments, strict=True)
         ]
         # The caller holds the list: what is encoded need not stay while it is sent.
         tables.clear()
@@ -194,7 +202,7 @@ class Encoder:
         built_at = self._clock.monotonic()
         failpoints.hit_failpoint(failpoints.Failpoint.BLOB_BUILT)
         with tracing.span("snowmelt.put", bytes=len(blob.data)):
-            self._put(blob)
+            self._upload_with_retries(blob)
         failpoints.hit_failpoint(failpoints.Failpoint.BLOB_STAGED)
         stats = BlobStats(
             flush_start_ms=to_epoch_ms(started_at),
@@ -206,44 +214,46 @@ class Encoder:
             for plan, metadata in zip(plans, described, strict=True)
         ]
 
-    def _put(self, blob: Blob) -> None:
+    def _upload_with_retries(self, blob: Blob) -> None:
         """Put until it works or patience ends; the rows are kept meanwhile."""
-        patience = Backoff(self._give_up_s, self._clock)
+        patience = Backoff(self._give_up_after_s, self._clock)
         while True:
             try:
                 failpoints.hit_failpoint(failpoints.Failpoint.STAGE_WRITE)
                 self._stage.put(blob.path, blob.data)
             except (StageUnavailable, OSError) as error:
-                failure = error if isinstance(error, StageUnavailable) else _unavailable(error)
+                failure = error if isinstance(error, StageUnavailable) else _to_stage_error(error)
             else:
-                self.trouble = None
+                self.last_upload_error = None
                 return
-            if self.trouble is None and self.on_trouble is not None:
+            if self.last_upload_error is None and self.on_trouble is not None:
                 self.on_trouble(failure)
-            self.trouble = failure
+            self.last_upload_error = failure
             pause_s = patience.next_delay_s()
             _log.warning("%s Trying again.", failure)
-            if pause_s is None or self._stopping.wait(pause_s):
+            if pause_s is None or self._stop_event.wait(pause_s):
                 raise failure
 
 
-def _unavailable(error: OSError) -> StageUnavailable:
+def _to_stage_error(error: OSError) -> StageUnavailable:
     return StageUnavailable(reason=error.strerror or str(error))
 
 
-def _rows(plan: ChunkPlan) -> pa.Table:
+def _merge_plan_rows(plan: ChunkPlan) -> pa.Table:
     """Return the rows of a plan, in order.
 
     The parts become tables in place: rows as Python has them take several times the memory.
     """
     schema = plan.target.schema
-    made = joint_tables([entry.portion.parts for entry in plan.entries], schema)
+    made = convert_segments_jointly([entry.flush_slice.segments for entry in plan.entries], schema)
     if not made:
         return chunk_arrow_schema(schema).empty_table()
-    return pa.concat_tables([fitted(table, schema) for table in made])
+    return pa.concat_tables([adapt_rows(table, schema) for table in made])
 
 
-def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, part: _Part) -> ChunkMetadata:
+def _make_chunk_metadata(
+    plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, segment: _PlanSegment
+) -> ChunkMetadata:
     schema = plan.target.schema
     database_name, schema_name, table_name = plan.target.table.display_name
     return ChunkMetadata(
@@ -252,23 +262,23 @@ def _metadata(plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, part: _Part) -
         table=table_name,
         chunk_start_offset=chunk.offset,
         chunk_length=chunk.length,
-        chunk_length_uncompressed=part.size_bytes,
+        chunk_length_uncompressed=segment.size_bytes,
         channels=[
             ChunkChannelMessage(
                 channel_name=entry.state.name,
                 client_sequencer=entry.state.client_sequencer,
                 row_sequencer=entry.row_sequencer,
-                offset_token=entry.portion.end_token if part.is_last else None,
-                start_offset_token=entry.portion.start_token if part.number == 0 else None,
-                end_offset_token=entry.portion.end_token if part.is_last else None,
+                offset_token=entry.flush_slice.end_token if segment.is_last else None,
+                start_offset_token=entry.flush_slice.start_token if segment.number == 0 else None,
+                end_offset_token=entry.flush_slice.end_token if segment.is_last else None,
             )
             for entry in plan.entries
         ],
         chunk_md5=chunk.md5,
         eps=statistics_to_message(schema, collect_statistics(table, schema)),
         encryption_key_id=plan.target.key_id,
-        first_insert_time_in_ms=min(entry.portion.first_insert_ms for entry in plan.entries),
-        last_insert_time_in_ms=max(entry.portion.last_insert_ms for entry in plan.entries),
-        parts=part.of,
+        first_insert_time_in_ms=min(entry.flush_slice.first_insert_ms for entry in plan.entries),
+        last_insert_time_in_ms=max(entry.flush_slice.last_insert_ms for entry in plan.entries),
+        parts=segment.total_segments,
         rowless=table.num_rows == 0,
     )

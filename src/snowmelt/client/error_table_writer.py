@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from snowmelt.client.api import ChannelName
-from snowmelt.client.channel_state import Failure, split_table_name
-from snowmelt.client.row_buffer import Batch
+from snowmelt.client.channel_state import ChannelFailure, split_table_name
+from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.errors import SnowmeltError, UserError
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.error_table import (
@@ -32,33 +32,33 @@ from snowmelt.schema.error_table import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.client.api import Calls
+    from snowmelt.client.api import ApiClient
     from snowmelt.client.channel_state import ChannelState
-    from snowmelt.client.pending_rows import Backlog
+    from snowmelt.client.pending_rows import PendingRows
     from snowmelt.clock import Clock
     from snowmelt.schema.conversion.row_converter import RowError
 
 _log = logging.getLogger(__name__)
 
 # How long a table is not asked again for its error table.
-_ASKED_AGAIN_S = 1.0
-_REOPENED = Failure("it was opened again by this client", fenced=True)
+_REFRESH_INTERVAL_S = 1.0
+_REOPENED_FAILURE = ChannelFailure("it was opened again by this client", is_fenced=True)
 
 
-class Asides:
+class ErrorTableWriter:
     """The channels of one client into error tables; thread-safe."""
 
-    def __init__(self, calls: Calls, backlog: Backlog, clock: Clock) -> None:
-        self._calls = calls
-        self._backlog = backlog
+    def __init__(self, api_client: ApiClient, pending_rows: PendingRows, clock: Clock) -> None:
+        self._api_client = api_client
+        self._pending_rows = pending_rows
         self._clock = clock
         # By the keys of the tables that refuse, and the names of their error tables.
-        self._states: dict[tuple[int, str], ChannelState | None] = {}
+        self._error_channels: dict[tuple[int, str], ChannelState | None] = {}
         # By the keys of tables: the error table that each had, and when that was asked.
-        self._told: dict[int, tuple[float, str | None]] = {}
+        self._cached_error_tables: dict[int, tuple[float, str | None]] = {}
         self._lock = threading.Lock()
 
-    def prepare(self, channel: ChannelState) -> ChannelState | None:
+    def get_or_open_channel(self, channel: ChannelState) -> ChannelState | None:
         """Return the channel for what this one's table refuses; None where there is none.
 
         Refused rows of a table that the service does not open are reported to the caller alone,
@@ -69,61 +69,72 @@ class Asides:
             return None
         key = channel.target.key_id, name
         with self._lock:
-            known = self._states.get(key)
-            if key in self._states and (known is None or known.failure is None):
+            known = self._error_channels.get(key)
+            if key in self._error_channels and (known is None or known.failure is None):
                 return known
             try:
-                state = self._opened(*key)
+                state = self._open_channel(*key)
             except SnowmeltError as error:
                 _log.warning("Refused rows are not kept in table %s: %s", name, error)
                 if not isinstance(error, UserError):
                     return None
                 state = None
-            self._states[key] = state
+            self._error_channels[key] = state
             return state
 
-    def _opened(self, source: int, table: str) -> ChannelState:
-        name = f'"refused:{self._calls.prefix}:{source}"'
-        typed = ChannelName(*split_table_name(table), name)
-        state = self._calls.open(typed, None, partial(RowConverter, zone=ZoneInfo("UTC")))
-        state.target = replace(state.target, source=source)
-        state.is_aside = True
-        self._backlog.attach(state, _REOPENED)
+    def _open_channel(self, source_key_id: int, error_table: str) -> ChannelState:
+        name = f'"refused:{self._api_client.prefix}:{source_key_id}"'
+        typed = ChannelName(*split_table_name(error_table), name)
+        state = self._api_client.open_channel(
+            typed, None, partial(RowConverter, zone=ZoneInfo("UTC"))
+        )
+        state.target = replace(state.target, source_key_id=source_key_id)
+        state.is_error_table_channel = True
+        self._pending_rows.add_channel(state, _REOPENED_FAILURE)
         return state
 
-    def batch(
+    def make_batch(
         self,
         channel: ChannelState,
         errors: Sequence[RowError],
-        tokens: tuple[str | None, str | None],
-    ) -> tuple[ChannelState, Batch] | None:
+        offset_tokens: tuple[str | None, str | None],
+    ) -> tuple[ChannelState, InsertBatch] | None:
         """Return refused rows of a call as rows of the error table, and the channel for them."""
-        self._follow(channel)
-        state = self.prepare(channel)
+        self._refresh_error_table_name(channel)
+        state = self.get_or_open_channel(channel)
         if state is None:
             return None
         origin = ErrorRowOrigin(
-            str(channel.target.table), "sdk", channel.name, self._clock.now(), tokens[0], tokens[1]
+            str(channel.target.table),
+            "sdk",
+            channel.name,
+            self._clock.now(),
+            offset_tokens[0],
+            offset_tokens[1],
         )
         made = convert_table_rows(
             state.target.schema, make_table_rows(origin, map(to_error_row, errors))
         )
-        return state, Batch(made.table, made.row_count, made.size_bytes)
+        return state, InsertBatch(made.table, made.row_count, made.size_bytes)
 
-    def _follow(self, channel: ChannelState) -> None:
+    def _refresh_error_table_name(self, channel: ChannelState) -> None:
         """Learn which error table a channel's table has by now: it may be altered, or restored.
 
         It is asked for at most once a second for each table, and not while the service is away.
         """
         key, now = channel.target.key_id, self._clock.monotonic()
         with self._lock:
-            asked_at, name = self._told.get(key, (-_ASKED_AGAIN_S, channel.error_table))
-            is_new = now - asked_at >= _ASKED_AGAIN_S and self._calls.is_answered
+            asked_at, name = self._cached_error_tables.get(
+                key, (-_REFRESH_INTERVAL_S, channel.error_table)
+            )
+            is_new = now - asked_at >= _REFRESH_INTERVAL_S and self._api_client.is_service_reachable
             if is_new:
-                self._told[key] = now, name
+                self._cached_error_tables[key] = now, name
         if is_new:
             try:
-                status = self._calls.statuses([channel], with_columns=True, timeout_s=0)[0]
+                status = self._api_client.fetch_statuses(
+                    [channel], include_columns=True, timeout_s=0
+                )[0]
             except SnowmeltError as error:
                 _log.info("The error table of %s is not known: %s", channel.target.table, error)
                 return
@@ -131,25 +142,25 @@ class Asides:
                 return
             name = status.error_table
             with self._lock:
-                self._told[key] = now, name
-                if name is not None and self._states.get((key, name), channel) is None:
-                    del self._states[key, name]
+                self._cached_error_tables[key] = now, name
+                if name is not None and self._error_channels.get((key, name), channel) is None:
+                    del self._error_channels[key, name]
         channel.error_table = name
 
-    def of(self, channel: ChannelState) -> ChannelState | None:
+    def find_channel(self, channel: ChannelState) -> ChannelState | None:
         """Return the channel that was opened for what this one's table refuses."""
         if channel.error_table is None:
             return None
-        return self._states.get((channel.target.key_id, channel.error_table))
+        return self._error_channels.get((channel.target.key_id, channel.error_table))
 
-    def drop(self) -> None:
+    def drop_channels(self) -> None:
         """Drop the channels, as far as the service answers: nobody opens them again."""
-        for state in self._states.values():
+        for state in self._error_channels.values():
             if state is None or state.failure is not None:
                 continue
             where = state.target.table
             name = ChannelName(*where.display_name, state.name)
             try:
-                self._calls.drop(name, state.client_sequencer, state.target.key_id)
+                self._api_client.drop_channel(name, state.client_sequencer, state.target.key_id)
             except SnowmeltError as error:
                 _log.info("Channel %s of %s was not dropped: %s", state.name, where, error)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snowmelt.client.streaming import order_of
+from snowmelt.client.streaming import make_position_sort_key
 from snowmelt.errors import SourceWentBackwards, UserError
 
 if TYPE_CHECKING:
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeAlias
 
-    from snowmelt.client.streaming import Order
+    from snowmelt.client.streaming import PositionSortKey
 
     # A row, or why the line is none.
-    Parsed: TypeAlias = Mapping[str, object] | str | None
+    ParsedLine: TypeAlias = Mapping[str, object] | str | None
 
-_PIECE_BYTES = 1024 * 1024
+_READ_BLOCK_BYTES = 1024 * 1024
 _MAX_LINE_BYTES = 64 * 1024 * 1024
-_MARK_BYTES = 4096
-_JSON: msgspec.json.Decoder[object] = msgspec.json.Decoder(float_hook=Decimal)
+_FIRST_LINE_READ_BYTES = 4096
+_JSON_DECODER: msgspec.json.Decoder[object] = msgspec.json.Decoder(float_hook=Decimal)
 
 
-class Lines:
+class LineSource:
     """An open file; `close` it. `parse` makes rows of lines, or says why one is none.
 
     The first line behind the `header` tells files apart.
@@ -46,51 +46,55 @@ class Lines:
     def __init__(
         self,
         path: Path,
-        parse: Callable[[bytes, int], Parsed],
+        parse: Callable[[bytes, int], ParsedLine],
         on_refused: Callable[[str, bytes, str], None],
         *,
-        header: int = 0,
+        header_lines: int = 0,
     ) -> None:
         self.path = path
-        self._header = header
+        self._header_lines = header_lines
         self._parse = parse
         self._on_refused = on_refused
-        self._file = os.open(path, os.O_RDONLY)
+        self._file_descriptor = os.open(path, os.O_RDONLY)
         try:
-            self.inode = os.fstat(self._file).st_ino
-            self.mark = _mark(self._file, header)
-            self.size = os.fstat(self._file).st_size
+            self.inode = os.fstat(self._file_descriptor).st_ino
+            self.first_line_digest = _digest_first_line(self._file_descriptor, header_lines)
+            self.initial_size_bytes = os.fstat(self._file_descriptor).st_size
         except OSError:
-            os.close(self._file)
+            os.close(self._file_descriptor)
             raise
-        self._line = 0
-        self._behind = 0
-        self._offset = 0
+        self._line_number = 0
+        self._sought_line_number = 0
+        self._byte_offset = 0
 
     @property
-    def identity(self) -> str | None:
+    def file_identity(self) -> str | None:
         """What stays the same while it grows or is renamed; None before its first line is whole."""
-        return None if self.mark is None else f"{self.inode}-{self.mark}"
+        return None if self.first_line_digest is None else f"{self.inode}-{self.first_line_digest}"
 
     @property
-    def is_same(self) -> bool:
+    def is_same_file(self) -> bool:
         """Whether it still is the file that it was when it was opened."""
-        return self.mark is not None and _mark(self._file, self._header) == self.mark
+        return (
+            self.first_line_digest is not None
+            and _digest_first_line(self._file_descriptor, self._header_lines)
+            == self.first_line_digest
+        )
 
     @property
     def unread_bytes(self) -> int:
         """Bytes behind the last whole line that was read; negative when it was truncated."""
-        return os.fstat(self._file).st_size - self._offset
+        return os.fstat(self._file_descriptor).st_size - self._byte_offset
 
     @property
-    def idle_since(self) -> float:
+    def modified_at(self) -> float:
         """When it was last written to, seconds since 1970."""
-        return os.fstat(self._file).st_mtime
+        return os.fstat(self._file_descriptor).st_mtime
 
     @property
-    def line(self) -> int:
+    def line_number(self) -> int:
         """Lines read so far."""
-        return self._line
+        return self._line_number
 
     def seek(self, token: str | None) -> None:
         """Go on behind a line.
@@ -104,13 +108,13 @@ class Lines:
             if not colon or not text.isdecimal():
                 raise UserError(f"Offset token {token!r} is not of the form messages_1.log:20.")
             number = int(text)
-        self._line = self._offset = 0
-        self._behind = number
+        self._line_number = self._byte_offset = 0
+        self._sought_line_number = number
 
     @staticmethod
-    def order(position: str) -> Order:
+    def order(position: str) -> PositionSortKey:
         """Go by the number of the line: a file may be renamed."""
-        return order_of(position.rpartition(":")[2])
+        return make_position_sort_key(position.rpartition(":")[2])
 
     def positions(self) -> Iterator[tuple[str, Mapping[str, object]]]:
         """Yield the rows of whole lines behind the position.
@@ -118,55 +122,57 @@ class Lines:
         Raises:
             SourceWentBackwards: The file has fewer lines than that, or is shorter than it was.
         """
-        while lines := self._whole_lines():
+        while lines := self._read_complete_lines():
             for line in lines:
-                self._line += 1
-                if self._line == 1:
+                self._line_number += 1
+                if self._line_number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)
-                if self._line <= self._header:
-                    self._parse(line, self._line)
-                elif self._line > self._behind:
-                    where = f"{self.path.name}:{self._line}"
-                    row = self._parse(line, self._line)
+                if self._line_number <= self._header_lines:
+                    self._parse(line, self._line_number)
+                elif self._line_number > self._sought_line_number:
+                    where = f"{self.path.name}:{self._line_number}"
+                    row = self._parse(line, self._line_number)
                     if isinstance(row, str):
                         self._on_refused(where, line, row)
                     elif row is not None:
                         yield where, row
-        if self._line < self._behind or self.unread_bytes < 0:
+        if self._line_number < self._sought_line_number or self.unread_bytes < 0:
             name = self.path.name
             raise SourceWentBackwards(
-                position=f"{name}:{self._line if self.unread_bytes >= 0 else 0}",
-                committed=f"{name}:{max(self._behind, self._line)}",
+                position=f"{name}:{self._line_number if self.unread_bytes >= 0 else 0}",
+                committed=f"{name}:{max(self._sought_line_number, self._line_number)}",
             )
 
     def close(self) -> None:
         """Let go of the file."""
-        os.close(self._file)
+        os.close(self._file_descriptor)
 
-    def _whole_lines(self) -> list[bytes]:
-        size = _PIECE_BYTES
+    def _read_complete_lines(self) -> list[bytes]:
+        size = _READ_BLOCK_BYTES
         while size <= _MAX_LINE_BYTES:
-            data = os.pread(self._file, size, self._offset)
+            data = os.pread(self._file_descriptor, size, self._byte_offset)
             end = data.rfind(b"\n") + 1
             if end or len(data) < size:
-                if not end or not self.is_same:
+                if not end or not self.is_same_file:
                     return []
-                self._offset += end
+                self._byte_offset += end
                 return data[:end].split(b"\n")[:-1]
             size *= 4
-        raise UserError(f"Line {self._line + 1} of {self.path} is longer than 64 MiB.")
+        raise UserError(f"Line {self._line_number + 1} of {self.path} is longer than 64 MiB.")
 
 
-def _mark(file: int, header: int) -> str | None:
+def _digest_first_line(file_descriptor: int, header_lines: int) -> str | None:
     """Return a digest of the first line behind the header, None before it is whole."""
-    head = os.pread(file, _MARK_BYTES, 0)
-    lines = head.split(b"\n", header + 1)
-    if len(lines) <= header + 1 and len(head) < _MARK_BYTES:
+    head = os.pread(file_descriptor, _FIRST_LINE_READ_BYTES, 0)
+    lines = head.split(b"\n", header_lines + 1)
+    if len(lines) <= header_lines + 1 and len(head) < _FIRST_LINE_READ_BYTES:
         return None
     return hashlib.sha256(lines[-2] if len(lines) > 1 else head).hexdigest()[:16]
 
 
-def recoded(parse: Callable[[bytes, int], Parsed], encoding: str) -> Callable[[bytes, int], Parsed]:
+def decoding_parser(
+    parse: Callable[[bytes, int], ParsedLine], encoding: str
+) -> Callable[[bytes, int], ParsedLine]:
     """Return a parser of lines in another encoding than UTF-8.
 
     Raises:
@@ -179,7 +185,7 @@ def recoded(parse: Callable[[bytes, int], Parsed], encoding: str) -> Callable[[b
     if not ends_alike:
         raise UserError(f"Lines in {encoding} cannot be told apart by bytes: convert the files.")
 
-    def parse_text(line: bytes, number: int) -> Parsed:
+    def parse_text(line: bytes, number: int) -> ParsedLine:
         try:
             text = line.decode(encoding)
         except UnicodeDecodeError as error:
@@ -189,21 +195,21 @@ def recoded(parse: Callable[[bytes, int], Parsed], encoding: str) -> Callable[[b
     return parse_text
 
 
-def json_row(line: bytes, _: int) -> Parsed:
+def parse_json_row(line: bytes, _: int) -> ParsedLine:
     """Return the object that a line of JSON is; blank lines are passed over."""
     if not line.strip():
         return None
     try:
-        row = _JSON.decode(line)
+        row = _JSON_DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return f"it is not JSON: {error}"
     return row if isinstance(row, dict) else "it is JSON, but no object"
 
 
-def text_row(column: str) -> Callable[[bytes, int], Parsed]:
+def make_text_parser(column: str) -> Callable[[bytes, int], ParsedLine]:
     """Return what puts a whole line into one column."""
 
-    def parse(line: bytes, _: int) -> Parsed:
+    def parse(line: bytes, _: int) -> ParsedLine:
         try:
             return {column: line.removesuffix(b"\r").decode()}
         except UnicodeDecodeError as error:
@@ -212,7 +218,7 @@ def text_row(column: str) -> Callable[[bytes, int], Parsed]:
     return parse
 
 
-class CsvRows:
+class CsvLineParser:
     """Reads the lines of one file of comma-separated values; empty fields are NULL.
 
     A record is one line: line ends within quotes are not known. Without `columns` the first line
@@ -220,15 +226,15 @@ class CsvRows:
     """
 
     def __init__(
-        self, columns: Sequence[str] | None, *, delimiter: str = ",", header: int = 0
+        self, columns: Sequence[str] | None, *, delimiter: str = ",", header_lines: int = 0
     ) -> None:
         self._columns = columns
         self._delimiter = delimiter
-        self._header = header
+        self._header_lines = header_lines
 
-    def __call__(self, line: bytes, number: int) -> Parsed:
+    def __call__(self, line: bytes, number: int) -> ParsedLine:
         """Return the row of a line, None for a header or a blank line."""
-        if number > self._header and not line.strip():
+        if number > self._header_lines and not line.strip():
             return None
         try:
             (values,) = csv.reader([line.decode()], delimiter=self._delimiter, strict=True)
@@ -236,7 +242,7 @@ class CsvRows:
             return f"it is not CSV: {error}"
         if self._columns is None:
             self._columns = [value.strip() for value in values]
-        if number <= self._header:
+        if number <= self._header_lines:
             return None
         if len(values) != len(self._columns):
             return f"it has {len(values)} fields, not {len(self._columns)}"

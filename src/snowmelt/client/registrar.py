@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from snowmelt import failpoints as faults
 from snowmelt import tracing
 from snowmelt.backoff import Backoff
-from snowmelt.client.channel_state import Failure
-from snowmelt.client.chunk_planner import MAX_CHUNKS, ChunkPlan, plan_chunks
-from snowmelt.client.row_buffer import misfit
-from snowmelt.client.transport import TRANSIENT, reason_of
+from snowmelt.client.channel_state import ChannelFailure
+from snowmelt.client.chunk_planner import MAX_BLOB_CHUNKS, ChunkPlan, plan_chunks
+from snowmelt.client.row_buffer import find_schema_mismatch
+from snowmelt.client.transport import TRANSIENT_CODES, describe_status
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
     AuthenticationFailed,
@@ -40,23 +40,23 @@ from snowmelt.wire.streaming import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from snowmelt.client.channel_state import Entry, Target
-    from snowmelt.client.encoder import Encoder, StagedChunk
-    from snowmelt.client.pending_rows import Backlog
-    from snowmelt.client.schema_refresh import Columns
+    from snowmelt.client.channel_state import ChannelTarget, ChunkEntry
+    from snowmelt.client.encoder import BlobEncoder, StagedChunk
+    from snowmelt.client.pending_rows import PendingRows
+    from snowmelt.client.schema_refresh import SchemaRefresher
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.transport import Transport
     from snowmelt.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-_PATH = "/v1/streaming/channels/write/blobs/"
-_SIBLING_OR_NOTHING = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.SIBLING_REFUSED)})
+_REGISTER_PATH = "/v1/streaming/channels/write/blobs/"
+_BLAMELESS_CODES = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.SIBLING_REFUSED)})
 
 # The table was altered since the rows were encoded.
-_ALTERED = frozenset({int(ResponseCode.REOPEN), int(ResponseCode.EP_COLUMN_MISSING)})
+_SCHEMA_CHANGED_CODES = frozenset({int(ResponseCode.REOPEN), int(ResponseCode.EP_COLUMN_MISSING)})
 # The blob is too old, or is not on the stage as it was written; its rows are still here.
-_BLOB_ONLY = frozenset(
+_INVALID_BLOB_CODES = frozenset(
     {
         int(ResponseCode.CHUNK_MD5_MISSING),
         int(ResponseCode.CHUNK_LENGTH_INVALID),
@@ -66,12 +66,12 @@ _BLOB_ONLY = frozenset(
     }
 )
 # Beyond this the fault is not one that sending anew mends.
-_MOST_REFUSALS = 5
+_MAX_REJECTIONS = 5
 
-Identity: TypeAlias = tuple[str | None, str | None, str | None, str | None, int | None]
+ChannelResultKey: TypeAlias = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
-class Identified(NamedTuple):
+class RequestIdentity(NamedTuple):
     """How requests of a client name themselves."""
 
     role: str | None
@@ -80,85 +80,89 @@ class Identified(NamedTuple):
     next_request_id: Callable[[], str]
 
 
-class Registrar:
+class RegistrationSender:
     """Registers staged chunks; for one thread, so that each channel's order is kept."""
 
     def __init__(
         self,
         transport: Transport,
-        who: Identified,
-        encoder: Encoder,
-        columns: Columns,
-        backlog: Backlog,
+        request_identity: RequestIdentity,
+        encoder: BlobEncoder,
+        schema_refresher: SchemaRefresher,
+        pending_rows: PendingRows,
         settings: ClientSettings,
     ) -> None:
         self._transport = transport
-        self._who = who
+        self._request_identity = request_identity
         self._encoder = encoder
-        self._columns = columns
-        self._backlog = backlog
-        self._give_up_s = settings.give_up_s
-        self._lanes = Lanes(backlog, settings.clock, settings.give_up_s)
+        self._schema_refresher = schema_refresher
+        self._pending_rows = pending_rows
+        self._give_up_after_s = settings.give_up_after_s
+        self._retry_queues = TableRetryQueues(
+            pending_rows, settings.clock, settings.give_up_after_s
+        )
         self.on_trouble: Callable[[SnowmeltError], None] | None = None
         # What the service takes no rows for any more.
-        self._outdated: set[Target] = set()
+        self._outdated_targets: set[ChannelTarget] = set()
 
     @property
-    def trouble(self) -> SnowmeltError | None:
+    def retry_error(self) -> SnowmeltError | None:
         """Why the service takes nothing of a table now, None where it takes all."""
-        return self._lanes.trouble
+        return self._retry_queues.retry_error
 
-    def register(self, staged: Sequence[StagedChunk]) -> None:
+    def register_chunks(self, staged: Sequence[StagedChunk]) -> None:
         """Return when the rows of every channel are committed, or it is invalid, or its table waits.
 
         Whatever goes wrong, it is told to the channels that it concerns, and nothing is raised.
         """
-        self._settle(self._lanes.join(staged))
+        self._register_all(self._retry_queues.queue_behind_waiting(staged))
 
-    def retry(self) -> float | None:
+    def retry_due_chunks(self) -> float | None:
         """Ask again for what waits, as far as it is due.
 
         Returns after how many seconds something is due, None where nothing waits.
         """
-        while due := self._lanes.take_due():
-            self._settle(due)
-        return self._lanes.pause_s()
+        while due := self._retry_queues.pop_due_chunks():
+            self._register_all(due)
+        return self._retry_queues.next_delay_s()
 
-    def _settle(self, staged: Sequence[StagedChunk]) -> None:
-        patience = self._transport.patience(self._give_up_s)
+    def _register_all(self, staged: Sequence[StagedChunk]) -> None:
+        patience = self._transport.make_backoff(self._give_up_after_s)
         waiting = list(staged)
         try:
-            while waiting := self._without_invalid(self._up_to_date(waiting)):
-                count = request_size(waiting)
-                waiting = self._attempt(waiting[:count], patience) + waiting[count:]
+            while waiting := self._rebuild_without_invalid_channels(
+                self._rebuild_outdated(waiting)
+            ):
+                count = count_request_chunks(waiting)
+                waiting = self._send_registration(waiting[:count], patience) + waiting[count:]
         except Exception as error:  # noqa: BLE001 - the thread must live on for other channels
             _log.exception("Rows could not be registered.")
             states = [entry.state for chunk in staged for entry in chunk.plan.entries]
             reason = f"its rows could not be registered: {type(error).__name__}: {error}"
-            self._backlog.fail(states, Failure(reason))
-        for chunks, trouble in self._lanes.rest():
-            reason = f"{trouble.fields['reason']}; given up after {self._give_up_s:g} s"
-            self._give_up(chunks, self._transport.unavailable(reason))
+            self._pending_rows.fail_channels(states, ChannelFailure(reason))
+        for chunks, trouble in self._retry_queues.schedule_next_retries():
+            reason = f"{trouble.fields['reason']}; given up after {self._give_up_after_s:g} s"
+            self._abandon_chunks(chunks, self._transport.make_unavailable_error(reason))
 
-    def _up_to_date(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
+    def _rebuild_outdated(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
         """Rebuild chunks that would be refused, since their table was altered as others told."""
         current: list[StagedChunk] = []
         for chunk in chunks:
             target, entries = chunk.plan.target, chunk.plan.entries
-            if chunk.sent or target not in self._outdated:
+            if chunk.is_sent or target not in self._outdated_targets:
                 current.append(chunk)
                 continue
             for entry in entries:
                 newer = entry.state.target
-                if newer != target and misfit(target.schema, newer.schema) is None:
-                    entry.adopt(newer)
+                if newer != target and find_schema_mismatch(target.schema, newer.schema) is None:
+                    entry.retarget(newer)
             if any(entry.target != target for entry in entries):
-                current += self._encoder.stage_all(plan_chunks(entries))
+                current += self._encoder.stage_chunks(plan_chunks(entries))
             else:
                 current.append(chunk)
         return current
 
-    def _without_invalid(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
+    def _rebuild_without_invalid_channels(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
         """Rebuild chunks that no request has named yet and some of whose channels are invalid by now.
 
         Where all are, nobody is left to answer to.
@@ -168,196 +172,207 @@ class Registrar:
             gone = {entry.state for entry in chunk.plan.entries if entry.state.failure}
             if len(gone) == len(chunk.plan.entries):
                 continue
-            if chunk.sent or not gone:
+            if chunk.is_sent or not gone:
                 usable.append(chunk)
             else:
-                usable += self._rebuilt(chunk.plan.without(gone))
+                usable += self._stage_plan(chunk.plan.without_channels(gone))
         return usable
 
-    def _rebuilt(self, plan: ChunkPlan | None) -> list[StagedChunk]:
-        return self._encoder.stage_all([plan]) if plan is not None else []
+    def _stage_plan(self, plan: ChunkPlan | None) -> list[StagedChunk]:
+        return self._encoder.stage_chunks([plan]) if plan is not None else []
 
-    def _attempt(self, chunks: list[StagedChunk], patience: Backoff) -> list[StagedChunk]:
+    def _send_registration(self, chunks: list[StagedChunk], backoff: Backoff) -> list[StagedChunk]:
         """Send one request; return the chunks that must be sent (again)."""
         for chunk in chunks:
-            chunk.sent = True
+            chunk.is_sent = True
         request = RegisterRequest(
-            request_id=self._who.next_request_id(),
-            role=self._who.role,
-            blobs=described(chunks),
-            client_name=self._who.name,
-            client_key=self._who.client_prefix,
+            request_id=self._request_identity.next_request_id(),
+            role=self._request_identity.role,
+            blobs=build_blob_metadata(chunks),
+            client_name=self._request_identity.name,
+            client_key=self._request_identity.client_prefix,
         )
         try:
             with tracing.span("snowmelt.register", chunks[0].path, chunks=len(chunks)):
-                answer = self._transport.ask(_PATH, request, RegisterResponse, patience)
+                answer = self._transport.send_request(
+                    _REGISTER_PATH, request, RegisterResponse, backoff
+                )
         except ServiceUnavailable as error:
-            self._give_up(chunks, error)
+            self._abandon_chunks(chunks, error)
             return []
         except SnowmeltError as error:
-            if not _may_pass(error):
-                return self._apart(chunks, error)
-            self._wait(error, chunks, patience)
+            if not _is_transient_error(error):
+                return self._register_separately(chunks, error)
+            self._wait_before_retry(error, chunks, backoff)
             return chunks
         faults.hit_failpoint(faults.Failpoint.REGISTERED)
-        verdicts = verdicts_of(answer)
-        patience.reset()
+        verdicts = index_results(answer)
+        backoff.reset()
         again: list[StagedChunk] = []
         for chunk in chunks:
-            judged = [(entry, verdict_on(entry, verdicts)) for entry in chunk.plan.entries]
+            judged = [(entry, find_entry_result(entry, verdicts)) for entry in chunk.plan.entries]
             codes = {verdict.status_code for _, verdict in judged}
             if codes == {int(ResponseCode.SUCCESS)}:
-                self._backlog.commit(chunk.plan.entries)
-            elif codes & TRANSIENT and codes <= TRANSIENT | _SIBLING_OR_NOTHING:
-                self._set_aside(chunk, next(v for _, v in judged if v.status_code in TRANSIENT))
+                self._pending_rows.record_commits(chunk.plan.entries)
+            elif codes & TRANSIENT_CODES and codes <= TRANSIENT_CODES | _BLAMELESS_CODES:
+                self._queue_for_retry(
+                    chunk, next(v for _, v in judged if v.status_code in TRANSIENT_CODES)
+                )
             else:
-                again += self._refused(chunk, judged)
+                again += self._resend_without_failed_channels(chunk, judged)
         return again
 
-    def _set_aside(self, chunk: StagedChunk, verdict: ChannelRegistrationResult) -> None:
+    def _queue_for_retry(self, chunk: StagedChunk, result: ChannelRegistrationResult) -> None:
         """Let a chunk wait, and what comes of its table: others are not concerned."""
-        trouble = self._transport.unavailable(_reason(verdict))
-        if self._lanes.trouble is None:
+        trouble = self._transport.make_unavailable_error(_describe_result(result))
+        if self._retry_queues.retry_error is None:
             _log.info("Rows for table %s wait: %s", chunk.plan.target.table, trouble)
             if self.on_trouble is not None:
                 self.on_trouble(trouble)
         # It lives and knows that it cannot take more: waiting is what it asks for.
-        is_busy = verdict.status_code == ResponseCode.QUEUE_FULL
-        self._lanes.set_aside(chunk, trouble, is_busy=is_busy)
+        is_busy = result.status_code == ResponseCode.QUEUE_FULL
+        self._retry_queues.queue_chunk(chunk, trouble, is_service_busy=is_busy)
 
-    def _wait(
-        self, trouble: SnowmeltError, chunks: Sequence[StagedChunk], patience: Backoff
+    def _wait_before_retry(
+        self, failure: SnowmeltError, chunks: Sequence[StagedChunk], backoff: Backoff
     ) -> None:
-        if not isinstance(trouble, ServiceUnavailable):
-            trouble = self._transport.unavailable(str(trouble).rstrip("."))
+        if not isinstance(failure, ServiceUnavailable):
+            failure = self._transport.make_unavailable_error(str(failure).rstrip("."))
         try:
-            self._transport.pause(patience, trouble)
+            self._transport.wait_before_retry(backoff, failure)
         except ServiceUnavailable as error:
-            self._give_up([chunk for chunk in chunks if chunk.sent], error)
+            self._abandon_chunks([chunk for chunk in chunks if chunk.is_sent], error)
 
-    def _apart(self, chunks: list[StagedChunk], error: SnowmeltError) -> list[StagedChunk]:
+    def _register_separately(
+        self, chunks: list[StagedChunk], error: SnowmeltError
+    ) -> list[StagedChunk]:
         """After a refusal that names no channel: ask for each alone, so that one is to blame."""
         entries = [entry for chunk in chunks for entry in chunk.plan.entries]
         if len(entries) == 1:
-            self._give_up(chunks, error)
+            self._abandon_chunks(chunks, error)
             return []
         _log.warning("A registration was refused as a whole, and is sent in parts: %s", error)
         again: list[StagedChunk] = []
         for entry in entries:
             # One request each: what comes of the others does not matter to it.
-            for chunk in self._encoder.stage_all([ChunkPlan(entry.target, (entry,))]):
-                again += self._attempt([chunk], self._transport.patience(self._give_up_s))
+            for chunk in self._encoder.stage_chunks([ChunkPlan(entry.target, (entry,))]):
+                again += self._send_registration(
+                    [chunk], self._transport.make_backoff(self._give_up_after_s)
+                )
         return again
 
-    def _refused(
-        self, chunk: StagedChunk, judged: list[tuple[Entry, ChannelRegistrationResult]]
+    def _resend_without_failed_channels(
+        self, chunk: StagedChunk, results: list[tuple[ChunkEntry, ChannelRegistrationResult]]
     ) -> list[StagedChunk]:
         """Invalidate the channels that have ended, rebuild for the others."""
         culprits = [
             (entry, verdict)
-            for entry, verdict in judged
-            if verdict.status_code not in _SIBLING_OR_NOTHING | TRANSIENT
+            for entry, verdict in results
+            if verdict.status_code not in _BLAMELESS_CODES | TRANSIENT_CODES
         ]
         # Nobody to blame: leaving the chunk as it is would ask the same question for ever.
-        blamed = culprits or judged
+        blamed = culprits or results
         ended = {
-            entry.state for entry, verdict in blamed if not self._lives_on(chunk, entry, verdict)
+            entry.state
+            for entry, verdict in blamed
+            if not self._can_resend_or_fail(chunk, entry, verdict)
         }
         kept = [entry for entry in chunk.plan.entries if entry.state not in ended]
-        return self._encoder.stage_all(plan_chunks(kept))
+        return self._encoder.stage_chunks(plan_chunks(kept))
 
-    def _lives_on(
-        self, chunk: StagedChunk, entry: Entry, verdict: ChannelRegistrationResult
+    def _can_resend_or_fail(
+        self, chunk: StagedChunk, entry: ChunkEntry, result: ChannelRegistrationResult
     ) -> bool:
         """Tell whether a channel's rows can be sent anew; it is invalid from now on if not."""
-        state, reason = entry.state, _reason(verdict)
+        state, reason = entry.state, _describe_result(result)
         refused = f"the service refused rows in blob {chunk.path}: {reason}"
         try:
-            failure = self._failure(entry, verdict, refused)
+            failure = self._find_failure(entry, result, refused)
         except ServiceUnavailable:
             # Sent as they are, they wait for the service, and are refused once more.
             return True
         except SnowmeltError as error:
-            failure = Failure(f"{refused}; {str(error).rstrip('.')}", cause=error)
+            failure = ChannelFailure(f"{refused}; {str(error).rstrip('.')}", cause=error)
         if failure is None:
             _log.info("Channel %s: %s. Its rows are sent anew.", state.name, refused)
             return True
         _log.warning("Channel %s: %s", state.name, failure.reason)
-        self._backlog.fail([state], failure)
+        self._pending_rows.fail_channels([state], failure)
         return False
 
-    def _failure(
-        self, entry: Entry, verdict: ChannelRegistrationResult, refused: str
-    ) -> Failure | None:
-        code = verdict.status_code
-        entry.refusals += 1
-        if code in _ALTERED and entry.refusals <= _MOST_REFUSALS:
-            self._outdated.add(entry.target)
-            failure = self._columns.fit(entry)
-            return failure and replace(failure, reason=f"{refused}; {failure.reason}")
-        if code in _BLOB_ONLY and entry.refusals <= _MOST_REFUSALS:
+    def _find_failure(
+        self, entry: ChunkEntry, result: ChannelRegistrationResult, rejection: str
+    ) -> ChannelFailure | None:
+        code = result.status_code
+        entry.rejections += 1
+        if code in _SCHEMA_CHANGED_CODES and entry.rejections <= _MAX_REJECTIONS:
+            self._outdated_targets.add(entry.target)
+            failure = self._schema_refresher.adapt_entry(entry)
+            return failure and replace(failure, reason=f"{rejection}; {failure.reason}")
+        if code in _INVALID_BLOB_CODES and entry.rejections <= _MAX_REJECTIONS:
             return None
-        return Failure(refused, fenced=code == ResponseCode.STALE_CLIENT_SEQUENCER)
+        return ChannelFailure(rejection, is_fenced=code == ResponseCode.STALE_CLIENT_SEQUENCER)
 
-    def _give_up(self, chunks: Sequence[StagedChunk], error: SnowmeltError) -> None:
+    def _abandon_chunks(self, chunks: Sequence[StagedChunk], error: SnowmeltError) -> None:
         reason = str(error).rstrip(".")
         if isinstance(error, ServiceUnavailable):
             reason += "; whether its last rows were committed is not known"
         _log.error("Rows could not be registered: %s.", reason)
         states = [entry.state for chunk in chunks for entry in chunk.plan.entries]
-        self._backlog.fail(states, Failure(reason, cause=error))
+        self._pending_rows.fail_channels(states, ChannelFailure(reason, cause=error))
 
 
-def request_size(chunks: Sequence[StagedChunk]) -> int:
+def count_request_chunks(chunks: Sequence[StagedChunk]) -> int:
     """Return how many of the chunks go into one request: whole blobs and all parts, within the limit."""
     count = parts = 0
-    for group in _by_blob(chunks):
-        parts += sum(len(chunk.parts) for chunk in group)
-        if count and parts > MAX_CHUNKS:
+    for group in _group_by_blob(chunks):
+        parts += sum(len(chunk.all_chunks) for chunk in group)
+        if count and parts > MAX_BLOB_CHUNKS:
             break
         count += len(group)
     return count
 
 
-def described(chunks: Sequence[StagedChunk]) -> list[BlobMetadata]:
+def build_blob_metadata(chunks: Sequence[StagedChunk]) -> list[BlobMetadata]:
     """Return the `blobs` of a request; chunks of one blob follow each other."""
-    parts = [part for chunk in chunks for part in chunk.parts]
+    parts = [part for chunk in chunks for part in chunk.all_chunks]
     return [
-        group[0].blob_metadata([chunk.metadata for chunk in group]) for group in _by_blob(parts)
+        group[0].make_blob_metadata([chunk.metadata for chunk in group])
+        for group in _group_by_blob(parts)
     ]
 
 
-def _by_blob(chunks: Sequence[StagedChunk]) -> Iterator[list[StagedChunk]]:
+def _group_by_blob(chunks: Sequence[StagedChunk]) -> Iterator[list[StagedChunk]]:
     for _, group in itertools.groupby(chunks, key=lambda chunk: chunk.path):
         yield list(group)
 
 
-def verdicts_of(answer: RegisterResponse) -> dict[Identity, ChannelRegistrationResult]:
+def index_results(response: RegisterResponse) -> dict[ChannelResultKey, ChannelRegistrationResult]:
     """Return the verdicts by names and client sequencer; position means nothing (§2.5).
 
     Of the verdicts on several parts of a channel's rows it is one that says why, if one does.
     """
-    found: dict[Identity, ChannelRegistrationResult] = {}
-    for blob in answer.blobs:
+    found: dict[ChannelResultKey, ChannelRegistrationResult] = {}
+    for blob in response.blobs:
         for chunk in blob.chunks:
             where = (chunk.database, chunk.schema, chunk.table)
             for verdict in chunk.channels:
                 identity = (*where, verdict.channel, verdict.client_sequencer)
                 known = found.get(identity)
-                if known is None or _weight(verdict) > _weight(known):
+                if known is None or _result_severity(verdict) > _result_severity(known):
                     found[identity] = verdict
     return found
 
 
-def _weight(verdict: ChannelRegistrationResult) -> int:
-    code = verdict.status_code
-    if code in _SIBLING_OR_NOTHING:
+def _result_severity(result: ChannelRegistrationResult) -> int:
+    code = result.status_code
+    if code in _BLAMELESS_CODES:
         return int(code != ResponseCode.SUCCESS)
-    return 2 if code in TRANSIENT else 3
+    return 2 if code in TRANSIENT_CODES else 3
 
 
-def verdict_on(
-    entry: Entry, verdicts: dict[Identity, ChannelRegistrationResult]
+def find_entry_result(
+    entry: ChunkEntry, results: dict[ChannelResultKey, ChannelRegistrationResult]
 ) -> ChannelRegistrationResult:
     """Return what the service said about an entry; silence counts as an unknown outcome."""
     # What it was sent for: the channel may have gone on to newer columns or names meanwhile.
@@ -369,14 +384,14 @@ def verdict_on(
         state.client_sequencer,
         "its answer does not mention the channel",
     )
-    return verdicts.get(identity, silence)
+    return results.get(identity, silence)
 
 
-def _reason(verdict: ChannelRegistrationResult) -> str:
-    return reason_of(verdict.status_code, verdict.message)
+def _describe_result(result: ChannelRegistrationResult) -> str:
+    return describe_status(result.status_code, result.message)
 
 
-def _may_pass(error: SnowmeltError) -> bool:
+def _is_transient_error(error: SnowmeltError) -> bool:
     """Tell whether a refusal says nothing about the rows, and so is no reason to lose them.
 
     Such as while a key or a certificate is being replaced, or a load balancer knows of no service.
@@ -391,101 +406,105 @@ def _may_pass(error: SnowmeltError) -> bool:
 # (code 10). Rows of other tables are registered meanwhile.
 
 # What is due so soon is asked for by the same request: a thousand tables are not a thousand requests.
-_TOGETHER_S = 0.25
+_RETRY_BATCHING_WINDOW_S = 0.25
 
 
 @dataclass(slots=True)
-class _Lane:
+class _TableRetryQueue:
     """Chunks of one table: those of the oldest flush, which are asked for, and later flushes.
 
-    `due_at` is None while they are asked for; `trouble` is why they wait.
+    `retry_at` is None while they are asked for; `retry_error` is why they wait.
     """
 
-    patience: Backoff
-    first: list[StagedChunk] = field(default_factory=list)
-    later: deque[list[StagedChunk]] = field(default_factory=deque)
-    due_at: float | None = None
-    trouble: ServiceUnavailable | None = None
+    backoff: Backoff
+    oldest_flush: list[StagedChunk] = field(default_factory=list)
+    later_flushes: deque[list[StagedChunk]] = field(default_factory=deque)
+    retry_at: float | None = None
+    retry_error: ServiceUnavailable | None = None
 
 
-class Lanes:
+class TableRetryQueues:
     """A lane for each table that takes nothing now; for one thread.
 
     At most one flush of a table is asked for at a time, which keeps the order of each channel.
     """
 
-    def __init__(self, backlog: Backlog, clock: Clock, give_up_s: float) -> None:
-        self._backlog = backlog
+    def __init__(self, pending_rows: PendingRows, clock: Clock, give_up_after_s: float) -> None:
+        self._pending_rows = pending_rows
         self._clock = clock
         # Pauses are the machine's, as those between requests, whatever clock the rows go by.
-        self._machine = SystemClock()
-        self._give_up_s = give_up_s
-        self._lanes: dict[int, _Lane] = {}
+        self._system_clock = SystemClock()
+        self._give_up_after_s = give_up_after_s
+        self._queues: dict[int, _TableRetryQueue] = {}
 
     @property
-    def trouble(self) -> ServiceUnavailable | None:
+    def retry_error(self) -> ServiceUnavailable | None:
         """Why a table takes nothing, None where none waits."""
-        return next((lane.trouble for lane in list(self._lanes.values())), None)
+        return next((lane.retry_error for lane in list(self._queues.values())), None)
 
-    def join(self, flush: Iterable[StagedChunk]) -> list[StagedChunk]:
+    def queue_behind_waiting(self, flush: Iterable[StagedChunk]) -> list[StagedChunk]:
         """Put a flush's chunks behind those that wait; return those that need not wait."""
         behind: dict[int, list[StagedChunk]] = {}
         free: list[StagedChunk] = []
         for chunk in flush:
-            unit = chunk.plan.target.unit
-            (behind.setdefault(unit, []) if unit in self._lanes else free).append(chunk)
+            unit = chunk.plan.target.retry_queue_key
+            (behind.setdefault(unit, []) if unit in self._queues else free).append(chunk)
         for unit, chunks in behind.items():
-            self._lanes[unit].later.append(chunks)
+            self._queues[unit].later_flushes.append(chunks)
         return free
 
-    def set_aside(self, chunk: StagedChunk, trouble: ServiceUnavailable, *, is_busy: bool) -> None:
+    def queue_chunk(
+        self, chunk: StagedChunk, error: ServiceUnavailable, *, is_service_busy: bool
+    ) -> None:
         """Let a chunk wait, which was asked for just now; a busy service is never given up."""
-        unit = chunk.plan.target.unit
-        lane = self._lanes.get(unit)
+        unit = chunk.plan.target.retry_queue_key
+        lane = self._queues.get(unit)
         if lane is None:
-            lane = self._lanes[unit] = _Lane(Backoff(self._give_up_s, self._clock))
-            self._backlog.hold(unit)
-        lane.first.append(chunk)
-        lane.trouble = trouble
-        if is_busy:
-            lane.patience.extend_deadline()
+            lane = self._queues[unit] = _TableRetryQueue(
+                Backoff(self._give_up_after_s, self._clock)
+            )
+            self._pending_rows.hold_table(unit)
+        lane.oldest_flush.append(chunk)
+        lane.retry_error = error
+        if is_service_busy:
+            lane.backoff.extend_deadline()
 
-    def take_due(self) -> list[StagedChunk]:
+    def pop_due_chunks(self) -> list[StagedChunk]:
         """Return what is to be asked for again, chunks of one blob behind each other."""
-        now = self._machine.monotonic()
-        if all(lane.due_at is None or lane.due_at > now for lane in self._lanes.values()):
+        now = self._system_clock.monotonic()
+        if all(lane.retry_at is None or lane.retry_at > now for lane in self._queues.values()):
             return []
         taken: list[StagedChunk] = []
-        for lane in self._lanes.values():
-            if lane.due_at is None or lane.due_at <= now + _TOGETHER_S:
-                lane.due_at = None
-                taken += lane.first
-                lane.first = []
+        for lane in self._queues.values():
+            if lane.retry_at is None or lane.retry_at <= now + _RETRY_BATCHING_WINDOW_S:
+                lane.retry_at = None
+                taken += lane.oldest_flush
+                lane.oldest_flush = []
         return sorted(taken, key=lambda chunk: chunk.path)
 
-    def rest(self) -> list[tuple[Sequence[StagedChunk], ServiceUnavailable]]:
+    def schedule_next_retries(self) -> list[tuple[Sequence[StagedChunk], ServiceUnavailable]]:
         """Say when what was asked for is due again, or what comes after it; return what is given up."""
         given_up: list[tuple[Sequence[StagedChunk], ServiceUnavailable]] = []
-        now = self._machine.monotonic()
-        for unit, lane in list(self._lanes.items()):
-            if lane.due_at is not None:
+        now = self._system_clock.monotonic()
+        for unit, lane in list(self._queues.items()):
+            if lane.retry_at is not None:
                 continue
-            pause_s = lane.patience.next_delay_s() if lane.first else None
+            pause_s = lane.backoff.next_delay_s() if lane.oldest_flush else None
             if pause_s is not None:
-                lane.due_at = now + pause_s
+                lane.retry_at = now + pause_s
                 continue
-            if lane.first and lane.trouble is not None:
-                given_up.append((lane.first, lane.trouble))
-            if lane.later:
-                lane.first = lane.later.popleft()
-                lane.due_at = now
-                lane.patience.reset()
+            if lane.oldest_flush and lane.retry_error is not None:
+                given_up.append((lane.oldest_flush, lane.retry_error))
+            if lane.later_flushes:
+                lane.oldest_flush = lane.later_flushes.popleft()
+                lane.retry_at = now
+                lane.backoff.reset()
             else:
-                del self._lanes[unit]
-                self._backlog.release(unit)
+                del self._queues[unit]
+                self._pending_rows.release_table(unit)
         return given_up
 
-    def pause_s(self) -> float | None:
+    def next_delay_s(self) -> float | None:
         """Return after how many seconds something is due, None where nothing waits."""
-        due = [lane.due_at for lane in self._lanes.values() if lane.due_at is not None]
-        return max(min(due) - self._machine.monotonic(), 0.0) if due else None
+        due = [lane.retry_at for lane in self._queues.values() if lane.retry_at is not None]
+        return max(min(due) - self._system_clock.monotonic(), 0.0) if due else None

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from snowmelt.client.status import Counts
+from snowmelt.client.status import ChannelCounts
 from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema, chunk_arrow_type
 from snowmelt.schema.conversion.deferred_rows import DeferredRows
 from snowmelt.schema.conversion.fast_rows import FastRows
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from snowmelt.schema.types import TableSchema
 
 if TYPE_CHECKING:
-    Part: TypeAlias = pa.Table | list["Stored"] | FastRows | DeferredRows
+    BufferSegment: TypeAlias = pa.Table | list["StoredRow"] | FastRows | DeferredRows
 
 # After so many rows, or with one of so many bytes, clock and limits are looked at.
-_ROWS_PER_LOOK = 256
-LARGE = 16 * 1024
+_ROWS_BETWEEN_LIMIT_CHECKS = 256
+LARGE_ROW_BYTES = 16 * 1024
 
-Stored: TypeAlias = tuple[int | float | bool | str | bytes | None, ...]
+StoredRow: TypeAlias = tuple[int | float | bool | str | bytes | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class InsertBatch:
     """The good rows of one insert call: in chunk form, now or later, or one row as stored values.
 
     Without rows it only moves the offset token. `schema` is what one row's values are for.
     """
 
-    part: pa.Table | DeferredRows | Stored | None
-    rows: int
+    data: pa.Table | DeferredRows | StoredRow | None
+    row_count: int
     size_bytes: int
     start_token: str | None = None
     end_token: str | None = None
@@ -48,158 +48,162 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Portion:
+class FlushSlice:
     """What one flush takes from one channel, in the order of insertion.
 
-    `tokens` are all offset tokens that are committed by it; the last given is `end_token`. One
-    that `goes_alone` is sent even if it has no rows, for its token.
+    `offset_tokens` are all offset tokens that are committed by it; the last given is `end_token`. One
+    that `flushes_without_rows` is sent even if it has no rows, for its token.
     """
 
-    parts: list[Part] = field(default_factory=list)
-    rows: int = 0
+    segments: list[BufferSegment] = field(default_factory=list)
+    row_count: int = 0
     size_bytes: int = 0
     start_token: str | None = None
     end_token: str | None = None
-    tokens: list[str] = field(default_factory=list)
+    offset_tokens: list[str] = field(default_factory=list)
     first_insert_ms: int = 0
     last_insert_ms: int = 0
-    goes_alone: bool = False
+    flushes_without_rows: bool = False
 
 
-class Buffer:
+class RowBuffer:
     """Rows that no flush has taken yet; whoever shares it holds a lock.
 
     `token` is the offset token last known for the channel: a call without one leaves it. What comes in is
     added to `counts`.
 
-    Rows that were only checked are kept in `run` and counted later, many at a time. While it is
-    there, and has fewer than `look_at` items, whoever holds the lock may put rows of its form
-    there, which else are for `add_quick`.
+    Rows that were only checked are kept in `fast_run` and counted later, many at a time. While it is
+    there, and has fewer than `next_check_items` items, whoever holds the lock may put rows of its form
+    there, which else are for `append_fast_row`.
     """
 
-    __slots__ = ("_counted", "_counts", "_portion", "look_at", "run")
+    __slots__ = ("_counted_run_rows", "_counts", "_flush_slice", "fast_run", "next_check_items")
 
-    def __init__(self, token: str | None, counts: Counts | None = None) -> None:
-        self._portion = Portion(end_token=token)
-        self._counts = Counts() if counts is None else counts
-        self._counted = 0
-        self.run: FastRows | None = None
-        self.look_at = 0
+    def __init__(self, offset_token: str | None, counts: ChannelCounts | None = None) -> None:
+        self._flush_slice = FlushSlice(end_token=offset_token)
+        self._counts = ChannelCounts() if counts is None else counts
+        self._counted_run_rows = 0
+        self.fast_run: FastRows | None = None
+        self.next_check_items = 0
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """Rows held."""
-        return self._settled().rows
+        return self._sync_run_counts().row_count
 
     @property
-    def is_due(self) -> bool:
+    def needs_flush(self) -> bool:
         """Whether a flush takes something from here."""
-        return self._settled().rows > 0 or self._portion.goes_alone
+        return self._sync_run_counts().row_count > 0 or self._flush_slice.flushes_without_rows
 
     @property
     def size_bytes(self) -> int:
         """Estimated bytes held."""
-        return self._settled().size_bytes
+        return self._sync_run_counts().size_bytes
 
     @property
     def first_insert_ms(self) -> int:
         """When the first of its rows was inserted, ms since 1970."""
-        return self._portion.first_insert_ms
+        return self._flush_slice.first_insert_ms
 
-    def add(self, batch: Batch, at_ms: int) -> None:
+    def append_batch(self, batch: InsertBatch, inserted_at_ms: int) -> None:
         """Append a batch and move the offset token.
 
         The token of a batch without rows waits for the next row (specification of v1, §7.4), or
-        for `send`.
+        for `flush_token_without_rows`.
         """
-        self.rest()
-        portion = self._portion
-        if portion.rows == 0:
+        self.end_fast_run()
+        portion = self._flush_slice
+        if portion.row_count == 0:
             portion.start_token = batch.start_token
-            portion.first_insert_ms = at_ms
+            portion.first_insert_ms = inserted_at_ms
         if batch.end_token is not None:
             portion.end_token = batch.end_token
-            portion.tokens.append(batch.end_token)
-        if batch.rows == 0:
+            portion.offset_tokens.append(batch.end_token)
+        if batch.row_count == 0:
             return
-        portion.last_insert_ms = at_ms
-        self._count(batch.rows, batch.size_bytes)
-        parts = portion.parts
+        portion.last_insert_ms = inserted_at_ms
+        self._add_counts(batch.row_count, batch.size_bytes)
+        parts = portion.segments
         last = parts[-1] if parts else None
-        if isinstance(batch.part, DeferredRows) and isinstance(last, DeferredRows):
-            if last.form is batch.part.form:
-                last.extend(batch.part)
+        if isinstance(batch.data, DeferredRows) and isinstance(last, DeferredRows):
+            if last.form is batch.data.form:
+                last.extend(batch.data)
             else:
-                parts.append(batch.part)
-        elif not isinstance(batch.part, tuple):
-            parts.append(batch.part)
+                parts.append(batch.data)
+        elif not isinstance(batch.data, tuple):
+            parts.append(batch.data)
         elif parts and isinstance(parts[-1], list):
-            parts[-1].append(batch.part)
+            parts[-1].append(batch.data)
         else:
-            parts.append([batch.part])
+            parts.append([batch.data])
 
-    def send(self, at_ms: int) -> None:
+    def flush_token_without_rows(self, inserted_at_ms: int) -> None:
         """Let the next flush commit the offset token, whether a row comes or not."""
-        self._portion.goes_alone = True
-        self._portion.last_insert_ms = at_ms
+        self._flush_slice.flushes_without_rows = True
+        self._flush_slice.last_insert_ms = inserted_at_ms
 
-    def add_quick(
-        self, form: FastRowChecker, values: Values, token: str | None, at_ms: int
+    def append_fast_row(
+        self, checker: FastRowChecker, values: Values, token: str | None, inserted_at_ms: int
     ) -> None:
-        """Append a row that was only checked, and let those that follow go into `run`."""
-        portion = self._settled()
-        if self.run is None or self.run.form is not form:
-            self.rest()
-            self.run = FastRows(form)
-            portion.parts.append(self.run)
-        if portion.rows == 0:
+        """Append a row that was only checked, and let those that follow go into `fast_run`."""
+        portion = self._sync_run_counts()
+        if self.fast_run is None or self.fast_run.form is not checker:
+            self.end_fast_run()
+            self.fast_run = FastRows(checker)
+            portion.segments.append(self.fast_run)
+        if portion.row_count == 0:
             portion.start_token = token
-            portion.first_insert_ms = at_ms
-        portion.last_insert_ms = at_ms
-        self.run.items.extend(values)
+            portion.first_insert_ms = inserted_at_ms
+        portion.last_insert_ms = inserted_at_ms
+        self.fast_run.items.extend(values)
         if token is not None:
-            self.run.tokens.append(token)
-        self._settled()
-        self.look_at = len(self.run.items) + _ROWS_PER_LOOK * form.items_per_row
+            self.fast_run.tokens.append(token)
+        self._sync_run_counts()
+        self.next_check_items = (
+            len(self.fast_run.items) + _ROWS_BETWEEN_LIMIT_CHECKS * checker.items_per_row
+        )
 
-    def rest(self) -> None:
-        """See that no row goes into `run` before the next look."""
-        self._settled()
-        self.run = None
-        self._counted = 0
+    def end_fast_run(self) -> None:
+        """See that no row goes into `fast_run` before the next look."""
+        self._sync_run_counts()
+        self.fast_run = None
+        self._counted_run_rows = 0
 
-    def brings(self, token: str) -> bool:
+    def contains_token(self, token: str) -> bool:
         """Tell whether the next portion commits this offset token."""
-        return token in self._settled().tokens
+        return token in self._sync_run_counts().offset_tokens
 
-    def parts(self) -> list[Part]:
+    def mutable_segments(self) -> list[BufferSegment]:
         """Return what is held, to be changed in place."""
-        self.rest()
-        return self._portion.parts
+        self.end_fast_run()
+        return self._flush_slice.segments
 
-    def take(self) -> Portion:
+    def pop_slice(self) -> FlushSlice:
         """Return what is held, and hold nothing."""
-        self.rest()
-        taken = self._portion
-        self._portion = Portion(end_token=taken.end_token)
+        self.end_fast_run()
+        taken = self._flush_slice
+        self._flush_slice = FlushSlice(end_token=taken.end_token)
         return taken
 
-    def _settled(self) -> Portion:
-        """Count what has come into `run` since the last time."""
-        portion, run = self._portion, self.run
-        if run is None or (rows := run.rows) == self._counted:
+    def _sync_run_counts(self) -> FlushSlice:
+        """Count what has come into `fast_run` since the last time."""
+        portion, run = self._flush_slice, self.fast_run
+        if run is None or (rows := run.rows) == self._counted_run_rows:
             return portion
-        self._count(rows - self._counted, run.estimated_bytes_from(self._counted))
-        self._counted = rows
+        self._add_counts(
+            rows - self._counted_run_rows, run.estimated_bytes_from(self._counted_run_rows)
+        )
+        self._counted_run_rows = rows
         if run.tokens:
             portion.end_token = run.tokens[-1]
-            portion.tokens += run.tokens
+            portion.offset_tokens += run.tokens
             run.tokens.clear()
         return portion
 
-    def _count(self, rows: int, size_bytes: int) -> None:
-        self._portion.rows += rows
-        self._portion.size_bytes += size_bytes
+    def _add_counts(self, rows: int, size_bytes: int) -> None:
+        self._flush_slice.row_count += rows
+        self._flush_slice.size_bytes += size_bytes
         self._counts.inserted_rows += rows
         self._counts.inserted_bytes += size_bytes
 
@@ -210,10 +214,10 @@ class Buffer:
 # value stays with its column's number, what was dropped goes, what was added is NULL.
 
 # Beyond this many rows a part's conversion costs what its rows cost, not its columns.
-_FEW = 256
+_SMALL_SEGMENT_ROWS = 256
 
 
-def misfit(older: TableSchema, current: TableSchema) -> str | None:
+def find_schema_mismatch(older: TableSchema, current: TableSchema) -> str | None:
     """Return why rows made for `older` columns cannot become rows of `current`; None if they can."""
     known = {column.ordinal: column for column in older.columns}
     for column in current.columns:
@@ -229,7 +233,7 @@ def misfit(older: TableSchema, current: TableSchema) -> str | None:
     return None
 
 
-def fitted(table: pa.Table, schema: TableSchema) -> pa.Table:
+def adapt_rows(table: pa.Table, schema: TableSchema) -> pa.Table:
     """Return rows in chunk form with the columns of `schema`; those that have them already as is."""
     wanted = chunk_arrow_schema(schema)
     if table.schema.equals(wanted, check_metadata=True):
@@ -250,13 +254,15 @@ def fitted(table: pa.Table, schema: TableSchema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=wanted)
 
 
-def as_tables(parts: Sequence[Part], schema: TableSchema) -> list[Part]:
+def to_tables(segments: Sequence[BufferSegment], schema: TableSchema) -> list[BufferSegment]:
     """Return parts as tables, which know their own columns; rows in lists are of `schema`."""
     converter = RowConverter(schema, zone=ZoneInfo("UTC"))  # the zone is not used
-    return [as_table(part, converter) for part in parts]
+    return [to_table(part, converter) for part in segments]
 
 
-def joint_tables(portions: Sequence[list[Part]], schema: TableSchema) -> list[pa.Table]:
+def convert_segments_jointly(
+    segment_lists: Sequence[list[BufferSegment]], schema: TableSchema
+) -> list[pa.Table]:
     """Turn the parts of many channels into tables in place; return the same rows, in order.
 
     Channels with few rows each are converted together: by itself a row costs as much as a hundred.
@@ -264,9 +270,9 @@ def joint_tables(portions: Sequence[list[Part]], schema: TableSchema) -> list[pa
     """
     # The channel's own converter may be at work in another thread; the zone is not used.
     converter = RowConverter(schema, zone=ZoneInfo("UTC"))
-    places = [(parts, place) for parts in portions for place in range(len(parts))]
+    places = [(parts, place) for parts in segment_lists for place in range(len(parts))]
     tables = []
-    for together in _runs(places):
+    for together in _group_for_conversion(places):
         first, *others = [parts[place] for parts, place in together]
         if isinstance(first, FastRows) and others:
             quick = [each for each in (first, *others) if isinstance(each, FastRows)]
@@ -276,20 +282,27 @@ def joint_tables(portions: Sequence[list[Part]], schema: TableSchema) -> list[pa
                 parts[place] = table.slice(end - each.rows, each.rows)
         else:
             parts, place = together[0]
-            table = parts[place] = as_table(first, converter)
+            table = parts[place] = to_table(first, converter)
         tables.append(table)
     return tables
 
 
-def _runs(places: Sequence[tuple[list[Part], int]]) -> Iterator[list[tuple[list[Part], int]]]:
+def _group_for_conversion(
+    positions: Sequence[tuple[list[BufferSegment], int]],
+) -> Iterator[list[tuple[list[BufferSegment], int]]]:
     """Yield places of parts in order, those together that one conversion takes."""
-    run: list[tuple[list[Part], int]] = []
+    run: list[tuple[list[BufferSegment], int]] = []
     rows = 0
     before: FastRows | None = None
-    for parts, place in places:
+    for parts, place in positions:
         part = parts[place]
-        few = part if isinstance(part, FastRows) and part.rows <= _FEW else None
-        alike = few and before and rows <= _FEW * 16 and before.form.is_compatible_with(few.form)
+        few = part if isinstance(part, FastRows) and part.rows <= _SMALL_SEGMENT_ROWS else None
+        alike = (
+            few
+            and before
+            and rows <= _SMALL_SEGMENT_ROWS * 16
+            and before.form.is_compatible_with(few.form)
+        )
         if run and not alike:
             yield run
             run, rows = [], 0
@@ -300,8 +313,8 @@ def _runs(places: Sequence[tuple[list[Part], int]]) -> Iterator[list[tuple[list[
         yield run
 
 
-def as_table(part: Part, converter: RowConverter) -> pa.Table:
+def to_table(segment: BufferSegment, converter: RowConverter) -> pa.Table:
     """Return one part as a table; rows in lists are of the converter's schema."""
-    if isinstance(part, (FastRows, DeferredRows)):
-        return part.to_table()
-    return converter.build_table(part) if isinstance(part, list) else part
+    if isinstance(segment, (FastRows, DeferredRows)):
+        return segment.to_table()
+    return converter.build_table(segment) if isinstance(segment, list) else segment

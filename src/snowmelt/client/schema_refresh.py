@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from snowmelt.client.api import schema_of
-from snowmelt.client.channel_state import Failure
-from snowmelt.client.row_buffer import misfit
-from snowmelt.client.transport import reason_of
+from snowmelt.client.api import schema_from_metadata
+from snowmelt.client.channel_state import ChannelFailure
+from snowmelt.client.row_buffer import find_schema_mismatch
+from snowmelt.client.transport import describe_status
 from snowmelt.errors import SnowmeltError
 from snowmelt.schema.inference import find_unfilled_columns, infer_new_columns
 from snowmelt.schema.types import TableName, internal_name
@@ -24,9 +24,9 @@ from snowmelt.wire.streaming import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.client.api import Calls
-    from snowmelt.client.channel_state import ChannelState, Entry
-    from snowmelt.client.pending_rows import Backlog
+    from snowmelt.client.api import ApiClient
+    from snowmelt.client.channel_state import ChannelState, ChunkEntry
+    from snowmelt.client.pending_rows import PendingRows
     from snowmelt.clock import Clock
     from snowmelt.schema.conversion.row_converter import RowError
     from snowmelt.schema.inference import RowsOrTable
@@ -36,33 +36,35 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 # How long a table is not asked again whether it still refuses such rows.
-_ASKED_AGAIN_S = 1.0
-_MAX_REMEMBERED = 1_000
+_REFRESH_INTERVAL_S = 1.0
+_MAX_CACHED_SCHEMAS = 1_000
 
 
-class Standing(NamedTuple):
+class CommittedPosition(NamedTuple):
     """How a channel stands with the service: its last committed row sequencer, or its end."""
 
     row_sequencer: int | None
-    failure: Failure | None
+    failure: ChannelFailure | None
 
 
-class _Asked(NamedTuple):
-    at: float
+class _CachedSchema(NamedTuple):
+    refreshed_at: float
     schema: TableSchema
 
 
-class Columns:
+class SchemaRefresher:
     """Keeps the channels of one client up with their tables; thread-safe."""
 
-    def __init__(self, calls: Calls, backlog: Backlog, clock: Clock) -> None:
-        self._calls = calls
-        self._backlog = backlog
+    def __init__(self, api_client: ApiClient, pending_rows: PendingRows, clock: Clock) -> None:
+        self._api_client = api_client
+        self._pending_rows = pending_rows
         self._clock = clock
         # By key, which is a table's, and unknown columns: when it was asked last, and its columns then.
-        self._asked: dict[tuple[int, frozenset[str]], _Asked] = {}
+        self._cached_schemas: dict[tuple[int, frozenset[str]], _CachedSchema] = {}
 
-    def refresh(self, state: ChannelState, timeout_s: float | None = None) -> Standing:
+    def refresh_channel(
+        self, state: ChannelState, timeout_s: float | None = None
+    ) -> CommittedPosition:
         """Let a channel go on with its table as it is now, if it is still its owner's.
 
         That is its columns, and what it is called.
@@ -71,12 +73,14 @@ class Columns:
             Unsupported: The table has got a column that cannot be streamed into.
             ServiceUnavailable: The service does not answer.
         """
-        status = self._calls.statuses([state], with_columns=True, timeout_s=timeout_s)[0]
+        status = self._api_client.fetch_statuses(
+            [state], include_columns=True, timeout_s=timeout_s
+        )[0]
         if status.status_code != 0:
-            return Standing(None, lost(status))
+            return CommittedPosition(None, failure_from_status(status))
         columns, version = status.table_columns, status.schema_version
         if not isinstance(columns, msgspec.UnsetType) and isinstance(version, int):
-            table = _name_of(status) or state.target.table
+            table = _parse_table_name(status) or state.target.table
             if table != state.target.table:
                 _log.warning(
                     "Table %s is called %s now; channel %s goes on there.",
@@ -84,10 +88,12 @@ class Columns:
                     table,
                     state.name,
                 )
-            self._backlog.adopt(state, schema_of(columns, version), table)
-        return Standing(status.persisted_row_sequencer, None)
+            self._pending_rows.update_schema(state, schema_from_metadata(columns, version), table)
+        return CommittedPosition(status.persisted_row_sequencer, None)
 
-    def follow(self, state: ChannelState, errors: Sequence[RowError], given: RowsOrTable) -> bool:
+    def try_schema_update(
+        self, state: ChannelState, errors: Sequence[RowError], data: RowsOrTable
+    ) -> bool:
         """Tell whether rows that were refused may be tried again.
 
         The table's columns are asked for, at most once a second for the same ones: there may be
@@ -99,52 +105,56 @@ class Columns:
             RequestRefused: The table may not be evolved, and why (TableNotFound: by this role).
             ServiceUnavailable: The service does not answer.
         """
-        evolved = state.evolves and self._evolve(state, errors, given)
-        return evolved or self._have(state, errors)
+        evolved = state.evolves_schema and self._try_evolve_table(state, errors, data)
+        return evolved or self._try_refresh_for_errors(state, errors)
 
-    def _evolve(self, state: ChannelState, errors: Sequence[RowError], given: RowsOrTable) -> bool:
+    def _try_evolve_table(
+        self, state: ChannelState, errors: Sequence[RowError], data: RowsOrTable
+    ) -> bool:
         if not any(each.lacks_columns for each in errors):
             return False
         before = state.target.schema
-        new, free = infer_new_columns(given, before), find_unfilled_columns(given, before)
+        new, free = infer_new_columns(data, before), find_unfilled_columns(data, before)
         if not (new or free):
             return False
-        answer = self._calls.evolve(state.target, new, free)
-        self._backlog.adopt(state, schema_of(answer.table_columns, answer.schema_version))
+        answer = self._api_client.evolve_table(state.target, new, free)
+        self._pending_rows.update_schema(
+            state, schema_from_metadata(answer.table_columns, answer.schema_version)
+        )
         return state.target.schema is not before
 
-    def _have(self, state: ChannelState, errors: Sequence[RowError]) -> bool:
+    def _try_refresh_for_errors(self, state: ChannelState, errors: Sequence[RowError]) -> bool:
         names = frozenset(
             internal_name(name) for error in errors for name in error.extra_columns or ()
         )
-        if names and _known(state, names):
+        if names and _has_any_column(state, names):
             return True
         before = state.target.schema
         if names:
-            self._look(state, names)
-        elif self._calls.is_answered:
+            self._refresh_if_stale(state, names)
+        elif self._api_client.is_service_reachable:
             # Such rows are refused by what is known where the service cannot be asked.
             with suppress(SnowmeltError):
-                self._look(state, names, timeout_s=0.0)
+                self._refresh_if_stale(state, names, timeout_s=0.0)
         return state.target.schema is not before
 
-    def _look(
-        self, state: ChannelState, names: frozenset[str], timeout_s: float | None = None
+    def _refresh_if_stale(
+        self, state: ChannelState, column_names: frozenset[str], timeout_s: float | None = None
     ) -> None:
         """Let a channel go on with its table's columns as they were less than a second ago."""
-        key = state.target.key_id, names
+        key = state.target.key_id, column_names
         now = self._clock.monotonic()
-        asked = self._asked.get(key)
-        if asked is not None and now - asked.at < _ASKED_AGAIN_S:
-            self._backlog.adopt(state, asked.schema)
+        asked = self._cached_schemas.get(key)
+        if asked is not None and now - asked.refreshed_at < _REFRESH_INTERVAL_S:
+            self._pending_rows.update_schema(state, asked.schema)
             return
-        if len(self._asked) >= _MAX_REMEMBERED:
-            self._asked.clear()
-        self._asked[key] = _Asked(now, state.target.schema)
-        self.refresh(state, timeout_s)
-        self._asked[key] = _Asked(now, state.target.schema)
+        if len(self._cached_schemas) >= _MAX_CACHED_SCHEMAS:
+            self._cached_schemas.clear()
+        self._cached_schemas[key] = _CachedSchema(now, state.target.schema)
+        self.refresh_channel(state, timeout_s)
+        self._cached_schemas[key] = _CachedSchema(now, state.target.schema)
 
-    def fit(self, entry: Entry) -> Failure | None:
+    def adapt_entry(self, entry: ChunkEntry) -> ChannelFailure | None:
         """Bring rows that the service did not take into the columns of now; say why if not.
 
         Raises:
@@ -152,22 +162,22 @@ class Columns:
             ServiceUnavailable: The service does not answer.
         """
         state = entry.state
-        standing = self.refresh(state)
+        standing = self.refresh_channel(state)
         if standing.failure is not None:
             return standing.failure
         if standing.row_sequencer != entry.row_sequencer - 1:
-            return Failure(
+            return ChannelFailure(
                 f"data was lost: the service has its rows up to flush {standing.row_sequencer},"
                 f" and had confirmed them up to {entry.row_sequencer - 1}"
             )
         current = state.target
         # Equal where a name was given away and came back since; once more, then.
-        reason = misfit(entry.target.schema, current.schema)
+        reason = find_schema_mismatch(entry.target.schema, current.schema)
         if reason is not None:
-            return Failure(
+            return ChannelFailure(
                 f"its table was altered so that rows inserted before do not fit: {reason}"
             )
-        entry.adopt(current)
+        entry.retarget(current)
         _log.info(
             "Channel %s of %s goes on with the table as it is now.",
             state.name,
@@ -176,18 +186,18 @@ class Columns:
         return None
 
 
-def lost(status: ChannelStatusMessage) -> Failure:
+def failure_from_status(status: ChannelStatusMessage) -> ChannelFailure:
     """Return what a status other than 0 means for the channel."""
     fenced = status.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
-    return Failure(reason_of(status.status_code, status.message), fenced=fenced)
+    return ChannelFailure(describe_status(status.status_code, status.message), is_fenced=fenced)
 
 
-def _name_of(status: ChannelStatusMessage) -> TableName | None:
+def _parse_table_name(status: ChannelStatusMessage) -> TableName | None:
     names = (status.database, status.schema, status.table)
     found = [internal_name(name) for name in names if isinstance(name, str)]
     return TableName(*found) if len(found) == len(names) else None
 
 
-def _known(state: ChannelState, names: frozenset[str]) -> bool:
+def _has_any_column(state: ChannelState, column_names: frozenset[str]) -> bool:
     schema = state.target.schema
-    return any(schema.column(name) is not None for name in names)
+    return any(schema.column(name) is not None for name in column_names)

@@ -15,13 +15,13 @@ from snowmelt.schema.types import Compatibility
 
 _log = logging.getLogger(__name__)
 
-_SHORTEST_LAG = dt.timedelta(milliseconds=100)
-_LONGEST_LAG = dt.timedelta(minutes=10)
-_PATIENT_S = 600.0
-_COMPATIBILITIES = (Compatibility.SNOWFLAKE, Compatibility.STRICT)
+_MIN_CLIENT_LAG = dt.timedelta(milliseconds=100)
+_MAX_CLIENT_LAG = dt.timedelta(minutes=10)
+_DEFAULT_GIVE_UP_AFTER_S = 600.0
+_COMPATIBILITY_MODES = (Compatibility.SNOWFLAKE, Compatibility.STRICT)
 
 
-class Options(TypedDict, total=False):
+class ClientOptions(TypedDict, total=False):
     """The optional arguments of `Client`; `ClientSettings` describes them."""
 
     max_client_lag: dt.timedelta
@@ -74,10 +74,10 @@ class ClientSettings:
             if given is not None and not isinstance(given, dt.timedelta):
                 reason = f"it is a time such as datetime.timedelta(seconds=1), not {given!r}"
                 raise ConfigurationError(setting=setting, reason=reason)
-        if not _SHORTEST_LAG <= self.max_client_lag <= _LONGEST_LAG:
+        if not _MIN_CLIENT_LAG <= self.max_client_lag <= _MAX_CLIENT_LAG:
             reason = f"{self.max_client_lag} is not between 100 ms and 10 minutes"
             raise ConfigurationError(setting="max_client_lag", reason=reason)
-        compatibility_named(self.compatibility)
+        parse_compatibility(self.compatibility)
         for setting in ("request_timeout", "give_up_after", "insert_timeout"):
             given = getattr(self, setting)
             if given is not None and given < dt.timedelta(0):
@@ -88,7 +88,7 @@ class ClientSettings:
             reason = f"{self.when_full!r} is neither 'wait' nor 'raise'"
             raise ConfigurationError(setting="when_full", reason=reason)
 
-    def tell(self, error: SnowmeltError) -> None:
+    def report_problem(self, error: SnowmeltError) -> None:
         """Call `on_problem`; whatever the application does there, rows go on."""
         if self.on_problem is None:
             return
@@ -98,7 +98,7 @@ class ClientSettings:
             _log.exception("on_problem failed.")
 
     @property
-    def give_up_s(self) -> float:
+    def give_up_after_s(self) -> float:
         """How long rows in flight are tried to be delivered, s."""
         return math.inf if self.give_up_after is None else self.give_up_after.total_seconds()
 
@@ -108,7 +108,7 @@ class ClientSettings:
 
         A flush may first wait for the stage, then for the service.
         """
-        give_up_s = _PATIENT_S if self.give_up_after is None else self.give_up_s
+        give_up_s = _DEFAULT_GIVE_UP_AFTER_S if self.give_up_after is None else self.give_up_after_s
         return self.max_client_lag.total_seconds() + 2 * give_up_s + 60
 
     @property
@@ -117,14 +117,14 @@ class ClientSettings:
         return max(self.max_memory // 2, 1)
 
 
-def compatibility_named(mode: Compatibility | str) -> Compatibility:
+def parse_compatibility(mode: Compatibility | str) -> Compatibility:
     """Return the rules that a name stands for.
 
     Raises:
         ConfigurationError: There are no such rules.
     """
-    for each in _COMPATIBILITIES:
+    for each in _COMPATIBILITY_MODES:
         if mode == each:
             return each
-    reason = f"{mode!r} is none of {', '.join(_COMPATIBILITIES)}"
+    reason = f"{mode!r} is none of {', '.join(_COMPATIBILITY_MODES)}"
     raise ConfigurationError(setting="compatibility", reason=reason)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
-from snowmelt.client.transport import trusting
+from snowmelt.client.transport import make_ssl_context
 from snowmelt.errors import SnowmeltError, StageUnavailable, Unsupported
 from snowmelt.storage.local_store import LocalStore
 
@@ -32,46 +32,46 @@ if TYPE_CHECKING:
 #
 # Source: AWS, "Signature Version 4 signing process", with S3's own rule: paths are encoded once.
 
-_ALGORITHM = "AWS4-HMAC-SHA256"
+_SIGNING_ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
-    """What requests are signed with; secret and token are not printed. `token` may be empty."""
+class S3Credentials:
+    """What requests are signed with; secret and token are not printed. `session_token` may be empty."""
 
     access_key_id: str
-    secret: str = field(repr=False)
-    token: str = field(repr=False)
+    secret_access_key: str = field(repr=False)
+    session_token: str = field(repr=False)
     region: str
 
 
-def encoded_path(*parts: str) -> str:
+def encode_url_path(*parts: str) -> str:
     """Return a bucket and a key as the path of an address."""
     return quote("/" + "/".join(parts), safe="/-_.~")
 
 
-def signed(
+def sign_headers(
     method: str,
     path: str,
     headers: Mapping[str, str],
     payload_sha256: str,
-    credentials: Credentials,
-    now: dt.datetime,
+    credentials: S3Credentials,
+    signed_at: dt.datetime,
 ) -> dict[str, str]:
     """Return the headers of a request with all that its signature adds.
 
     Args:
         method: The request's method.
-        path: From `encoded_path`; the address has no query.
+        path: From `encode_url_path`; the address has no query.
         headers: With `host`; names in lower case.
         payload_sha256: Of the body, hex.
         credentials: What to sign with.
-        now: Aware, in UTC.
+        signed_at: Aware, in UTC.
     """
-    stamp = now.strftime("%Y%m%dT%H%M%SZ")
+    stamp = signed_at.strftime("%Y%m%dT%H%M%SZ")
     all_headers = {**headers, "x-amz-date": stamp, "x-amz-content-sha256": payload_sha256}
-    if credentials.token:
-        all_headers["x-amz-security-token"] = credentials.token
+    if credentials.session_token:
+        all_headers["x-amz-security-token"] = credentials.session_token
     names = sorted(all_headers)
     signed_names = ";".join(names)
     canonical = "\n".join(
@@ -87,11 +87,11 @@ def signed(
     )
     scope = f"{stamp[:8]}/{credentials.region}/s3/aws4_request"
     digest = hashlib.sha256(canonical.encode()).hexdigest()
-    key = f"AWS4{credentials.secret}".encode()
-    for text in (*scope.split("/"), "\n".join((_ALGORITHM, stamp, scope, digest))):
+    key = f"AWS4{credentials.secret_access_key}".encode()
+    for text in (*scope.split("/"), "\n".join((_SIGNING_ALGORITHM, stamp, scope, digest))):
         key = hmac.digest(key, text.encode(), "sha256")
     all_headers["authorization"] = (
-        f"{_ALGORITHM} Credential={credentials.access_key_id}/{scope},"
+        f"{_SIGNING_ALGORITHM} Credential={credentials.access_key_id}/{scope},"
         f"SignedHeaders={signed_names},Signature={key.hex()}"
     )
     return all_headers
@@ -103,82 +103,82 @@ def signed(
 
 _log = logging.getLogger(__name__)
 
-_BROKEN = (OSError, http.client.HTTPException)
+_CONNECTION_ERRORS = (OSError, http.client.HTTPException)
 # Answers by which a store says that it is not the blob that is wrong, but what it is signed with.
-_STALE_CODES = frozenset(
+_EXPIRED_CREDENTIAL_CODES = frozenset(
     {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "TokenRefreshRequired"}
 )
 # Renewed when less than this part of their time is left, and not more often than every second.
-_LEFT_AT_RENEWAL = 0.2
-_LONGEST_ANSWER = 64 * 1024
-_LONGEST_REASON = 300
+_RENEWAL_REMAINING_FRACTION = 0.2
+_MAX_RESPONSE_BYTES = 64 * 1024
+_MAX_REASON_CHARACTERS = 300
 
 
-class Grant(NamedTuple):
+class UploadGrant(NamedTuple):
     """What the service hands out: a place, and for how many seconds it is good (None: for ever)."""
 
     location: StageLocation
     expires_in_s: float | None
 
 
-class _Place(NamedTuple):
+class _UploadLocation(NamedTuple):
     """A grant that has been taken apart."""
 
-    secure: bool
+    uses_tls: bool
     host: str
     port: int | None
     authority: str
     bucket: str
     prefix: str
-    credentials: Credentials
+    credentials: S3Credentials
     renew_at: float
-    gone_at: float
+    expires_at: float
 
 
-class _Answer(NamedTuple):
+class _S3Response(NamedTuple):
     status: int
     code: str
     message: str
     date: dt.datetime | None
 
 
-class BucketStage:
+class ObjectStoreStage:
     """One client's part of a bucket; thread-safe."""
 
     def __init__(
         self,
-        grant: Grant,
-        renew: Callable[[], Grant],
+        grant: UploadGrant,
+        renew_grant: Callable[[], UploadGrant],
         clock: Clock,
         *,
         timeout_s: float,
-        trusted: Callable[[], ssl.SSLContext],
+        ssl_context_factory: Callable[[], ssl.SSLContext],
     ) -> None:
         """Prepare to upload.
 
         Args:
             grant: A location of type S3.
-            renew: Asks the service for another grant of the same place.
+            renew_grant: Asks the service for another grant of the same place.
             clock: Dates signatures, and tells when credentials end.
             timeout_s: For each step of a connection, in seconds.
-            trusted: Makes what certificates are checked against.
+            ssl_context_factory: Makes what certificates are checked against.
 
         Raises:
             StageUnavailable: The location cannot be understood.
         """
-        self._renew = renew
+        self._renew_grant = renew_grant
         self._clock = clock
         self._timeout_s = timeout_s
-        self._trusted = trusted
-        self._context: ssl.SSLContext | None = None
+        self._ssl_context_factory = ssl_context_factory
+        self._ssl_context: ssl.SSLContext | None = None
         self._lock = threading.Lock()
         # Apart from the other, which nobody should have to wait for: held while the service is asked.
-        self._renewing = threading.Lock()
-        self._idle: list[tuple[str, http.client.HTTPConnection]] = []
-        self._closed = False
+        self._renewal_lock = threading.Lock()
+        self._idle_connections: list[tuple[str, http.client.HTTPConnection]] = []
+        self._is_closed = False
         # What the store's clock is ahead of ours.
-        self._ahead = dt.timedelta(0)
-        self._place = self._taken_apart(grant)
+        self._clock_skew = dt.timedelta(0)
+        self._location = self._parse_grant(grant)
 
     def put(self, path: str, data: BytesLike) -> None:
         """Write a whole object; nothing is visible when it fails.
@@ -187,62 +187,62 @@ class BucketStage:
             StageUnavailable: The store does not answer, refuses, or the credentials cannot be
                 renewed; trying again later may work.
         """
-        place = self._current()
+        place = self._get_valid_location()
         digest = hashlib.sha256(data).hexdigest()
-        answer = self._sent(place, path, data, digest)
-        if self._may_work_now(answer, place):
-            place = self._place
-            answer = self._sent(place, path, data, digest)
+        answer = self._put_object(place, path, data, digest)
+        if self._try_recover(answer, place):
+            place = self._location
+            answer = self._put_object(place, path, data, digest)
         if answer.status != 200:
-            said = f"{answer.code} {answer.message}".strip()[:_LONGEST_REASON].rstrip(".")
+            said = f"{answer.code} {answer.message}".strip()[:_MAX_REASON_CHARACTERS].rstrip(".")
             where = f"{place.authority}/{place.bucket}"
             raise StageUnavailable(reason=f"{where} answers HTTP {answer.status}: {said}")
 
     def close(self) -> None:
         """Close idle connections, and keep none from now on."""
         with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
+            self._is_closed = True
+            idle, self._idle_connections = self._idle_connections, []
         for _, connection in idle:
             connection.close()
 
-    def _may_work_now(self, answer: _Answer, place: _Place) -> bool:
+    def _try_recover(self, response: _S3Response, location: _UploadLocation) -> bool:
         """Mend what an answer complains about; tell whether the request should be sent again."""
-        if answer.code == "RequestTimeTooSkewed" and answer.date is not None:
-            self._ahead = answer.date - self._clock.now()
+        if response.code == "RequestTimeTooSkewed" and response.date is not None:
+            self._clock_skew = response.date - self._clock.now()
             return True
-        if answer.code in _STALE_CODES:
-            self._renewed(place)
+        if response.code in _EXPIRED_CREDENTIAL_CODES:
+            self._renew_credentials(location)
             return True
         return False
 
-    def _current(self) -> _Place:
+    def _get_valid_location(self) -> _UploadLocation:
         """Return the place with credentials that are good for a while."""
-        place, now = self._place, self._clock.monotonic()
+        place, now = self._location, self._clock.monotonic()
         if now < place.renew_at:
             return place
         try:
-            return self._renewed(place)
+            return self._renew_credentials(place)
         except StageUnavailable as error:
-            if now >= place.gone_at:
+            if now >= place.expires_at:
                 raise
-            _log.info("%s The old ones are good for %.0f s more.", error, place.gone_at - now)
+            _log.info("%s The old ones are good for %.0f s more.", error, place.expires_at - now)
             return place
 
-    def _renewed(self, old: _Place) -> _Place:
+    def _renew_credentials(self, expiring: _UploadLocation) -> _UploadLocation:
         """Renew the credentials unless another thread has."""
-        with self._renewing:
-            if self._place is not old:
-                return self._place
+        with self._renewal_lock:
+            if self._location is not expiring:
+                return self._location
             try:
-                grant = self._renew()
+                grant = self._renew_grant()
             except SnowmeltError as error:
                 reason = f"its credentials cannot be renewed: {error}".rstrip(".")
                 raise StageUnavailable(reason=reason) from error
-            self._place = self._taken_apart(grant)
-            return self._place
+            self._location = self._parse_grant(grant)
+            return self._location
 
-    def _taken_apart(self, grant: Grant) -> _Place:
+    def _parse_grant(self, grant: UploadGrant) -> _UploadLocation:
         location = grant.location
         parts = urlsplit(location.endPoint or "")
         try:
@@ -256,111 +256,119 @@ class BucketStage:
                 reason=f"the service names {location!r} at {location.endPoint!r}, which is no bucket"
             )
         lifetime_s = grant.expires_in_s if grant.expires_in_s is not None else float("inf")
-        return _Place(
-            secure=parts.scheme != "http",
+        return _UploadLocation(
+            uses_tls=parts.scheme != "http",
             host=parts.hostname,
             port=port,
             authority=parts.netloc,
             bucket=bucket,
             prefix=prefix.strip("/"),
-            credentials=Credentials(
+            credentials=S3Credentials(
                 creds.get("AWS_KEY_ID", ""),
                 creds.get("AWS_SECRET_KEY", ""),
                 creds.get("AWS_TOKEN", ""),
                 location.region or "us-east-1",
             ),
-            renew_at=now + max(lifetime_s * (1 - _LEFT_AT_RENEWAL), 1.0),
-            gone_at=now + lifetime_s,
+            renew_at=now + max(lifetime_s * (1 - _RENEWAL_REMAINING_FRACTION), 1.0),
+            expires_at=now + lifetime_s,
         )
 
-    def _sent(self, place: _Place, path: str, data: BytesLike, digest: str) -> _Answer:
-        address = encoded_path(place.bucket, *filter(None, (place.prefix, path)))
-        now = self._clock.now() + self._ahead
-        headers = signed("PUT", address, {"host": place.authority}, digest, place.credentials, now)
+    def _put_object(
+        self, location: _UploadLocation, path: str, data: BytesLike, payload_sha256: str
+    ) -> _S3Response:
+        address = encode_url_path(location.bucket, *filter(None, (location.prefix, path)))
+        now = self._clock.now() + self._clock_skew
+        headers = sign_headers(
+            "PUT", address, {"host": location.authority}, payload_sha256, location.credentials, now
+        )
         headers["content-length"] = str(memoryview(data).nbytes)
         headers["content-type"] = "application/octet-stream"
-        kept = self._kept(place)
+        kept = self._take_idle_connection(location)
         if kept is not None:
             try:
-                return self._over(kept, place, address, data, headers)
+                return self._put_on_connection(kept, location, address, data, headers)
             except (http.client.RemoteDisconnected, ConnectionError):
                 # Stores close connections that idle; the new one tells what is the matter.
                 pass
-            except _BROKEN as error:
-                raise _away(place, error) from error
+            except _CONNECTION_ERRORS as error:
+                raise _make_unavailable_error(location, error) from error
         try:
-            return self._over(self._connected(place), place, address, data, headers)
-        except _BROKEN as error:
-            raise _away(place, error) from error
+            return self._put_on_connection(
+                self._open_connection(location), location, address, data, headers
+            )
+        except _CONNECTION_ERRORS as error:
+            raise _make_unavailable_error(location, error) from error
 
-    def _over(
+    def _put_on_connection(
         self,
         connection: http.client.HTTPConnection,
-        place: _Place,
-        address: str,
+        location: _UploadLocation,
+        url_path: str,
         data: BytesLike,
         headers: dict[str, str],
-    ) -> _Answer:
+    ) -> _S3Response:
         try:
-            connection.request("PUT", address, data, headers)
+            connection.request("PUT", url_path, data, headers)
             response = connection.getresponse()
-            body = response.read(_LONGEST_ANSWER)
+            body = response.read(_MAX_RESPONSE_BYTES)
         except BaseException:
             connection.close()
             raise
-        if not response.isclosed() or not self._keep(place, connection):
+        if not response.isclosed() or not self._return_connection(location, connection):
             connection.close()
-        return _Answer(
+        return _S3Response(
             response.status,
-            _element(body, b"Code"),
-            _element(body, b"Message"),
-            _date(response.getheader("date")),
+            _find_xml_element(body, b"Code"),
+            _find_xml_element(body, b"Message"),
+            _parse_http_date(response.getheader("date")),
         )
 
-    def _keep(self, place: _Place, connection: http.client.HTTPConnection) -> bool:
+    def _return_connection(
+        self, location: _UploadLocation, connection: http.client.HTTPConnection
+    ) -> bool:
         with self._lock:
-            if self._closed or connection.sock is None:
+            if self._is_closed or connection.sock is None:
                 return False
-            self._idle.append((place.authority, connection))
+            self._idle_connections.append((location.authority, connection))
             return True
 
-    def _kept(self, place: _Place) -> http.client.HTTPConnection | None:
+    def _take_idle_connection(self, location: _UploadLocation) -> http.client.HTTPConnection | None:
         with self._lock:
-            idle, self._idle = self._idle, []
-            fitting = [each for each in idle if each[0] == place.authority]
-            self._idle = fitting[:-1]
+            idle, self._idle_connections = self._idle_connections, []
+            fitting = [each for each in idle if each[0] == location.authority]
+            self._idle_connections = fitting[:-1]
         for authority, connection in idle:
-            if authority != place.authority:
+            if authority != location.authority:
                 connection.close()
         return fitting[-1][1] if fitting else None
 
-    def _connected(self, place: _Place) -> http.client.HTTPConnection:
-        if not place.secure:
-            return http.client.HTTPConnection(place.host, place.port, timeout=self._timeout_s)
-        self._context = self._context or self._trusted()
+    def _open_connection(self, location: _UploadLocation) -> http.client.HTTPConnection:
+        if not location.uses_tls:
+            return http.client.HTTPConnection(location.host, location.port, timeout=self._timeout_s)
+        self._ssl_context = self._ssl_context or self._ssl_context_factory()
         return http.client.HTTPSConnection(
-            place.host, place.port, timeout=self._timeout_s, context=self._context
+            location.host, location.port, timeout=self._timeout_s, context=self._ssl_context
         )
 
 
-def _away(place: _Place, error: BaseException) -> StageUnavailable:
-    return StageUnavailable(reason=f"{place.authority}: {str(error) or type(error).__name__}")
+def _make_unavailable_error(location: _UploadLocation, error: BaseException) -> StageUnavailable:
+    return StageUnavailable(reason=f"{location.authority}: {str(error) or type(error).__name__}")
 
 
-def _element(body: bytes, name: bytes) -> str:
+def _find_xml_element(body: bytes, tag: bytes) -> str:
     """Return the text of an element of S3's short error documents, empty where it has none."""
-    found = re.search(b"<" + name + b">([^<]*)<", body)
+    found = re.search(b"<" + tag + b">([^<]*)<", body)
     return found[1].decode("utf-8", "replace") if found else ""
 
 
-def _date(text: str | None) -> dt.datetime | None:
+def _parse_http_date(text: str | None) -> dt.datetime | None:
     try:
         return email.utils.parsedate_to_datetime(text or "")
     except ValueError:
         return None
 
 
-class Stage(Protocol):
+class BlobStage(Protocol):
     """The part of a store that a client needs."""
 
     def put(self, path: str, data: BytesLike) -> None:
@@ -370,29 +378,33 @@ class Stage(Protocol):
         """Let go of connections; again is harmless."""
 
 
-class _Folder:
+class _LocalFolderStage:
     """One folder of a store, made again where a put finds it missing."""
 
-    def __init__(self, store: LocalStore, name: str) -> None:
+    def __init__(self, store: LocalStore, folder_name: str) -> None:
         self._store = store
-        self._name = name
+        self._folder_name = folder_name
 
     def put(self, path: str, data: BytesLike) -> None:
         """Write a whole object into the folder; nothing is visible when it fails."""
-        self._store.put(f"{self._name}/{path}", data)
+        self._store.put(f"{self._folder_name}/{path}", data)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 def open_stage(
-    grant: Grant, renew: Callable[[], Grant], settings: ClientSettings, *, timeout_s: float
-) -> Stage:
+    grant: UploadGrant,
+    renew_grant: Callable[[], UploadGrant],
+    settings: ClientSettings,
+    *,
+    timeout_s: float,
+) -> BlobStage:
     """Return the stage that the service told this client to use.
 
     Args:
         grant: What the service handed out.
-        renew: Asks the service for the stage again, with new credentials.
+        renew_grant: Asks the service for the stage again, with new credentials.
         settings: The client's; clock and certificates matter here.
         timeout_s: For each step of a connection to a bucket, in seconds.
 
@@ -402,12 +414,12 @@ def open_stage(
     """
     location = grant.location
     if location.locationType == "S3":
-        return BucketStage(
+        return ObjectStoreStage(
             grant,
-            renew,
+            renew_grant,
             settings.clock,
             timeout_s=timeout_s,
-            trusted=lambda: trusting(settings.ca_file),
+            ssl_context_factory=lambda: make_ssl_context(settings.ca_file),
         )
     if location.locationType != "LOCAL_FS":
         raise Unsupported(
@@ -421,6 +433,6 @@ def open_stage(
         raise StageUnavailable(reason=reason)
     try:
         # Not the folder itself: the service removes it with the last blob of a client that rests.
-        return _Folder(LocalStore(folder.parent), folder.name)
+        return _LocalFolderStage(LocalStore(folder.parent), folder.name)
     except OSError as error:
         raise StageUnavailable(reason=f"{folder}: {error.strerror}") from error

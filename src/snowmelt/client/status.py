@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Counts:
+class ChannelCounts:
     """What went through a channel since it was opened; bytes are those of rows in memory."""
 
     inserted_rows: int = 0
@@ -26,7 +26,7 @@ class Counts:
     committed_rows: int = 0
     committed_bytes: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: ChannelCounts) -> None:
         """Add what went through another channel."""
         self.inserted_rows += other.inserted_rows
         self.inserted_bytes += other.inserted_bytes
@@ -90,21 +90,25 @@ _GAUGES = (
 )
 
 
-_offered: list[tuple[weakref.WeakMethod[Callable[[], ClientStatus]], str]] = []
-_offering = threading.Lock()
+_published_clients: list[tuple[weakref.WeakMethod[Callable[[], ClientStatus]], str]] = []
+_publish_lock = threading.Lock()
 
 
-def publish(status: weakref.WeakMethod[Callable[[], ClientStatus]], name: str) -> None:
+def publish_client_metrics(
+    get_status: weakref.WeakMethod[Callable[[], ClientStatus]], client_name: str
+) -> None:
     """Offer counters of a client to OpenTelemetry, if its package is there; else do nothing."""
-    with _offering:
-        _offered[:] = [(each, whose) for each, whose in _offered if each() is not None]
-        _offered.append((status, name))
-    _instruments()
+    with _publish_lock:
+        _published_clients[:] = [
+            (each, whose) for each, whose in _published_clients if each() is not None
+        ]
+        _published_clients.append((get_status, client_name))
+    _register_instruments()
 
 
 # Of a name it keeps the first instrument, and drops what another one would ask.
 @lru_cache(maxsize=1)
-def _instruments() -> None:
+def _register_instruments() -> None:
     try:
         metrics: Any = importlib.import_module("opentelemetry.metrics")
     except ImportError:
@@ -115,8 +119,8 @@ def _instruments() -> None:
         field: str, joined: Callable[[list[float]], float] = sum
     ) -> Callable[[object], Iterable[object]]:
         def observe(_: object) -> Iterable[object]:
-            with _offering:
-                asked = [(each(), whose) for each, whose in _offered]
+            with _publish_lock:
+                asked = [(each(), whose) for each, whose in _published_clients]
             found: dict[str, list[float]] = {}
             for ask, whose in asked:
                 if ask is not None:

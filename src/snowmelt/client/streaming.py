@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Row: TypeAlias = Mapping[str, object]
+SourceRow: TypeAlias = Mapping[str, object]
 OnBackwards: TypeAlias = Literal["raise", "skip", "restart"]
 # Positions in the order that a reader expects: `b.log:9` before `b.log:10`.
-Order: TypeAlias = tuple[tuple[int, int | Decimal, str], ...]
+PositionSortKey: TypeAlias = tuple[tuple[int, int | Decimal, str], ...]
 
-_CHOICES = ("raise", "skip", "restart")
-_DIGITS = re.compile(r"(\d+)")
+_ON_BACKWARDS_CHOICES = ("raise", "skip", "restart")
+_DIGITS_PATTERN = re.compile(r"(\d+)")
 # As `str` writes numbers; more digits behind a point do not make one larger.
-_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?", re.ASCII)
-_TIME = re.compile(r"(?<!\d)(\d\d:\d\d:\d\d)(?:[.,](\d+))?(?!\d)", re.ASCII)
+_NUMBER_PATTERN = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?", re.ASCII)
+_TIME_PATTERN = re.compile(r"(?<!\d)(\d\d:\d\d:\d\d)(?:[.,](\d+))?(?!\d)", re.ASCII)
 _FRACTION_DIGITS = 18
 
 
 @runtime_checkable
-class Source(Protocol):
+class PositionedSource(Protocol):
     """What `stream` reads; with a method `order(position)` it says how its positions are sorted."""
 
     def seek(self, token: str | None) -> None:
@@ -48,7 +48,7 @@ class Source(Protocol):
             SourceWentBackwards: The source ends before it.
         """
 
-    def positions(self) -> Iterator[tuple[str, Row]]:
+    def positions(self) -> Iterator[tuple[str, SourceRow]]:
         """Yield what there is by now: rows with their positions, which rise.
 
         Raises:
@@ -57,7 +57,7 @@ class Source(Protocol):
 
 
 @dataclass(slots=True)
-class Streamed:
+class StreamResult:
     """What came of it: rows inserted and refused, rows skipped behind `token`, the last position.
 
     Where a channel skips batches, all rows of one with a bad row count as refused.
@@ -69,72 +69,85 @@ class Streamed:
     token: str | None = None
 
 
-class Rows:
+class IterableSource:
     """An iterable of rows, each with a position of its own: a number, a name with numbers, a time.
 
     Seeking passes over rows: give a part that begins later where that is cheaper.
     """
 
-    def __init__(self, rows: Iterable[Row], position: Callable[[Row], object]) -> None:
+    def __init__(
+        self, rows: Iterable[SourceRow], get_position: Callable[[SourceRow], object]
+    ) -> None:
         self._rows = rows
-        self._position = position
-        self._behind: str | None = None
-        self._running: Iterator[Row] | None = None
+        self._get_position = get_position
+        self._sought_position: str | None = None
+        self._iterator: Iterator[SourceRow] | None = None
 
     def seek(self, token: str | None) -> None:
         """Pass over rows up to a position when they are read."""
-        if self._running is not None and isinstance(self._rows, Iterator):
+        if self._iterator is not None and isinstance(self._rows, Iterator):
             raise ConfigurationError(
                 setting="source", reason="an iterator cannot be read again; give a list"
             )
-        self._behind, self._running = token, None
+        self._sought_position, self._iterator = token, None
 
-    def positions(self) -> Iterator[tuple[str, Row]]:
+    def positions(self) -> Iterator[tuple[str, SourceRow]]:
         """Yield the rows behind the position that was sought."""
-        behind = None if self._behind is None else order_of(self._behind)
+        behind = (
+            None if self._sought_position is None else make_position_sort_key(self._sought_position)
+        )
         passing = behind is not None
-        if self._running is None:
-            self._running = iter(self._rows)
+        if self._iterator is None:
+            self._iterator = iter(self._rows)
         last: str | None = None
-        for row in self._running:
-            last = str(self._position(row))
+        for row in self._iterator:
+            last = str(self._get_position(row))
             # Behind the very row that was committed nothing is passed over: what is smaller there is told.
-            if behind is None or not passing or order_of(last) > behind:
+            if behind is None or not passing or make_position_sort_key(last) > behind:
                 passing = False
                 yield last, row
             else:
-                passing = last != self._behind
-        if behind is not None and passing and last is not None and order_of(last) < behind:
-            raise SourceWentBackwards(position=last, committed=self._behind)
+                passing = last != self._sought_position
+        if (
+            behind is not None
+            and passing
+            and last is not None
+            and make_position_sort_key(last) < behind
+        ):
+            raise SourceWentBackwards(position=last, committed=self._sought_position)
 
 
-class Pump:
+class StreamPump:
     """Moves what a source has into a channel, a batch at a time; for one thread."""
 
     def __init__(
         self,
-        source: Source,
+        source: PositionedSource,
         channel: Channel,
         *,
         batch_rows: int = 1_000,
         on_backwards: OnBackwards = "raise",
         on_refused: Callable[[str, RowError], None] | None = None,
     ) -> None:
-        if on_backwards not in _CHOICES:
-            reason = f"{on_backwards!r} is none of {', '.join(_CHOICES)}"
+        if on_backwards not in _ON_BACKWARDS_CHOICES:
+            reason = f"{on_backwards!r} is none of {', '.join(_ON_BACKWARDS_CHOICES)}"
             raise ConfigurationError(setting="on_backwards", reason=reason)
         self._source = source
         self._channel = channel
         self._batch_rows = batch_rows
         self._on_backwards = on_backwards
         self._on_refused = on_refused
-        self._reading: Iterator[tuple[str, Row]] | None = None
-        self._order: Callable[[str], Order] = getattr(source, "order", order_of)
-        self.done = Streamed(token=channel.resume())
-        self._last = None if self.done.token is None else self._order(self.done.token)
-        self._seek(self.done.token)
+        self._positions: Iterator[tuple[str, SourceRow]] | None = None
+        self._make_sort_key: Callable[[str], PositionSortKey] = getattr(
+            source, "order", make_position_sort_key
+        )
+        self.result = StreamResult(token=channel.resume())
+        self._last_sort_key = (
+            None if self.result.token is None else self._make_sort_key(self.result.token)
+        )
+        self._seek_source(self.result.token)
 
-    def step(self) -> bool:
+    def insert_next_batch(self) -> bool:
         """Insert the next batch; False when the source has nothing more by now.
 
         Raises:
@@ -142,65 +155,65 @@ class Pump:
             InvalidRow: A row was refused, and the channel aborts on errors.
             ChannelInvalid: Rows cannot be committed any more (ChannelFenced: likewise).
         """
-        batch: list[tuple[str, Row]] = []
-        while len(batch) < self._batch_rows and (each := self._next()) is not None:
+        batch: list[tuple[str, SourceRow]] = []
+        while len(batch) < self._batch_rows and (each := self._read_next_row()) is not None:
             batch.append(each)
         if not batch:
             return False
-        self._insert(batch)
+        self._insert_batch(batch)
         return True
 
-    def finish(self) -> Streamed:
+    def wait_for_commit(self) -> StreamResult:
         """Wait until all that was inserted is committed."""
         self._channel.flush()
-        return self.done
+        return self.result
 
-    def _next(self) -> tuple[str, Row] | None:
+    def _read_next_row(self) -> tuple[str, SourceRow] | None:
         while True:
-            if self._reading is None:
-                self._reading = self._source.positions()
+            if self._positions is None:
+                self._positions = self._source.positions()
             try:
-                each = next(self._reading, None)
+                each = next(self._positions, None)
             except SourceWentBackwards as error:
-                self._reading = None
-                if not self._restarted(error):
+                self._positions = None
+                if not self._handle_backwards(error):
                     return None
                 continue
             if each is None:
-                self._reading = None
+                self._positions = None
                 return None
-            if self._is_next(each[0]):
+            if self._accept_position(each[0]):
                 return each
 
-    def _is_next(self, position: str) -> bool:
-        key = self._order(position)
-        if self._last is not None and key <= self._last:
+    def _accept_position(self, position: str) -> bool:
+        key = self._make_sort_key(position)
+        if self._last_sort_key is not None and key <= self._last_sort_key:
             if self._on_backwards == "raise":
-                raise SourceWentBackwards(position=position, committed=self.done.token)
+                raise SourceWentBackwards(position=position, committed=self.result.token)
             if self._on_backwards == "skip":
-                self.done.skipped += 1
+                self.result.skipped += 1
                 return False
-        self._last = key
+        self._last_sort_key = key
         return True
 
-    def _seek(self, token: str | None) -> None:
+    def _seek_source(self, token: str | None) -> None:
         try:
             self._source.seek(token)
         except SourceWentBackwards as error:
-            self._restarted(error)
+            self._handle_backwards(error)
 
-    def _restarted(self, error: SourceWentBackwards) -> bool:
+    def _handle_backwards(self, error: SourceWentBackwards) -> bool:
         """Go by the choice: begin anew, or tell that there is nothing to read."""
         if self._on_backwards == "raise":
             raise error
         _log.warning("%s", error)
         if self._on_backwards == "skip":
             return False
-        self._last = None
+        self._last_sort_key = None
         self._source.seek(None)
         return True
 
-    def _insert(self, batch: list[tuple[str, Row]]) -> None:
+    def _insert_batch(self, batch: list[tuple[str, SourceRow]]) -> None:
         first, last = batch[0][0], batch[-1][0]
         rows = [row for _, row in batch]
         result = None
@@ -216,21 +229,21 @@ class Pump:
         refused = len(result.errors)
         if refused and self._channel.on_error == "skip_batch":
             refused = len(rows)
-        self.done.refused += refused
-        self.done.inserted += len(rows) - refused
-        self.done.token = last
+        self.result.refused += refused
+        self.result.inserted += len(rows) - refused
+        self.result.token = last
 
 
 def stream(  # noqa: PLR0913 - all but two have defaults
-    source: Source | Iterable[Row],
+    source: PositionedSource | Iterable[SourceRow],
     channel: Channel,
     *,
-    position: Callable[[Row], object] | None = None,
+    position: Callable[[SourceRow], object] | None = None,
     batch_rows: int = 1_000,
     on_backwards: OnBackwards = "raise",
     on_refused: Callable[[str, RowError], None] | None = None,
     stop: threading.Event | None = None,
-) -> Streamed:
+) -> StreamResult:
     """Read a source into a channel, each row exactly once, and return when all is committed.
 
     It goes on behind the channel's committed offset token; run it again after any crash.
@@ -254,28 +267,28 @@ def stream(  # noqa: PLR0913 - all but two have defaults
         ChannelInvalid: Rows cannot be committed any more.
         CommitTimeout: The last rows were not committed in time.
     """
-    if not isinstance(source, Source):
+    if not isinstance(source, PositionedSource):
         if position is None:
             reason = "an iterable needs position=, which tells where each row is"
             raise ConfigurationError(setting="position", reason=reason)
-        source = Rows(source, position)
-    pump = Pump(
+        source = IterableSource(source, position)
+    pump = StreamPump(
         source, channel, batch_rows=batch_rows, on_backwards=on_backwards, on_refused=on_refused
     )
-    while not (stop is not None and stop.is_set()) and pump.step():
+    while not (stop is not None and stop.is_set()) and pump.insert_next_batch():
         pass
-    return pump.finish()
+    return pump.wait_for_commit()
 
 
-def order_of(position: str) -> Order:
+def make_position_sort_key(position: str) -> PositionSortKey:
     """Return what positions are sorted by: numbers and times as such, others part by part."""
-    if _NUMBER.fullmatch(position):
+    if _NUMBER_PATTERN.fullmatch(position):
         return ((0, Decimal(position), ""),)
-    parts = _DIGITS.split(_TIME.sub(_with_fraction, position))
+    parts = _DIGITS_PATTERN.split(_TIME_PATTERN.sub(_pad_fraction, position))
     return tuple(
         (0, int(part), "") if number % 2 else (1, 0, part) for number, part in enumerate(parts)
     )
 
 
-def _with_fraction(time: re.Match[str]) -> str:
-    return f"{time[1]}.{time[2] or '':0<{_FRACTION_DIGITS}}"
+def _pad_fraction(time_match: re.Match[str]) -> str:
+    return f"{time_match[1]}.{time_match[2] or '':0<{_FRACTION_DIGITS}}"

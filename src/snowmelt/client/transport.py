@@ -32,43 +32,43 @@ from snowmelt.wire.streaming import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snowmelt.client.auth import Tokens
+    from snowmelt.client.auth import TokenProvider
     from snowmelt.clock import Clock
     from snowmelt.errors import SnowmeltError
 
 _log = logging.getLogger(__name__)
 
-_IDLE_CONNECTIONS = 4
-_BROKEN = (OSError, http.client.HTTPException)
-_STALE = (http.client.RemoteDisconnected, ConnectionError)
-_LONGEST_REASON = 500
+_MAX_IDLE_CONNECTIONS = 4
+_CONNECTION_ERRORS = (OSError, http.client.HTTPException)
+_STALE_CONNECTION_ERRORS = (http.client.RemoteDisconnected, ConnectionError)
+_MAX_REASON_CHARACTERS = 500
 # What proxies and load balancers answer while the service behind them is changed.
-_ELSEWHERE = frozenset({403, 404, 405, 407, 421, 425})
+_INTERMEDIARY_STATUSES = frozenset({403, 404, 405, 407, 421, 425})
 
 
-class Answer(Protocol):
+class ApiResponse(Protocol):
     """What every answer has."""
 
     status_code: int
     message: str
 
 
-AnswerType = TypeVar("AnswerType", bound=Answer)
+ResponseT = TypeVar("ResponseT", bound=ApiResponse)
 
 
-class _Reply(NamedTuple):
+class _HttpResponse(NamedTuple):
     status: int
     body: bytes
 
 
-class Service(NamedTuple):
+class ServiceAddress(NamedTuple):
     """Where the service is."""
 
     url: str
-    secure: bool
+    uses_tls: bool
     host: str
     port: int
-    path: str
+    base_path: str
 
     @property
     def account(self) -> str:
@@ -76,7 +76,7 @@ class Service(NamedTuple):
         return self.host.split(".", 1)[0].upper()
 
 
-def parse_url(url: str) -> Service:
+def parse_service_url(url: str) -> ServiceAddress:
     """Take apart `http://host:port`; a path before the API's own is allowed.
 
     Raises:
@@ -94,36 +94,36 @@ def parse_url(url: str) -> Service:
     if port is None:
         port = 443 if secure else 80
     path = parts.path.rstrip("/")
-    return Service(url.strip().rstrip("/"), secure, parts.hostname, port, path)
+    return ServiceAddress(url.strip().rstrip("/"), secure, parts.hostname, port, path)
 
 
 class Transport:
     """Requests of one client; thread-safe.
 
     `timeout_s` is that of each step of a connection;
-    `trouble` is why the last attempt failed, None after a success; `on_trouble` is called with the
-    first of several in a row; `stopping` ends all pauses.
+    `last_error` is why the last attempt failed, None after a success; `on_trouble` is called with the
+    first of several in a row; `stop_event` ends all pauses.
     """
 
     def __init__(
         self,
-        service: Service,
-        tokens: Tokens | None,
+        address: ServiceAddress,
+        token_provider: TokenProvider | None,
         clock: Clock,
         *,
         timeout_s: float,
         ca_file: str | None = None,
     ) -> None:
-        self.service = service
-        self.stopping = threading.Event()
-        self.trouble: ServiceUnavailable | None = None
+        self.address = address
+        self.stop_event = threading.Event()
+        self.last_error: ServiceUnavailable | None = None
         self.on_trouble: Callable[[SnowmeltError], None] | None = None
-        self._tokens = tokens
+        self._token_provider = token_provider
         self._clock = clock
         self.timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._idle: list[http.client.HTTPConnection] = []
-        self._secure = trusting(ca_file) if service.secure else None
+        self._idle_connections: list[http.client.HTTPConnection] = []
+        self._ssl_context = make_ssl_context(ca_file) if address.uses_tls else None
         version = metadata.version("snowmelt")
         self._headers = {
             "Accept": "application/json",
@@ -132,14 +132,14 @@ class Transport:
             "X-Snowmelt-Client": version,
         }
 
-    def patience(self, seconds: float) -> Backoff:
+    def make_backoff(self, timeout_s: float) -> Backoff:
         """Return a deadline for one or more requests."""
-        return Backoff(seconds, self._clock)
+        return Backoff(timeout_s, self._clock)
 
-    def ask(
-        self, path: str, message: msgspec.Struct, kind: type[AnswerType], patience: Backoff
-    ) -> AnswerType:
-        """Send `message` until it is answered, and return an answer whose status is 0.
+    def send_request(
+        self, path: str, request: msgspec.Struct, response_type: type[ResponseT], backoff: Backoff
+    ) -> ResponseT:
+        """Send `request` until it is answered, and return an answer whose status is 0.
 
         Raises:
             ServiceUnavailable: No answer, only HTTP 408, 429, 5xx, or only codes 7 and 10, until
@@ -148,161 +148,166 @@ class Transport:
             SnowmeltError: The service refused; the error that its code stands for, with `retried`
                 among its fields.
         """
-        body = msgspec.json.encode(message)
+        body = msgspec.json.encode(request)
         retried = False
         while True:
             try:
-                answer = self._answer(path, body, kind)
+                answer = self._send_once(path, body, response_type)
             except ServiceUnavailable as failure:
-                self.pause(patience, failure)
+                self.wait_before_retry(backoff, failure)
                 retried = True
                 continue
             if answer.status_code == 0:
-                self.trouble = None
+                self.last_error = None
                 return answer
-            refusal = error_of(answer.status_code, answer.message, self.service.url)
+            refusal = error_for_status(answer.status_code, answer.message, self.address.url)
             refusal.fields["retried"] = retried
-            if answer.status_code not in TRANSIENT:
+            if answer.status_code not in TRANSIENT_CODES:
                 raise refusal
-            self.pause(patience, self.unavailable(str(refusal)))
+            self.wait_before_retry(backoff, self.make_unavailable_error(str(refusal)))
 
-    def pause(self, patience: Backoff, failure: ServiceUnavailable) -> None:
+    def wait_before_retry(self, backoff: Backoff, failure: ServiceUnavailable) -> None:
         """Wait before the next attempt.
 
         Raises:
             ServiceUnavailable: `failure`, when patience has ended or the client stops.
         """
-        if self.trouble is None and self.on_trouble is not None:
+        if self.last_error is None and self.on_trouble is not None:
             self.on_trouble(failure)
-        self.trouble = failure
-        pause_s = patience.next_delay_s()
+        self.last_error = failure
+        pause_s = backoff.next_delay_s()
         if pause_s is None:
             said = str(failure.fields["reason"]).rstrip(".")
-            reason = f"{said}; given up after {patience.timeout_s:g} s"
-            raise self.unavailable(reason) from failure
+            reason = f"{said}; given up after {backoff.timeout_s:g} s"
+            raise self.make_unavailable_error(reason) from failure
         _log.debug("%s Trying again in %.2f s.", failure, pause_s)
-        if self.stopping.wait(pause_s):
+        if self.stop_event.wait(pause_s):
             raise failure
 
     def stop(self) -> None:
         """Let no request be tried again, and close idle connections."""
-        self.stopping.set()
-        self._forget_idle()
+        self.stop_event.set()
+        self._close_idle_connections()
 
-    def abandon(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget everything shared with the parent, in a forked child."""
         self._lock = threading.Lock()
-        self._idle = []
-        self.stopping = threading.Event()
-        self.stopping.set()
+        self._idle_connections = []
+        self.stop_event = threading.Event()
+        self.stop_event.set()
 
-    def _answer(self, path: str, body: bytes, kind: type[AnswerType]) -> AnswerType:
-        reply = self._exchange(path, body)
+    def _send_once(self, path: str, body: bytes, response_type: type[ResponseT]) -> ResponseT:
+        reply = self._post_with_token(path, body)
         if reply.status == HTTPStatus.OK:
             try:
-                return msgspec.json.decode(reply.body, type=kind)
+                return msgspec.json.decode(reply.body, type=response_type)
             except msgspec.DecodeError as error:
                 # Something between us answered, or the answer was cut: ask again.
-                raise self.unavailable(f"its answer cannot be read ({error})") from error
-        said = _words(reply)
+                raise self.make_unavailable_error(f"its answer cannot be read ({error})") from error
+        said = _describe_response(reply)
         if reply.status == HTTPStatus.UNAUTHORIZED:
-            if self._tokens is None:
+            if self._token_provider is None:
                 raise AuthenticationFailed(
                     reason="the client has none; give it user and private_key"
                 )
             # What the service says of it is the whole sentence already.
-            raise AuthenticationFailed(_message(reply) or None, reason=said)
+            raise AuthenticationFailed(_find_response_message(reply) or None, reason=said)
         if reply.status in {408, 429} or reply.status >= 500:
-            raise self.unavailable(said)
+            raise self.make_unavailable_error(said)
         raise RequestRefused(
-            url=self.service.url, reason=said, status=reply.status, elsewhere=_is_elsewhere(reply)
+            url=self.address.url,
+            reason=said,
+            status=reply.status,
+            elsewhere=_is_from_intermediary(reply),
         )
 
-    def _exchange(self, path: str, body: bytes) -> _Reply:
-        if self._tokens is None:
-            return self._sent(path, body, None)
-        token = self._tokens.current()
-        reply = self._sent(path, body, token)
+    def _post_with_token(self, path: str, body: bytes) -> _HttpResponse:
+        if self._token_provider is None:
+            return self._post(path, body, None)
+        token = self._token_provider.get_token()
+        reply = self._post(path, body, token)
         if reply.status == HTTPStatus.UNAUTHORIZED:
-            reply = self._sent(path, body, self._tokens.replace(token))
+            reply = self._post(path, body, self._token_provider.replace_token(token))
         return reply
 
-    def _sent(self, path: str, body: bytes, token: str | None) -> _Reply:
+    def _post(self, path: str, body: bytes, token: str | None) -> _HttpResponse:
         headers = self._headers | tracing.make_traceparent_header()
-        if token is not None and self._tokens is not None:
+        if token is not None and self._token_provider is not None:
             headers["Authorization"] = f"Bearer {token}"
-            headers["X-Snowflake-Authorization-Token-Type"] = self._tokens.kind
-        target = f"{self.service.path}{path}?requestId={uuid.uuid4()}"
+            headers["X-Snowflake-Authorization-Token-Type"] = self._token_provider.kind
+        target = f"{self.address.base_path}{path}?requestId={uuid.uuid4()}"
         try:
-            kept = self._kept_connection()
+            kept = self._take_idle_connection()
             if kept is not None:
                 try:
-                    return self._over(kept, target, body, headers)
-                except _STALE:
+                    return self._post_on_connection(kept, target, body, headers)
+                except _STALE_CONNECTION_ERRORS:
                     # The service closes connections that idle; its others are as old.
-                    self._forget_idle()
-            return self._over(self._new_connection(), target, body, headers)
+                    self._close_idle_connections()
+            return self._post_on_connection(self._open_connection(), target, body, headers)
         except ssl.SSLCertVerificationError as error:
             # The same again would be refused again.
             raise ConfigurationError(
                 setting="ca_file",
-                reason=f"the certificate of {self.service.url} is not trusted "
+                reason=f"the certificate of {self.address.url} is not trusted "
                 f"({error.verify_message}); name the file of its authority",
             ) from error
-        except _BROKEN as error:
-            raise self.unavailable(_why(error, self.service)) from error
+        except _CONNECTION_ERRORS as error:
+            raise self.make_unavailable_error(
+                _describe_connection_error(error, self.address)
+            ) from error
 
-    def _over(
+    def _post_on_connection(
         self,
         connection: http.client.HTTPConnection,
-        target: str,
+        request_target: str,
         body: bytes,
         headers: dict[str, str],
-    ) -> _Reply:
+    ) -> _HttpResponse:
         try:
-            connection.request("POST", target, body, headers)
+            connection.request("POST", request_target, body, headers)
             response = connection.getresponse()
-            reply = _Reply(response.status, response.read())
+            reply = _HttpResponse(response.status, response.read())
         except BaseException:
             connection.close()
             raise
         if response.will_close:
             connection.close()
         else:
-            self._keep(connection)
+            self._return_connection(connection)
         return reply
 
-    def _new_connection(self) -> http.client.HTTPConnection:
-        where, timeout_s = self.service, self.timeout_s
-        if self._secure is not None:
+    def _open_connection(self) -> http.client.HTTPConnection:
+        where, timeout_s = self.address, self.timeout_s
+        if self._ssl_context is not None:
             return http.client.HTTPSConnection(
-                where.host, where.port, timeout=timeout_s, context=self._secure
+                where.host, where.port, timeout=timeout_s, context=self._ssl_context
             )
         return http.client.HTTPConnection(where.host, where.port, timeout=timeout_s)
 
-    def _kept_connection(self) -> http.client.HTTPConnection | None:
+    def _take_idle_connection(self) -> http.client.HTTPConnection | None:
         with self._lock:
-            return self._idle.pop() if self._idle else None
+            return self._idle_connections.pop() if self._idle_connections else None
 
-    def _keep(self, connection: http.client.HTTPConnection) -> None:
+    def _return_connection(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:
-            if len(self._idle) < _IDLE_CONNECTIONS and not self.stopping.is_set():
-                self._idle.append(connection)
+            if len(self._idle_connections) < _MAX_IDLE_CONNECTIONS and not self.stop_event.is_set():
+                self._idle_connections.append(connection)
                 return
         connection.close()
 
-    def _forget_idle(self) -> None:
+    def _close_idle_connections(self) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle_connections = self._idle_connections, []
         for connection in idle:
             connection.close()
 
-    def unavailable(self, reason: str) -> ServiceUnavailable:
+    def make_unavailable_error(self, reason: str) -> ServiceUnavailable:
         """Return the error that says so; it is not raised."""
-        return ServiceUnavailable(url=self.service.url, reason=reason)
+        return ServiceUnavailable(url=self.address.url, reason=reason)
 
 
-def trusting(ca_file: str | None) -> ssl.SSLContext:
+def make_ssl_context(ca_file: str | None) -> ssl.SSLContext:
     """Return what certificates are checked against: a file's, or the system's.
 
     Raises:
@@ -316,51 +321,55 @@ def trusting(ca_file: str | None) -> ssl.SSLContext:
         ) from None
 
 
-def _is_elsewhere(reply: _Reply) -> bool:
+def _is_from_intermediary(response: _HttpResponse) -> bool:
     """Tell whether somebody on the way answered that the service is not to be had here."""
-    if not (reply.status in _ELSEWHERE or 300 <= reply.status < 400):
+    if not (response.status in _INTERMEDIARY_STATUSES or 300 <= response.status < 400):
         return False
     try:
-        document = msgspec.json.decode(reply.body)
+        document = msgspec.json.decode(response.body)
     except msgspec.DecodeError:
         return True
     return not (isinstance(document, dict) and "status_code" in document)
 
 
-def _words(reply: _Reply) -> str:
+def _describe_response(response: _HttpResponse) -> str:
     """Return what a reply that is not 200 says, in one short line."""
-    said = _message(reply)
+    said = _find_response_message(response)
     if said is None:
-        said = " ".join(reply.body.decode("utf-8", "replace").split())
+        said = " ".join(response.body.decode("utf-8", "replace").split())
         if "<Error><Code>" in said:
             said = "an S3 endpoint answered; the streaming API has a port of its own, such as 8080"
-    return f"HTTP {reply.status}: {said[:_LONGEST_REASON]}" if said else f"HTTP {reply.status}"
+    return (
+        f"HTTP {response.status}: {said[:_MAX_REASON_CHARACTERS]}"
+        if said
+        else f"HTTP {response.status}"
+    )
 
 
-def _message(reply: _Reply) -> str | None:
+def _find_response_message(response: _HttpResponse) -> str | None:
     """Return the message of an answer of ours, "" where it has none; None if it is no JSON."""
     try:
-        document = msgspec.json.decode(reply.body)
+        document = msgspec.json.decode(response.body)
     except msgspec.DecodeError:
         return None
     return str(document.get("message") or "") if isinstance(document, dict) else ""
 
 
-def _why(error: Exception, service: Service) -> str:
+def _describe_connection_error(error: Exception, address: ServiceAddress) -> str:
     """Return why there was no answer, with what would be right where HTTP met HTTPS."""
     said = str(error) or type(error).__name__
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
-        return f"{said}; what listens there speaks HTTP: write http://{service.host}:{service.port}"
-    if isinstance(error, http.client.RemoteDisconnected) and not service.secure:
+        return f"{said}; what listens there speaks HTTP: write http://{address.host}:{address.port}"
+    if isinstance(error, http.client.RemoteDisconnected) and not address.uses_tls:
         return f"{said}; a service with a certificate is reached by https:// alone"
     return said
 
 
 # --- What a status code of the service means to the caller (specification of v1, §2.7).
 
-TRANSIENT = frozenset({int(ResponseCode.QUEUE_FULL), int(ResponseCode.TRY_AGAIN)})
+TRANSIENT_CODES = frozenset({int(ResponseCode.QUEUE_FULL), int(ResponseCode.TRY_AGAIN)})
 
-_ERRORS: dict[int, type[errors.SnowmeltError]] = {
+_ERROR_CLASSES: dict[int, type[errors.SnowmeltError]] = {
     ResponseCode.TABLE_MISSING: errors.TableNotFound,
     ResponseCode.TOO_MANY_CHANNELS: errors.TooManyChannels,
     ResponseCode.UNSUPPORTED_COLUMN: errors.Unsupported,
@@ -373,7 +382,7 @@ _ERRORS: dict[int, type[errors.SnowmeltError]] = {
     ResponseCode.ROLE_MISSING: errors.RoleNotGranted,
 }
 
-_REASONS: dict[int, str] = {
+_REASON_TEXTS: dict[int, str] = {
     ResponseCode.ROW_SEQUENCER_NOT_NEXT: "its rows arrived out of order",
     ResponseCode.SIBLING_REFUSED: "another channel of the same chunk was refused",
     ResponseCode.CHANNEL_GONE: "the channel does not exist any more",
@@ -384,22 +393,22 @@ _REASONS: dict[int, str] = {
 }
 
 
-def error_of(code: int, message: str | None, url: str) -> errors.SnowmeltError:
+def error_for_status(code: int, message: str | None, url: str) -> errors.SnowmeltError:
     """Return the error for a top-level `status_code` that is not 0; the service's words win."""
-    text = message or reason_of(code, None)
-    kind = _ERRORS.get(code)
+    text = message or describe_status(code, None)
+    kind = _ERROR_CLASSES.get(code)
     if kind is None:
         return errors.RequestRefused(url=url, reason=f"{text} (code {code})", response_code=code)
     return kind(text, response_code=code)
 
 
-def reason_of(code: int, message: str | None) -> str:
+def describe_status(code: int, message: str | None) -> str:
     """Return why the service refused a channel's rows, with the code."""
-    text = message or _REASONS.get(code) or _word(code)
+    text = message or _REASON_TEXTS.get(code) or _describe_code(code)
     return f"{text.rstrip('.')} (code {code})"
 
 
-def _word(code: int) -> str:
+def _describe_code(code: int) -> str:
     try:
         return ResponseCode(code).name.lower().replace("_", " ")
     except ValueError:

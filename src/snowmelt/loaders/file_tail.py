@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.client.line_source import Lines
-from snowmelt.client.streaming import Pump
+from snowmelt.client.line_source import LineSource
+from snowmelt.client.streaming import StreamPump
 from snowmelt.errors import ConfigurationError
 from snowmelt.schema.error_table import row_to_json
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from snowmelt.client.channel import Channel
     from snowmelt.client.client import Client
-    from snowmelt.client.line_source import Parsed
+    from snowmelt.client.line_source import ParsedLine
     from snowmelt.client.streaming import OnBackwards
     from snowmelt.clock import Clock
     from snowmelt.schema.conversion.row_converter import RowError
@@ -49,7 +49,7 @@ class TailOptions:
 
     patterns: Sequence[str]
     table: str
-    make_parser: Callable[[], Callable[[bytes, int], Parsed]]
+    make_parser: Callable[[], Callable[[bytes, int], ParsedLine]]
     header_lines: int = 0
     once: bool = False
     delete: bool = False
@@ -85,9 +85,9 @@ class TailProgress:
 
 @dataclass(slots=True)
 class _FollowedFile:
-    lines: Lines
+    lines: LineSource
     channel: Channel
-    pump: Pump
+    pump: StreamPump
     is_missing: bool = False
 
     @property
@@ -158,10 +158,10 @@ class FileTail:
         moved = False
         for followed in self._files.values():
             for _ in range(_MAX_BATCHES_PER_ROUND):
-                before = followed.pump.done.inserted, followed.pump.done.refused
-                if stop.is_set() or not followed.pump.step():
+                before = followed.pump.result.inserted, followed.pump.result.refused
+                if stop.is_set() or not followed.pump.insert_next_batch():
                     break
-                done = followed.pump.done
+                done = followed.pump.result
                 self.done.rows += done.inserted - before[0]
                 self.done.rejected += done.refused - before[1]
                 moved = True
@@ -178,7 +178,7 @@ class FileTail:
         for path in self._list_paths():
             try:
                 key = by_inode.get(path.stat().st_ino)
-                if key is None or not self._files[key].lines.is_same:
+                if key is None or not self._files[key].lines.is_same_file:
                     key = self._follow_file(path)
                 else:
                     self._files[key].lines.path = path
@@ -196,7 +196,7 @@ class FileTail:
         for key, followed in list(self._files.items()):
             followed.is_missing = key not in seen
             # A file that was renamed or removed is read to its end; what was written over is lost.
-            unread = followed.lines.unread_bytes if followed.lines.is_same else 0
+            unread = followed.lines.unread_bytes if followed.lines.is_same_file else 0
             if followed.is_missing and unread <= 0 and followed.is_committed:
                 self._close_file(key)
 
@@ -209,16 +209,16 @@ class FileTail:
         return (Path(name) for name in sorted(found) if Path(name).is_file())
 
     def _follow_file(self, path: Path) -> str | None:
-        lines = Lines(
+        lines = LineSource(
             path,
             self._options.make_parser(),
             self._report_rejected_line,
-            header=self._options.header_lines,
+            header_lines=self._options.header_lines,
         )
-        key = lines.identity
+        key = lines.file_identity
         if key is None or key in self._files:
             lines.close()
-            if key is None and lines.size:
+            if key is None and lines.initial_size_bytes:
                 self._left.add(path)
             elif key is not None:
                 self._files[key].lines.path = path
@@ -231,7 +231,7 @@ class FileTail:
             compatibility="strict",
             schema_evolution=self._options.schema_evolution,
         )
-        pump = Pump(
+        pump = StreamPump(
             lines,
             channel,
             on_backwards=self._options.on_backwards,
@@ -251,10 +251,10 @@ class FileTail:
             lines = followed.lines
             if (
                 not followed.is_missing
-                and (options.once or now - lines.idle_since >= options.idle_before_removal_s)
+                and (options.once or now - lines.modified_at >= options.idle_before_removal_s)
                 and followed.is_committed
                 and followed.channel.is_valid
-                and lines.is_same
+                and lines.is_same_file
                 and lines.unread_bytes == 0
                 and _is_same_file_at(lines.path, lines.inode)
             ):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.commands.session import StatementResult
     from snowmelt.client.client import Client
-    from snowmelt.client.settings import Options
+    from snowmelt.client.settings import ClientOptions
     from snowmelt.clock import Clock
 
 
@@ -84,7 +84,7 @@ class LocalService:
         )
         return name
 
-    def client(self, **options: Unpack[Options]) -> Client:
+    def client(self, **options: Unpack[ClientOptions]) -> Client:
         """Return a client that may do everything; options as for `snowmelt.Client`."""
         options.setdefault("clock", self.clock)
         client = self._embedded.client(**options)

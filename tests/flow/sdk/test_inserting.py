@@ -40,7 +40,7 @@ def test_inserted_rows_are_committed_with_their_token(connect, ids):
 
 
 def test_a_flush_that_is_encoded_first_is_not_registered_first(connect, ids, monkeypatch):
-    monkeypatch.setattr(pending_rows, "MAX_CHANNEL_BYTES", 1)
+    monkeypatch.setattr(pending_rows, "MAX_CHANNEL_BUFFER_BYTES", 1)
     staged = threading.Event()
     found = []
     failpoints.arm(Failpoint.BLOB_BUILT, lambda: found.append(staged.wait(SOON.total_seconds())))
@@ -118,7 +118,7 @@ def test_skip_batch_keeps_none_of_a_batch_with_errors(connect, ids):
 
 
 def test_threads_keep_their_batches_whole_and_in_order(connect, ids, monkeypatch):
-    monkeypatch.setattr(channels, "_MANY_ROWS", 50)
+    monkeypatch.setattr(channels, "_MIN_DEFERRED_ROWS", 50)
     channel = connect().open_channel("c", table=T)
 
     def insert(thread):

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import snowmelt
-from snowmelt.client.line_source import Lines, json_row
+from snowmelt.client.line_source import LineSource, parse_json_row
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ChannelFenced, ConfigurationError, InvalidRow, SourceWentBackwards
 from snowmelt.loaders.file_tail import FileTail, TailOptions
@@ -107,15 +107,15 @@ def test_a_file_of_lines_is_read_to_its_last_whole_line(connect, ids, tmp_path):
     path = tmp_path / "messages_1.log"
     path.write_bytes(b'{"id": 1}\n\n{"id": 2}\nnonsense\n{"id": 3')
     refused = []
-    lines = Lines(path, json_row, lambda *each: refused.append(each))
+    lines = LineSource(path, parse_json_row, lambda *each: refused.append(each))
     channel = connect().open_channel("c", table=T)
     assert snowmelt.stream(lines, channel).token == "messages_1.log:3"
     assert refused == [("messages_1.log:4", b"nonsense", refused[0][2])]
     with path.open("ab") as file:
         file.write(b'0}\n{"id": 31}\n')
     assert snowmelt.stream(lines, channel).token == "messages_1.log:6"
-    again = Lines(path, json_row, lambda *_: None)
-    assert again.identity == lines.identity
+    again = LineSource(path, parse_json_row, lambda *_: None)
+    assert again.file_identity == lines.file_identity
     assert snowmelt.stream(again, channel).inserted == 0
     with path.open("r+b") as file:
         file.truncate(20)
@@ -138,7 +138,7 @@ def test_what_takes_the_place_of_a_file_that_was_read_is_not_removed(connect, id
             path.write_text('{"id": 2}\n')
 
     options = TailOptions(
-        patterns=[str(path)], table=T, make_parser=lambda: json_row, once=True, delete=True
+        patterns=[str(path)], table=T, make_parser=lambda: parse_json_row, once=True, delete=True
     )
     for _ in range(2):
         tail = FileTail(options, connect(), SystemClock(), lambda _: None)

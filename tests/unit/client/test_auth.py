@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from snowmelt.client.auth import KeyPairTokens, fingerprint, load_private_key
+from snowmelt.client.auth import KeyPairTokenProvider, compute_key_fingerprint, load_private_key
 from snowmelt.clock import ManualClock
 from snowmelt.errors import ConfigurationError
 
@@ -26,7 +26,7 @@ def pem(key):
 
 
 def test_a_token_names_account_user_and_fingerprint_for_59_minutes():
-    token = KeyPairTokens("acme", "loader", KEY, ManualClock(START)).current()
+    token = KeyPairTokenProvider("acme", "loader", KEY, ManualClock(START)).get_token()
     assert jwt.get_unverified_header(token) == {"alg": "RS256"}
     claims = jwt.decode(
         token,
@@ -35,43 +35,43 @@ def test_a_token_names_account_user_and_fingerprint_for_59_minutes():
         options={"verify_exp": False, "verify_iat": False},
     )
     assert claims["sub"] == "ACME.LOADER"
-    assert claims["iss"] == f"ACME.LOADER.{fingerprint(KEY)}"
+    assert claims["iss"] == f"ACME.LOADER.{compute_key_fingerprint(KEY)}"
     assert claims["exp"] - claims["iat"] == 3540
     assert claims["iat"] == START.timestamp()
 
 
 def test_a_token_is_renewed_after_54_minutes():
     clock = ManualClock(START)
-    tokens = KeyPairTokens("acme", "loader", KEY, clock)
-    first = tokens.current()
+    tokens = KeyPairTokenProvider("acme", "loader", KEY, clock)
+    first = tokens.get_token()
     clock.advance(54 * 60 - 1)
-    assert tokens.current() == first
+    assert tokens.get_token() == first
     clock.advance(1)
-    assert tokens.current() != first
+    assert tokens.get_token() != first
 
 
 def test_a_refused_token_is_replaced_once():
     clock = ManualClock(START)
-    tokens = KeyPairTokens("acme", "loader", KEY, clock)
-    refused = tokens.current()
+    tokens = KeyPairTokenProvider("acme", "loader", KEY, clock)
+    refused = tokens.get_token()
     clock.advance(1)
-    second = tokens.replace(refused)
+    second = tokens.replace_token(refused)
     assert second != refused
     clock.advance(1)
-    assert tokens.replace(refused) == second
+    assert tokens.replace_token(refused) == second
 
 
 def test_after_the_clock_went_back_the_replacement_is_not_from_the_future():
     clock = ManualClock(START)
-    tokens = KeyPairTokens("acme", "loader", KEY, clock)
-    refused = tokens.current()
+    tokens = KeyPairTokenProvider("acme", "loader", KEY, clock)
+    refused = tokens.get_token()
     earlier = START - dt.timedelta(days=1)
     clock.set_wall(earlier)
-    assert tokens.current() == refused, "only the service knows that the clock was wrong"
-    claims = jwt.decode(tokens.replace(refused), options={"verify_signature": False})
+    assert tokens.get_token() == refused, "only the service knows that the clock was wrong"
+    claims = jwt.decode(tokens.replace_token(refused), options={"verify_signature": False})
     assert claims["iat"] == earlier.timestamp()
     clock.advance(54 * 60)
-    renewed = jwt.decode(tokens.current(), options={"verify_signature": False})
+    renewed = jwt.decode(tokens.get_token(), options={"verify_signature": False})
     assert renewed["iat"] == earlier.timestamp() + 54 * 60
 
 
@@ -81,7 +81,7 @@ def test_a_key_may_be_text_bytes_base64_or_a_file(tmp_path):
     file.write_text(text)
     bare = "".join(line for line in text.splitlines() if "-----" not in line)
     for source in (text, text.encode(), bare, file, str(file)):
-        assert fingerprint(load_private_key(source)) == fingerprint(KEY)
+        assert compute_key_fingerprint(load_private_key(source)) == compute_key_fingerprint(KEY)
 
 
 @pytest.mark.parametrize("source", ["", "nonsense", "a\0b", b"-----BEGIN PRIVATE KEY-----"])
@@ -93,7 +93,9 @@ def test_what_is_no_key_is_refused_with_a_sentence(source):
 def test_numbers_that_make_no_key_are_refused_each_time_and_sound_ones_are_looked_at_once():
     numbers = KEY.private_numbers()
     sound = pem(numbers.private_key())
-    assert fingerprint(load_private_key(sound)) == fingerprint(load_private_key(sound))
+    assert compute_key_fingerprint(load_private_key(sound)) == compute_key_fingerprint(
+        load_private_key(sound)
+    )
     broken = rsa.RSAPrivateNumbers(
         numbers.p,
         numbers.q,

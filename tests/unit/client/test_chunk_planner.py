@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from snowmelt.client import chunk_planner
-from snowmelt.client.channel_state import ChannelState, Target
-from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, plan_chunks, torn
-from snowmelt.client.row_buffer import Batch
+from snowmelt.client.channel_state import ChannelState, ChannelTarget
+from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, plan_chunks, split_table
+from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
@@ -19,10 +19,10 @@ CONVERTER_FOR = partial(RowConverter, zone=ZoneInfo("UTC"))
 
 
 def entry(channel, size, *, table="T", key_id=1):
-    target = Target(TableName("D", "S", table), SCHEMA, key_id, b"k" * 32)
+    target = ChannelTarget(TableName("D", "S", table), SCHEMA, key_id, b"k" * 32)
     state = ChannelState(channel, target, CONVERTER_FOR, (0, 0), None)
-    state.buffer.add(Batch((1.0,), 1, size), 0)
-    return state.take()
+    state.buffer.append_batch(InsertBatch((1.0,), 1, size), 0)
+    return state.pop_buffered_rows()
 
 
 def names(plans):
@@ -62,15 +62,15 @@ def test_what_is_larger_than_a_chunk_gets_blobs_of_its_own(monkeypatch):
 
 def test_rows_are_torn_at_a_limit_and_a_larger_row_stays_whole():
     rows = pa.table({"A": ["x" * 1_000, *"abcdefgh"]})
-    pieces = torn(rows, 20)
+    pieces = split_table(rows, 20)
     assert pa.concat_tables(pieces) == rows
     assert max(piece.nbytes for piece in pieces[1:]) <= 20
     assert pieces[0].num_rows == 1
-    assert torn(rows, rows.nbytes) == [rows]
+    assert split_table(rows, rows.nbytes) == [rows]
 
 
 def test_a_chunk_without_all_its_channels_is_nothing():
     first, second = entry("a", 1), entry("b", 1)
     plan = ChunkPlan(first.state.target, (first, second))
-    assert names([plan.without({first.state})]) == [["b"]]
-    assert plan.without({first.state, second.state}) is None
+    assert names([plan.without_channels({first.state})]) == [["b"]]
+    assert plan.without_channels({first.state, second.state}) is None

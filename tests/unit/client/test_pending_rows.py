@@ -11,67 +11,69 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from snowmelt.client import pending_rows as backlog_module
-from snowmelt.client.channel_state import ChannelState, Failure, Target
-from snowmelt.client.pending_rows import MAX_CHANNEL_BYTES, Backlog
-from snowmelt.client.row_buffer import Batch
+from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelTarget
+from snowmelt.client.pending_rows import MAX_CHANNEL_BUFFER_BYTES, PendingRows
+from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.client.settings import ClientSettings
 from snowmelt.errors import BufferFull, ChannelClosed, ChannelFenced, ChannelInvalid, CommitTimeout
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
 SCHEMA = TableSchema(1, (Column("A", LogicalType.REAL, 1),))
-TARGET = Target(TableName("D", "S", "T"), SCHEMA, 1, b"k" * 32)
+TARGET = ChannelTarget(TableName("D", "S", "T"), SCHEMA, 1, b"k" * 32)
 LONG = dt.timedelta(minutes=10)
 NOW = dt.timedelta(milliseconds=100)
 
 
 def backlog_with(**options):
-    return Backlog(ClientSettings(**options), lambda: None)
+    return PendingRows(ClientSettings(**options), lambda: None)
 
 
 def opened(backlog, name="c", *, sequencer=0, token=None):
     state = ChannelState(
         name, TARGET, partial(RowConverter, zone=ZoneInfo("UTC")), (sequencer, 0), token
     )
-    backlog.attach(state, Failure("reopened", fenced=True))
+    backlog.add_channel(state, ChannelFailure("reopened", is_fenced=True))
     return state
 
 
 def row(token=None, size=8):
-    return Batch((1.0,), 1, size, token, token)
+    return InsertBatch((1.0,), 1, size, token, token)
 
 
 def test_rows_are_due_after_the_lag():
     backlog = backlog_with(max_client_lag=NOW)
     state = opened(backlog)
     backlog.insert(state, row("1"))
-    (entry,) = backlog.take()
-    assert (entry.row_sequencer, entry.portion.rows) == (1, 1)
+    (entry,) = backlog.wait_for_due_flush()
+    assert (entry.row_sequencer, entry.flush_slice.row_count) == (1, 1)
 
 
 def test_a_full_channel_is_due_at_once():
     backlog = backlog_with(max_client_lag=LONG)
-    backlog.insert(opened(backlog), row(size=MAX_CHANNEL_BYTES))
-    assert len(backlog.take()) == 1
+    backlog.insert(opened(backlog), row(size=MAX_CHANNEL_BUFFER_BYTES))
+    assert len(backlog.wait_for_due_flush()) == 1
 
 
 def test_what_a_channel_fills_up_is_a_flush_by_itself_and_comes_first():
     backlog = backlog_with(max_client_lag=LONG)
     first, second, failed = (opened(backlog, name) for name in "abc")
     backlog.insert(second, row())
-    backlog.insert(failed, row(size=MAX_CHANNEL_BYTES))
+    backlog.insert(failed, row(size=MAX_CHANNEL_BUFFER_BYTES))
     for token in ("1", "2"):
-        backlog.insert(first, row(token, MAX_CHANNEL_BYTES))
+        backlog.insert(first, row(token, MAX_CHANNEL_BUFFER_BYTES))
     backlog.insert(first, row("3"))
-    backlog.fail([failed], Failure("the table is gone"))
-    backlog.hurry()
-    taken = [backlog.take() for _ in range(3)]
-    assert [[(e.state.name, e.row_sequencer, e.portion.end_token) for e in t] for t in taken] == [
+    backlog.fail_channels([failed], ChannelFailure("the table is gone"))
+    backlog.flush_now()
+    taken = [backlog.wait_for_due_flush() for _ in range(3)]
+    assert [
+        [(e.state.name, e.row_sequencer, e.flush_slice.end_token) for e in t] for t in taken
+    ] == [
         [("a", 1, "1")],
         [("a", 2, "2")],
         [("b", 1, None), ("a", 3, "3")],
     ]
-    assert backlog.uncommitted_bytes == 2 * MAX_CHANNEL_BYTES + 16
+    assert backlog.uncommitted_bytes == 2 * MAX_CHANNEL_BUFFER_BYTES + 16
 
 
 def test_rows_of_a_table_that_is_held_gather_until_it_is_released():
@@ -79,24 +81,30 @@ def test_rows_of_a_table_that_is_held_gather_until_it_is_released():
     held = [opened(backlog, name) for name in "ab"]
     free = opened(backlog, "c")
     free.target = replace(TARGET, key_id=2)
-    backlog.hold(TARGET.unit)
+    backlog.hold_table(TARGET.retry_queue_key)
     for state in (*held, free):
         backlog.insert(state, row())
-    backlog.insert(held[0], row(size=MAX_CHANNEL_BYTES))
-    backlog.hurry()
-    assert [entry.state.name for entry in backlog.take()] == ["c"]
+    backlog.insert(held[0], row(size=MAX_CHANNEL_BUFFER_BYTES))
+    backlog.flush_now()
+    assert [entry.state.name for entry in backlog.wait_for_due_flush()] == ["c"]
     backlog.insert(held[0], row())
-    backlog.orphan()
-    backlog.release(TARGET.unit)
-    taken = [[(entry.state.name, entry.portion.rows) for entry in backlog.take()] for _ in range(2)]
+    backlog.stop_when_drained()
+    backlog.release_table(TARGET.retry_queue_key)
+    taken = [
+        [(entry.state.name, entry.flush_slice.row_count) for entry in backlog.wait_for_due_flush()]
+        for _ in range(2)
+    ]
     assert taken == [[("a", 2)], [("b", 1), ("a", 1)]]
-    assert backlog.take() is None
+    assert backlog.wait_for_due_flush() is None
 
 
 def with_aside(backlog):
     """A channel, and the one for what its table refuses."""
     state, aside = opened(backlog), opened(backlog, "refused")
-    aside.target, aside.is_aside = replace(TARGET, key_id=2, source=TARGET.key_id), True
+    aside.target, aside.is_error_table_channel = (
+        replace(TARGET, key_id=2, source_key_id=TARGET.key_id),
+        True,
+    )
     return state, aside
 
 
@@ -105,8 +113,10 @@ def test_what_a_channel_fills_up_takes_refused_rows_of_its_table_along():
     state, aside = with_aside(backlog)
     other = opened(backlog, "o")
     backlog.insert(other, row("1"), (aside, row()))
-    backlog.insert(state, row("1", MAX_CHANNEL_BYTES), (aside, row()))
-    taken = {entry.state.name: entry.portion.rows for entry in backlog.take()}
+    backlog.insert(state, row("1", MAX_CHANNEL_BUFFER_BYTES), (aside, row()))
+    taken = {
+        entry.state.name: entry.flush_slice.row_count for entry in backlog.wait_for_due_flush()
+    }
     assert taken == {"c": 1, "o": 1, "refused": 2}
 
 
@@ -114,16 +124,18 @@ def test_what_a_channel_fills_up_takes_refused_rows_of_its_table_along():
 def test_a_token_without_a_row_goes_with_refused_rows_if_the_service_takes_it(takes_rowless):
     backlog = backlog_with(max_client_lag=LONG)
     state, aside = with_aside(backlog)
-    state.takes_rowless = takes_rowless
-    nothing = Batch(None, 0, 0, "1", "1")
+    state.accepts_token_without_rows = takes_rowless
+    nothing = InsertBatch(None, 0, 0, "1", "1")
     backlog.insert(state, nothing)
     assert backlog.close_channel(state) == 0
-    state.closed = False
+    state.is_closed = False
     backlog.insert(state, nothing, (aside, row()))
-    backlog.hurry()
-    taken = {entry.state.name: entry.portion.end_token for entry in backlog.take()}
+    backlog.flush_now()
+    taken = {
+        entry.state.name: entry.flush_slice.end_token for entry in backlog.wait_for_due_flush()
+    }
     assert taken == ({"refused": None, "c": "1"} if takes_rowless else {"refused": None})
-    assert backlog.target_of(state, "1") == 1
+    assert backlog.find_row_sequencer(state, "1") == 1
 
 
 def test_a_chunk_that_is_full_is_taken_before_more_comes(monkeypatch):
@@ -133,21 +145,21 @@ def test_a_chunk_that_is_full_is_taken_before_more_comes(monkeypatch):
     backlog.insert(state, row("1", size=80))
     waiting = threading.Thread(target=backlog.insert, args=(state, row("2", size=30)))
     waiting.start()
-    entries = [*backlog.take()]
+    entries = [*backlog.wait_for_due_flush()]
     waiting.join()
     # A single call above the limit is a chunk of its own: it is never torn.
     larger = threading.Thread(target=backlog.insert, args=(state, row("3", size=500)))
     larger.start()
-    entries += backlog.take()
+    entries += backlog.wait_for_due_flush()
     larger.join()
-    backlog.hurry()
-    entries += backlog.take()
-    assert [(e.row_sequencer, e.portion.end_token) for e in entries] == [
+    backlog.flush_now()
+    entries += backlog.wait_for_due_flush()
+    assert [(e.row_sequencer, e.flush_slice.end_token) for e in entries] == [
         (1, "1"),
         (2, "2"),
         (3, "3"),
     ]
-    assert [e.portion.size_bytes for e in entries] == [80, 30, 500]
+    assert [e.flush_slice.size_bytes for e in entries] == [80, 30, 500]
 
 
 def test_one_take_brings_all_channels():
@@ -155,8 +167,8 @@ def test_one_take_brings_all_channels():
     first, second = opened(backlog, "a"), opened(backlog, "b")
     backlog.insert(second, row())
     backlog.insert(first, row())
-    backlog.hurry()
-    assert [entry.state.name for entry in backlog.take()] == ["b", "a"]
+    backlog.flush_now()
+    assert [entry.state.name for entry in backlog.wait_for_due_flush()] == ["b", "a"]
 
 
 def test_an_insert_waits_until_rows_are_committed():
@@ -165,9 +177,9 @@ def test_an_insert_waits_until_rows_are_committed():
     backlog.insert(state, row(size=10))
     thread = threading.Thread(target=backlog.insert, args=(state, row("2", size=10)))
     thread.start()
-    backlog.commit(backlog.take())
+    backlog.record_commits(backlog.wait_for_due_flush())
     thread.join(60)
-    assert state.buffer.brings("2")
+    assert state.buffer.contains_token("2")
 
 
 def test_an_insert_that_waits_too_long_keeps_nothing():
@@ -176,8 +188,8 @@ def test_an_insert_that_waits_too_long_keeps_nothing():
     backlog.insert(state, row("1", size=10))
     with pytest.raises(BufferFull, match="10 bytes that are not committed yet"):
         backlog.insert(state, row("2"))
-    assert state.buffer.rows == 1
-    assert not state.buffer.brings("2")
+    assert state.buffer.row_count == 1
+    assert not state.buffer.contains_token("2")
 
 
 def test_a_batch_above_the_limit_is_taken_when_nothing_else_waits():
@@ -191,10 +203,10 @@ def test_a_failure_frees_the_bytes_and_names_the_last_committed_token():
     backlog = backlog_with(max_client_lag=LONG)
     state = opened(backlog, token="5")
     backlog.insert(state, row("6"))
-    backlog.hurry()
-    backlog.take()
+    backlog.flush_now()
+    backlog.wait_for_due_flush()
     backlog.insert(state, row("7"))
-    backlog.fail([state], Failure("the table is gone"))
+    backlog.fail_channels([state], ChannelFailure("the table is gone"))
     assert backlog.uncommitted_bytes == 0
     with pytest.raises(ChannelInvalid, match=r"the table is gone; .* token is '5'"):
         backlog.insert(state, row("8"))
@@ -214,31 +226,31 @@ def test_tokens_are_known_while_they_wait_and_afterwards():
     backlog = backlog_with(max_client_lag=LONG)
     state = opened(backlog, token="0")
     backlog.insert(state, row("1"))
-    backlog.hurry()
-    entries = backlog.take()
+    backlog.flush_now()
+    entries = backlog.wait_for_due_flush()
     backlog.insert(state, row("2"))
-    assert [state.sequencer_of(token) for token in ("0", "1", "2", "x")] == [0, 1, 2, None]
+    assert [state.find_row_sequencer(token) for token in ("0", "1", "2", "x")] == [0, 1, 2, None]
     with pytest.raises(CommitTimeout, match="the last one committed is '0'"):
-        backlog.wait(state, 1, "1", 0.0)
-    backlog.commit(entries)
-    backlog.wait(state, 1, "1", 0.0)
+        backlog.wait_for_commit(state, 1, "1", 0.0)
+    backlog.record_commits(entries)
+    backlog.wait_for_commit(state, 1, "1", 0.0)
     assert state.committed_token == "1"
 
 
 def test_an_orphan_ends_when_nothing_is_buffered():
     backlog = backlog_with(max_client_lag=NOW)
     backlog.insert(opened(backlog), row())
-    backlog.orphan()
-    assert len(backlog.take()) == 1
-    assert backlog.take() is None
+    backlog.stop_when_drained()
+    assert len(backlog.wait_for_due_flush()) == 1
+    assert backlog.wait_for_due_flush() is None
 
 
 def test_an_orphan_ends_whoever_holds_the_lock():
     backlog = backlog_with()
-    thread = threading.Thread(target=backlog.take)
+    thread = threading.Thread(target=backlog.wait_for_due_flush)
     thread.start()
     with backlog._lock:  # as the garbage collector may find it
-        backlog.orphan()
+        backlog.stop_when_drained()
     thread.join(60)
     assert not thread.is_alive()
 
@@ -250,24 +262,28 @@ def test_checked_rows_of_many_threads_come_once_while_others_are_taken():
 
     def insert(first):
         for number in range(first, first + 2_000):
-            backlog.insert_quick(state, form, form.try_check({"a": float(number)}), None)
+            backlog.insert_fast_row(state, form, form.try_check({"a": float(number)}), None)
 
     def take():
-        while (entries := backlog.take()) is not None:
+        while (entries := backlog.wait_for_due_flush()) is not None:
             for entry in entries:
-                for part in entry.portion.parts:
+                for part in entry.flush_slice.segments:
                     found.extend(part.to_table().column("A").to_pylist())
-            backlog.commit(entries)
+            backlog.record_commits(entries)
 
     threads = [threading.Thread(target=insert, args=(first,)) for first in range(0, 8_000, 2_000)]
     taking = threading.Thread(target=take)
     for thread in (taking, *threads):
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        backlog.hurry()
+        backlog.flush_now()
     assert backlog.drain(200) == 0
-    assert backlog.status(state).committed_rows == backlog.status(state).inserted_rows == 8_000
-    backlog.orphan()
+    assert (
+        backlog.channel_status(state).committed_rows
+        == backlog.channel_status(state).inserted_rows
+        == 8_000
+    )
+    backlog.stop_when_drained()
     taking.join(60)
     assert sorted(found) == [float(number) for number in range(8_000)]
     for first in range(0, 8_000, 2_000):
@@ -280,13 +296,13 @@ def test_a_closed_channel_takes_no_checked_row():
     state = opened(backlog)
     form = state.converter.fast_checker
     values = form.try_check({"a": 1.0})
-    assert backlog.insert_quick(state, form, values, "1")
-    assert not backlog.insert_quick(state, form, values, "2")
+    assert backlog.insert_fast_row(state, form, values, "1")
+    assert not backlog.insert_fast_row(state, form, values, "2")
     backlog.close_channel(state)
     with pytest.raises(ChannelClosed):
-        backlog.insert_quick(state, form, values, "3")
-    (entry,) = backlog.take()
-    assert (entry.portion.rows, entry.portion.end_token) == (2, "2")
+        backlog.insert_fast_row(state, form, values, "3")
+    (entry,) = backlog.wait_for_due_flush()
+    assert (entry.flush_slice.row_count, entry.flush_slice.end_token) == (2, "2")
 
 
 def test_checked_rows_are_held_up_as_others_are_and_none_is_half_kept():
@@ -296,9 +312,9 @@ def test_checked_rows_are_held_up_as_others_are_and_none_is_half_kept():
     values = form.try_check({"a": 1.0})
     kept = 2_000 // values[-1]
     for number in range(kept):
-        backlog.insert_quick(state, form, values, str(number))
+        backlog.insert_fast_row(state, form, values, str(number))
     with pytest.raises(BufferFull):
-        backlog.insert_quick(state, form, values, "x")
+        backlog.insert_fast_row(state, form, values, "x")
     assert backlog.uncommitted_bytes == kept * values[-1]
-    (entry,) = backlog.take()
-    assert (entry.portion.rows, entry.portion.end_token) == (kept, str(kept - 1))
+    (entry,) = backlog.wait_for_due_flush()
+    assert (entry.flush_slice.row_count, entry.flush_slice.end_token) == (kept, str(kept - 1))

@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from snowmelt.client.row_buffer import Batch, Buffer
-from snowmelt.client.status import Counts
+from snowmelt.client.row_buffer import InsertBatch, RowBuffer
+from snowmelt.client.status import ChannelCounts
 from snowmelt.schema.conversion.fast_rows import FastRowChecker
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
@@ -18,53 +18,53 @@ def table(*values):
 
 
 def test_rows_and_tables_keep_the_order_of_insertion():
-    buffer = Buffer(None)
-    buffer.add(Batch((1,), 1, 8), 10)
-    buffer.add(Batch((2,), 1, 8), 11)
-    buffer.add(Batch(table(3, 4), 2, 16), 12)
-    buffer.add(Batch((5,), 1, 8), 13)
-    portion = buffer.take()
-    assert portion.parts[0] == [(1,), (2,)]
-    assert portion.parts[1].column("A").to_pylist() == [3, 4]
-    assert portion.parts[2] == [(5,)]
-    assert (portion.rows, portion.size_bytes) == (5, 40)
+    buffer = RowBuffer(None)
+    buffer.append_batch(InsertBatch((1,), 1, 8), 10)
+    buffer.append_batch(InsertBatch((2,), 1, 8), 11)
+    buffer.append_batch(InsertBatch(table(3, 4), 2, 16), 12)
+    buffer.append_batch(InsertBatch((5,), 1, 8), 13)
+    portion = buffer.pop_slice()
+    assert portion.segments[0] == [(1,), (2,)]
+    assert portion.segments[1].column("A").to_pylist() == [3, 4]
+    assert portion.segments[2] == [(5,)]
+    assert (portion.row_count, portion.size_bytes) == (5, 40)
     assert (portion.first_insert_ms, portion.last_insert_ms) == (10, 13)
 
 
 def test_a_portion_begins_with_the_first_token_and_ends_with_the_last():
-    buffer = Buffer("0")
-    buffer.add(Batch((1,), 1, 8, "1", "1"), 0)
-    buffer.add(Batch(table(2, 3), 2, 16, "2", "3"), 0)
-    portion = buffer.take()
+    buffer = RowBuffer("0")
+    buffer.append_batch(InsertBatch((1,), 1, 8, "1", "1"), 0)
+    buffer.append_batch(InsertBatch(table(2, 3), 2, 16, "2", "3"), 0)
+    portion = buffer.pop_slice()
     assert (portion.start_token, portion.end_token) == ("1", "3")
-    assert portion.tokens == ["1", "3"]
+    assert portion.offset_tokens == ["1", "3"]
 
 
 def test_a_call_without_token_leaves_the_last_known_one():
-    buffer = Buffer("7")
-    buffer.add(Batch((1,), 1, 8), 0)
-    assert buffer.take().end_token == "7"
-    buffer.add(Batch((2,), 1, 8, "8", "8"), 0)
-    buffer.add(Batch((3,), 1, 8), 0)
-    assert buffer.take().end_token == "8"
+    buffer = RowBuffer("7")
+    buffer.append_batch(InsertBatch((1,), 1, 8), 0)
+    assert buffer.pop_slice().end_token == "7"
+    buffer.append_batch(InsertBatch((2,), 1, 8, "8", "8"), 0)
+    buffer.append_batch(InsertBatch((3,), 1, 8), 0)
+    assert buffer.pop_slice().end_token == "8"
 
 
 def test_the_token_of_a_call_without_good_rows_waits_for_the_next_row():
-    buffer = Buffer(None)
-    buffer.add(Batch(None, 0, 0, None, "5"), 0)
-    assert buffer.rows == 0
-    assert buffer.brings("5")
-    buffer.add(Batch((1,), 1, 8, "6", "6"), 0)
-    portion = buffer.take()
+    buffer = RowBuffer(None)
+    buffer.append_batch(InsertBatch(None, 0, 0, None, "5"), 0)
+    assert buffer.row_count == 0
+    assert buffer.contains_token("5")
+    buffer.append_batch(InsertBatch((1,), 1, 8, "6", "6"), 0)
+    portion = buffer.pop_slice()
     assert (portion.start_token, portion.end_token) == ("6", "6")
-    assert portion.tokens == ["5", "6"]
+    assert portion.offset_tokens == ["5", "6"]
 
 
 def test_a_taken_buffer_is_empty():
-    buffer = Buffer(None)
-    buffer.add(Batch((1,), 1, 8, "1", "1"), 0)
-    buffer.take()
-    assert (buffer.rows, buffer.size_bytes, buffer.brings("1")) == (0, 0, False)
+    buffer = RowBuffer(None)
+    buffer.append_batch(InsertBatch((1,), 1, 8, "1", "1"), 0)
+    buffer.pop_slice()
+    assert (buffer.row_count, buffer.size_bytes, buffer.contains_token("1")) == (0, 0, False)
 
 
 def form():
@@ -75,40 +75,40 @@ def form():
 
 
 def test_checked_rows_are_counted_late_and_never_twice():
-    counts, quick = Counts(), form()
-    buffer = Buffer(None, counts)
+    counts, quick = ChannelCounts(), form()
+    buffer = RowBuffer(None, counts)
     sizes = []
     for number in range(5):
         values = quick.try_check({"a": float(number)})
         sizes.append(values[-1])
-        if buffer.run is None:
-            buffer.add_quick(quick, values, "0", 7)
+        if buffer.fast_run is None:
+            buffer.append_fast_row(quick, values, "0", 7)
         else:  # as whoever holds the lock does
-            buffer.run.items.extend(values)
-            buffer.run.tokens.append(str(number))
-        assert buffer.brings(str(number))
-    assert (buffer.rows, counts.inserted_rows) == (5, 5)
-    buffer.add(Batch((5.0,), 1, 8, None, "5"), 9)
-    assert buffer.run is None
-    portion = buffer.take()
-    assert (portion.rows, portion.size_bytes) == (6, sum(sizes) + 8)
+            buffer.fast_run.items.extend(values)
+            buffer.fast_run.tokens.append(str(number))
+        assert buffer.contains_token(str(number))
+    assert (buffer.row_count, counts.inserted_rows) == (5, 5)
+    buffer.append_batch(InsertBatch((5.0,), 1, 8, None, "5"), 9)
+    assert buffer.fast_run is None
+    portion = buffer.pop_slice()
+    assert (portion.row_count, portion.size_bytes) == (6, sum(sizes) + 8)
     assert (counts.inserted_rows, counts.inserted_bytes) == (6, sum(sizes) + 8)
     assert (portion.start_token, portion.end_token) == ("0", "5")
-    assert portion.tokens == ["0", "1", "2", "3", "4", "5"]
-    assert portion.parts[0].to_table().column("A").to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert portion.offset_tokens == ["0", "1", "2", "3", "4", "5"]
+    assert portion.segments[0].to_table().column("A").to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_rows_of_other_columns_begin_a_run_of_their_own():
-    buffer, older, newer = Buffer(None), form(), form()
-    buffer.add_quick(older, older.try_check({"a": 1.0}), None, 0)
-    buffer.add_quick(newer, newer.try_check({"a": 2.0}), None, 0)
-    assert [part.form for part in buffer.take().parts] == [older, newer]
+    buffer, older, newer = RowBuffer(None), form(), form()
+    buffer.append_fast_row(older, older.try_check({"a": 1.0}), None, 0)
+    buffer.append_fast_row(newer, newer.try_check({"a": 2.0}), None, 0)
+    assert [part.form for part in buffer.pop_slice().segments] == [older, newer]
 
 
 def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them():
     schema = TableSchema(1, (Column("A", LogicalType.REAL, 1),))
     older, newer = (RowConverter(schema, zone=ZoneInfo("UTC")).deferred_converter for _ in range(2))
-    buffer = Buffer(None)
+    buffer = RowBuffer(None)
     parts = [older.try_defer([{"a": 1.0}]), older.try_defer([{"a": None}]), (9.0,)]
     parts += [
         older.try_defer([{"a": 3.0}]),
@@ -116,8 +116,8 @@ def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them()
         newer.try_defer([{"a": 5.0}]),
     ]
     for part in parts:
-        buffer.add(Batch(part, 1, 8), 0)
-    first, single, *others = buffer.take().parts
+        buffer.append_batch(InsertBatch(part, 1, 8), 0)
+    first, single, *others = buffer.pop_slice().segments
     assert first.to_table().column("A").to_pylist() == [1.0, None]
     assert single == [(9.0,)]
     assert [part.table().column("A").to_pylist() for part in others] == [[3.0], [4.0, 5.0]]

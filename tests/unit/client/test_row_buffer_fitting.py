@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from snowmelt.client.row_buffer import as_table, joint_tables
+from snowmelt.client.row_buffer import convert_segments_jointly, to_table
 from snowmelt.schema.conversion.fast_rows import FastRowChecker, FastRows
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
@@ -45,7 +45,7 @@ def quick(of: FastRowChecker, *numbers: object) -> FastRows:
 
 def test_parts_of_many_channels_become_what_each_becomes_alone():
     converter = RowConverter(SCHEMA, zone=UTC)
-    ready = as_table(quick(form(), 70), converter)
+    ready = to_table(quick(form(), 70), converter)
 
     def portions() -> list[list[object]]:
         return [
@@ -59,9 +59,9 @@ def test_parts_of_many_channels_become_what_each_becomes_alone():
             [quick(form(), 6)],
         ]
 
-    alone = [[as_table(part, converter) for part in parts] for parts in portions()]
+    alone = [[to_table(part, converter) for part in parts] for parts in portions()]
     together = portions()
-    tables = joint_tables(together, SCHEMA)
+    tables = convert_segments_jointly(together, SCHEMA)
     expected = pa.concat_tables([table for parts in alone for table in parts])
     assert pa.concat_tables(tables).to_pylist() == expected.to_pylist()
     assert [[part.to_pylist() for part in parts] for parts in together] == [
@@ -75,5 +75,5 @@ def test_a_row_that_cannot_be_converted_leaves_all_parts_as_they_were():
     bad.items[0] = dt.date(2026, 1, 1)
     portions = [[quick(form(), 1)], [bad]]
     with pytest.raises(Exception, match="N"):
-        joint_tables(portions, SCHEMA)
+        convert_segments_jointly(portions, SCHEMA)
     assert all(isinstance(parts[0], FastRows) for parts in portions)

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.client.settings import ClientSettings
-from snowmelt.client.stage import Grant, open_stage
+from snowmelt.client.stage import UploadGrant, open_stage
 from snowmelt.errors import StageUnavailable
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire.streaming import StageLocation
 
 
 def opened(folder):
-    grant = Grant(StageLocation(locationType="LOCAL_FS", location=str(folder)), None)
+    grant = UploadGrant(StageLocation(locationType="LOCAL_FS", location=str(folder)), None)
     return open_stage(grant, lambda: grant, ClientSettings(), timeout_s=5)
 
 

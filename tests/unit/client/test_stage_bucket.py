@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from snowmelt.client.stage import BucketStage, Grant
+from snowmelt.client.stage import ObjectStoreStage, UploadGrant
 from snowmelt.clock import ManualClock
 from snowmelt.errors import ServiceUnavailable, StageUnavailable
 from snowmelt.wire.streaming import StageLocation
@@ -92,7 +92,7 @@ class Desk:
         self.url, self.lifetime_s, self.given = url, lifetime_s, 0
         self.is_away = False
 
-    def grant(self) -> Grant:
+    def grant(self) -> UploadGrant:
         if self.is_away:
             raise ServiceUnavailable(url="x", reason="it is away")
         self.given += 1
@@ -103,17 +103,17 @@ class Desk:
             region="us-east-1",
             endPoint=self.url,
         )
-        return Grant(location, self.lifetime_s)
+        return UploadGrant(location, self.lifetime_s)
 
 
 @contextlib.contextmanager
 def stage_of(desk: Desk, clock: ManualClock | None = None, timeout_s: float = 5):
-    stage = BucketStage(
+    stage = ObjectStoreStage(
         desk.grant(),
         desk.grant,
         clock or ManualClock(NOW),
         timeout_s=timeout_s,
-        trusted=lambda: None,
+        ssl_context_factory=lambda: None,
     )
     yield stage
     stage.close()

@@ -11,23 +11,23 @@ from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from snowmelt.client.channel_state import ChannelState, Failure, Target
-from snowmelt.client.pending_rows import Backlog
-from snowmelt.client.row_buffer import Batch
+from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelTarget
+from snowmelt.client.pending_rows import PendingRows
+from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.client.settings import ClientSettings
-from snowmelt.client.status import publish
+from snowmelt.client.status import publish_client_metrics
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
-TARGET = Target(
+TARGET = ChannelTarget(
     TableName("D", "S", "T"), TableSchema(1, (Column("A", LogicalType.REAL, 1),)), 1, b"k" * 32
 )
 
 
 class Owner:
     def __init__(self):
-        self.backlog = Backlog(
+        self.backlog = PendingRows(
             ClientSettings(max_client_lag=dt.timedelta(minutes=10)), lambda: None
         )
 
@@ -51,21 +51,21 @@ def test_counters_are_offered_as_long_as_their_client_lives():
         }
 
     other, owner, idle = Owner(), Owner(), Owner()
-    publish(weakref.WeakMethod(other.status), "other")
-    publish(weakref.WeakMethod(owner.status), "mine")
+    publish_client_metrics(weakref.WeakMethod(other.status), "other")
+    publish_client_metrics(weakref.WeakMethod(owner.status), "mine")
     # Of the same name: what they do counts together.
-    publish(weakref.WeakMethod(idle.status), "mine")
+    publish_client_metrics(weakref.WeakMethod(idle.status), "mine")
     backlog = owner.backlog
     state = ChannelState("c", TARGET, partial(RowConverter, zone=ZoneInfo("UTC")), (0, 0), None)
-    backlog.attach(state, Failure("reopened"))
-    backlog.insert(state, Batch((1.0,), 1, 8))
-    backlog.hurry()
-    backlog.commit(backlog.take())
+    backlog.add_channel(state, ChannelFailure("reopened"))
+    backlog.insert(state, InsertBatch((1.0,), 1, 8))
+    backlog.flush_now()
+    backlog.record_commits(backlog.wait_for_due_flush())
     form = state.converter.fast_checker
     for number in range(2):
         values = form.try_check({"a": float(number)})
-        backlog.insert_quick(state, form, values, None)
-    backlog.refused(state, 4, InvalidRow(reason="wrong"))
+        backlog.insert_fast_row(state, form, values, None)
+    backlog.record_rejected_rows(state, 4, InvalidRow(reason="wrong"))
     found = told()
     assert found.pop("lag") >= 0
     assert found == {

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from snowmelt.client.streaming import Rows, order_of
+from snowmelt.client.streaming import IterableSource, make_position_sort_key
 
 
 @pytest.mark.parametrize(
@@ -23,13 +23,15 @@ from snowmelt.client.streaming import Rows, order_of
     ],
 )
 def test_numbers_and_times_are_sorted_as_such(rising):
-    keys = [order_of(str(position)) for position in rising]
+    keys = [make_position_sort_key(str(position)) for position in rising]
     for before, after in itertools.pairwise(keys):
         assert before < after
 
 
 def test_rows_behind_the_committed_one_are_not_passed_over_whatever_their_order():
-    source = Rows([{"at": at} for at in ("3.8", "3.9", "3.10", "4.1")], lambda row: row["at"])
+    source = IterableSource(
+        [{"at": at} for at in ("3.8", "3.9", "3.10", "4.1")], lambda row: row["at"]
+    )
     source.seek("3.9")
     # As a number 3.10 is smaller: who pumps the rows tells so, instead of never seeing it.
     assert [position for position, _ in source.positions()] == ["3.10", "4.1"]

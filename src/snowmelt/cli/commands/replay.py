@@ -147,10 +147,10 @@ def _zone(name: str) -> ZoneInfo:
 def _parser(options: argparse.Namespace) -> Callable[[str], Mapping[str, object] | str] | None:
     if options.csv is None:
         return None
-    from snowmelt.client.line_source import CsvRows
+    from snowmelt.client.line_source import CsvLineParser
 
     columns = [name.strip() for name in options.csv.split(",")]
-    rows = CsvRows(columns, delimiter=options.delimiter)
+    rows = CsvLineParser(columns, delimiter=options.delimiter)
     # A line number behind any header.
     return lambda text: rows(text.rstrip("\r\n").encode(), 1) or "it is a blank line"
 

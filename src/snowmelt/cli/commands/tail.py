@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from snowmelt.client.line_source import Parsed
+    from snowmelt.client.line_source import ParsedLine
     from snowmelt.loaders.file_tail import RejectedLine, TailProgress
 
 NAME = "tail"
@@ -133,13 +133,18 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 def _parser_of(
     options: argparse.Namespace,
-) -> tuple[Callable[[], Callable[[bytes, int], Parsed]], int]:
-    from snowmelt.client.line_source import CsvRows, json_row, recoded, text_row
+) -> tuple[Callable[[], Callable[[bytes, int], ParsedLine]], int]:
+    from snowmelt.client.line_source import (
+        CsvLineParser,
+        decoding_parser,
+        make_text_parser,
+        parse_json_row,
+    )
 
     # Said now, not when the first file is there.
-    known = recoded(json_row, options.encoding)
+    known = decoding_parser(parse_json_row, options.encoding)
     if options.column is not None:
-        whole = recoded(text_row(options.column), options.encoding)
+        whole = decoding_parser(make_text_parser(options.column), options.encoding)
         return lambda: whole, 0
     if options.csv is None:
         return lambda: known, 0
@@ -147,8 +152,8 @@ def _parser_of(
     columns = [name.strip() for name in options.csv.split(",")] if options.csv else None
     if columns is None and not header:
         raise UserError("--csv needs the names of the columns, or --header.")
-    rows = partial(CsvRows, columns, delimiter=options.delimiter, header=header)
-    return lambda: recoded(rows(), options.encoding), header
+    rows = partial(CsvLineParser, columns, delimiter=options.delimiter, header_lines=header)
+    return lambda: decoding_parser(rows(), options.encoding), header
 
 
 def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[RejectedLine], None]:

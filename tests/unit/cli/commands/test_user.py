@@ -17,9 +17,9 @@ def test_a_user_gets_a_key_that_fits_and_a_role(snowmelt, tmp_path):
     key = tmp_path / "keys.pem"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
-    from snowmelt.client.auth import fingerprint, load_private_key
+    from snowmelt.client.auth import compute_key_fingerprint, load_private_key
 
-    assert f"Public key:  {fingerprint(load_private_key(key))}" in made.stdout
+    assert f"Public key:  {compute_key_fingerprint(load_private_key(key))}" in made.stdout
     shown = json.loads(snowmelt("sql", "SHOW USERS", "--format", "json").stdout)
     assert [(user["name"], user["default_role"]) for user in shown] == [("LOADER", "LOADING")]
 
