@@ -82,7 +82,7 @@ class Grown:
             channel=f"channel{self._opened}",
             role="ACCOUNTADMIN",
         )
-        self.service.desk.open_channel(request, "EMBEDDED").result()
+        self.service.channel_service.open_channel(request, "EMBEDDED").result()
 
     def snapshot(self) -> object:
         """Look at the table."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.commands.session import StatementResult
     from snowmelt.client.settings import ClientOptions
     from snowmelt.clock import Clock
-    from snowmelt.server.app import Service
+    from snowmelt.server.app import ServiceComponents
 
 EMBEDDED_USER = "EMBEDDED"
 _KEY_FILE = "embedded.pem"
@@ -76,7 +76,7 @@ class EmbeddedService:
         return self._running.url
 
     @property
-    def service(self) -> Service:
+    def service(self) -> ServiceComponents:
         """Its parts: catalog, stage, keys."""
         return self._running.service
 
@@ -171,7 +171,7 @@ def embedded(
     return EmbeddedClient(data_dir, **options)
 
 
-def _ensure_embedded_user(service: Service, keys_dir: Path) -> str:
+def _ensure_embedded_user(service: ServiceComponents, keys_dir: Path) -> str:
     """Create the user if need be, and return the private key, the same one every time."""
     path = keys_dir / _KEY_FILE
     if path.exists():

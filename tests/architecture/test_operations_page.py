@@ -11,25 +11,25 @@ from prometheus_client.parser import text_string_to_metric_families
 from snowmelt.catalog.jobs.migrations import MigrationState, MigrationStateTotals, TableBacklog
 from snowmelt.ingest.metrics import RegistrationMetrics, RowMetrics
 from snowmelt.schema.types import TableName
-from snowmelt.server.logs import CONTEXT
-from snowmelt.server.metrics import CatalogFacts, Sources, page
+from snowmelt.server.logs import CONTEXT_FIELDS
+from snowmelt.server.metrics import CatalogMetrics, MetricSources, render_metrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 
 
 def test_the_metrics_of_the_page_are_those_of_the_service():
     now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    facts = CatalogFacts(
+    facts = CatalogMetrics(
         now,
         [TableBacklog(1, TableName("D", "P", "T"), 1, 1, now)],
         [MigrationStateTotals(MigrationState.COMMITTED, 1, 1, 1.0)],
     )
-    sources = Sources(
+    sources = MetricSources(
         lambda: RegistrationMetrics().snapshot(0),
         RowMetrics().snapshot,
-        selects=[lambda: (0, 0, 0)],
+        select_count_getters=[lambda: (0, 0, 0)],
     )
-    text = page(sources, facts, names_tables=True).decode()
+    text = render_metrics(sources, facts, with_table_labels=True).decode()
     found = {
         family.name + ("_total" if family.type == "counter" else "")
         for family in text_string_to_metric_families(text)
@@ -39,4 +39,4 @@ def test_the_metrics_of_the_page_are_those_of_the_service():
 
 
 def test_the_fields_of_the_log_are_on_the_page():
-    assert [name for name in CONTEXT if f"`{name}`" not in PAGE] == []
+    assert [name for name in CONTEXT_FIELDS if f"`{name}`" not in PAGE] == []

@@ -63,8 +63,8 @@ def members_of(operation):
 
 def is_understood(handler, wire):
     return (
-        wire in supported_parameters.HEEDED[handler]
-        or wire in supported_parameters.IGNORED
+        wire in supported_parameters.SUPPORTED_PARAMETERS[handler]
+        or wire in supported_parameters.IGNORED_HEADERS
         or wire in {"x-amz-expected-bucket-owner", "x-amz-sdk-checksum-algorithm"}
     )
 
@@ -78,9 +78,9 @@ REFUSED = [
 
 
 def test_every_served_operation_has_its_members_listed():
-    tables = (routing._SERVICE, routing._BUCKET, routing._OBJECT)
+    tables = (routing._SERVICE_OPERATIONS, routing._BUCKET_OPERATIONS, routing._OBJECT_OPERATIONS)
     served = {each.name for table in tables for each in table.values()} | {"selected"}
-    assert served == supported_parameters.HEEDED.keys() == SERVED.keys()
+    assert served == supported_parameters.SUPPORTED_PARAMETERS.keys() == SERVED.keys()
     known = {wire for operation in SERVED.values() for _, wire, _ in members_of(operation)} | {
         "select",
         "select-type",
@@ -91,13 +91,16 @@ def test_every_served_operation_has_its_members_listed():
         "uploads",
         "delete",
     }
-    claimed = frozenset().union(*supported_parameters.HEEDED.values())
+    claimed = frozenset().union(*supported_parameters.SUPPORTED_PARAMETERS.values())
     # These two HTTP and the AWS CLI know, and botocore's model does not.
-    assert claimed - known <= {"if-range"} | supported_parameters._CHECKSUMS
+    assert claimed - known <= {"if-range"} | supported_parameters._CHECKSUM_HEADERS
 
 
 def test_every_harmless_member_is_on_the_page():
-    for wire in (*supported_parameters.IGNORED, *supported_parameters.HARMLESS):
+    for wire in (
+        *supported_parameters.IGNORED_HEADERS,
+        *supported_parameters.NEUTRAL_HEADER_VALUES,
+    ):
         assert f"`{wire}`" in PAGE, wire
 
 
@@ -168,10 +171,10 @@ def test_every_element_of_a_document_is_understood_or_refused_by_name(s3, argume
             wire = child.serialization.get("name", name)
             if child.type_name == "list":
                 wire = child.member.serialization.get("name", wire)
-                inner = supported_parameters.DOCUMENTS[wire]
+                inner = supported_parameters.SUPPORTED_XML_ELEMENTS[wire]
                 unknown = {each for each in child.member.requests if each not in inner}
                 assert all(each.startswith("Checksum") for each in unknown)
-            assert wire in supported_parameters.DOCUMENTS[root]
+            assert wire in supported_parameters.SUPPORTED_XML_ELEMENTS[root]
     for configuration, wire in (
         ({"Location": {"Type": "AvailabilityZone", "Name": "x"}}, "Location"),
         ({"Bucket": {"Type": "Directory"}}, "Bucket"),

@@ -9,7 +9,7 @@ import json
 import httpx
 
 from snowmelt.functions.service.messages import ServiceRequest
-from snowmelt.server.listener import Listener, listen
+from snowmelt.server.listener import HttpListener, open_listening_socket
 
 BATCH = "sf-external-function-query-batch-id"
 
@@ -17,7 +17,7 @@ BATCH = "sf-external-function-query-batch-id"
 @contextlib.contextmanager
 def hosted(app):
     """Serve an ASGI app on a free port of loopback; yields its URL."""
-    listener = Listener(app, listen("127.0.0.1", 0, setting="port"), drain_s=1)
+    listener = HttpListener(app, open_listening_socket("127.0.0.1", 0, setting="port"), drain_s=1)
     listener.start("functions-test")
     try:
         yield listener.url

@@ -356,10 +356,10 @@ def _write_and_read(store: Store, path: str, clock: Clock) -> float | None:
 def _certificate(settings: Settings, now: dt.datetime) -> Check:
     from cryptography import x509
 
-    from snowmelt.server.tls import certificate_of
+    from snowmelt.server.tls import load_certificate
 
     try:
-        certificate_of(settings)
+        load_certificate(settings)
         pem = Path(settings.tls_cert).expanduser().read_bytes()
         ends = x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
     except (SnowmeltError, OSError, ValueError) as error:
@@ -383,12 +383,12 @@ _PATIENCE_S = 5.0
 def check_stage_role(settings: Settings, clock: Clock) -> Check:
     """Upload with a client's credentials, within its prefix and beside it; deletes what it wrote."""
     from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
-    from snowmelt.server.sts_credentials import role_handing
+    from snowmelt.server.sts_credentials import sts_stage_locator
     from snowmelt.storage.store_factory import open_store
 
     role, name = settings.stage_role, uuid.uuid4().hex
     try:
-        handing = role_handing(settings, FolderStageLocator(settings.data_dir))
+        handing = sts_stage_locator(settings, FolderStageLocator(settings.data_dir))
         handout = handing.issue_location(StageRequester(_PREFIX, renews_by_prefix=True), _PREFIX)
         stage = open_store(settings.stage_url)
         refused = _refusal(handout, name, clock)
@@ -522,16 +522,16 @@ def _java_version(home: Path) -> str:
 def check_serving(settings: Settings) -> Iterator[Check]:
     """Check settings as a service does before it starts; tells nothing where all is well."""
     try:
-        from snowmelt.server.monitoring_routes import read_token
-        from snowmelt.server.rows.components import zone_named
+        from snowmelt.server.monitoring_routes import read_metrics_token
+        from snowmelt.server.rows.components import parse_time_zone
         from snowmelt.server.settings_validation import check_settings
     except ModuleNotFoundError:
         # What is not installed has been told.
         return
     for check in (
         lambda: check_settings(settings),
-        lambda: read_token(settings.metrics_token_file),
-        lambda: zone_named(settings.rows_timezone),
+        lambda: read_metrics_token(settings.metrics_token_file),
+        lambda: parse_time_zone(settings.rows_timezone),
     ):
         try:
             check()

@@ -30,16 +30,16 @@ from snowmelt.ingest.verifier import RegistrationVerifier, VerificationDepth, Ve
 from snowmelt.ingest.write_batcher import WriteBatcher
 from snowmelt.schema.types import internal_name
 from snowmelt.server.auth import Authenticator
-from snowmelt.server.error_responses import RouteNotFound, problem_answer
-from snowmelt.server.metrics import Sources
-from snowmelt.server.middleware import Checks, Front
-from snowmelt.server.monitoring_routes import MetricsPage, health_route, read_token
-from snowmelt.server.rows.append import QuickRows, Taking
-from snowmelt.server.rows.components import Shared, build_rows
-from snowmelt.server.rows.routes import row_routes
-from snowmelt.server.settings_validation import check_settings, has_clients_elsewhere
-from snowmelt.server.streaming_routes import EvolutionRoutes, StreamingRoutes
-from snowmelt.server.sts_credentials import over_tls, role_handing
+from snowmelt.server.error_responses import RouteNotFound, error_response
+from snowmelt.server.metrics import MetricSources
+from snowmelt.server.middleware import RequestChecks, ServiceMiddleware
+from snowmelt.server.monitoring_routes import MetricsEndpoint, make_health_route, read_metrics_token
+from snowmelt.server.rows.append import ImmediateAppends, InFlightAppends
+from snowmelt.server.rows.components import SharedComponents, build_row_api
+from snowmelt.server.rows.routes import make_row_routes
+from snowmelt.server.settings_validation import check_settings, has_remote_clients
+from snowmelt.server.streaming_routes import SchemaEvolutionRoutes, StreamingRoutes
+from snowmelt.server.sts_credentials import choose_tls_locator, sts_stage_locator
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store_factory import open_store
 
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
     from snowmelt.ingest.stage_locations import StageLocator
-    from snowmelt.server.rows.components import RowParts
+    from snowmelt.server.rows.components import RowApiComponents
     from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.server")
 
-DEVELOPER = "DEVELOPER"
-_THREADS = 8
+DEV_USER = "DEVELOPER"
+_THREAD_COUNT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceComponents:
     """Everything a running service consists of, but its sockets."""
 
     settings: Settings
@@ -69,33 +69,33 @@ class Service:
     database: Database
     keyring: KeyRing
     stage: Store
-    desk: ChannelService
+    channel_service: ChannelService
     registrar: Registrar
     authenticator: Authenticator
     threads: ThreadPoolExecutor
-    sources: Sources
-    pressure: BackPressure
-    rows: RowParts
+    metric_sources: MetricSources
+    back_pressure: BackPressure
+    row_api: RowApiComponents
 
     @property
-    def stage_front(self) -> Store | None:
+    def s3_stage(self) -> Store | None:
         """The stage, where clients upload through the S3 endpoint; else None.
 
         The official SDK of the row API does wherever it can reach the service: over TLS.
         """
-        is_folder = isinstance(self.desk.stage_locator, FolderStageLocator)
+        is_folder = isinstance(self.channel_service.stage_locator, FolderStageLocator)
         return None if is_folder and not self.settings.tls_cert else self.stage
 
     def close(self) -> None:
         """Answer what is waiting, then let go of threads and connections."""
-        self.rows.close()
-        self.desk.write_batcher.close()
+        self.row_api.close()
+        self.channel_service.write_batcher.close()
         self.registrar.close()
         self.threads.shutdown()
         self.database.close()
 
 
-def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
+def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceComponents:
     """Open catalog, keys and stage, creating what is missing, and start the registrar.
 
     Raises:
@@ -117,7 +117,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         clock.synchronize(connection)
     try:
         keyring = open_keyring(database, settings.keys_dir)
-        uploading = _uploading(settings, keyring, clock)
+        uploading = _make_upload_locator(settings, keyring, clock)
     except BaseException:
         database.close()
         raise
@@ -135,7 +135,9 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         known,
         stage,
         deployment_id=deployment_id,
-        policy=VerificationPolicy(VerificationDepth(settings.verify), _opted_out(settings)),
+        policy=VerificationPolicy(
+            VerificationDepth(settings.verify), _find_unverified_users(settings)
+        ),
         back_pressure=pressure if pressure.is_enabled else None,
         decoder=inspector,
     )
@@ -152,12 +154,12 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
         database,
         keyring,
         clock,
-        anonymous_user=_developer(database, clock) if settings.dev else None,
+        anonymous_user=_ensure_dev_user(database, clock) if settings.dev else None,
     )
-    handing = _handing(settings, stage, uploading)
+    handing = _choose_stage_locator(settings, stage, uploading)
     writes = WriteBatcher(database, clock)
-    rows = build_rows(
-        Shared(
+    rows = build_row_api(
+        SharedComponents(
             settings,
             database,
             writes,
@@ -167,26 +169,26 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> Service:
             pressure,
             authenticator,
             clock,
-            *over_tls(uploading),
+            *choose_tls_locator(uploading),
         )
     )
-    return Service(
+    return ServiceComponents(
         settings=settings,
         clock=clock,
         database=database,
         keyring=keyring,
         stage=stage,
-        desk=ChannelService(database, writes, keyring, known, handing, clock),
+        channel_service=ChannelService(database, writes, keyring, known, handing, clock),
         registrar=registrar,
         authenticator=authenticator,
-        threads=ThreadPoolExecutor(_THREADS, thread_name_prefix="serve"),
-        sources=Sources(registrar.get_counts, rows.tally.snapshot),
-        pressure=pressure,
-        rows=rows,
+        threads=ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="serve"),
+        metric_sources=MetricSources(registrar.get_counts, rows.metrics.snapshot),
+        back_pressure=pressure,
+        row_api=rows,
     )
 
 
-def _opted_out(settings: Settings) -> frozenset[str]:
+def _find_unverified_users(settings: Settings) -> frozenset[str]:
     """Return the users whose chunks an administrator lets pass undecoded, and log who they are."""
     names = frozenset(
         internal_name(name.strip()) for name in settings.unverified_users.split(",") if name.strip()
@@ -199,14 +201,16 @@ def _opted_out(settings: Settings) -> frozenset[str]:
     return names
 
 
-def _handing(settings: Settings, stage: Store, uploading: StageLocator) -> StageLocator:
+def _choose_stage_locator(
+    settings: Settings, stage: Store, upload_locator: StageLocator
+) -> StageLocator:
     """Return how clients get at the stage: its folder is only for those on this machine."""
-    if isinstance(stage, LocalStore) and not has_clients_elsewhere(settings):
+    if isinstance(stage, LocalStore) and not has_remote_clients(settings):
         return FolderStageLocator(stage.root)
-    return uploading
+    return upload_locator
 
 
-def _uploading(settings: Settings, keyring: KeyRing, clock: Clock) -> StageLocator:
+def _make_upload_locator(settings: Settings, keyring: KeyRing, clock: Clock) -> StageLocator:
     """Return how clients that upload are let in: by the S3 endpoint, or into the bucket itself."""
     at_endpoint = EndpointStageLocator(
         keyring,
@@ -218,65 +222,70 @@ def _uploading(settings: Settings, keyring: KeyRing, clock: Clock) -> StageLocat
         port=settings.s3_port,
         region=settings.s3_region,
     )
-    return role_handing(settings, at_endpoint) if settings.stage_role else at_endpoint
+    return sts_stage_locator(settings, at_endpoint) if settings.stage_role else at_endpoint
 
 
-def create_app(service: Service) -> Front:
+def create_app(service: ServiceComponents) -> ServiceMiddleware:
     """Return the ASGI application of a service."""
-    streaming = StreamingRoutes(service.desk, service.registrar, service.threads)
-    checks = Checks(
+    streaming = StreamingRoutes(service.channel_service, service.registrar, service.threads)
+    checks = RequestChecks(
         authenticator=service.authenticator,
         threads=service.threads,
         max_body_bytes=service.settings.max_body_bytes,
         loopback_only=service.settings.listens_on_loopback,
         public_hosts=service.settings.public_host_names,
     )
-    taking = Taking(service.rows)
+    taking = InFlightAppends(service.row_api)
     app = Starlette(
         routes=[
-            health_route(service.database, service.stage, service.threads),
-            *row_routes(service.rows, taking),
-            _metrics(service).route(),
+            make_health_route(service.database, service.stage, service.threads),
+            *make_row_routes(service.row_api, taking),
+            _make_metrics_endpoint(service).make_route(),
         ],
-        exception_handlers={HTTPStatus.NOT_FOUND: _not_found},
+        exception_handlers={HTTPStatus.NOT_FOUND: _handle_not_found},
     )
-    evolution = EvolutionRoutes(service.database, service.clock, service.threads)
-    lanes = streaming.lanes() | evolution.lanes()
-    front = Front(app, lanes=lanes, checks=checks, others=QuickRows(service.rows, taking).shortcut)
-    service.sources.channels_opened = lambda: streaming.channels_opened
-    service.sources.requests["streaming"] = front.requests
+    evolution = SchemaEvolutionRoutes(service.database, service.clock, service.threads)
+    lanes = streaming.make_fast_routes() | evolution.make_fast_routes()
+    front = ServiceMiddleware(
+        app,
+        fast_routes=lanes,
+        checks=checks,
+        find_app_handler=ImmediateAppends(service.row_api, taking).find_immediate_append,
+    )
+    service.metric_sources.get_opened_channels = lambda: streaming.channels_opened
+    service.metric_sources.requests_by_port["streaming"] = front.request_counts
     return front
 
 
-def _metrics(service: Service) -> MetricsPage:
-    token = read_token(service.settings.metrics_token_file)
-    return MetricsPage(
-        service.sources,
+def _make_metrics_endpoint(service: ServiceComponents) -> MetricsEndpoint:
+    token = read_metrics_token(service.settings.metrics_token_file)
+    return MetricsEndpoint(
+        service.metric_sources,
         service.database,
         clock=service.clock,
         threads=service.threads,
         token=token,
         # Whoever reaches the port from elsewhere may not know yet which tables there are.
-        names_tables=token is not None or service.settings.listens_on_loopback,
+        with_table_labels=token is not None or service.settings.listens_on_loopback,
     )
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
+async def _handle_not_found(request: Request, error: Exception) -> Response:
     del error
     problem = RouteNotFound(path=request.url.path)
-    answer = problem_answer(problem, path=request.url.path, user=None)
+    answer = error_response(problem, path=request.url.path, user=None)
     return Response(answer.body, answer.status, media_type="application/json")
 
 
-def _developer(database: Database, clock: Clock) -> str:
+def _ensure_dev_user(database: Database, clock: Clock) -> str:
     """Create the user that requests without a token belong to; it has no key."""
     _log.warning("development mode: requests without a token may do everything")
     with database.writing() as connection:
         try:
-            access_control.find_user(connection, DEVELOPER)
+            access_control.find_user(connection, DEV_USER)
         except NotFound:
             access_control.create_user(
-                connection, DEVELOPER, default_role=ACCOUNTADMIN, now=clock.now()
+                connection, DEV_USER, default_role=ACCOUNTADMIN, now=clock.now()
             )
-            access_control.grant_role(connection, ACCOUNTADMIN, DEVELOPER)
-    return DEVELOPER
+            access_control.grant_role(connection, ACCOUNTADMIN, DEV_USER)
+    return DEV_USER

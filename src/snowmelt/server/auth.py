@@ -38,16 +38,20 @@ if TYPE_CHECKING:
 
 # --- OAuth tokens of authorisation servers elsewhere: JWTs, RS256 only, of issuers that are known.
 
-_UNVERIFIED_OAUTH: Options = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
+_OAUTH_UNVERIFIED_OPTIONS: Options = {
+    "verify_signature": False,
+    "verify_exp": False,
+    "verify_iat": False,
+}
 # Times are looked at by the service's own clock.
-_SIGNED: Options = {"verify_exp": False, "verify_iat": False, "verify_nbf": False}
-_ROLE = re.compile(r"session:role:(.+)\Z", re.IGNORECASE)
-_ANY_ROLE = "session:role-any"
-_KEYS_KEPT_S = 3600.0
+_OAUTH_SIGNATURE_OPTIONS: Options = {"verify_exp": False, "verify_iat": False, "verify_nbf": False}
+_ROLE_SCOPE_PATTERN = re.compile(r"session:role:(.+)\Z", re.IGNORECASE)
+_ANY_ROLE_SCOPE = "session:role-any"
+_JWKS_CACHE_TTL_S = 3600.0
 # A key that is not among those fetched is looked for again, not for every invented one.
-_KEYS_AGAIN_S = 30.0
-_ANSWER_S = 5.0
-_LONGEST_ANSWER = 1 << 20
+_JWKS_REFETCH_INTERVAL_S = 30.0
+_JWKS_TIMEOUT_S = 5.0
+_MAX_JWKS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +60,26 @@ class RoleScope:
 
     roles: tuple[str, ...]
 
-    def role(self, asked: str | None, user: str) -> str | None:
+    def resolve_role(self, requested: str | None, user: str) -> str | None:
         """Return the role for a request that asks for one, or for none.
 
         Raises:
             RoleNotGranted: It is not among the token's.
         """
         if not self.roles:
-            return asked
-        if asked and internal_name(asked) not in self.roles:
+            return requested
+        if requested and internal_name(requested) not in self.roles:
             raise RoleNotGranted(
-                f"The token does not allow role {display_name(internal_name(asked))}; its scopes"
+                f"The token does not allow role {display_name(internal_name(requested))}; its scopes"
                 f" name {', '.join(map(display_name, self.roles))}.",
-                role=asked,
+                role=requested,
                 user=display_name(user),
             )
-        return asked or display_name(self.roles[0])
+        return requested or display_name(self.roles[0])
 
 
 @dataclass(frozen=True, slots=True)
-class Bearer:
+class TokenPrincipal:
     """Whom a token speaks for, as what, and until when (seconds since 1970)."""
 
     user: str
@@ -83,14 +87,14 @@ class Bearer:
     expires_at: float
 
 
-class ExternalTokens:
+class OAuthVerifier:
     """Checks tokens against the security integrations of the catalog; thread-safe."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
-        self._keys = _FetchedKeys(clock)
+        self._jwks_cache = _JwksCache(clock)
 
-    def verify(self, token: str) -> Bearer:
+    def verify(self, token: str) -> TokenPrincipal:
         """Return whom a token speaks for; its times are left to the caller, except that it ends.
 
         Raises:
@@ -98,35 +102,37 @@ class ExternalTokens:
             ServiceBusy: The issuer's keys cannot be fetched.
         """
         try:
-            claims = jwt.decode(token, options=_UNVERIFIED_OAUTH)
+            claims = jwt.decode(token, options=_OAUTH_UNVERIFIED_OPTIONS)
             key_id = jwt.get_unverified_header(token).get("kid")
         except jwt.PyJWTError as error:
-            _refuse_oauth(f"it is no JWT ({error})")
+            _reject_oauth_token(f"it is no JWT ({error})")
         issuer = claims.get("iss")
         with self._database.reading() as connection:
             known = (
                 find_integration_by_issuer(connection, issuer) if isinstance(issuer, str) else None
             )
         if known is None or not known.enabled:
-            _refuse_oauth(
+            _reject_oauth_token(
                 f"its issuer {str(issuer)[:200]!r} is that of no enabled security integration"
             )
-        if not _is_signed(token, known, self._keys_of(known, key_id)):
+        if not _has_valid_signature(token, known, self._get_signing_keys(known, key_id)):
             _log.warning("a token of %r was refused: signature or audience", str(issuer)[:200])
-            _refuse_oauth("its signature does not hold, or it is meant for another audience")
-        user = self._user(known, claims)
-        return Bearer(user.name, _scope(known, claims, user), claims["exp"])
+            _reject_oauth_token("its signature does not hold, or it is meant for another audience")
+        user = self._find_user(known, claims)
+        return TokenPrincipal(user.name, _build_role_scope(known, claims, user), claims["exp"])
 
-    def _keys_of(self, known: SecurityIntegration, key_id: object) -> list[RSAPublicKey]:
-        if known.keys_url is not None:
-            return self._keys.of(known.keys_url, key_id)
+    def _get_signing_keys(
+        self, integration: SecurityIntegration, key_id: object
+    ) -> list[RSAPublicKey]:
+        if integration.keys_url is not None:
+            return self._jwks_cache.get_keys(integration.keys_url, key_id)
         return [
             load_der_public_key(base64.b64decode(each))  # type: ignore[misc]
-            for each in known.configured_keys
+            for each in integration.configured_keys
         ]
 
-    def _user(self, known: SecurityIntegration, claims: Mapping[str, Any]) -> UserRecord:
-        for claim in known.user_claims:
+    def _find_user(self, integration: SecurityIntegration, claims: Mapping[str, Any]) -> UserRecord:
+        for claim in integration.user_claims:
             value = claims.get(claim)
             if not isinstance(value, str) or not value:
                 continue
@@ -136,11 +142,11 @@ class ExternalTokens:
                         return access.find_user(connection, name)
                     except NotFound:
                         continue
-        claims_named = " or ".join(known.user_claims)
+        claims_named = " or ".join(integration.user_claims)
         raise AuthenticationFailed(reason=f"its claim {claims_named} names no user")
 
 
-class _FetchedKeys:
+class _JwksCache:
     """Keys of issuers by the address of their JWKS."""
 
     def __init__(self, clock: Clock) -> None:
@@ -148,16 +154,16 @@ class _FetchedKeys:
         self._lock = threading.Lock()
         self._fetched: dict[str, tuple[float, dict[object, RSAPublicKey]]] = {}
 
-    def of(self, url: str, key_id: object) -> list[RSAPublicKey]:
+    def get_keys(self, url: str, key_id: object) -> list[RSAPublicKey]:
         """Return the key of that id, or all where a token names none."""
         with self._lock:
             now = self._clock.monotonic()
             asked_at, keys = self._fetched.get(url, (None, {}))
             is_enough = bool(keys) and (key_id is None or key_id in keys)
-            kept_s = _KEYS_KEPT_S if is_enough else _KEYS_AGAIN_S
+            kept_s = _JWKS_CACHE_TTL_S if is_enough else _JWKS_REFETCH_INTERVAL_S
             if asked_at is None or now - asked_at >= kept_s:
                 try:
-                    keys = _fetch(url)
+                    keys = _fetch_jwks(url)
                 except ServiceBusy as error:
                     # What is known goes on to count; and nobody waits again for half a minute.
                     _log.warning("%s: %r", error, error.__cause__)
@@ -169,13 +175,13 @@ class _FetchedKeys:
         return [keys[key_id]] if key_id in keys else []
 
 
-def _fetch(url: str) -> dict[object, RSAPublicKey]:
+def _fetch_jwks(url: str) -> dict[object, RSAPublicKey]:
     # Here, not above: few services need it.
     import httpx
 
     try:
-        answer = httpx.get(url, timeout=_ANSWER_S).raise_for_status()
-        listed = answer.json()["keys"] if len(answer.content) <= _LONGEST_ANSWER else []
+        answer = httpx.get(url, timeout=_JWKS_TIMEOUT_S).raise_for_status()
+        listed = answer.json()["keys"] if len(answer.content) <= _MAX_JWKS_BYTES else []
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise ServiceBusy(reason=f"the keys at {url} cannot be fetched") from error
     keys: dict[object, RSAPublicKey] = {}
@@ -188,16 +194,18 @@ def _fetch(url: str) -> dict[object, RSAPublicKey]:
     return keys
 
 
-def _is_signed(token: str, known: SecurityIntegration, keys: list[RSAPublicKey]) -> bool:
+def _has_valid_signature(
+    token: str, integration: SecurityIntegration, keys: list[RSAPublicKey]
+) -> bool:
     for key in keys:
         try:
             jwt.decode(
                 token,
                 key,
                 algorithms=["RS256"],
-                audience=list(known.audiences),
-                issuer=known.issuer,
-                options=_SIGNED | {"require": ["exp", "iss", "aud"]},
+                audience=list(integration.audiences),
+                issuer=integration.issuer,
+                options=_OAUTH_SIGNATURE_OPTIONS | {"require": ["exp", "iss", "aud"]},
             )
         except jwt.PyJWTError:
             continue
@@ -205,43 +213,55 @@ def _is_signed(token: str, known: SecurityIntegration, keys: list[RSAPublicKey])
     return False
 
 
-def _scope(known: SecurityIntegration, claims: Mapping[str, Any], user: UserRecord) -> RoleScope:
-    said = claims.get(known.scope_claim, "")
+def _build_role_scope(
+    integration: SecurityIntegration, claims: Mapping[str, Any], user: UserRecord
+) -> RoleScope:
+    said = claims.get(integration.scope_claim, "")
     words = said if isinstance(said, list) else re.split(r"[ ,]+", str(said))
-    if known.any_role and _ANY_ROLE in (str(word).lower() for word in words):
+    if integration.any_role and _ANY_ROLE_SCOPE in (str(word).lower() for word in words):
         return RoleScope(())
-    named = [internal_name(found[1]) for word in words if (found := _ROLE.match(str(word)))]
-    roles = [role for role in named if role not in known.blocked_roles]
+    named = [
+        internal_name(found[1]) for word in words if (found := _ROLE_SCOPE_PATTERN.match(str(word)))
+    ]
+    roles = [role for role in named if role not in integration.blocked_roles]
     if not roles:
-        _refuse_oauth(
-            f"its claim {known.scope_claim} has no scope session:role:<role> that may be used"
+        _reject_oauth_token(
+            f"its claim {integration.scope_claim} has no scope session:role:<role> that may be used"
         )
     # What the user acts as without asking, if the token allows it.
     return RoleScope(tuple(sorted(roles, key=lambda role: role != user.default_role)))
 
 
-def _refuse_oauth(reason: str) -> NoReturn:
+def _reject_oauth_token(reason: str) -> NoReturn:
     raise AuthenticationFailed(reason=reason)
 
 
 _log = logging.getLogger("snowmelt.server")
 
-MAX_LIFETIME_S = 3600
-SKEW_S = 30
+MAX_TOKEN_LIFETIME_S = 3600
+MAX_CLOCK_SKEW_S = 30
 # A key that is withdrawn stops to count at most this much later.
-RECHECK_S = 5.0
+RECHECK_INTERVAL_S = 5.0
 _MAX_TOKEN_CHARACTERS = 8192
-_MAX_REMEMBERED = 10_000
-_KEY_PAIR, _OAUTH, _ACCESS = b"KEYPAIR_JWT", b"OAUTH", b"PROGRAMMATIC_ACCESS_TOKEN"
+_MAX_CACHED_TOKENS = 10_000
+_KEY_PAIR_TYPE, _OAUTH_TYPE, _ACCESS_TOKEN_TYPE = (
+    b"KEYPAIR_JWT",
+    b"OAUTH",
+    b"PROGRAMMATIC_ACCESS_TOKEN",
+)
 # No token of this millennium was given so many seconds, or so few milliseconds.
-_MILLISECONDS_FROM = 1e11
+_MIN_MILLISECOND_TIMESTAMP = 1e11
 # Expiry is checked here, by the service's own clock.
-_UNVERIFIED: Options = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
-_SIGNATURE_ONLY: Options = {"verify_exp": False, "verify_iat": False, "verify_signature": True}
+_UNVERIFIED_OPTIONS: Options = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
+_SIGNATURE_ONLY_OPTIONS: Options = {
+    "verify_exp": False,
+    "verify_iat": False,
+    "verify_signature": True,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Principal:
     """Who asks; what is no key-pair token bears a scope, and that of OAuth narrows the roles."""
 
     user: str
@@ -249,8 +269,8 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class _Verified:
-    caller: Caller
+class _VerifiedToken:
+    principal: Principal
     expires_at: float
     recheck_at: float
 
@@ -272,158 +292,169 @@ class Authenticator:
         self._database = database
         self._keyring = keyring
         self._clock = clock
-        self._anonymous = None if anonymous_user is None else Caller(anonymous_user)
-        self._external = ExternalTokens(database, clock)
-        self._verified: dict[str, _Verified] = {}
+        self._anonymous = None if anonymous_user is None else Principal(anonymous_user)
+        self._oauth_verifier = OAuthVerifier(database, clock)
+        self._verified_tokens: dict[str, _VerifiedToken] = {}
         self._lock = threading.Lock()
 
-    def remembered(self, headers: Mapping[bytes, bytes]) -> str | None:
+    def get_cached_user(self, headers: Mapping[bytes, bytes]) -> str | None:
         """Return the user of a key-pair token verified a moment ago, else None; reads nothing."""
-        caller = self.recalled(headers)
+        caller = self.get_cached_principal(headers)
         return None if caller is None or caller.scope is not None else caller.user
 
-    def recalled(self, headers: Mapping[bytes, bytes]) -> Caller | None:
+    def get_cached_principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
         """Return whose token was verified a moment ago, else None; reads nothing."""
         token = headers.get(b"authorization")
         if token is None:
             return self._anonymous
-        known = self._verified.get(token.decode("latin-1"))
+        known = self._verified_tokens.get(token.decode("latin-1"))
         if known is None or self._clock.monotonic() >= known.recheck_at:
             return None
-        if self._clock.now().timestamp() >= known.expires_at + SKEW_S:
+        if self._clock.now().timestamp() >= known.expires_at + MAX_CLOCK_SKEW_S:
             return None
-        return known.caller
+        return known.principal
 
-    def authenticate(self, headers: Mapping[bytes, bytes]) -> str:
+    def authenticate_key_pair(self, headers: Mapping[bytes, bytes]) -> str:
         """Return the user that a key-pair token speaks for; may read the catalog.
 
         Raises:
             AuthenticationFailed: No token, another kind of token, or one that does not hold.
         """
-        caller = self.identify(headers)
+        caller = self.authenticate_any(headers)
         if caller.scope is not None:
-            _refuse("only key-pair tokens are accepted here")
+            _reject_token("only key-pair tokens are accepted here")
         return caller.user
 
-    def identify(self, headers: Mapping[bytes, bytes]) -> Caller:
+    def authenticate_any(self, headers: Mapping[bytes, bytes]) -> Principal:
         """Return who a token of any kind speaks for; may read the catalog and ask its issuer.
 
         Raises:
             AuthenticationFailed: No token, or one that does not hold.
             ServiceBusy: The issuer's keys cannot be fetched.
         """
-        caller = self.recalled(headers)
+        caller = self.get_cached_principal(headers)
         if caller is not None:
             return caller
         text = headers.get(b"authorization", b"").decode("latin-1")
         scheme, _, token = text.partition(" ")
         if not text:
-            _refuse("a key-pair JWT is needed in the Authorization header")
+            _reject_token("a key-pair JWT is needed in the Authorization header")
         if scheme.lower() != "bearer":
-            _refuse("the Authorization header must say Bearer")
-        kind = headers.get(b"x-snowflake-authorization-token-type", _KEY_PAIR)
+            _reject_token("the Authorization header must say Bearer")
+        kind = headers.get(b"x-snowflake-authorization-token-type", _KEY_PAIR_TYPE)
         verify = {
-            _KEY_PAIR: self._verify,
-            _OAUTH: self._verify_external,
-            _ACCESS: self._verify_access,
+            _KEY_PAIR_TYPE: self._verify_key_pair_token,
+            _OAUTH_TYPE: self._verify_oauth_token,
+            _ACCESS_TOKEN_TYPE: self._verify_access_token,
         }.get(kind)
         if verify is None:
-            _refuse("tokens are of type KEYPAIR_JWT, OAUTH or PROGRAMMATIC_ACCESS_TOKEN")
+            _reject_token("tokens are of type KEYPAIR_JWT, OAUTH or PROGRAMMATIC_ACCESS_TOKEN")
         if len(token) > _MAX_TOKEN_CHARACTERS:
-            _refuse("it is too long")
+            _reject_token("it is too long")
         verified = verify(token.strip())
-        self._remember(text, verified)
-        return verified.caller
+        self._cache_token(text, verified)
+        return verified.principal
 
-    def _verify_external(self, token: str) -> _Verified:
-        bearer = self._external.verify(token)
-        if bearer.expires_at + SKEW_S <= self._clock.now().timestamp():
-            _refuse("it has expired")
-        caller = Caller(bearer.user, bearer.scope)
-        return _Verified(caller, bearer.expires_at, self._clock.monotonic() + RECHECK_S)
+    def _verify_oauth_token(self, token: str) -> _VerifiedToken:
+        bearer = self._oauth_verifier.verify(token)
+        if bearer.expires_at + MAX_CLOCK_SKEW_S <= self._clock.now().timestamp():
+            _reject_token("it has expired")
+        caller = Principal(bearer.user, bearer.scope)
+        return _VerifiedToken(
+            caller, bearer.expires_at, self._clock.monotonic() + RECHECK_INTERVAL_S
+        )
 
-    def _verify_access(self, token: str) -> _Verified:
+    def _verify_access_token(self, token: str) -> _VerifiedToken:
         key_id, _, secret = token.partition(".")
         with self._database.reading() as connection:
             key = access_keys.find_access_key(connection, self._keyring, key_id)
         if key is None or not secrets.compare_digest(key.secret.encode(), secret.encode()):
-            raise _unknown(f"there is no access key {key_id[:80]!r} with this secret")
-        caller = Caller(key.user, RoleScope(()))
-        return _Verified(caller, math.inf, self._clock.monotonic() + RECHECK_S)
+            raise _log_and_make_error(f"there is no access key {key_id[:80]!r} with this secret")
+        caller = Principal(key.user, RoleScope(()))
+        return _VerifiedToken(caller, math.inf, self._clock.monotonic() + RECHECK_INTERVAL_S)
 
-    def _verify(self, token: str) -> _Verified:
+    def _verify_key_pair_token(self, token: str) -> _VerifiedToken:
         try:
-            claims = jwt.decode(token, options=_UNVERIFIED)
+            claims = jwt.decode(token, options=_UNVERIFIED_OPTIONS)
         except jwt.PyJWTError as error:
-            _refuse(f"it is no JWT ({error})")
+            _reject_token(f"it is no JWT ({error})")
         issuer, subject = claims.get("iss"), claims.get("sub")
         if not isinstance(issuer, str) or not isinstance(subject, str):
-            _refuse("claims iss and sub are needed")
+            _reject_token("claims iss and sub are needed")
         # The account is the first label of whatever host name the client was given.
         if not issuer.startswith(subject + "."):
-            _refuse("iss must be sub and the key's fingerprint")
+            _reject_token("iss must be sub and the key's fingerprint")
         name = subject.partition(".")[2]
-        user = self._user(name)
-        key = _key_of(user, issuer[len(subject) + 1 :])
+        user = self._find_user(name)
+        key = _find_public_key(user, issuer[len(subject) + 1 :])
         try:
-            jwt.decode(token, key, algorithms=["RS256"], options=_SIGNATURE_ONLY)
+            jwt.decode(token, key, algorithms=["RS256"], options=_SIGNATURE_ONLY_OPTIONS)
         except jwt.PyJWTError as error:
-            raise _unknown(f"the signature for user {name!r} does not hold ({error})") from None
-        return _Verified(
-            Caller(user.name), self._expiry(claims), self._clock.monotonic() + RECHECK_S
+            raise _log_and_make_error(
+                f"the signature for user {name!r} does not hold ({error})"
+            ) from None
+        return _VerifiedToken(
+            Principal(user.name),
+            self._validate_expiry(claims),
+            self._clock.monotonic() + RECHECK_INTERVAL_S,
         )
 
-    def _user(self, name: str) -> UserRecord:
+    def _find_user(self, name: str) -> UserRecord:
         try:
             with self._database.reading() as connection:
                 return access.find_user(connection, name)
         except NotFound:
-            raise _unknown(f"there is no user {name!r}") from None
+            raise _log_and_make_error(f"there is no user {name!r}") from None
 
-    def _expiry(self, claims: Mapping[str, object]) -> float:
+    def _validate_expiry(self, claims: Mapping[str, object]) -> float:
         now = self._clock.now().timestamp()
         expires_at, issued_at = claims.get("exp"), claims.get("iat", now)
         for value in (expires_at, issued_at):
             if isinstance(value, bool) or not isinstance(value, int | float):
-                _refuse("claims exp and iat are seconds since 1970")
+                _reject_token("claims exp and iat are seconds since 1970")
             if not math.isfinite(value):
-                _refuse("claims exp and iat are seconds since 1970")
-        expires_at, issued_at = _seconds(expires_at), _seconds(issued_at)
-        if expires_at + SKEW_S <= now:
-            _refuse("it has expired")
-        if issued_at > now + SKEW_S:
-            _refuse("it was issued in the future; compare the clocks")
-        if expires_at - min(now, max(issued_at, now - SKEW_S)) > MAX_LIFETIME_S + SKEW_S:
-            _refuse("it is valid for more than an hour")
+                _reject_token("claims exp and iat are seconds since 1970")
+        expires_at, issued_at = _to_seconds(expires_at), _to_seconds(issued_at)
+        if expires_at + MAX_CLOCK_SKEW_S <= now:
+            _reject_token("it has expired")
+        if issued_at > now + MAX_CLOCK_SKEW_S:
+            _reject_token("it was issued in the future; compare the clocks")
+        if (
+            expires_at - min(now, max(issued_at, now - MAX_CLOCK_SKEW_S))
+            > MAX_TOKEN_LIFETIME_S + MAX_CLOCK_SKEW_S
+        ):
+            _reject_token("it is valid for more than an hour")
         return expires_at
 
-    def _remember(self, text: str, verified: _Verified) -> None:
+    def _cache_token(self, text: str, verified: _VerifiedToken) -> None:
         with self._lock:
-            if len(self._verified) >= _MAX_REMEMBERED:
-                self._verified.clear()
-            self._verified[text] = verified
+            if len(self._verified_tokens) >= _MAX_CACHED_TOKENS:
+                self._verified_tokens.clear()
+            self._verified_tokens[text] = verified
 
 
-def _seconds(instant: object) -> float:
+def _to_seconds(timestamp: object) -> float:
     """Return an instant of a token in seconds; the SDK of the row API writes milliseconds."""
-    number = float(str(instant))
-    return number / 1000 if number > _MILLISECONDS_FROM else number
+    number = float(str(timestamp))
+    return number / 1000 if number > _MIN_MILLISECOND_TIMESTAMP else number
 
 
-def _key_of(user: UserRecord, fingerprint: str) -> RSAPublicKey:
+def _find_public_key(user: UserRecord, fingerprint: str) -> RSAPublicKey:
     """Return the public key of `user` that has this fingerprint."""
     for known, der in zip(user.fingerprints, user.public_keys, strict=True):
         if known == fingerprint:
             return load_der_public_key(base64.b64decode(der))  # type: ignore[return-value]
-    raise _unknown(f"user {user.name!r} has no key with fingerprint {fingerprint[:80]!r}")
+    raise _log_and_make_error(
+        f"user {user.name!r} has no key with fingerprint {fingerprint[:80]!r}"
+    )
 
 
-def _unknown(detail: str) -> AuthenticationFailed:
+def _log_and_make_error(detail: str) -> AuthenticationFailed:
     """Log what is wrong; the text is the same for all, so that nobody learns who has an account."""
     _log.warning("a token was refused: %s", detail)
     reason = "user, key and signature do not go together; the service's log says more"
     return AuthenticationFailed(reason=reason)
 
 
-def _refuse(reason: str) -> NoReturn:
+def _reject_token(reason: str) -> NoReturn:
     raise AuthenticationFailed(reason=reason)

@@ -13,7 +13,7 @@ _log = logging.getLogger("snowmelt.server")
 _encoder = msgspec.json.Encoder()
 # Errors of the conversation itself; every other mistake of a caller is told in a 200 by its
 # `status_code`, because the official clients read nothing else (specification of v1, §2).
-_BY_HTTP_STATUS = {
+_HTTP_STATUS_ERRORS = {
     "request_malformed",
     "request_too_large",
     "host_refused",
@@ -24,15 +24,15 @@ _BY_HTTP_STATUS = {
 }
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What goes back: HTTP status, body, headers beside type and length; `kind` is the type."""
+class ServerResponse(msgspec.Struct, frozen=True):
+    """What goes back: HTTP status, body, headers beside type and length; `content_type` is the type."""
 
     status: int
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    kind: bytes = b"application/json"
+    content_type: bytes = b"application/json"
 
-    def start(self) -> dict[str, object]:
+    def make_start_message(self) -> dict[str, object]:
         """Return the ASGI message that begins this answer."""
         return {
             "type": "http.response.start",
@@ -43,10 +43,10 @@ class Answer(msgspec.Struct, frozen=True):
     def all_headers(self) -> list[tuple[bytes, bytes]]:
         """Return the headers with those of type and length."""
         length = b"%d" % len(self.body)
-        return [(b"content-type", self.kind), (b"content-length", length), *self.headers]
+        return [(b"content-type", self.content_type), (b"content-length", length), *self.headers]
 
 
-class Problem(msgspec.Struct):
+class ErrorBody(msgspec.Struct):
     """The body of every failure; `error` is the stable word of `errors`.
 
     There must be no key `code`: the official client closes itself when it finds "59" there.
@@ -57,35 +57,35 @@ class Problem(msgspec.Struct):
     error: str
 
 
-def json_answer(message: object) -> Answer:
+def json_response(message: object) -> ServerResponse:
     """Return a 200 with `message` as JSON."""
-    return Answer(HTTPStatus.OK, _encoder.encode(message))
+    return ServerResponse(HTTPStatus.OK, _encoder.encode(message))
 
 
-def problem_answer(error: Exception, *, path: str, user: str | None) -> Answer:
+def error_response(error: Exception, *, path: str, user: str | None) -> ServerResponse:
     """Turn whatever was raised into an answer, and log what an operator should see."""
-    about = _context(error, path, user)
+    about = _make_log_context(error, path, user)
     if not isinstance(error, SnowmeltError):
         _log.error("%s failed for user %s", path, user, exc_info=error, extra=about)
         error = InternalError("The service failed on this request; its log says why.")
     known = error
     response_code = getattr(known, "wire_code", known.response_code)
-    body = _encoder.encode(Problem(response_code, str(known), known.code))
-    if isinstance(known, UserError) and known.code not in _BY_HTTP_STATUS:
+    body = _encoder.encode(ErrorBody(response_code, str(known), known.code))
+    if isinstance(known, UserError) and known.code not in _HTTP_STATUS_ERRORS:
         _log.info("%s refused for user %s: %s", path, user, known, extra=about)
-        return Answer(HTTPStatus.OK, body)
+        return ServerResponse(HTTPStatus.OK, body)
     status = known.status if not _is_temporary(known) else HTTPStatus.SERVICE_UNAVAILABLE
     about["status"] = int(status)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.warning("%s answered %d to user %s: %s", path, status, user, known, extra=about)
-    elif known.code in _BY_HTTP_STATUS:
+    elif known.code in _HTTP_STATUS_ERRORS:
         _log.warning("%s answered %d: %s", path, status, known, extra=about)
     elif not known.retryable:
         status = HTTPStatus.OK
-    return Answer(status, body, _headers(status))
+    return ServerResponse(status, body, _status_headers(status))
 
 
-def _context(error: Exception, path: str, user: str | None) -> dict[str, object]:
+def _make_log_context(error: Exception, path: str, user: str | None) -> dict[str, object]:
     """Return what a line of the log says besides its message."""
     about: dict[str, object] = {"path": path, "user": user}
     if isinstance(error, SnowmeltError):
@@ -99,7 +99,7 @@ def _is_temporary(error: SnowmeltError) -> bool:
     return error.retryable
 
 
-def _headers(status: int) -> tuple[tuple[bytes, bytes], ...]:
+def _status_headers(status: int) -> tuple[tuple[bytes, bytes], ...]:
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         return ((b"retry-after", b"1"),)
     if status == HTTPStatus.UNAUTHORIZED:
@@ -117,14 +117,14 @@ class RequestTooLarge(UserError):
     status = 413
 
 
-class HostRefused(UserError):
+class HostNotAllowed(UserError):
     """Host {host} is not allowed: the service listens on loopback. If a proxy forwards this name, add it to SNOWMELT_PUBLIC_HOSTS."""
 
     code = "host_refused"
     status = 403
 
 
-class ContentTypeRefused(UserError):
+class UnsupportedMediaType(UserError):
     """The body must be sent as application/json, not as {content_type}."""
 
     code = "content_type_refused"
@@ -138,7 +138,7 @@ class RouteNotFound(UserError):
     status = 404
 
 
-class MethodRefused(UserError):
+class MethodNotAllowed(UserError):
     """{path} takes {allowed}, not {method}."""
 
     code = "method_refused"

@@ -13,31 +13,31 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from snowmelt.server.middleware import before_body
+from snowmelt.server.middleware import hit_response_failpoint
 
 if TYPE_CHECKING:
-    from snowmelt.server.error_responses import Answer
-    from snowmelt.server.middleware import Front, Shortcut
+    from snowmelt.server.error_responses import ServerResponse
+    from snowmelt.server.middleware import ImmediateHandler, ServiceMiddleware
 
 
-class Express(HttpToolsProtocol):
+class FastPathProtocol(HttpToolsProtocol):
     """One connection; asks `front` for each request whether it may take the short way."""
 
-    def __init__(self, front: Front, **options: Any) -> None:
+    def __init__(self, middleware: ServiceMiddleware, **options: Any) -> None:
         super().__init__(**options)
-        self._front = front
-        self.count = front.requests.count
+        self._middleware = middleware
+        self.count_response = middleware.request_counts.count_response
 
     def on_headers_complete(self) -> None:
         """Choose the way."""
         cycle: Any = self.cycle
         is_idle = cycle is None or cycle.response_complete
         if is_idle and not self.expect_100_continue and self.parser.get_http_version() == "1.1":
-            shortcut = self._front.shortcut(
+            shortcut = self._middleware.find_immediate_handler(
                 self.parser.get_method(), self.url.decode("latin-1"), self.headers
             )
             if shortcut is not None:
-                self.cycle = _Cycle(self, shortcut)  # type: ignore[assignment]
+                self.cycle = _FastPathCycle(self, shortcut)  # type: ignore[assignment]
                 return
         super().on_headers_complete()
 
@@ -45,21 +45,21 @@ class Express(HttpToolsProtocol):
         """Begin with a request that takes the short way; others have begun already."""
         super().on_message_complete()
         cycle: object = self.cycle
-        if isinstance(cycle, _Cycle) and not cycle.more_body:
+        if isinstance(cycle, _FastPathCycle) and not cycle.more_body:
             cycle.begin()
 
 
-class _Nobody:
+class _NoOpEvent:
     """Waits for a body piece by piece; one for all, so that no request refers to itself."""
 
     def set(self) -> None:
         """Nobody is told."""
 
 
-_NOBODY = _Nobody()
+_NO_OP_EVENT = _NoOpEvent()
 
 
-class _Cycle:
+class _FastPathCycle:
     """A request on the short way: what uvicorn's protocol asks of a request and its answer."""
 
     __slots__ = (
@@ -73,7 +73,7 @@ class _Cycle:
         "shortcut",
     )
 
-    def __init__(self, protocol: Express, shortcut: Shortcut) -> None:
+    def __init__(self, protocol: FastPathProtocol, shortcut: ImmediateHandler) -> None:
         self.protocol = protocol
         self.shortcut = shortcut
         self.body = bytearray()
@@ -81,38 +81,38 @@ class _Cycle:
         self.response_complete = False
         self.disconnected = False
         self.keep_alive = protocol.parser.should_keep_alive()
-        self.message_event = _NOBODY
+        self.message_event = _NO_OP_EVENT
 
     def begin(self) -> None:
         """Hand the request on; the answer comes later, in the event loop too."""
         # A connection keeps its last request until the next one comes: without its body, then.
         body, self.body = bytes(self.body), bytearray()
         try:
-            self.shortcut.begin(body, self.settle)
+            self.shortcut.begin(body, self.send_result)
         except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
-            self.settle(error)
+            self.send_result(error)
 
-    def settle(self, result: object) -> None:
+    def send_result(self, result: object) -> None:
         """Answer with a message, or with what an error means."""
-        answer = self.shortcut.answer(result)
-        self.protocol.count(self.shortcut.label, answer.status)
+        answer = self.shortcut.build_response(result)
+        self.protocol.count_response(self.shortcut.label, answer.status)
         self.response_complete = True
         transport = self.protocol.transport
         if self.disconnected or transport.is_closing():
             return
-        if self.shortcut.is_interruptible:
-            transport.write(self._head(answer))
-            before_body(is_interruptible=True)
+        if self.shortcut.has_failpoint:
+            transport.write(self._render_head(answer))
+            hit_response_failpoint(is_enabled=True)
             transport.write(answer.body)
         else:
-            transport.write(self._head(answer) + answer.body)
+            transport.write(self._render_head(answer) + answer.body)
         if not self.keep_alive:
             transport.close()
         self.protocol.on_response_complete()
 
-    def _head(self, answer: Answer) -> bytes:
-        lines = [b"HTTP/1.1 %d %b" % (answer.status, HTTPStatus(answer.status).phrase.encode())]
-        headers = (*self.protocol.server_state.default_headers, *answer.all_headers())
+    def _render_head(self, response: ServerResponse) -> bytes:
+        lines = [b"HTTP/1.1 %d %b" % (response.status, HTTPStatus(response.status).phrase.encode())]
+        headers = (*self.protocol.server_state.default_headers, *response.all_headers())
         lines += [name + b": " + value for name, value in headers]
         if not self.keep_alive:
             lines.append(b"connection: close")

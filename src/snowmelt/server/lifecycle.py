@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from snowmelt.config import find_unknown_variables
 from snowmelt.errors import ConfigurationError, DataFolderBusy
 from snowmelt.server.app import build_service, create_app
-from snowmelt.server.fast_path import Express
-from snowmelt.server.listener import Listener, listen
+from snowmelt.server.fast_path import FastPathProtocol
+from snowmelt.server.listener import HttpListener, open_listening_socket
 from snowmelt.server.logs import configure_logging
-from snowmelt.server.memory_trim import use_releasable_memory
+from snowmelt.server.memory_trim import use_system_memory_pool
 from snowmelt.server.s3.service import S3Service
-from snowmelt.server.tls import certificate_of
-from snowmelt.server.workers import Workers
+from snowmelt.server.tls import load_certificate
+from snowmelt.server.workers import BackgroundWorkers
 
 if TYPE_CHECKING:
     import socket
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
-    from snowmelt.server.app import Service
+    from snowmelt.server.app import ServiceComponents
 
 _log = logging.getLogger("snowmelt.server")
 
-_LOCK = "serve.lock"
+_LOCK_FILE_NAME = "serve.lock"
 
 
 class RunningService:
@@ -44,30 +44,34 @@ class RunningService:
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         with contextlib.ExitStack() as undo:
             # Ports come first: a service that cannot have them leaves no folder behind.
-            listening = listen(settings.host, settings.port, setting="port")
+            listening = open_listening_socket(settings.host, settings.port, setting="port")
             undo.callback(listening.close)
             s3_listening = None
             if settings.s3_port:
-                s3_listening = listen(settings.host, settings.s3_port, setting="s3_port")
+                s3_listening = open_listening_socket(
+                    settings.host, settings.s3_port, setting="s3_port"
+                )
                 undo.callback(s3_listening.close)
             undo.enter_context(lock_folder(settings.data_dir))
-            self._certificate = certificate_of(settings)
-            self.service: Service = build_service(settings, clock=clock)
+            self._certificate = load_certificate(settings)
+            self.service: ServiceComponents = build_service(settings, clock=clock)
             undo.callback(self.service.close)
             front = create_app(self.service)
-            self._listener = Listener(
+            self._listener = HttpListener(
                 front,
                 listening,
                 drain_s=settings.drain_s,
-                protocol=partial(Express, front),
+                protocol=partial(FastPathProtocol, front),
                 certificate=self._certificate,
             )
             undo.callback(self._listener.close)
-            self.s3 = None if s3_listening is None else self._s3_service(settings, s3_listening)
+            self.s3 = (
+                None if s3_listening is None else self._build_s3_service(settings, s3_listening)
+            )
             if self.s3 is not None:
                 undo.callback(self.s3.close)
-                self.s3.tell(self.service.sources)
-            workers = Workers(self.service, url=self.url)
+                self.s3.register_metrics(self.service.metric_sources)
+            workers = BackgroundWorkers(self.service, url=self.url)
             undo.callback(workers.stop)
             workers.start()
             self._undo = undo.pop_all()
@@ -98,14 +102,14 @@ class RunningService:
         except ConfigurationError as error:
             _log.error("the old certificate stays: %s", error)
 
-    def _s3_service(self, settings: Settings, listening: socket.socket) -> S3Service:
+    def _build_s3_service(self, settings: Settings, listening_socket: socket.socket) -> S3Service:
         return S3Service(
             settings,
-            listening,
+            listening_socket,
             self.service.database,
             self.service.keyring,
             self.service.clock,
-            stage=self.service.stage_front,
+            stage=self.service.s3_stage,
             certificate=self._certificate,
         )
 
@@ -124,7 +128,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
         ConfigurationError: Settings that do not go together, or an address that is taken.
     """
     configure_logging(settings)
-    use_releasable_memory()
+    use_system_memory_pool()
     for name in find_unknown_variables():
         _log.warning("%s is no setting (perhaps misspelt), and is not used", name)
     running = RunningService(settings)
@@ -141,7 +145,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     signal.signal(signal.SIGHUP, on_hang_up)
-    say = announce or _print
+    say = announce or _print_line
     say(f"Snowmelt serves {settings.data_dir}")
     say(f"Streaming API on {running.url}")
     if running.s3 is not None:
@@ -158,7 +162,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         DataFolderBusy: Another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(folder / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -182,6 +186,6 @@ def _tune_garbage_collection() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _print(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from snowmelt.server.tls import Certificate
+    from snowmelt.server.tls import TlsCertificate
 
 BACKLOG = 2048
 # Longer than the minute that the official client keeps an idle connection.
-_KEEP_ALIVE_S = 75
+_KEEP_ALIVE_TIMEOUT_S = 75
 
 
-class _Server(uvicorn.Server):
+class _SignalFreeServer(uvicorn.Server):
     """uvicorn without its own signal handling, which would end the process before we tidy up."""
 
     @contextlib.contextmanager
@@ -34,30 +34,30 @@ class _Server(uvicorn.Server):
         yield
 
 
-class Listener:
+class HttpListener:
     """One port with one application; connections are taken from the beginning, answered by `run`."""
 
     def __init__(
         self,
         app: ASGIApp,
-        listening: socket.socket,
+        listening_socket: socket.socket,
         *,
         drain_s: float,
         protocol: type[asyncio.Protocol] | Any = "httptools",
-        certificate: Certificate | None = None,
+        certificate: TlsCertificate | None = None,
     ) -> None:
         """Prepare to answer.
 
         Args:
             app: Answers.
-            listening: A socket that listens; closed with `close`.
+            listening_socket: A socket that listens; closed with `close`.
             drain_s: How long a stopping server waits for open requests, in seconds.
             protocol: uvicorn's, or a class of its kind.
             certificate: What to show; without one there is no TLS.
         """
-        self._socket = listening
+        self._socket = listening_socket
         self._thread: threading.Thread | None = None
-        host, port = listening.getsockname()[:2]
+        host, port = listening_socket.getsockname()[:2]
         scheme = "http" if certificate is None else "https"
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         config = uvicorn.Config(
@@ -70,14 +70,14 @@ class Listener:
             log_config=None,
             server_header=False,
             backlog=BACKLOG,
-            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_keep_alive=_KEEP_ALIVE_TIMEOUT_S,
             timeout_graceful_shutdown=max(int(drain_s), 1),
         )
         config.load()
         if certificate is not None:
             # Ours instead of one made from files: it can be given another certificate later.
             config.ssl = certificate.context
-        self._server = _Server(config)
+        self._server = _SignalFreeServer(config)
 
     def run(self) -> None:
         """Answer requests until `stop`; then finish the open ones."""
@@ -100,7 +100,7 @@ class Listener:
         self._socket.close()
 
 
-def listen(host: str, port: int, *, setting: str) -> socket.socket:
+def open_listening_socket(host: str, port: int, *, setting: str) -> socket.socket:
     """Return a socket that listens; port 0 is any free one.
 
     Raises:

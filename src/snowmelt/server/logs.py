@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from snowmelt.config import Settings
 
 # What a line may say of the request it is about, where that is known (`extra` of the call).
-CONTEXT = ("request_id", "user", "table", "channel", "path", "status", "error")
+CONTEXT_FIELDS = ("request_id", "user", "table", "channel", "path", "status", "error")
 
-_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # No message of ours has these; the texts of databases, stores and libraries in it might.
-_SECRETS = (
+_SECRET_PATTERNS = (
     (
         re.compile(
             r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL
@@ -35,25 +35,25 @@ _SECRETS = (
 )
 
 
-def without_secrets(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """Return the text with what looks like a token, a key, a signature or a password blacked out."""
-    for pattern, instead in _SECRETS:
+    for pattern, instead in _SECRET_PATTERNS:
         text = pattern.sub(instead, text)
     return text
 
 
-class TextLines(logging.Formatter):
+class TextLogFormatter(logging.Formatter):
     """Lines for people."""
 
     def __init__(self) -> None:
-        super().__init__(_TEXT)
+        super().__init__(_TEXT_FORMAT)
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the event as a line, with the traceback beneath it."""
-        return without_secrets(super().format(record))
+        return redact_secrets(super().format(record))
 
 
-class JsonLines(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, and what is known of the request."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -63,14 +63,14 @@ class JsonLines(logging.Formatter):
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": without_secrets(record.getMessage()),
+            "message": redact_secrets(record.getMessage()),
         }
-        for name in CONTEXT:
+        for name in CONTEXT_FIELDS:
             value = record.__dict__.get(name)
             if value is not None:
-                line[name] = value if isinstance(value, int) else without_secrets(str(value))
+                line[name] = value if isinstance(value, int) else redact_secrets(str(value))
         if record.exc_info:
-            line["traceback"] = without_secrets(self.formatException(record.exc_info))
+            line["traceback"] = redact_secrets(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False)
 
 
@@ -81,7 +81,9 @@ def configure_logging(settings: Settings) -> None:
     debugging, some write the headers that they send.
     """
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if settings.log_format == "json" else TextLines())
+    handler.setFormatter(
+        JsonLogFormatter() if settings.log_format == "json" else TextLogFormatter()
+    )
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
     logging.getLogger("snowmelt").setLevel(level)

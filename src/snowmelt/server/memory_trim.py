@@ -10,7 +10,7 @@ import pyarrow as pa
 _log = logging.getLogger("snowmelt.server")
 
 
-def use_releasable_memory() -> None:
+def use_system_memory_pool() -> None:
     """Let Arrow allocate from the C library's heap in this process.
 
     Its default pool, mimalloc, keeps what other threads than the releasing one have freed: of

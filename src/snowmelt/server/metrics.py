@@ -26,51 +26,53 @@ if TYPE_CHECKING:
 # --- Requests by route and status, counted in plain numbers where they are answered.
 
 # Whoever answers may write here what kind of request it was; paths of strangers are no labels.
-ROUTE = "snowmelt.route"
-OTHER = "other"
+ROUTE_SCOPE_KEY = "snowmelt.route"
+OTHER_ROUTE = "other"
 
 
-class Requests:
+class RequestCounts:
     """The requests of one port; counted in its event loop only."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int], int] = {}
 
-    def count(self, route: str, status: int) -> None:
+    def count_response(self, route: str, status: int) -> None:
         """Count one answer."""
         key = (route, status)
         self._counts[key] = self._counts.get(key, 0) + 1
 
-    def taken(self) -> dict[tuple[str, int], int]:
+    def snapshot(self) -> dict[tuple[str, int], int]:
         """Return the counts as they are now; from any thread."""
         return self._counts.copy()
 
 
-class Counted:
-    """An ASGI application whose answers are counted by the scope's `ROUTE`."""
+class CountingMiddleware:
+    """An ASGI application whose answers are counted by the scope's `ROUTE_SCOPE_KEY`."""
 
-    def __init__(self, app: ASGIApp, requests: Requests) -> None:
+    def __init__(self, app: ASGIApp, request_counts: RequestCounts) -> None:
         self._app = app
-        self._requests = requests
+        self._request_counts = request_counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and count it when its answer begins."""
 
         async def send_counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._requests.count(scope.get(ROUTE, OTHER), int(message["status"]))
+                self._request_counts.count_response(
+                    scope.get(ROUTE_SCOPE_KEY, OTHER_ROUTE), int(message["status"])
+                )
             await send(message)
 
         await self._app(scope, receive, send_counted)
 
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-MOST_TABLES = 20
-Selected: TypeAlias = "tuple[int, int, int]"
+MAX_LABELED_TABLES = 20
+SelectCounts: TypeAlias = "tuple[int, int, int]"
 
 
 @dataclass(slots=True)
-class Sources:
+class MetricSources:
     """Where the numbers come from; each part of a service adds its own.
 
     Attributes:
@@ -81,173 +83,187 @@ class Sources:
         selects: How many run, how many have ended, and the bytes these have scanned.
     """
 
-    tally: Callable[[], RegistrationCounts]
-    rows: Callable[[], RowCounts]
-    channels_opened: Callable[[], int] = int
-    requests: dict[str, Requests] = field(default_factory=dict)
-    selects: list[Callable[[], Selected]] = field(default_factory=list)
+    get_registration_counts: Callable[[], RegistrationCounts]
+    get_row_counts: Callable[[], RowCounts]
+    get_opened_channels: Callable[[], int] = int
+    requests_by_port: dict[str, RequestCounts] = field(default_factory=dict)
+    select_count_getters: list[Callable[[], SelectCounts]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogFacts:
+class CatalogMetrics:
     """What the catalog says at one moment."""
 
-    at: dt.datetime
+    read_at: dt.datetime
     backlogs: Sequence[TableBacklog]
     migrations: Sequence[MigrationStateTotals]
 
 
-def read_catalog(database: Database, at: dt.datetime) -> CatalogFacts:
+def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
     """Read what the page tells of the catalog; takes long where millions of chunks wait."""
     with database.reading() as connection:
-        return CatalogFacts(at, list_table_backlogs(connection), count_migrations(connection))
+        return CatalogMetrics(at, list_table_backlogs(connection), count_migrations(connection))
 
 
-def page(sources: Sources, facts: CatalogFacts | None, *, names_tables: bool) -> bytes:
-    """Return the whole page; without `facts` it says that the catalog did not answer."""
+def render_metrics(
+    sources: MetricSources, catalog_metrics: CatalogMetrics | None, *, with_table_labels: bool
+) -> bytes:
+    """Return the whole page; without `catalog_metrics` it says that the catalog did not answer."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
-    registry.register(_Page(sources, facts, names_tables=names_tables))
+    registry.register(
+        _MetricsCollector(sources, catalog_metrics, with_table_labels=with_table_labels)
+    )
     return generate_latest(registry)
 
 
-class _Page:
+class _MetricsCollector:
     """Everything of one page but the process."""
 
-    def __init__(self, sources: Sources, facts: CatalogFacts | None, *, names_tables: bool) -> None:
+    def __init__(
+        self,
+        sources: MetricSources,
+        catalog_metrics: CatalogMetrics | None,
+        *,
+        with_table_labels: bool,
+    ) -> None:
         self._sources = sources
-        self._facts = facts
-        self._names_tables = names_tables
+        self._catalog_metrics = catalog_metrics
+        self._with_table_labels = with_table_labels
 
     def collect(self) -> Iterator[Metric]:
-        tallied, rows = self._sources.tally(), self._sources.rows()
-        yield from _registrations(tallied)
-        yield from _rows(rows)
-        yield _counter(
+        tallied, rows = self._sources.get_registration_counts(), self._sources.get_row_counts()
+        yield from _make_registration_metrics(tallied)
+        yield from _make_row_metrics(rows)
+        yield _make_counter(
             "snowmelt_registered_rows",
             "Rows registered, each once; of all protocols.",
             tallied.rows + rows.rows,
         )
-        yield _counter(
+        yield _make_counter(
             "snowmelt_registered_bytes",
             "Bytes of the chunks registered, each once.",
             tallied.stored_bytes + rows.stored_bytes,
         )
-        yield _counter(
+        yield _make_counter(
             "snowmelt_channels_opened",
             "Channels opened, again or for the first time.",
-            self._sources.channels_opened(),
+            self._sources.get_opened_channels(),
         )
-        yield _requests(self._sources.requests)
-        for select in self._sources.selects:
-            yield from _selects(*select())
-        yield _gauge(
+        yield _make_request_metric(self._sources.requests_by_port)
+        for select in self._sources.select_count_getters:
+            yield from _make_select_metrics(*select())
+        yield _make_gauge(
             "snowmelt_catalog_answered",
             "1 when the catalog was read in time for this page, else 0.",
-            int(self._facts is not None),
+            int(self._catalog_metrics is not None),
         )
-        if self._facts is not None:
-            yield from _backlog(self._facts)
-            yield from _migrations(self._facts.migrations)
-            if self._names_tables:
-                yield from _tables(self._facts)
+        if self._catalog_metrics is not None:
+            yield from _make_backlog_metrics(self._catalog_metrics)
+            yield from _make_migration_metrics(self._catalog_metrics.migrations)
+            if self._with_table_labels:
+                yield from _make_table_metrics(self._catalog_metrics)
 
 
-def _registrations(tallied: RegistrationCounts) -> Iterator[Metric]:
+def _make_registration_metrics(counts: RegistrationCounts) -> Iterator[Metric]:
     codes = CounterMetricFamily(
         "snowmelt_registrations",
         "Answers to registrations by code of the protocol, one for each channel of a chunk.",
         labels=["code"],
     )
-    for code, count in sorted(tallied.counts_by_code.items()):
+    for code, count in sorted(counts.counts_by_code.items()):
         codes.add_metric([str(code)], count)
     yield codes
-    yield _durations(
+    yield _make_latency_histogram(
         "snowmelt_registration_seconds",
         "Time from a registration's request to its answer.",
-        tallied,
+        counts,
     )
-    yield _gauge(
+    yield _make_gauge(
         "snowmelt_registrations_waiting",
         "Registrations that are not answered yet.",
-        tallied.pending_requests,
+        counts.pending_requests,
     )
 
 
-def _rows(tallied: RowCounts) -> Iterator[Metric]:
+def _make_row_metrics(counts: RowCounts) -> Iterator[Metric]:
     codes = CounterMetricFamily(
         "snowmelt_row_requests",
         "Requests of rows answered, by code of the row API; OK is committed.",
         labels=["code"],
     )
-    for code, count in sorted(tallied.counts_by_code.items()):
+    for code, count in sorted(counts.counts_by_code.items()):
         codes.add_metric([code], count)
     yield codes
-    yield _counter("snowmelt_row_api_rows", "Rows of the row API registered.", tallied.rows)
-    yield _counter("snowmelt_row_api_bytes", "Bytes of their chunks.", tallied.stored_bytes)
-    yield _counter(
-        "snowmelt_row_api_refused", "Rows refused of requests committed.", tallied.rejected_rows
+    yield _make_counter("snowmelt_row_api_rows", "Rows of the row API registered.", counts.rows)
+    yield _make_counter("snowmelt_row_api_bytes", "Bytes of their chunks.", counts.stored_bytes)
+    yield _make_counter(
+        "snowmelt_row_api_refused", "Rows refused of requests committed.", counts.rejected_rows
     )
-    yield _durations(
-        "snowmelt_row_request_seconds", "Time from a request of rows to its answer.", tallied
+    yield _make_latency_histogram(
+        "snowmelt_row_request_seconds", "Time from a request of rows to its answer.", counts
     )
 
 
-def _durations(name: str, about: str, tallied: RegistrationCounts | RowCounts) -> Metric:
+def _make_latency_histogram(
+    name: str, help_text: str, counts: RegistrationCounts | RowCounts
+) -> Metric:
     total = 0
     buckets = []
     for bound, count in zip(
-        (*map(str, LATENCY_BUCKETS_S), "+Inf"), tallied.latency_buckets, strict=True
+        (*map(str, LATENCY_BUCKETS_S), "+Inf"), counts.latency_buckets, strict=True
     ):
         total += count
         buckets.append((bound, float(total)))
-    family = HistogramMetricFamily(name, about)
-    family.add_metric([], buckets, tallied.total_latency_s)
+    family = HistogramMetricFamily(name, help_text)
+    family.add_metric([], buckets, counts.total_latency_s)
     return family
 
 
-def _requests(ports: dict[str, Requests]) -> Metric:
+def _make_request_metric(requests_by_port: dict[str, RequestCounts]) -> Metric:
     family = CounterMetricFamily(
         "snowmelt_http_requests",
         "Requests answered, by port, route and HTTP status.",
         labels=["port", "route", "status"],
     )
-    for port, requests in ports.items():
-        for (route, status), count in sorted(requests.taken().items()):
+    for port, requests in requests_by_port.items():
+        for (route, status), count in sorted(requests.snapshot().items()):
             family.add_metric([port, route, str(status)], count)
     return family
 
 
-def _selects(running: int, ended: int, scanned: int) -> Iterable[Metric]:
+def _make_select_metrics(running: int, finished: int, scanned_bytes: int) -> Iterable[Metric]:
     return (
-        _gauge("snowmelt_selects_running", "Selects that run.", running),
-        _counter("snowmelt_selects", "Selects that have ended.", ended),
-        _counter("snowmelt_select_scanned_bytes", "Bytes that ended selects scanned.", scanned),
+        _make_gauge("snowmelt_selects_running", "Selects that run.", running),
+        _make_counter("snowmelt_selects", "Selects that have ended.", finished),
+        _make_counter(
+            "snowmelt_select_scanned_bytes", "Bytes that ended selects scanned.", scanned_bytes
+        ),
     )
 
 
-def _backlog(facts: CatalogFacts) -> Iterable[Metric]:
-    tables = facts.backlogs
-    oldest = min((table.oldest_registered_at for table in tables), default=facts.at)
+def _make_backlog_metrics(catalog_metrics: CatalogMetrics) -> Iterable[Metric]:
+    tables = catalog_metrics.backlogs
+    oldest = min((table.oldest_registered_at for table in tables), default=catalog_metrics.read_at)
     return (
-        _gauge("snowmelt_backlog_tables", "Tables with chunks to migrate.", len(tables)),
-        _gauge(
+        _make_gauge("snowmelt_backlog_tables", "Tables with chunks to migrate.", len(tables)),
+        _make_gauge(
             "snowmelt_backlog_chunks",
             "Chunks that are not in native files yet.",
             sum(table.chunks for table in tables),
         ),
-        _gauge(
+        _make_gauge(
             "snowmelt_backlog_bytes", "Bytes of these chunks.", sum(table.bytes for table in tables)
         ),
-        _gauge(
+        _make_gauge(
             "snowmelt_backlog_oldest_seconds",
             "Age of the oldest of these chunks, 0 without any.",
-            _age_s(facts, oldest),
+            _compute_age_s(catalog_metrics, oldest),
         ),
     )
 
 
-def _tables(facts: CatalogFacts) -> Iterable[Metric]:
+def _make_table_metrics(catalog_metrics: CatalogMetrics) -> Iterable[Metric]:
     chunks = GaugeMetricFamily(
         "snowmelt_table_backlog_chunks", "The same for the tables with most.", labels=["table"]
     )
@@ -259,15 +275,15 @@ def _tables(facts: CatalogFacts) -> Iterable[Metric]:
         "The same for the tables with most.",
         labels=["table"],
     )
-    for table in facts.backlogs[:MOST_TABLES]:
+    for table in catalog_metrics.backlogs[:MAX_LABELED_TABLES]:
         name = [str(table.name)]
         chunks.add_metric(name, table.chunks)
         size.add_metric(name, table.bytes)
-        oldest.add_metric(name, _age_s(facts, table.oldest_registered_at))
+        oldest.add_metric(name, _compute_age_s(catalog_metrics, table.oldest_registered_at))
     return chunks, size, oldest
 
 
-def _migrations(counts: Sequence[MigrationStateTotals]) -> Iterable[Metric]:
+def _make_migration_metrics(counts: Sequence[MigrationStateTotals]) -> Iterable[Metric]:
     runs = GaugeMetricFamily(
         "snowmelt_migrations", "Migrations in the history, by state.", labels=["state"]
     )
@@ -284,14 +300,14 @@ def _migrations(counts: Sequence[MigrationStateTotals]) -> Iterable[Metric]:
     return runs, rows, seconds
 
 
-def _age_s(facts: CatalogFacts, instant: dt.datetime) -> float:
+def _compute_age_s(catalog_metrics: CatalogMetrics, timestamp: dt.datetime) -> float:
     # Another machine's clock may be ahead.
-    return max((facts.at - instant).total_seconds(), 0.0)
+    return max((catalog_metrics.read_at - timestamp).total_seconds(), 0.0)
 
 
-def _counter(name: str, about: str, value: float) -> Metric:
-    return CounterMetricFamily(name, about, value=value)
+def _make_counter(name: str, help_text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, help_text, value=value)
 
 
-def _gauge(name: str, about: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, about, value=value)
+def _make_gauge(name: str, help_text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help_text, value=value)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 from snowmelt import failpoints
 from snowmelt.errors import UserError
 from snowmelt.server.error_responses import (
-    ContentTypeRefused,
-    HostRefused,
-    MethodRefused,
+    HostNotAllowed,
+    MethodNotAllowed,
     RequestTooLarge,
-    json_answer,
-    problem_answer,
+    UnsupportedMediaType,
+    error_response,
+    json_response,
 )
-from snowmelt.server.metrics import OTHER, Counted, Requests
+from snowmelt.server.metrics import OTHER_ROUTE, CountingMiddleware, RequestCounts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from snowmelt.server.auth import Authenticator, Caller, RoleScope
-    from snowmelt.server.error_responses import Answer
+    from snowmelt.server.auth import Authenticator, Principal, RoleScope
+    from snowmelt.server.error_responses import ServerResponse
 
 
 # Larger bodies are read in a thread; decoding takes about 5 ms a MiB.
@@ -37,7 +37,7 @@ SMALL_BODY_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AuthenticatedRequest:
     """One request that passed the front: who asks, and with what."""
 
     path: str
@@ -46,74 +46,79 @@ class Call:
     headers: Mapping[bytes, bytes]
     scope: RoleScope | None = None
 
-    def role(self, asked: str | None) -> str | None:
+    def resolve_role(self, requested: str | None) -> str | None:
         """Return the role to act as, within what the caller's token allows.
 
         Raises:
             RoleNotGranted: The token does not allow the role that is asked for.
         """
-        return asked if self.scope is None else self.scope.role(asked, self.user)
+        return requested if self.scope is None else self.scope.resolve_role(requested, self.user)
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """A POST route; `open_to_all` needs no token, `interruptible` has a fault point.
+class FastRoute:
+    """A POST route; `allows_anonymous` needs no token, `has_failpoint` has a fault point.
 
-    `quick` does the same without a task of its own: it takes what settles the request, later and
+    `handle_immediately` does the same without a task of its own: it takes what settles the request, later and
     in the event loop, with a message or an exception.
     """
 
-    handle: Callable[[Call], Awaitable[Answer]]
-    open_to_all: bool = False
-    interruptible: bool = False
-    quick: Callable[[Call, Callable[[object], None]], None] | None = None
+    handle: Callable[[AuthenticatedRequest], Awaitable[ServerResponse]]
+    allows_anonymous: bool = False
+    has_failpoint: bool = False
+    handle_immediately: Callable[[AuthenticatedRequest, Callable[[object], None]], None] | None = (
+        None
+    )
 
 
-class Shortcut(Protocol):
+class ImmediateHandler(Protocol):
     """A request that may be answered without waiting for anything, as its headers say.
 
-    `label` is what it is counted as; `is_interruptible` has a fault point within its answer.
+    `label` is what it is counted as; `has_failpoint` has a fault point within its answer.
     """
 
     @property
     def label(self) -> str: ...  # noqa: D102 - told above
 
     @property
-    def is_interruptible(self) -> bool: ...  # noqa: D102 - told above
+    def has_failpoint(self) -> bool: ...  # noqa: D102 - told above
 
-    def begin(self, body: bytes, settle: Callable[[object], None]) -> None:
-        """Handle it; `settle` gets a result or an exception, later and in the event loop."""
+    def begin(self, body: bytes, on_result: Callable[[object], None]) -> None:
+        """Handle it; `on_result` gets a result or an exception, later and in the event loop."""
 
-    def answer(self, result: object) -> Answer:
+    def build_response(self, result: object) -> ServerResponse:
         """Return the answer to what `settle` got."""
 
 
 @dataclass(frozen=True, slots=True)
-class _OnLane:
+class _FastRouteRequest:
     """A request to a lane that can do without a task."""
 
-    lane: Lane
-    handle: Callable[[Call, Callable[[object], None]], None]
+    route: FastRoute
+    handle: Callable[[AuthenticatedRequest, Callable[[object], None]], None]
     label: str
-    caller: Caller
+    principal: Principal
     headers: Mapping[bytes, bytes]
 
     @property
-    def is_interruptible(self) -> bool:
-        return self.lane.interruptible
+    def has_failpoint(self) -> bool:
+        return self.route.has_failpoint
 
-    def begin(self, body: bytes, settle: Callable[[object], None]) -> None:
-        caller = self.caller
-        self.handle(Call(self.label, caller.user, body, self.headers, caller.scope), settle)
+    def begin(self, body: bytes, on_result: Callable[[object], None]) -> None:
+        caller = self.principal
+        self.handle(
+            AuthenticatedRequest(self.label, caller.user, body, self.headers, caller.scope),
+            on_result,
+        )
 
-    def answer(self, result: object) -> Answer:
+    def build_response(self, result: object) -> ServerResponse:
         if isinstance(result, Exception):
-            return problem_answer(result, path=self.label, user=self.caller.user)
-        return json_answer(result)
+            return error_response(result, path=self.label, user=self.principal.user)
+        return json_response(result)
 
 
 @dataclass(frozen=True, slots=True)
-class Checks:
+class RequestChecks:
     """What the front asks of each request; `max_body_bytes` is a guard against nonsense only."""
 
     authenticator: Authenticator
@@ -123,30 +128,33 @@ class Checks:
     public_hosts: frozenset[str] = frozenset()
 
 
-class Front:
+class ServiceMiddleware:
     """ASGI layer before `app`: paths in `lanes` (without trailing slash) never reach `app`."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
-        lanes: Mapping[str, Lane],
-        checks: Checks,
-        others: Callable[[bytes, str, Mapping[bytes, bytes]], Shortcut | None] | None = None,
+        fast_routes: Mapping[str, FastRoute],
+        checks: RequestChecks,
+        find_app_handler: Callable[[bytes, str, Mapping[bytes, bytes]], ImmediateHandler | None]
+        | None = None,
     ) -> None:
         """Join the layers.
 
         Args:
             app: Answers what is for no lane.
-            lanes: By path.
+            fast_routes: By path.
             checks: For each request.
-            others: Returns the short way of a request to `app`, by method, URL and headers.
+            find_app_handler: Returns the short way of a request to `app`, by method, URL and headers.
         """
-        self.requests = Requests()
-        self._app = Counted(app, self.requests)
-        self._lanes = {slash: lane for path, lane in lanes.items() for slash in (path, path + "/")}
+        self.request_counts = RequestCounts()
+        self._app = CountingMiddleware(app, self.request_counts)
+        self._fast_routes = {
+            slash: lane for path, lane in fast_routes.items() for slash in (path, path + "/")
+        }
         self._checks = checks
-        self._others = others
+        self._find_app_handler = find_app_handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -154,39 +162,41 @@ class Front:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        caller: Caller | None = None
+        caller: Principal | None = None
         path: str = scope["path"]
-        lane = self._lanes.get(path)
+        lane = self._fast_routes.get(path)
         try:
             if self._checks.loopback_only:
                 check_host(headers.get(b"host", b""), self._checks.public_hosts)
             if lane is None:
                 await self._app(scope, receive, send)
                 return
-            self._check(scope["method"], path, headers)
-            if not lane.open_to_all:
-                caller = await self._caller(headers)
-            body = await self._body(receive)
+            self._check_request(scope["method"], path, headers)
+            if not lane.allows_anonymous:
+                caller = await self._authenticate(headers)
+            body = await self._read_body(receive)
             if body is None:
                 return
-            answer = await lane.handle(_call(path, caller, body, headers))
+            answer = await lane.handle(_make_request(path, caller, body, headers))
         except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
             user = None if caller is None else caller.user
-            answer = problem_answer(error, path=path, user=user)
-        self.requests.count(OTHER if lane is None else path.rstrip("/"), answer.status)
-        await send(answer.start())
-        before_body(is_interruptible=lane is not None and lane.interruptible)
+            answer = error_response(error, path=path, user=user)
+        self.request_counts.count_response(
+            OTHER_ROUTE if lane is None else path.rstrip("/"), answer.status
+        )
+        await send(answer.make_start_message())
+        hit_response_failpoint(is_enabled=lane is not None and lane.has_failpoint)
         await send({"type": "http.response.body", "body": answer.body})
 
-    def shortcut(
+    def find_immediate_handler(
         self, method: bytes, path: str, headers: Iterable[tuple[bytes, bytes]]
-    ) -> Shortcut | None:
+    ) -> ImmediateHandler | None:
         """Return how a request may be answered without waiting for anything, None when not.
 
         None also for what is to be refused: the ordinary way does that.
         """
-        lane = self._lanes.get(path)
-        if self._others is None if lane is None else lane.quick is None:
+        lane = self._fast_routes.get(path)
+        if self._find_app_handler is None if lane is None else lane.handle_immediately is None:
             return None
         known = dict(headers)
         length = known.get(b"content-length", b"")
@@ -196,34 +206,40 @@ class Front:
             if self._checks.loopback_only:
                 check_host(known.get(b"host", b""), self._checks.public_hosts)
             if lane is not None:
-                self._check(method.decode("latin-1"), path, known)
+                self._check_request(method.decode("latin-1"), path, known)
         except UserError:
             return None
         if lane is None:
-            return None if self._others is None else self._others(method, path, known)
-        caller = self._checks.authenticator.recalled(known)
-        if caller is None or lane.quick is None:
+            return (
+                None
+                if self._find_app_handler is None
+                else self._find_app_handler(method, path, known)
+            )
+        caller = self._checks.authenticator.get_cached_principal(known)
+        if caller is None or lane.handle_immediately is None:
             return None
-        return _OnLane(lane, lane.quick, path, caller, known)
+        return _FastRouteRequest(lane, lane.handle_immediately, path, caller, known)
 
-    def _check(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
+    def _check_request(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
         if method != "POST":
-            raise MethodRefused(path=path, allowed="POST", method=method)
+            raise MethodNotAllowed(path=path, allowed="POST", method=method)
         if self._checks.loopback_only:
             check_content_type(headers.get(b"content-type", b""))
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._checks.max_body_bytes:
             raise RequestTooLarge(limit=self._checks.max_body_bytes)
 
-    async def _caller(self, headers: Mapping[bytes, bytes]) -> Caller:
+    async def _authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
         authenticator = self._checks.authenticator
-        caller = authenticator.recalled(headers)
+        caller = authenticator.get_cached_principal(headers)
         if caller is not None:
             return caller
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._checks.threads, authenticator.identify, headers)
+        return await loop.run_in_executor(
+            self._checks.threads, authenticator.authenticate_any, headers
+        )
 
-    async def _body(self, receive: Receive) -> bytes | None:
+    async def _read_body(self, receive: Receive) -> bytes | None:
         """Read the body to its end; None when the client has gone away."""
         message = await receive()
         if message["type"] == "http.request" and not message.get("more_body", False):
@@ -241,15 +257,17 @@ class Front:
         return None
 
 
-def _call(path: str, caller: Caller | None, body: bytes, headers: Mapping[bytes, bytes]) -> Call:
-    if caller is None:
-        return Call(path, "", body, headers)
-    return Call(path, caller.user, body, headers, caller.scope)
+def _make_request(
+    path: str, principal: Principal | None, body: bytes, headers: Mapping[bytes, bytes]
+) -> AuthenticatedRequest:
+    if principal is None:
+        return AuthenticatedRequest(path, "", body, headers)
+    return AuthenticatedRequest(path, principal.user, body, headers, principal.scope)
 
 
-def before_body(*, is_interruptible: bool) -> None:
+def hit_response_failpoint(*, is_enabled: bool) -> None:
     """Pass the fault point between the head and the body of an answer."""
-    if is_interruptible:
+    if is_enabled:
         failpoints.hit_failpoint(failpoints.Failpoint.ANSWERING)
 
 
@@ -271,7 +289,7 @@ def check_host(host: bytes, public_hosts: Collection[str] = ()) -> None:
     is_address = len(numbers) == 4 and numbers[0] == "127" and all(map(str.isdigit, numbers))
     is_local = is_address or name in {"localhost", "::1"} or name.endswith(".localhost")
     if not (is_local or name in public_hosts):
-        raise HostRefused(host=repr(name[:200]))
+        raise HostNotAllowed(host=repr(name[:200]))
 
 
 def check_content_type(content_type: bytes) -> None:
@@ -282,4 +300,4 @@ def check_content_type(content_type: bytes) -> None:
     """
     kind = content_type.partition(b";")[0].strip().lower()
     if kind != b"application/json":
-        raise ContentTypeRefused(content_type=repr(content_type[:200].decode("latin-1")))
+        raise UnsupportedMediaType(content_type=repr(content_type[:200].decode("latin-1")))

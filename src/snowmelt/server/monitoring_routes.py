@@ -14,7 +14,12 @@ from starlette.routing import Route
 
 from snowmelt.catalog.jobs import services as deployment
 from snowmelt.errors import ConfigurationError, SnowmeltError
-from snowmelt.server.metrics import CONTENT_TYPE, ROUTE, page, read_catalog
+from snowmelt.server.metrics import (
+    CONTENT_TYPE,
+    ROUTE_SCOPE_KEY,
+    read_catalog_metrics,
+    render_metrics,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,22 +29,25 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.clock import Clock
-    from snowmelt.server.metrics import CatalogFacts, Sources
+    from snowmelt.server.metrics import CatalogMetrics, MetricSources
     from snowmelt.storage.store import Store
 
 HEALTH_PATH = "/healthz"
 # Any path: whether the stage answers is the question, not whether the object is there.
-_PROBE = "healthz/probe"
+_PROBE_PATH = "healthz/probe"
 
 
-def health_route(database: Database, stage: Store, threads: Executor) -> Route:
+def make_health_route(database: Database, stage: Store, threads: Executor) -> Route:
     """Return the route; 200 when catalog and stage answer, else 503 naming what does not."""
 
     def look() -> dict[str, str]:
-        return {"catalog": _state(lambda: _ping(database)), "stage": _state(lambda: _look(stage))}
+        return {
+            "catalog": _run_check(lambda: _ping_catalog(database)),
+            "stage": _run_check(lambda: _probe_stage(stage)),
+        }
 
     async def health(request: Request) -> JSONResponse:
-        request.scope[ROUTE] = HEALTH_PATH
+        request.scope[ROUTE_SCOPE_KEY] = HEALTH_PATH
         parts = await asyncio.get_running_loop().run_in_executor(threads, look)
         is_well = all(state == "ok" for state in parts.values())
         status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
@@ -48,7 +56,7 @@ def health_route(database: Database, stage: Store, threads: Executor) -> Route:
     return Route(HEALTH_PATH, health, methods=["GET"])
 
 
-def _state(check: Callable[[], object]) -> str:
+def _run_check(check: Callable[[], object]) -> str:
     try:
         check()
     except (SnowmeltError, OSError) as error:
@@ -56,34 +64,34 @@ def _state(check: Callable[[], object]) -> str:
     return "ok"
 
 
-def _ping(database: Database) -> None:
+def _ping_catalog(database: Database) -> None:
     with database.reading() as connection:
         deployment.read_deployment_id(connection)
 
 
-def _look(stage: Store) -> None:
-    stage.head(_PROBE)
+def _probe_stage(stage: Store) -> None:
+    stage.head(_PROBE_PATH)
 
 
 # --- `GET /metrics`: what the service does, for Prometheus.
 
 METRICS_PATH = "/metrics"
 # Prometheus gives up on a page after ten seconds; the rest of it must not wait for the catalog.
-_CATALOG_S = 3.0
+_CATALOG_TIMEOUT_S = 3.0
 
 
-class MetricsPage:
+class MetricsEndpoint:
     """Answers with the page; the catalog is read once at a time, however many ask."""
 
     def __init__(
         self,
-        sources: Sources,
+        sources: MetricSources,
         database: Database,
         *,
         clock: Clock,
         threads: Executor,
         token: str | None,
-        names_tables: bool,
+        with_table_labels: bool,
     ) -> None:
         """Prepare to answer.
 
@@ -93,34 +101,36 @@ class MetricsPage:
             clock: For the age of what waits.
             threads: Where the catalog is read.
             token: What a caller must present; without one everybody may read.
-            names_tables: Whether tables are told by name.
+            with_table_labels: Whether tables are told by name.
         """
         self._sources = sources
         self._database = database
         self._clock = clock
         self._threads = threads
         self._token = token
-        self._names_tables = names_tables
-        self._reading: asyncio.Future[CatalogFacts] | None = None
+        self._with_table_labels = with_table_labels
+        self._catalog_read: asyncio.Future[CatalogMetrics] | None = None
 
-    def route(self) -> Route:
+    def make_route(self) -> Route:
         """Return the route."""
-        return Route(METRICS_PATH, self._answer, methods=["GET"])
+        return Route(METRICS_PATH, self._handle, methods=["GET"])
 
-    async def _answer(self, request: Request) -> Response:
-        request.scope[ROUTE] = METRICS_PATH
-        if not self._may_read(request):
+    async def _handle(self, request: Request) -> Response:
+        request.scope[ROUTE_SCOPE_KEY] = METRICS_PATH
+        if not self._is_authorized(request):
             return PlainTextResponse(
                 "The metrics are for those who present the token of metrics_token_file.\n",
                 HTTPStatus.UNAUTHORIZED,
                 {"www-authenticate": "Bearer"},
             )
-        facts = await self._facts()
-        make = partial(page, self._sources, facts, names_tables=self._names_tables)
+        facts = await self._read_catalog_metrics()
+        make = partial(
+            render_metrics, self._sources, facts, with_table_labels=self._with_table_labels
+        )
         content = await asyncio.get_running_loop().run_in_executor(self._threads, make)
         return Response(content, media_type=None, headers={"content-type": CONTENT_TYPE})
 
-    def _may_read(self, request: Request) -> bool:
+    def _is_authorized(self, request: Request) -> bool:
         if self._token is None:
             return True
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -128,14 +138,14 @@ class MetricsPage:
             token.strip().encode(), self._token.encode()
         )
 
-    async def _facts(self) -> CatalogFacts | None:
-        if self._reading is None or self._reading.done():
+    async def _read_catalog_metrics(self) -> CatalogMetrics | None:
+        if self._catalog_read is None or self._catalog_read.done():
             loop = asyncio.get_running_loop()
-            self._reading = loop.run_in_executor(
-                self._threads, read_catalog, self._database, self._clock.now()
+            self._catalog_read = loop.run_in_executor(
+                self._threads, read_catalog_metrics, self._database, self._clock.now()
             )
-        reading = self._reading
-        await asyncio.wait([reading], timeout=_CATALOG_S)
+        reading = self._catalog_read
+        await asyncio.wait([reading], timeout=_CATALOG_TIMEOUT_S)
         if not reading.done():
             return None
         try:
@@ -144,7 +154,7 @@ class MetricsPage:
             return None
 
 
-def read_token(path: str) -> str | None:
+def read_metrics_token(path: str) -> str | None:
     """Return the token in a file, None when no file is named.
 
     Raises:

@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _log = logging.getLogger("snowmelt.server")
-_Answer = TypeVar("_Answer")
+_Response = TypeVar("_Response")
 
 
-class Mailbox:
+class ResponseQueue:
     """Carries answers from other threads to the event loop, a group per wake-up."""
 
     def __init__(self) -> None:
-        self._arrived: deque[tuple[Callable[[Any], None], object]] = deque()
+        self._responses: deque[tuple[Callable[[Any], None], object]] = deque()
         self._scheduled = False
 
-    def slot(
-        self, loop: asyncio.AbstractEventLoop, settle: Callable[[_Answer], None]
-    ) -> Callable[[_Answer], None]:
-        """Return what calls `settle` in the event loop when it is called from any thread."""
+    def make_callback(
+        self, loop: asyncio.AbstractEventLoop, on_response: Callable[[_Response], None]
+    ) -> Callable[[_Response], None]:
+        """Return what calls `on_response` in the event loop when it is called from any thread."""
 
-        def arrive(answer: _Answer) -> None:
-            self._arrived.append((settle, answer))
+        def arrive(answer: _Response) -> None:
+            self._responses.append((on_response, answer))
             # At worst two threads wake the loop at once: the second delivery finds nothing.
             if not self._scheduled:
                 self._scheduled = True
@@ -38,8 +38,8 @@ class Mailbox:
     def _deliver(self) -> None:
         # First this, then looking: whoever comes in between wakes the loop again.
         self._scheduled = False
-        while self._arrived:
-            settle, answer = self._arrived.popleft()
+        while self._responses:
+            settle, answer = self._responses.popleft()
             try:
                 settle(answer)
             except Exception:  # noqa: BLE001 - the others can be answered

@@ -30,7 +30,7 @@ def check_settings(settings: Settings) -> None:
             reason="with dev, whoever reaches the proxy could do everything; leave one of them out",
         )
     for name, url in (("stage", settings.stage_url), ("warehouse", settings.warehouse_url)):
-        folder = _folder_of(url)
+        folder = _parse_local_folder(url)
         if folder is not None and settings.keys_dir.resolve().is_relative_to(folder):
             raise ConfigurationError(
                 setting="keys_dir",
@@ -38,8 +38,8 @@ def check_settings(settings: Settings) -> None:
                 " would find the master key; take a folder outside",
             )
     check_retention(settings.retention_s)
-    is_folder = _folder_of(settings.stage_url) is not None
-    if not settings.s3_port and (has_clients_elsewhere(settings) or not is_folder):
+    is_folder = _parse_local_folder(settings.stage_url) is not None
+    if not settings.s3_port and (has_remote_clients(settings) or not is_folder):
         raise ConfigurationError(
             setting="s3_port",
             reason="clients on other machines, and those of a stage that is no folder, upload to"
@@ -55,13 +55,13 @@ def check_settings(settings: Settings) -> None:
         )
 
 
-def has_clients_elsewhere(settings: Settings) -> bool:
+def has_remote_clients(settings: Settings) -> bool:
     """Tell whether clients may come that cannot write into a folder of this machine."""
     has_proxy = bool(settings.public_host_names)
     return not settings.listens_on_loopback or has_proxy or bool(settings.stage_endpoint)
 
 
-def _folder_of(url: str) -> Path | None:
+def _parse_local_folder(url: str) -> Path | None:
     scheme, separator, rest = url.partition("://")
     if separator and scheme != "file":
         return None

@@ -14,9 +14,9 @@ from snowmelt.ingest.channels import evolve_schema
 from snowmelt.ingest.stage_locations import StageRequester
 from snowmelt.ingest.verifier import Registrant
 from snowmelt.schema.types import internal_name
-from snowmelt.server.error_responses import json_answer
-from snowmelt.server.middleware import SMALL_BODY_BYTES, Lane
-from snowmelt.server.response_queue import Mailbox
+from snowmelt.server.error_responses import json_response
+from snowmelt.server.middleware import SMALL_BODY_BYTES, FastRoute
+from snowmelt.server.response_queue import ResponseQueue
 from snowmelt.wire.streaming import (
     ConfigureRequest,
     DropRequest,
@@ -35,69 +35,75 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.ingest.channels import ChannelService
     from snowmelt.ingest.registrar import Registrar
-    from snowmelt.server.error_responses import Answer
-    from snowmelt.server.middleware import Call
+    from snowmelt.server.error_responses import ServerResponse
+    from snowmelt.server.middleware import AuthenticatedRequest
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
-_Who = TypeVar("_Who")
+_Requester = TypeVar("_Requester")
 _Result = TypeVar("_Result", bound=msgspec.Struct)
-_register_decoder = msgspec.json.Decoder(RegisterRequest)
+_registration_decoder = msgspec.json.Decoder(RegisterRequest)
 # Says only how a client renews its stage credentials: with the header they are good for one prefix
 # instead of all of the user's. Nothing that a client says about itself makes it trusted.
-OUR_CLIENT = b"x-snowmelt-client"
+SNOWMELT_CLIENT_HEADER = b"x-snowmelt-client"
 
 
 class StreamingRoutes:
     """The handlers of v1; each is called in the event loop and blocks in threads only."""
 
-    def __init__(self, desk: ChannelService, registrar: Registrar, threads: Executor) -> None:
-        self._desk = desk
+    def __init__(
+        self, channel_service: ChannelService, registrar: Registrar, threads: Executor
+    ) -> None:
+        self._channel_service = channel_service
         self._registrar = registrar
         self._threads = threads
-        self._mailbox = Mailbox()
+        self._response_queue = ResponseQueue()
         self.channels_opened = 0
 
-    def lanes(self) -> dict[str, Lane]:
+    def make_fast_routes(self) -> dict[str, FastRoute]:
         """Return the routes by path, without trailing slash."""
         return {
-            "/v1/streaming/client/configure": Lane(self.configure),
-            "/v1/streaming/channels/open": Lane(self.open),
-            "/v1/streaming/channels/status": Lane(self.status),
-            "/v1/streaming/channels/drop": Lane(self.drop),
-            "/v1/streaming/channels/write/blobs": Lane(
-                self.register, interruptible=True, quick=self.register_quickly
+            "/v1/streaming/client/configure": FastRoute(self.configure_client),
+            "/v1/streaming/channels/open": FastRoute(self.open_channel),
+            "/v1/streaming/channels/status": FastRoute(self.get_channel_status),
+            "/v1/streaming/channels/drop": FastRoute(self.drop_channel),
+            "/v1/streaming/channels/write/blobs": FastRoute(
+                self.register_blobs,
+                has_failpoint=True,
+                handle_immediately=self.register_blobs_immediately,
             ),
-            "/telemetry/send/sessionless": Lane(self.telemetry, open_to_all=True),
+            "/telemetry/send/sessionless": FastRoute(self.discard_telemetry, allows_anonymous=True),
         }
 
-    async def configure(self, call: Call) -> Answer:
+    async def configure_client(self, call: AuthenticatedRequest) -> ServerResponse:
         """Begin a client."""
-        request = decode(call.body, ConfigureRequest)
-        request.role = call.role(request.role)
-        asker = StageRequester(call.user, host_of(call.headers), OUR_CLIENT in call.headers)
-        return await self._in_thread(self._desk.configure_client, request, asker)
+        request = decode_message(call.body, ConfigureRequest)
+        request.role = call.resolve_role(request.role)
+        asker = StageRequester(
+            call.user, parse_host(call.headers), SNOWMELT_CLIENT_HEADER in call.headers
+        )
+        return await self._run_in_thread(self._channel_service.configure_client, request, asker)
 
-    async def open(self, call: Call) -> Answer:
+    async def open_channel(self, call: AuthenticatedRequest) -> ServerResponse:
         """Open a channel."""
-        request = decode(call.body, OpenRequest)
-        request.role = call.role(request.role)
-        answer = await self._queued(self._desk.open_channel, request, call.user)
+        request = decode_message(call.body, OpenRequest)
+        request.role = call.resolve_role(request.role)
+        answer = await self._await_write(self._channel_service.open_channel, request, call.user)
         self.channels_opened += 1
         return answer
 
-    async def status(self, call: Call) -> Answer:
+    async def get_channel_status(self, call: AuthenticatedRequest) -> ServerResponse:
         """Tell what is committed."""
-        request = decode(call.body, StatusRequest)
-        request.role = call.role(request.role)
-        return await self._in_thread(self._desk.get_status, request, call.user)
+        request = decode_message(call.body, StatusRequest)
+        request.role = call.resolve_role(request.role)
+        return await self._run_in_thread(self._channel_service.get_status, request, call.user)
 
-    async def drop(self, call: Call) -> Answer:
+    async def drop_channel(self, call: AuthenticatedRequest) -> ServerResponse:
         """Drop a channel."""
-        request = decode(call.body, DropRequest)
-        request.role = call.role(request.role)
-        return await self._queued(self._desk.drop_channel, request, call.user)
+        request = decode_message(call.body, DropRequest)
+        request.role = call.resolve_role(request.role)
+        return await self._await_write(self._channel_service.drop_channel, request, call.user)
 
-    async def register(self, call: Call) -> Answer:
+    async def register_blobs(self, call: AuthenticatedRequest) -> ServerResponse:
         """Register blobs."""
         loop = asyncio.get_running_loop()
         if len(call.body) <= SMALL_BODY_BYTES:
@@ -114,51 +120,61 @@ class StreamingRoutes:
             elif isinstance(answer, Exception):
                 answered.set_exception(answer)
 
-        self._submit(request, call, settle)
-        return json_answer(await answered)
+        self._submit_registration(request, call, settle)
+        return json_response(await answered)
 
-    def register_quickly(self, call: Call, settle: Callable[[object], None]) -> None:
-        """Register blobs; `settle` gets the answer, or what went wrong, in the event loop."""
-        self._submit(decode_registration(call.body), call, settle)
-
-    def _submit(
-        self, request: RegisterRequest, call: Call, settle: Callable[[object], None]
+    def register_blobs_immediately(
+        self, call: AuthenticatedRequest, on_result: Callable[[object], None]
     ) -> None:
-        asked = call.role(request.role)
+        """Register blobs; `on_result` gets the answer, or what went wrong, in the event loop."""
+        self._submit_registration(decode_registration(call.body), call, on_result)
+
+    def _submit_registration(
+        self,
+        request: RegisterRequest,
+        call: AuthenticatedRequest,
+        on_result: Callable[[object], None],
+    ) -> None:
+        asked = call.resolve_role(request.role)
         role = internal_name(asked) if asked else None
         sender = Registrant(call.user, role)
         loop = asyncio.get_running_loop()
         if tracing.is_enabled():
-            settle = _traced(settle, tracing.DeferredSpan("snowmelt.registration", call.headers))
-        self._registrar.submit(request, sender, self._mailbox.slot(loop, settle))
+            on_result = _end_span_on_result(
+                on_result, tracing.DeferredSpan("snowmelt.registration", call.headers)
+            )
+        self._registrar.submit(request, sender, self._response_queue.make_callback(loop, on_result))
 
-    async def telemetry(self, call: Call) -> Answer:
+    async def discard_telemetry(self, call: AuthenticatedRequest) -> ServerResponse:
         """Take the official client's telemetry and forget it."""
         del call
         # What the SDK of the row API reads; that of v1 reads nothing.
-        return json_answer({"success": True, "data": ""})
+        return json_response({"success": True, "data": ""})
 
-    async def _in_thread(
-        self, work: Callable[[_Message, _Who], msgspec.Struct], request: _Message, who: _Who
-    ) -> Answer:
-        loop = asyncio.get_running_loop()
-        return json_answer(await loop.run_in_executor(self._threads, work, request, who))
-
-    async def _queued(
+    async def _run_in_thread(
         self,
-        work: Callable[[_Message, _Who], Future[_Result]],
+        work: Callable[[_Message, _Requester], msgspec.Struct],
         request: _Message,
-        who: _Who,
-    ) -> Answer:
+        requester: _Requester,
+    ) -> ServerResponse:
+        loop = asyncio.get_running_loop()
+        return json_response(await loop.run_in_executor(self._threads, work, request, requester))
+
+    async def _await_write(
+        self,
+        work: Callable[[_Message, _Requester], Future[_Result]],
+        request: _Message,
+        requester: _Requester,
+    ) -> ServerResponse:
         """Answer when the write that `work` queues is committed; no thread waits for it."""
         loop = asyncio.get_running_loop()
-        future = await loop.run_in_executor(self._threads, work, request, who)
+        future = await loop.run_in_executor(self._threads, work, request, requester)
         answer: _Result = await asyncio.wrap_future(future)
-        return json_answer(answer)
+        return json_response(answer)
 
 
-def _traced(
-    settle: Callable[[object], None], span: tracing.DeferredSpan
+def _end_span_on_result(
+    on_result: Callable[[object], None], span: tracing.DeferredSpan
 ) -> Callable[[object], None]:
     """Return what settles a registration and ends its span."""
 
@@ -168,12 +184,12 @@ def _traced(
             chunks = (chunk for blob in answer.blobs for chunk in blob.chunks)
             codes = {channel.status_code for chunk in chunks for channel in chunk.channels}
         span.end(is_visible=codes == {0}, codes=",".join(map(str, sorted(codes))))
-        settle(answer)
+        on_result(answer)
 
     return settle_and_end
 
 
-def host_of(headers: Mapping[bytes, bytes]) -> str:
+def parse_host(headers: Mapping[bytes, bytes]) -> str:
     """Return the host of a request's Host header, without port; empty when it has none."""
     host = headers.get(b"host", b"").decode("latin-1")
     end = host.find("]") if host.startswith("[") else -1
@@ -181,14 +197,14 @@ def host_of(headers: Mapping[bytes, bytes]) -> str:
     return host if colon < 0 else host[:colon]
 
 
-def decode(body: bytes, kind: type[_Message]) -> _Message:
+def decode_message(body: bytes, message_type: type[_Message]) -> _Message:
     """Read a message.
 
     Raises:
         RequestMalformed: No JSON, or a field of another type.
     """
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body, type=message_type)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise RequestMalformed(reason=str(error)) from None
 
@@ -200,7 +216,7 @@ def decode_registration(body: bytes) -> RegisterRequest:
         RequestMalformed: No JSON, or a field of another type.
     """
     try:
-        return _register_decoder.decode(body)
+        return _registration_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise RequestMalformed(reason=str(error)) from None
 
@@ -208,7 +224,7 @@ def decode_registration(body: bytes) -> RegisterRequest:
 # --- The conversation about columns that a client's rows have and the table lacks; our own.
 
 
-class EvolutionRoutes:
+class SchemaEvolutionRoutes:
     """The handler is called in the event loop and blocks in threads only."""
 
     def __init__(self, database: Database, clock: Clock, threads: Executor) -> None:
@@ -216,14 +232,14 @@ class EvolutionRoutes:
         self._clock = clock
         self._threads = threads
 
-    def lanes(self) -> dict[str, Lane]:
+    def make_fast_routes(self) -> dict[str, FastRoute]:
         """Return the routes by path, without trailing slash."""
-        return {"/v1/snowmelt/tables/evolve": Lane(self.evolve)}
+        return {"/v1/snowmelt/tables/evolve": FastRoute(self.evolve_table)}
 
-    async def evolve(self, call: Call) -> Answer:
+    async def evolve_table(self, call: AuthenticatedRequest) -> ServerResponse:
         """Add columns to a table, or take NOT NULL off."""
-        request = decode(call.body, EvolveRequest)
-        request.role = call.role(request.role)
+        request = decode_message(call.body, EvolveRequest)
+        request.role = call.resolve_role(request.role)
         work = partial(evolve_schema, self._database, self._clock, request, call.user)
         loop = asyncio.get_running_loop()
-        return json_answer(await loop.run_in_executor(self._threads, work))
+        return json_response(await loop.run_in_executor(self._threads, work))

@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
-_SETTING = "stage_role"
-_ROLE = re.compile(r"arn:(aws[a-z-]*):iam::.*role/.+")
+_SETTING_NAME = "stage_role"
+_ROLE_ARN_PATTERN = re.compile(r"arn:(aws[a-z-]*):iam::.*role/.+")
 # The bounds of AssumeRole; a service that has a role itself gets an hour at most.
-_SHORTEST_S, _LONGEST_S = 900.0, 43_200.0
-_PATIENCE_S = 5.0
+_MIN_LIFETIME_S, _MAX_LIFETIME_S = 900.0, 43_200.0
+_STS_TIMEOUT_S = 5.0
 # What a policy reads as a wildcard or a variable.
-_MEANS_MORE = re.compile(r"[*?$]")
+_POLICY_METACHARACTERS = re.compile(r"[*?$]")
 
 
 @dataclass(frozen=True, slots=True)
-class RoleHanding:
-    """Hands out `role` to clients that say their prefix when they renew; the others get `others`.
+class StsStageLocator:
+    """Hands out `role_arn` to clients that say their prefix when they renew; the others get `fallback_locator`.
 
     The official client names its blobs by a prefix for which it has no credentials any more once
     it has renewed, so it cannot do with those for one prefix.
     """
 
-    sts: Any
-    role: str
+    sts_client: Any
+    role_arn: str
     bucket: str
     folder: str
     region: str
     endpoint: str
     lifetime_s: float
-    others: StageLocator
+    fallback_locator: StageLocator
 
     def issue_location(self, requester: StageRequester, prefix: str) -> StageGrant:
         """Return the bucket's part for the prefix, with new credentials.
@@ -53,9 +53,9 @@ class RoleHanding:
             ServiceBusy: STS does not answer, or refuses; the log says why.
         """
         if not requester.renews_by_prefix:
-            return self.others.issue_location(requester, prefix)
+            return self.fallback_locator.issue_location(requester, prefix)
         place = "/".join(filter(None, (self.bucket, self.folder, prefix))) + "/"
-        given = self._assumed(requester.user, place)
+        given = self._assume_role(requester.user, place)
         creds = {
             "AWS_KEY_ID": given["AccessKeyId"],
             "AWS_SECRET_KEY": given["SecretAccessKey"],
@@ -70,26 +70,26 @@ class RoleHanding:
         )
         return StageGrant(location, self.lifetime_s)
 
-    def _assumed(self, user: str, place: str) -> dict[str, str]:
+    def _assume_role(self, user: str, upload_path: str) -> dict[str, str]:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            answer = self.sts.assume_role(
-                RoleArn=self.role,
+            answer = self.sts_client.assume_role(
+                RoleArn=self.role_arn,
                 # What the bucket's own log calls whoever uploads.
                 RoleSessionName=re.sub(r"[^A-Za-z0-9_+=,.@-]", "-", f"snowmelt-{user}")[:64],
-                Policy=_policy(self.role, place),
+                Policy=_make_upload_policy(self.role_arn, upload_path),
                 DurationSeconds=int(self.lifetime_s),
             )
         except (BotoCoreError, ClientError) as error:
-            _log.error("no credentials for clients: %s: %s", self.role, error)
+            _log.error("no credentials for clients: %s: %s", self.role_arn, error)
             reason = "credentials for the bucket cannot be had; the service's log says why"
             raise ServiceBusy(reason=reason) from error
         found: dict[str, str] = answer["Credentials"]
         return found
 
 
-def role_handing(settings: Settings, others: StageLocator) -> RoleHanding:
+def sts_stage_locator(settings: Settings, fallback_locator: StageLocator) -> StsStageLocator:
     """Return how clients are let into the bucket of `stage_url`.
 
     Raises:
@@ -100,66 +100,70 @@ def role_handing(settings: Settings, others: StageLocator) -> RoleHanding:
     region = read_environment_variable("AWS_REGION") or read_environment_variable(
         "AWS_DEFAULT_REGION"
     )
-    if parts.scheme != "s3" or not _ROLE.match(settings.stage_role):
-        _refuse("it is the ARN of a role, for a stage_url that begins with s3://")
-    if _MEANS_MORE.search(folder):
-        _refuse("the path of stage_url may have no *, ? or $ in it")
+    if parts.scheme != "s3" or not _ROLE_ARN_PATTERN.match(settings.stage_role):
+        _reject_setting("it is the ARN of a role, for a stage_url that begins with s3://")
+    if _POLICY_METACHARACTERS.search(folder):
+        _reject_setting("the path of stage_url may have no *, ? or $ in it")
     if not region:
-        _refuse("AWS_REGION is not set")
-    if not _SHORTEST_S <= settings.stage_credentials_s <= _LONGEST_S:
-        _refuse("stage_credentials_s lies between 900 and 43,200 then, as AWS has it")
+        _reject_setting("AWS_REGION is not set")
+    if not _MIN_LIFETIME_S <= settings.stage_credentials_s <= _MAX_LIFETIME_S:
+        _reject_setting("stage_credentials_s lies between 900 and 43,200 then, as AWS has it")
     store = read_environment_variable("AWS_ENDPOINT") or read_environment_variable(
         "AWS_ENDPOINT_URL"
     )
     amazon = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    return RoleHanding(
-        sts=_sts(region, read_environment_variable("AWS_ENDPOINT_URL_STS") or store),
-        role=settings.stage_role,
+    return StsStageLocator(
+        sts_client=_make_sts_client(
+            region, read_environment_variable("AWS_ENDPOINT_URL_STS") or store
+        ),
+        role_arn=settings.stage_role,
         bucket=parts.netloc,
         folder=folder,
         region=region,
         endpoint=store or f"https://s3.{region}.{amazon}",
         lifetime_s=settings.stage_credentials_s,
-        others=others,
+        fallback_locator=fallback_locator,
     )
 
 
-def over_tls(handing: StageLocator) -> tuple[StageLocator, str]:
+def choose_tls_locator(locator: StageLocator) -> tuple[StageLocator, str]:
     """Return how clients that upload by TLS alone are let in, and to which bucket and folder.
 
     Without TLS before the bucket they go through the service, and that is empty.
     """
-    if not isinstance(handing, RoleHanding):
-        return handing, ""
-    if not handing.endpoint.startswith("https://"):
-        _log.warning("%s has no TLS: files of rows go through the service", handing.endpoint)
-        return handing.others, ""
-    return handing, "/".join(filter(None, (handing.bucket, handing.folder)))
+    if not isinstance(locator, StsStageLocator):
+        return locator, ""
+    if not locator.endpoint.startswith("https://"):
+        _log.warning("%s has no TLS: files of rows go through the service", locator.endpoint)
+        return locator.fallback_locator, ""
+    return locator, "/".join(filter(None, (locator.bucket, locator.folder)))
 
 
-def _sts(region: str, endpoint: str | None) -> Any:
+def _make_sts_client(region: str, endpoint: str | None) -> Any:
     try:
         import boto3
         from botocore.config import Config
     except ModuleNotFoundError:
-        _refuse("it needs boto3; pip install 'snowmelt[aws]'")
+        _reject_setting("it needs boto3; pip install 'snowmelt[aws]'")
     waiting = Config(
-        connect_timeout=_PATIENCE_S, read_timeout=_PATIENCE_S, retries={"total_max_attempts": 2}
+        connect_timeout=_STS_TIMEOUT_S,
+        read_timeout=_STS_TIMEOUT_S,
+        retries={"total_max_attempts": 2},
     )
     # With whatever credentials AWS's own tools find for the service, renewed by them.
     return boto3.client("sts", region_name=region, endpoint_url=endpoint, config=waiting)
 
 
-def _policy(role: str, place: str) -> str:
+def _make_upload_policy(role_arn: str, upload_path: str) -> str:
     """Return what is left of the role: uploading beneath a place, a bucket and a path."""
-    partition = role.split(":", 2)[1]
+    partition = role_arn.split(":", 2)[1]
     statement = {
         "Effect": "Allow",
         "Action": ["s3:PutObject"],
-        "Resource": [f"arn:{partition}:s3:::{place}*"],
+        "Resource": [f"arn:{partition}:s3:::{upload_path}*"],
     }
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
 
-def _refuse(reason: str) -> NoReturn:
-    raise ConfigurationError(setting=_SETTING, reason=reason)
+def _reject_setting(reason: str) -> NoReturn:
+    raise ConfigurationError(setting=_SETTING_NAME, reason=reason)

@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from snowmelt.config import Settings
 
 
-class Certificate:
+class TlsCertificate:
     """A chain and its key; `reload` reads the files anew, for connections that come later.
 
     A listener is given `context` once. Each handshake goes on with the context of the moment: a
     certificate put into the one that connections come from would have those in between fail.
     """
 
-    def __init__(self, certificate: Path, key: Path) -> None:
+    def __init__(self, certificate_path: Path, key_path: Path) -> None:
         """Read both.
 
         Raises:
             ConfigurationError: One cannot be read, or they do not belong together.
         """
-        self._files = (certificate, key)
-        self._newest = self.context = self._read()
-        self.context.sni_callback = self._take_newest
+        self._files = (certificate_path, key_path)
+        self._current_context = self.context = self._load_context()
+        self.context.sni_callback = self._use_current_context
 
     def reload(self) -> None:
         """Read the files again; the old certificate stays where that fails.
@@ -35,14 +35,14 @@ class Certificate:
         Raises:
             ConfigurationError: They cannot be used.
         """
-        self._newest = self._read()
+        self._current_context = self._load_context()
 
-    def _take_newest(
+    def _use_current_context(
         self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _: ssl.SSLContext
     ) -> None:
-        connection.context = self._newest
+        connection.context = self._current_context
 
-    def _read(self) -> ssl.SSLContext:
+    def _load_context(self) -> ssl.SSLContext:
         certificate, key = self._files
         for setting, path in (("tls_cert", certificate), ("tls_key", key)):
             if not path.is_file():
@@ -59,7 +59,7 @@ class Certificate:
         return context
 
 
-def certificate_of(settings: Settings) -> Certificate | None:
+def load_certificate(settings: Settings) -> TlsCertificate | None:
     """Return the certificate that the settings name, None where they name none.
 
     Raises:
@@ -70,4 +70,4 @@ def certificate_of(settings: Settings) -> Certificate | None:
     if not settings.tls_cert or not settings.tls_key:
         missing = "tls_key" if settings.tls_cert else "tls_cert"
         raise ConfigurationError(setting=missing, reason="certificate and key go together")
-    return Certificate(Path(settings.tls_cert).expanduser(), Path(settings.tls_key).expanduser())
+    return TlsCertificate(Path(settings.tls_cert).expanduser(), Path(settings.tls_key).expanduser())

@@ -40,43 +40,43 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.catalog_clock import CatalogClock
     from snowmelt.catalog.db.database import Database
-    from snowmelt.server.app import Service
+    from snowmelt.server.app import ServiceComponents
 
 _log = logging.getLogger("snowmelt.server")
 
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
+_MIN_RESTART_DELAY_S = 1.0
+_MAX_RESTART_DELAY_S = 60.0
 # A child that has run this long did its work; the next failure begins a new series.
-_SETTLED_S = 120.0
-_STOP_S = 10.0
-_PRESSURE_S = 1.0
+_STABLE_RUNTIME_S = 120.0
+_STOP_TIMEOUT_S = 10.0
+_BACK_PRESSURE_INTERVAL_S = 1.0
 # Shorter than the service waits for the process that gives its leases back.
-_RELEASE_S = 5.0
+_LEASE_RELEASE_TIMEOUT_S = 5.0
 
 
-class Workers:
+class BackgroundWorkers:
     """Background threads of a service."""
 
-    def __init__(self, service: Service, *, url: str) -> None:
+    def __init__(self, service: ServiceComponents, *, url: str) -> None:
         self._stopping = threading.Event()
-        self._membership = Membership(service.database, service.clock, url=url)
-        self._membership.beat()
+        self._heartbeat = ServiceHeartbeat(service.database, service.clock, url=url)
+        self._heartbeat.send()
         self._threads = [
             threading.Thread(
-                target=self._every,
+                target=self._run_periodically,
                 args=(service.settings.cleanup_interval_s, Housekeeping(service, self._stopping)),
                 name="housekeeping",
                 daemon=True,
             ),
             threading.Thread(
-                target=self._every,
+                target=self._run_periodically,
                 args=(service.settings.cleanup_interval_s, release_memory),
                 name="memory",
                 daemon=True,
             ),
             threading.Thread(
-                target=self._every,
-                args=(HEARTBEAT_INTERVAL_S, self._membership.beat),
+                target=self._run_periodically,
+                args=(HEARTBEAT_INTERVAL_S, self._heartbeat.send),
                 name="membership",
                 daemon=True,
             ),
@@ -85,19 +85,22 @@ class Workers:
         if self._migrator is not None:
             self._threads.append(
                 threading.Thread(
-                    target=self._every,
-                    args=(min(service.settings.migrate_interval_s, 1.0), self._migrator.look),
+                    target=self._run_periodically,
+                    args=(
+                        min(service.settings.migrate_interval_s, 1.0),
+                        self._migrator.ensure_running,
+                    ),
                     name="migrator",
                     daemon=True,
                 )
             )
 
-        if service.pressure.is_enabled:
-            service.pressure.refresh()
+        if service.back_pressure.is_enabled:
+            service.back_pressure.refresh()
             self._threads.append(
                 threading.Thread(
-                    target=self._every,
-                    args=(_PRESSURE_S, service.pressure.refresh),
+                    target=self._run_periodically,
+                    args=(_BACK_PRESSURE_INTERVAL_S, service.back_pressure.refresh),
                     name="pressure",
                     daemon=True,
                 )
@@ -114,13 +117,13 @@ class Workers:
         for thread in self._threads:
             if thread.ident is not None:
                 # The next service makes up for a round that ends with the process.
-                thread.join(_STOP_S)
+                thread.join(_STOP_TIMEOUT_S)
         if self._migrator is not None:
             self._migrator.stop()
-        self._membership.leave()
+        self._heartbeat.deregister()
 
-    def _every(self, seconds: float, work: Callable[[], object]) -> None:
-        while not self._stopping.wait(seconds):
+    def _run_periodically(self, interval_s: float, work: Callable[[], object]) -> None:
+        while not self._stopping.wait(interval_s):
             try:
                 work()
             except Exception as error:  # noqa: BLE001 - the next round may work
@@ -137,20 +140,20 @@ class Migrator:
     It also maintains native files; where only loads make them, it starts after a while.
 
     The child holds the reading end of a pipe; when this process ends, however it ends, the pipe
-    closes and the child ends itself (`end_in_order`).
+    closes and the child ends itself (`install_graceful_shutdown`).
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ServiceComponents) -> None:
         self._database = service.database
         self._settings = service.settings
         self._clock = service.clock
         self._child: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
-        self._maintained_from = self._clock.monotonic() + self._settings.compact_interval_s
+        self._next_compaction_at = self._clock.monotonic() + self._settings.compact_interval_s
         self._pause_s = 0.0
         self._not_before = 0.0
 
-    def look(self) -> None:
+    def ensure_running(self) -> None:
         """Start the child when there is something for it to do, again when it has died."""
         now = self._clock.monotonic()
         if self._child is not None:
@@ -158,13 +161,13 @@ class Migrator:
             if code is None:
                 return
             self._child = None
-            if now - self._started_at >= _SETTLED_S:
+            if now - self._started_at >= _STABLE_RUNTIME_S:
                 self._pause_s = 0.0
-            self._pause_s = min(max(self._pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            self._pause_s = min(max(self._pause_s * 2, _MIN_RESTART_DELAY_S), _MAX_RESTART_DELAY_S)
             self._not_before = now + self._pause_s
             _log.warning("the migrator ended with %d; again in %.0f s", code, self._pause_s)
-        if now >= self._not_before and (self._has_backlog() or self._has_files(now)):
-            self._start(now)
+        if now >= self._not_before and (self._has_backlog() or self._has_files_to_compact(now)):
+            self._start_child(now)
 
     def stop(self) -> None:
         """Tell the child to end by closing its pipe; insist after ten seconds, and after ten more."""
@@ -177,7 +180,7 @@ class Migrator:
             if signal_number is not None:
                 child.send_signal(signal_number)
             try:
-                child.wait(_STOP_S)
+                child.wait(_STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 continue
             return
@@ -188,14 +191,14 @@ class Migrator:
                 table.last_seq > table.migrated_seq for table in tables.list_tables(connection)
             )
 
-    def _has_files(self, now: float) -> bool:
-        if not self._settings.compact or now < self._maintained_from:
+    def _has_files_to_compact(self, now: float) -> bool:
+        if not self._settings.compact or now < self._next_compaction_at:
             return False
-        self._maintained_from = now + self._settings.compact_interval_s
+        self._next_compaction_at = now + self._settings.compact_interval_s
         with self._database.reading() as connection:
             return any(table.pointer is not None for table in tables.list_tables(connection))
 
-    def _start(self, now: float) -> None:
+    def _start_child(self, now: float) -> None:
         environment = config.copy_environment() | self._settings.to_environment()
         self._child = subprocess.Popen(
             [sys.executable, "-m", "snowmelt", "migrate", "--loop"],
@@ -206,7 +209,7 @@ class Migrator:
         _log.info("the migrator runs as process %d", self._child.pid)
 
 
-def end_in_order(database: Database) -> None:
+def install_graceful_shutdown(database: Database) -> None:
     """In a process that migrates: give its leases back when it is told to end, and end.
 
     It is told by SIGTERM; a child that a service started also by the end of its standard input,
@@ -217,7 +220,9 @@ def end_in_order(database: Database) -> None:
     def on_signal(number: int, frame: FrameType | None) -> None:
         del number, frame
         # Not here: the main thread may be in the middle of a transaction.
-        threading.Thread(target=_end, args=(database,), name="ending", daemon=True).start()
+        threading.Thread(
+            target=_release_leases_and_exit, args=(database,), name="ending", daemon=True
+        ).start()
 
     signal.signal(signal.SIGTERM, on_signal)
     if not config.has_parent_pipe():
@@ -227,13 +232,13 @@ def end_in_order(database: Database) -> None:
         while os.read(0, 4096):
             pass
         _log.info("the service has gone; ending")
-        _end(database)
+        _release_leases_and_exit(database)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-def _end(database: Database) -> None:
-    timer = threading.Timer(_RELEASE_S, os._exit, (0,))
+def _release_leases_and_exit(database: Database) -> None:
+    timer = threading.Timer(_LEASE_RELEASE_TIMEOUT_S, os._exit, (0,))
     timer.daemon = True
     timer.start()
     try:
@@ -247,7 +252,7 @@ def _end(database: Database) -> None:
 # --- A service among those of its deployment: it says that it runs, and follows the catalog's clock.
 
 
-class Membership:
+class ServiceHeartbeat:
     """What the others, and `snowmelt doctor`, know of this service."""
 
     def __init__(self, database: Database, clock: CatalogClock, *, url: str) -> None:
@@ -258,7 +263,7 @@ class Membership:
         self._started_at = clock.now()
         self._was_ahead = False
 
-    def beat(self) -> None:
+    def send(self) -> None:
         """Say that it runs, and look at the catalog's clock.
 
         Raises:
@@ -287,7 +292,7 @@ class Membership:
             )
         self._was_ahead = is_ahead
 
-    def leave(self) -> None:
+    def deregister(self) -> None:
         """Say that it ends; what cannot be said now, the others see within a minute."""
         try:
             with self._database.writing() as connection:
@@ -299,16 +304,16 @@ class Membership:
 # --- What a service tidies up in each round: blobs nobody needs, files nothing points to.
 
 # Much longer than any registration or clean-up takes.
-_TOMBSTONES_KEPT = dt.timedelta(days=7)
-_AT_ONCE = 1_000
+_TOMBSTONE_RETENTION = dt.timedelta(days=7)
+_DELETE_BATCH_ROWS = 1_000
 # Longer than the official SDK goes on repeating a request, which is ten hours.
-_REQUESTS_KEPT = dt.timedelta(hours=12)
+_REQUEST_ID_RETENTION = dt.timedelta(hours=12)
 # Files of rows are deleted when these are committed; what clients left behind, so much later.
-_FILES_KEPT = dt.timedelta(hours=24)
-_SWEEP_EACH_S = 3_600.0
+_ROW_FILE_RETENTION = dt.timedelta(hours=24)
+_ROW_FILE_CLEANUP_INTERVAL_S = 3_600.0
 # Two collectors at once do no harm, but the work twice.
-_LEASE = "housekeeping"
-_LEASE_S = 60.0
+_LEASE_NAME = "housekeeping"
+_LEASE_TTL_S = 60.0
 
 
 class Housekeeping:
@@ -317,32 +322,32 @@ class Housekeeping:
     Once it is `stopping`, a round ends before it would go on to the next object or transaction.
     """
 
-    def __init__(self, service: Service, stopping: threading.Event) -> None:
+    def __init__(self, service: ServiceComponents, stopping: threading.Event) -> None:
         self._service = service
         self._stopping = stopping
         self._warehouse = open_store(service.settings.warehouse_url)
         self._owner = new_lease_owner()
-        self._sweep_at = service.clock.monotonic()
+        self._next_row_file_cleanup_at = service.clock.monotonic()
 
     def __call__(self) -> None:
         """Do one round, unless another service is at it."""
         service = self._service
         with service.database.writing() as connection:
             lease = leases.acquire_lease(
-                connection, _LEASE, self._owner, ttl_s=_LEASE_S, now=service.clock.now()
+                connection, _LEASE_NAME, self._owner, ttl_s=_LEASE_TTL_S, now=service.clock.now()
             )
         if lease is None:
             return
         try:
-            with renewing_lease(service.database, lease, ttl_s=_LEASE_S, clock=service.clock):
-                self._round()
+            with renewing_lease(service.database, lease, ttl_s=_LEASE_TTL_S, clock=service.clock):
+                self._run_round()
         except ServiceBusy as error:
             _log.info("housekeeping is left to the next service: %s", error)
         finally:
             with service.database.writing() as connection:
                 leases.release_lease(connection, lease)
 
-    def _between(self) -> None:
+    def _raise_if_stopping(self) -> None:
         """Go no further when the service stops.
 
         Raises:
@@ -351,26 +356,26 @@ class Housekeeping:
         if self._stopping.is_set():
             raise ServiceBusy(reason="it is stopping")
 
-    def _round(self) -> None:
+    def _run_round(self) -> None:
         # Here, not above: with it comes PyIceberg, which takes longer to load than the service.
         from snowmelt.table import garbage_collection as cleanup
 
         service = self._service
         idle = service.settings.channel_idle_s
         expired = cleanup.expire_channels(
-            service.database, service.clock, idle_s=idle, on_step=self._between
+            service.database, service.clock, idle_s=idle, on_step=self._raise_if_stopping
         )
         if expired:
             _log.info("%d channels have expired: nobody wrote to them for %g s", expired, idle)
-        self._trim()
-        self._sweep()
+        self._prune_history()
+        self._delete_orphaned_row_files()
         collected = cleanup.collect_garbage(
             service.database,
             service.stage,
             self._warehouse,
             clock=service.clock,
             retention_s=service.settings.retention_s,
-            on_step=self._between,
+            on_step=self._raise_if_stopping,
         )
         for problem in collected.problems:
             _log.error("clean-up could not do its work on %s; it will try again", problem)
@@ -382,36 +387,36 @@ class Housekeeping:
                 collected.files,
             )
 
-    def _sweep(self) -> None:
+    def _delete_orphaned_row_files(self) -> None:
         """Delete files of rows whose requests never came, now and then."""
         service = self._service
-        if service.clock.monotonic() < self._sweep_at:
+        if service.clock.monotonic() < self._next_row_file_cleanup_at:
             return
-        self._sweep_at = service.clock.monotonic() + _SWEEP_EACH_S
-        before = service.clock.now() - _FILES_KEPT
+        self._next_row_file_cleanup_at = service.clock.monotonic() + _ROW_FILE_CLEANUP_INTERVAL_S
+        before = service.clock.now() - _ROW_FILE_RETENTION
         old: list[str] = []
         for found in service.stage.list():
-            self._between()
+            self._raise_if_stopping()
             if found.modified_at <= before and is_row_file_name(found.path.partition("/")[2]):
                 old.append(found.path)
         for path in old:
-            self._between()
+            self._raise_if_stopping()
             service.stage.delete(path)
 
-    def _trim(self) -> None:
+    def _prune_history(self) -> None:
         """Forget old history and old tombstones, a little at a time."""
         now = self._service.clock.now()
         kept = dt.timedelta(seconds=self._service.settings.history_retention_s)
         for forget, before in (
             (channels.prune_history, now - kept),
-            (row_channels.delete_request_ids, now - _REQUESTS_KEPT),
-            (stages.delete_tombstones, now - _TOMBSTONES_KEPT),
+            (row_channels.delete_request_ids, now - _REQUEST_ID_RETENTION),
+            (stages.delete_tombstones, now - _TOMBSTONE_RETENTION),
         ):
-            self._forget(partial(forget, before=before, limit=_AT_ONCE))
+            self._delete_in_batches(partial(forget, before=before, limit=_DELETE_BATCH_ROWS))
 
-    def _forget(self, some: Callable[[sa.Connection], int]) -> None:
-        removed = _AT_ONCE
-        while removed == _AT_ONCE:
-            self._between()
+    def _delete_in_batches(self, delete_batch: Callable[[sa.Connection], int]) -> None:
+        removed = _DELETE_BATCH_ROWS
+        while removed == _DELETE_BATCH_ROWS:
+            self._raise_if_stopping()
             with self._service.database.writing() as connection:
-                removed = some(connection)
+                removed = delete_batch(connection)

@@ -30,7 +30,7 @@ def rows(tmp_path_factory):
         "GRANT ROLE ACCOUNTADMIN TO USER loader",
     ):
         execute_statement(service.database, text)
-    yield service.rows
+    yield service.row_api
     service.close()
 
 
@@ -68,14 +68,14 @@ def submit_together(rows, told: Told, requests: dict[str, tuple[RowsRequest, byt
         assert is_let.wait(60)
         return b"no rows"
 
-    opened = rows.desk.open_channel(
+    opened = rows.row_service.open_channel(
         PATH, "first", SENDER, request_id="", offset_token=None
     ).result()
     first = request("first", opened.next_continuation_token)
-    rows.intake.submit(PendingRequest(first, wait, lambda _: None))
+    rows.request_batcher.submit(PendingRequest(first, wait, lambda _: None))
     assert is_busy.wait(60)
     for name, (each, body) in requests.items():
-        rows.intake.submit(PendingRequest(each, body_of(body), told.slot(name)))
+        rows.request_batcher.submit(PendingRequest(each, body_of(body), told.slot(name)))
     is_let.set()
 
 
@@ -91,12 +91,12 @@ def body_of(body: bytes):
 def test_each_is_answered_as_it_would_be_alone(rows) -> None:
     good = b'{"id":1,"name":"%s"}\n' % (b"x" * 600) * 50
     tokens = {
-        name: rows.desk.open_channel(PATH, name, SENDER, request_id="", offset_token=None)
+        name: rows.row_service.open_channel(PATH, name, SENDER, request_id="", offset_token=None)
         .result()
         .next_continuation_token
         for name in (*(f"c{n}" for n in range(20)), "bad", "stale", "unreadable", "twice")
     }
-    rows.desk.open_channel(PATH, "stale", SENDER, request_id="", offset_token=None).result()
+    rows.row_service.open_channel(PATH, "stale", SENDER, request_id="", offset_token=None).result()
     requests = {name: (request(name, tokens[name]), good) for name in tokens if name != "twice"}
     requests["bad"] = (requests["bad"][0], good + b'{"id":"x","name":"y"}\n')
     requests["unreadable"] = (requests["unreadable"][0], b"unreadable")
@@ -118,12 +118,14 @@ def test_each_is_answered_as_it_would_be_alone(rows) -> None:
     for name, outcome in outcomes.items():
         assert type(outcome) is expected.get(name, AppendCommitted), (name, outcome)
     assert sum(outcomes[f"twice {n}"].is_repeated for n in (1, 2)) == 1
-    statuses = rows.desk.get_channel_statuses(PATH, [*tokens, "elastic"], SENDER).channel_statuses
+    statuses = rows.row_service.get_channel_statuses(
+        PATH, [*tokens, "elastic"], SENDER
+    ).channel_statuses
     counts = {name: (each.rows_inserted, each.rows_error_count) for name, each in statuses.items()}
     wanted = dict.fromkeys(tokens, (50, 0)) | {"bad": (50, 1), "elastic": (100, 0)}
     assert counts == wanted | {"stale": (0, 0), "unreadable": (0, 0)}
     # Most of them share a chunk.
-    with rows.desk.database.reading() as connection:
+    with rows.row_service.database.reading() as connection:
         chunks = connection.exec_driver_sql("SELECT count(*), sum(rows) FROM chunks").one()
     assert chunks[1] == 20 * 50 + 50 + 50 + 100
     assert chunks[0] <= 6

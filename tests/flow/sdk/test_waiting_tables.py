@@ -24,7 +24,7 @@ AT_ONCE = dt.timedelta(0)
 def local():
     """A service of this process that looks at its tables' backlogs once, and finds none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "_PRESSURE_S", 3600.0)
+        patch.setattr(workers, "_BACK_PRESSURE_INTERVAL_S", 3600.0)
         with testing.LocalService(backlog_max_chunks=1_000_000) as service:
             yield service
 
@@ -44,7 +44,7 @@ def full(local):
     def fill(*names):
         with service.database.reading() as connection:
             found = [find_table(connection, parse_table_name(name)) for name in names]
-        service.pressure.throttled_table_ids = frozenset(table.table_id for table in found)
+        service.back_pressure.throttled_table_ids = frozenset(table.table_id for table in found)
 
     yield fill
     fill()

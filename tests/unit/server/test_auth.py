@@ -12,7 +12,7 @@ from snowmelt.catalog.security import access_control, access_keys
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import ManualClock
 from snowmelt.errors import AuthenticationFailed
-from snowmelt.server.auth import RECHECK_S, Authenticator
+from snowmelt.server.auth import RECHECK_INTERVAL_S, Authenticator
 from support.catalog_files import new_catalog
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ def test_a_token_as_the_official_client_makes_it_is_accepted(
 ) -> None:
     headers = bearer(token(key_pair, fingerprint))
     headers[b"x-snowflake-authorization-token-type"] = b"KEYPAIR_JWT"
-    assert authenticator.remembered(headers) is None
-    assert authenticator.authenticate(headers) == "U.X"
-    assert authenticator.remembered(headers) == "U.X"
+    assert authenticator.get_cached_user(headers) is None
+    assert authenticator.authenticate_key_pair(headers) == "U.X"
+    assert authenticator.get_cached_user(headers) == "U.X"
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_claims_that_do_not_hold_are_refused_with_the_reason(
     authenticator, key_pair, fingerprint, changed: dict[str, object], reason: str
 ) -> None:
     with pytest.raises(AuthenticationFailed, match=reason):
-        authenticator.authenticate(bearer(token(key_pair, fingerprint, **changed)))
+        authenticator.authenticate_key_pair(bearer(token(key_pair, fingerprint, **changed)))
 
 
 def test_a_token_signed_with_another_key_is_refused(authenticator, fingerprint) -> None:
     with pytest.raises(AuthenticationFailed, match="signature"):
-        authenticator.authenticate(bearer(token(KeyPair.generate(), fingerprint)))
+        authenticator.authenticate_key_pair(bearer(token(KeyPair.generate(), fingerprint)))
 
 
 @pytest.mark.parametrize("algorithm", ["RS384", "PS256"])
@@ -102,13 +102,15 @@ def test_no_other_algorithm_is_accepted(
     authenticator, key_pair, fingerprint, algorithm: str
 ) -> None:
     with pytest.raises(AuthenticationFailed, match="signature"):
-        authenticator.authenticate(bearer(token(key_pair, fingerprint, algorithm=algorithm)))
+        authenticator.authenticate_key_pair(
+            bearer(token(key_pair, fingerprint, algorithm=algorithm))
+        )
 
 
 def test_an_unsigned_token_is_refused(authenticator, key_pair, fingerprint) -> None:
     claims = jwt.decode(token(key_pair, fingerprint), options={"verify_signature": False})
     with pytest.raises(AuthenticationFailed):
-        authenticator.authenticate(bearer(jwt.encode(claims, None, algorithm="none")))
+        authenticator.authenticate_key_pair(bearer(jwt.encode(claims, None, algorithm="none")))
 
 
 @pytest.mark.parametrize(
@@ -124,57 +126,59 @@ def test_an_unsigned_token_is_refused(authenticator, key_pair, fingerprint) -> N
 )
 def test_whatever_is_no_key_pair_token_is_refused(authenticator, headers) -> None:
     with pytest.raises(AuthenticationFailed):
-        authenticator.authenticate(headers)
+        authenticator.authenticate_key_pair(headers)
 
 
 def test_a_remembered_token_ends_with_its_expiry_and_with_its_key(
     database, authenticator, clock, key_pair, fingerprint
 ) -> None:
     headers = bearer(token(key_pair, fingerprint, exp=int(NOW.timestamp()) + 60))
-    authenticator.authenticate(headers)
+    authenticator.authenticate_key_pair(headers)
     with database.writing() as connection:
         access_control.set_public_key(connection, "U.X", None)
-    assert authenticator.authenticate(headers) == "U.X"
-    clock.advance(RECHECK_S)
+    assert authenticator.authenticate_key_pair(headers) == "U.X"
+    clock.advance(RECHECK_INTERVAL_S)
     with pytest.raises(AuthenticationFailed, match="do not go together"):
-        authenticator.authenticate(headers)
+        authenticator.authenticate_key_pair(headers)
 
 
 def test_the_token_of_a_user_who_was_dropped_is_refused_once_it_is_not_remembered(
     database, authenticator, clock, key_pair, fingerprint
 ) -> None:
     headers = bearer(token(key_pair, fingerprint))
-    authenticator.authenticate(headers)
+    authenticator.authenticate_key_pair(headers)
     with database.writing() as connection:
         access_control.drop_user(connection, "U.X")
-    clock.advance(RECHECK_S)
+    clock.advance(RECHECK_INTERVAL_S)
     with pytest.raises(AuthenticationFailed, match="do not go together"):
-        authenticator.authenticate(headers)
+        authenticator.authenticate_key_pair(headers)
 
 
 def test_a_token_that_expires_while_remembered_is_refused(
     authenticator, clock, key_pair, fingerprint
 ) -> None:
     headers = bearer(token(key_pair, fingerprint, exp=int(NOW.timestamp()) + 1))
-    authenticator.authenticate(headers)
+    authenticator.authenticate_key_pair(headers)
     clock.set_wall(NOW + dt.timedelta(seconds=40))
     with pytest.raises(AuthenticationFailed, match="expired"):
-        authenticator.authenticate(headers)
+        authenticator.authenticate_key_pair(headers)
 
 
 def test_without_a_token_the_anonymous_user_is_taken_only_when_there_is_one(
     database, clock, authenticator
 ) -> None:
-    assert Authenticator(database, KEYRING, clock, anonymous_user="D").authenticate({}) == "D"
+    assert (
+        Authenticator(database, KEYRING, clock, anonymous_user="D").authenticate_key_pair({}) == "D"
+    )
     with pytest.raises(AuthenticationFailed, match="needed"):
-        authenticator.authenticate({})
+        authenticator.authenticate_key_pair({})
 
 
 def test_an_access_key_is_a_token_until_it_is_taken_away(database, clock, authenticator) -> None:
     def asked(text: str) -> str:
         kind = b"PROGRAMMATIC_ACCESS_TOKEN"
         headers = {b"x-snowflake-authorization-token-type": kind}
-        return authenticator.identify(bearer(text) | headers).user
+        return authenticator.authenticate_any(bearer(text) | headers).user
 
     with database.writing() as connection:
         key = access_keys.create_access_key(connection, KEYRING, "U.X", now=NOW)
@@ -192,7 +196,7 @@ def test_an_access_key_is_a_token_until_it_is_taken_away(database, clock, authen
             asked(text)
     with database.writing() as connection:
         access_keys.drop_access_key(connection, "U.X", key.access_key_id)
-    clock.advance(RECHECK_S)
+    clock.advance(RECHECK_INTERVAL_S)
     with pytest.raises(AuthenticationFailed):
         asked(whole)
 
@@ -208,7 +212,7 @@ def test_who_has_an_account_cannot_be_found_out(
         token(KeyPair.generate(), fingerprint),
     ):
         with pytest.raises(AuthenticationFailed) as refused:
-            authenticator.authenticate(bearer(made))
+            authenticator.authenticate_key_pair(bearer(made))
         answers.add(str(refused.value))
     assert len(answers) == 1
     for detail in ("no user 'V'", "no key with fingerprint", "does not hold"):

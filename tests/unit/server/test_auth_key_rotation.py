@@ -15,7 +15,7 @@ from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import ManualClock
 from snowmelt.errors import AuthenticationFailed
-from snowmelt.server.auth import RECHECK_S, Authenticator
+from snowmelt.server.auth import RECHECK_INTERVAL_S, Authenticator
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 
@@ -42,15 +42,15 @@ def test_either_key_signs_until_it_is_unset(tmp_path, key_pair):
             first, second = access_control.find_user(connection, "ANN").fingerprints
         old, new = headers_of(key_pair, first), headers_of(other, second)
         authenticator = Authenticator(database, KeyRing(bytes(32)), clock)
-        assert [authenticator.authenticate(each) for each in (old, new)] == ["ANN", "ANN"]
+        assert [authenticator.authenticate_key_pair(each) for each in (old, new)] == ["ANN", "ANN"]
         run("ALTER USER ann UNSET RSA_PUBLIC_KEY")
-        clock.advance(RECHECK_S)
+        clock.advance(RECHECK_INTERVAL_S)
         with pytest.raises(AuthenticationFailed):
-            authenticator.authenticate(old)
-        assert authenticator.authenticate(new) == "ANN"
+            authenticator.authenticate_key_pair(old)
+        assert authenticator.authenticate_key_pair(new) == "ANN"
         run(f"ALTER USER ann SET RSA_PUBLIC_KEY = '{key_pair.public_base64}'")
         run("ALTER USER ann UNSET RSA_PUBLIC_KEY_2")
-        clock.advance(RECHECK_S)
-        assert authenticator.authenticate(old) == "ANN"
+        clock.advance(RECHECK_INTERVAL_S)
+        assert authenticator.authenticate_key_pair(old) == "ANN"
         with pytest.raises(AuthenticationFailed):
-            authenticator.authenticate(new)
+            authenticator.authenticate_key_pair(new)

@@ -6,7 +6,7 @@ import pytest
 
 from snowmelt import errors
 from snowmelt.server import error_responses
-from snowmelt.server.error_responses import problem_answer
+from snowmelt.server.error_responses import error_response
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from snowmelt.server.error_responses import problem_answer
     ],
 )
 def test_every_error_has_one_answer(error: Exception, status: int, code: int) -> None:
-    answer = problem_answer(error, path="/x", user="U")
+    answer = error_response(error, path="/x", user="U")
     body = json.loads(answer.body)
     assert (answer.status, body["status_code"]) == (status, code)
     assert "secret" not in body["message"]
@@ -37,5 +37,5 @@ def test_every_error_has_one_answer(error: Exception, status: int, code: int) ->
 
 
 def test_an_unavailable_service_says_when_to_come_back() -> None:
-    answer = problem_answer(errors.CatalogUnavailable(reason="x"), path="/x", user=None)
+    answer = error_response(errors.CatalogUnavailable(reason="x"), path="/x", user=None)
     assert (b"retry-after", b"1") in answer.headers

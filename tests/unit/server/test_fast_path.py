@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from snowmelt.embedded import EmbeddedService
-from snowmelt.server.fast_path import Express
+from snowmelt.server.fast_path import FastPathProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,13 +28,13 @@ def port(tmp_path_factory) -> Iterator[int]:
 def taken(monkeypatch) -> list[object]:
     """What the front said of each request: a shortcut, or None for the ordinary way."""
     seen: list[object] = []
-    chosen = Express.on_headers_complete
+    chosen = FastPathProtocol.on_headers_complete
 
-    def note(self: Express) -> None:
+    def note(self: FastPathProtocol) -> None:
         chosen(self)
         seen.append(type(self.cycle).__name__ == "_Cycle")
 
-    monkeypatch.setattr(Express, "on_headers_complete", note)
+    monkeypatch.setattr(FastPathProtocol, "on_headers_complete", note)
     return seen
 
 

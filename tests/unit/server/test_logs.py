@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from snowmelt.errors import SnowmeltError
-from snowmelt.server.logs import CONTEXT, JsonLines, TextLines, without_secrets
+from snowmelt.server.logs import CONTEXT_FIELDS, JsonLogFormatter, TextLogFormatter, redact_secrets
 
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJBLkIifQ.c2lnbmF0dXJl"
 
@@ -31,23 +31,25 @@ def record(message: str, *values: object, **extra: object) -> logging.LogRecord:
 )
 def test_secrets_are_blacked_out_wherever_they_come_from(text, secret):
     assert secret in text
-    assert secret not in without_secrets(text)
-    assert secret not in TextLines().format(record("%s", text))
-    assert secret not in JsonLines().format(record("%s", text, path=text))
+    assert secret not in redact_secrets(text)
+    assert secret not in TextLogFormatter().format(record("%s", text))
+    assert secret not in JsonLogFormatter().format(record("%s", text, path=text))
 
 
 def test_what_is_no_secret_stays():
     text = "table DEMO.PUBLIC.T at http://127.0.0.1:8080/v1: user LOADER, s3://bucket/a@b"
-    assert without_secrets(text) == text
+    assert redact_secrets(text) == text
 
 
 def test_a_json_line_says_what_is_known():
-    line = json.loads(JsonLines().format(record("a\n%s", "b", user="U", channel="C", status=503)))
+    line = json.loads(
+        JsonLogFormatter().format(record("a\n%s", "b", user="U", channel="C", status=503))
+    )
     assert line["message"] == "a\nb"
     assert (line["level"], line["logger"]) == ("info", "snowmelt.server")
     assert (line["user"], line["channel"], line["status"]) == ("U", "C", 503)
     assert line["time"].endswith("Z")
-    assert set(line) - set(CONTEXT) == {"time", "level", "logger", "message"}
+    assert set(line) - set(CONTEXT_FIELDS) == {"time", "level", "logger", "message"}
 
 
 def test_a_traceback_is_part_of_its_line():
@@ -56,7 +58,7 @@ def test_a_traceback_is_part_of_its_line():
         raise SnowmeltError(f"with {TOKEN}")
     except SnowmeltError as error:
         entry.exc_info = (type(error), error, error.__traceback__)
-    text = JsonLines().format(entry)
+    text = JsonLogFormatter().format(entry)
     assert "\n" not in text
     assert TOKEN not in text
     assert "SnowmeltError" in json.loads(text)["traceback"]

@@ -8,9 +8,21 @@ import pytest
 
 from snowmelt.config import Settings
 from snowmelt.errors import AuthenticationFailed, ConfigurationError
-from snowmelt.server.auth import Caller
-from snowmelt.server.error_responses import Answer, ContentTypeRefused, HostRefused, json_answer
-from snowmelt.server.middleware import Call, Checks, Front, Lane, check_content_type, check_host
+from snowmelt.server.auth import Principal
+from snowmelt.server.error_responses import (
+    HostNotAllowed,
+    ServerResponse,
+    UnsupportedMediaType,
+    json_response,
+)
+from snowmelt.server.middleware import (
+    AuthenticatedRequest,
+    FastRoute,
+    RequestChecks,
+    ServiceMiddleware,
+    check_content_type,
+    check_host,
+)
 from snowmelt.server.settings_validation import check_settings
 
 
@@ -18,17 +30,17 @@ class Doorman:
     """Knows tokens by heart; whoever it does not know it refuses."""
 
     def recalled(self, headers):
-        return {b"Bearer known": Caller("U")}.get(headers.get(b"authorization"))
+        return {b"Bearer known": Principal("U")}.get(headers.get(b"authorization"))
 
     def identify(self, headers):
         raise AuthenticationFailed(reason="unknown")
 
 
-async def _echo(call: Call) -> Answer:
-    return json_answer({"user": call.user, "body": call.body.decode()})
+async def _echo(call: AuthenticatedRequest) -> ServerResponse:
+    return json_response({"user": call.user, "body": call.body.decode()})
 
 
-async def _fail(call: Call) -> Answer:
+async def _fail(call: AuthenticatedRequest) -> ServerResponse:
     raise RuntimeError("on purpose")
 
 
@@ -47,9 +59,9 @@ HEADERS = {
 def ask(path="/echo", *, method="POST", parts=(b"{}",), headers=None, **changed):
     """Send one request through a front and return (status, JSON)."""
     with ThreadPoolExecutor(1) as threads:
-        checks = Checks(Doorman(), threads, 10, loopback_only=True)
-        lanes = {"/echo": Lane(_echo), "/fail": Lane(_fail)}
-        front = Front(_elsewhere, lanes=lanes, checks=checks)
+        checks = RequestChecks(Doorman(), threads, 10, loopback_only=True)
+        lanes = {"/echo": FastRoute(_echo), "/fail": FastRoute(_fail)}
+        front = ServiceMiddleware(_elsewhere, fast_routes=lanes, checks=checks)
         changes = {k.replace("_", "-").encode(): v for k, v in changed.items()}
         merged = {k: v for k, v in {**HEADERS, **changes}.items() if v is not None}
         scope = {"type": "http", "method": method, "path": path, "headers": [*merged.items()]}
@@ -117,7 +129,7 @@ def test_loopback_names_pass(host: bytes) -> None:
     "host", [b"", b"evil.example", b"127.0.0.1.evil.example:80", b"10.0.0.1", b"localhost.evil"]
 )
 def test_names_that_a_web_page_may_have_rebound_are_refused(host: bytes) -> None:
-    with pytest.raises(HostRefused):
+    with pytest.raises(HostNotAllowed):
         check_host(host)
     assert ask(host=host)[0] == 403
 
@@ -126,7 +138,7 @@ def test_the_names_of_a_proxy_pass_where_they_are_set() -> None:
     hosts = Settings.load(public_hosts="Ingest.Example, other.example.").public_host_names
     for name in (b"ingest.example", b"INGEST.example:443", b"other.example"):
         check_host(name, hosts)
-    with pytest.raises(HostRefused, match="SNOWMELT_PUBLIC_HOSTS"):
+    with pytest.raises(HostNotAllowed, match="SNOWMELT_PUBLIC_HOSTS"):
         check_host(b"evil.example", hosts)
     with pytest.raises(ConfigurationError, match="public_hosts"):
         check_settings(Settings.load(public_hosts="ingest.example", dev=True))
@@ -134,7 +146,7 @@ def test_the_names_of_a_proxy_pass_where_they_are_set() -> None:
 
 @pytest.mark.parametrize("kind", [b"", b"text/plain", b"application/x-www-form-urlencoded"])
 def test_what_a_form_could_send_is_refused(kind: bytes) -> None:
-    with pytest.raises(ContentTypeRefused):
+    with pytest.raises(UnsupportedMediaType):
         check_content_type(kind)
     assert ask(content_type=kind)[0] == 415
 

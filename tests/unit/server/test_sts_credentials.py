@@ -9,7 +9,7 @@ import pytest
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError, ServiceBusy
 from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
-from snowmelt.server.sts_credentials import role_handing
+from snowmelt.server.sts_credentials import sts_stage_locator
 from support.ports import free_port
 
 ROLE = "arn:aws-cn:iam::123456789012:role/uploads"
@@ -30,7 +30,7 @@ def made(tmp_path, monkeypatch):
 
     def make(role=ROLE, **given):
         settings = Settings.load(tmp_path, **{"stage_url": PLACE, "stage_role": role} | given)
-        return role_handing(settings, FolderStageLocator(tmp_path / "others"))
+        return sts_stage_locator(settings, FolderStageLocator(tmp_path / "others"))
 
     return make
 
@@ -60,7 +60,7 @@ def test_the_role_is_narrowed_and_a_server_away_is_waited_for(made, caplog):
     handing = made()
     assert handing.endpoint == "https://s3.cn-north-1.amazonaws.com.cn"
     asked = {}
-    handing.sts.meta.events.register(
+    handing.sts_client.meta.events.register(
         "provide-client-params.sts.AssumeRole", lambda params, **_: asked.update(params)
     )
     with pytest.raises(ServiceBusy, match="the service's log says why"):

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from snowmelt.cli.main import main
-from snowmelt.server.tls import Certificate
+from snowmelt.server.tls import TlsCertificate
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def serial_shown(certificate, folder, host):
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_a_certificate_that_was_read_again_is_shown_whoever_is_asked_for(folder, host):
-    certificate = Certificate(folder / "server.pem", folder / "server.key")
+    certificate = TlsCertificate(folder / "server.pem", folder / "server.key")
     first = serial_shown(certificate, folder, host)
     assert main(["cert", "--out", str(folder)]) == 0
     assert serial_shown(certificate, folder, host) == first
@@ -46,7 +46,7 @@ def test_a_certificate_that_was_read_again_is_shown_whoever_is_asked_for(folder,
 @pytest.mark.slow
 def test_no_connection_fails_while_certificates_change(folder):
     files = [folder / "server.pem", folder / "server.key"]
-    certificate = Certificate(*files)
+    certificate = TlsCertificate(*files)
     pairs = [[file.read_bytes() for file in files]]
     assert main(["cert", "--out", str(folder)]) == 0
     pairs.append([file.read_bytes() for file in files])

@@ -134,10 +134,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from snowmelt.server.listener import Listener, listen
+    from snowmelt.server.listener import HttpListener, open_listening_socket
 
     app, what = _hosted(options)
-    listener = Listener(app, listen(options.host, options.port, setting="port"), drain_s=10)
+    listener = HttpListener(
+        app, open_listening_socket(options.host, options.port, setting="port"), drain_s=10
+    )
     signals = (signal.SIGINT, signal.SIGTERM)
 
     def stop(*_: object) -> None:

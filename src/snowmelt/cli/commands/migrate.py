@@ -69,9 +69,9 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as opened:
         database = opened.enter_context(opened_catalog(settings))
         if options.loop:
-            from snowmelt.server.workers import end_in_order
+            from snowmelt.server.workers import install_graceful_shutdown
 
-            end_in_order(database)
+            install_graceful_shutdown(database)
         run = _Run(database, settings, options, opened)
         if options.loop:
             run.loop(names)

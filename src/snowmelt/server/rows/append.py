@@ -14,18 +14,18 @@ from snowmelt.ingest.rows.body import decompress_body
 from snowmelt.ingest.rows.request_batcher import PendingRequest
 from snowmelt.ingest.rows.row_service import RowsRequest
 from snowmelt.ingest.rows.targets import is_elastic_channel
-from snowmelt.server.error_responses import Answer
+from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import SMALL_BODY_BYTES
-from snowmelt.server.response_queue import Mailbox
+from snowmelt.server.response_queue import ResponseQueue
 from snowmelt.server.rows.messages import (
-    PREFIX,
-    STICKY,
-    Call,
-    code_of,
-    json_answer,
-    number_of,
-    parse_address,
-    trouble_answer,
+    PATH_PREFIX,
+    SESSION_HEADER,
+    RowApiRequest,
+    error_response,
+    get_error_code,
+    json_response,
+    parse_count,
+    parse_path,
 )
 from snowmelt.wire.row_api import RowAppendResponse
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from snowmelt.ingest.rows.append import AppendOutcome
     from snowmelt.ingest.rows.targets import PipePath, RowSender
-    from snowmelt.server.rows.components import RowParts
-    from snowmelt.server.rows.messages import Address
+    from snowmelt.server.rows.components import RowApiComponents
+    from snowmelt.server.rows.messages import RowApiPath
 
 # --- Requests of rows on their way: each one once, however often it comes meanwhile.
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class AppendPayload:
     """What a request brings.
 
     Attributes:
@@ -54,22 +54,22 @@ class Load:
         done: Called in a thread when the rows are committed.
     """
 
-    weight: int
-    data: Callable[[], bytes]
+    memory_bytes: int
+    get_body: Callable[[], bytes]
     is_small: bool
-    done: Callable[[], None] | None = None
+    on_committed: Callable[[], None] | None = None
 
 
-class Taking:
+class InFlightAppends:
     """Hands requests to the desk or the intake; used in the event loop only."""
 
-    def __init__(self, parts: RowParts) -> None:
-        self.parts = parts
-        self.running: dict[Key, asyncio.Future[AppendOutcome]] = {}
+    def __init__(self, components: RowApiComponents) -> None:
+        self.components = components
+        self.in_flight: dict[Key, asyncio.Future[AppendOutcome]] = {}
         self.held_bytes = 0
-        self.mailbox = Mailbox()
+        self.response_queue = ResponseQueue()
 
-    def take(self, request: RowsRequest, load: Load) -> asyncio.Future[AppendOutcome]:
+    def submit(self, request: RowsRequest, payload: AppendPayload) -> asyncio.Future[AppendOutcome]:
         """Return what becomes of a request; a copy of one on its way gets the same future.
 
         The future holds exceptions as results. It must not be cancelled: the client may go away,
@@ -85,117 +85,124 @@ class Taking:
             request.request_id,
             request.continuation,
         )
-        future = self.running.get(key)
+        future = self.in_flight.get(key)
         if future is not None:
             return future
-        if self.held_bytes and self.held_bytes + load.weight > self.parts.limits.held_bytes:
+        if (
+            self.held_bytes
+            and self.held_bytes + payload.memory_bytes > self.components.limits.max_held_bytes
+        ):
             raise RowsBusy(reason="too many rows are on their way")
-        self.held_bytes += load.weight
+        self.held_bytes += payload.memory_bytes
         loop = asyncio.get_running_loop()
-        future = self.running[key] = loop.create_future()
-        _Taken(self, key, request, load, future).begin(again=False)
+        future = self.in_flight[key] = loop.create_future()
+        _InFlightAppend(self, key, request, payload, future).start(is_retry=False)
         return future
 
 
-class _Taken:
+class _InFlightAppend:
     """One request until it is settled."""
 
     __slots__ = ("_future", "_is_again", "_key", "_load", "_owner", "_request")
 
     def __init__(
         self,
-        owner: Taking,
+        owner: InFlightAppends,
         key: Key,
         request: RowsRequest,
-        load: Load,
+        payload: AppendPayload,
         future: asyncio.Future[AppendOutcome],
     ) -> None:
         self._owner = owner
         self._key = key
         self._request = request
-        self._load = load
+        self._load = payload
         self._future = future
         self._is_again = False
 
-    def begin(self, *, again: bool) -> None:
+    def start(self, *, is_retry: bool) -> None:
         """Hand it on."""
-        self._is_again = again
-        parts = self._owner.parts
-        respond = self._owner.mailbox.slot(self._future.get_loop(), self._settle)
+        self._is_again = is_retry
+        parts = self._owner.components
+        respond = self._owner.response_queue.make_callback(self._future.get_loop(), self._finish)
         try:
-            if self._load.is_small and not again:
-                parts.intake.submit(PendingRequest(self._request, self._load.data, respond))
+            if self._load.is_small and not is_retry:
+                parts.request_batcher.submit(
+                    PendingRequest(self._request, self._load.get_body, respond)
+                )
             else:
-                parts.threads.submit(self._append, respond)
+                parts.threads.submit(self._append_in_thread, respond)
         except (RowsBusy, RuntimeError):
-            self._settle(RowsBusy(reason="it is stopping"))
+            self._finish(RowsBusy(reason="it is stopping"))
 
-    def _append(self, respond: Callable[[AppendOutcome], None]) -> None:
+    def _append_in_thread(self, respond: Callable[[AppendOutcome], None]) -> None:
         try:
-            self._owner.parts.desk.append_rows(
-                self._request, self._load.data, respond, refresh=self._is_again
+            self._owner.components.row_service.append_rows(
+                self._request, self._load.get_body, respond, refresh=self._is_again
             )
         except Exception as error:  # noqa: BLE001 - the outcome of this request
             respond(error)
 
-    def _settle(self, outcome: AppendOutcome) -> None:
+    def _finish(self, outcome: AppendOutcome) -> None:
         if isinstance(outcome, SchemaOutdated) and not self._is_again:
             # The table was altered: the rows are at hand, so they are converted for it as it is.
-            self.begin(again=True)
+            self.start(is_retry=True)
             return
         owner = self._owner
-        del owner.running[self._key]
-        owner.held_bytes -= self._load.weight
-        if self._load.done is not None and isinstance(outcome, AppendCommitted):
-            owner.parts.threads.submit(self._load.done)
+        del owner.in_flight[self._key]
+        owner.held_bytes -= self._load.memory_bytes
+        if self._load.on_committed is not None and isinstance(outcome, AppendCommitted):
+            owner.components.threads.submit(self._load.on_committed)
         if not self._future.done():
             self._future.set_result(outcome)
 
 
-DONE = "OK"
-ROWS = "rows"
-_DATA = PREFIX + "data/"
+OK_CODE = "OK"
+ROWS_VERB = "rows"
+_DATA_PATH_PREFIX = PATH_PREFIX + "data/"
 # From the sixth 429 in a row on, the SDK would go over to files for five minutes.
-_MOST_429 = 5
+_MAX_CONSECUTIVE_429 = 5
 
 
-def request_of(
-    parts: RowParts,
-    call: Call,
-    address: Address,
+def build_rows_request(
+    components: RowApiComponents,
+    call: RowApiRequest,
+    api_path: RowApiPath,
     sender: RowSender,
-    tokens: tuple[str | None, str | None],
+    offset_tokens: tuple[str | None, str | None],
 ) -> RowsRequest:
-    """Return what a call asks for, counted for its channel; `tokens` are offsets, first and last.
+    """Return what a call asks for, counted for its channel; `offset_tokens` are offsets, first and last.
 
     Raises:
         RequestMalformed: It says not where in its channel it belongs.
         TooManyRequests: There were too many within a second; RowsBusy likewise.
     """
-    channel = address.channel or ""
+    channel = api_path.channel or ""
     token = None if is_elastic_channel(channel) else call.query.get("continuationToken", "")
     if token == "":
         raise RequestMalformed(reason="continuationToken is missing; open the channel first")
-    parts.limits.pass_channel(
-        f"{sender.user} {address.pipe}", channel, may_refuse_softly=call.retries < _MOST_429
+    components.limits.check_request_rate(
+        f"{sender.user} {api_path.pipe}", channel, allow_429=call.retry_count < _MAX_CONSECUTIVE_429
     )
-    request_id = call.query.get("requestId") or parts.new_id()
-    return RowsRequest(address.pipe, channel, sender, request_id, token, *tokens, call.client)
+    request_id = call.query.get("requestId") or components.new_request_id()
+    return RowsRequest(
+        api_path.pipe, channel, sender, request_id, token, *offset_tokens, call.sdk_client
+    )
 
 
-def load_of(call: Call, limit: int) -> Load:
+def make_payload(call: RowApiRequest, max_bytes: int) -> AppendPayload:
     """Return the rows within a call; they may be so many bytes."""
-    body, encoding = call.body, call.header(b"content-encoding")
-    told = number_of(call.header(b"x-snowflake-uncompressed-content-length"))
-    return Load(
+    body, encoding = call.body, call.get_header(b"content-encoding")
+    told = parse_count(call.get_header(b"x-snowflake-uncompressed-content-length"))
+    return AppendPayload(
         # What is taken from memory until the rows are committed; zstd makes about a fifth of JSON.
-        weight=len(body) * (6 if encoding else 2),
-        data=lambda: decompress_body(body, encoding, limit, told),
+        memory_bytes=len(body) * (6 if encoding else 2),
+        get_body=lambda: decompress_body(body, encoding, max_bytes, told),
         is_small=len(body) <= SMALL_BODY_BYTES,
     )
 
 
-def append_answer(request: RowsRequest, outcome: AppendOutcome) -> Answer:
+def build_append_response(request: RowsRequest, outcome: AppendOutcome) -> ServerResponse:
     """Return the answer to a request whose rows are committed.
 
     Raises:
@@ -206,90 +213,104 @@ def append_answer(request: RowsRequest, outcome: AppendOutcome) -> Answer:
     if isinstance(outcome, SchemaOutdated):
         raise ContinuationStale(f"{outcome.reason} Open the channel again.")
     at = None if request.continuation is None else parse_continuation_token(request.continuation)
-    answer = json_answer(RowAppendResponse("" if at is None else str(at.next_token)))
+    answer = json_response(RowAppendResponse("" if at is None else str(at.next_token)))
     if request.continuation is None and request.client is not None:
         # Without a channel nothing else tells later how old its client is.
         born = b"%d" % request.client.first_token_issued_ms
-        return msgspec.structs.replace(answer, headers=((STICKY, born),))
+        return msgspec.structs.replace(answer, headers=((SESSION_HEADER, born),))
     return answer
 
 
-class QuickRows:
+class ImmediateAppends:
     """Finds requests of rows that need no waiting but for their commit."""
 
-    def __init__(self, parts: RowParts, taking: Taking) -> None:
-        self.parts = parts
-        self.taking = taking
+    def __init__(self, components: RowApiComponents, in_flight_appends: InFlightAppends) -> None:
+        self.components = components
+        self.in_flight_appends = in_flight_appends
 
-    def shortcut(
+    def find_immediate_append(
         self, method: bytes, url: str, headers: Mapping[bytes, bytes]
-    ) -> QuickAppend | None:
+    ) -> ImmediateAppend | None:
         """Return how a request is answered on the short way, None where it is to go the other."""
-        if method != b"POST" or not url.startswith(_DATA):
+        if method != b"POST" or not url.startswith(_DATA_PATH_PREFIX):
             return None
         path, _, query = url.partition("?")
-        address = parse_address(path)
-        if address is None or address.channel is None or address.verb != ROWS:
+        address = parse_path(path)
+        if address is None or address.channel is None or address.verb != ROWS_VERB:
             return None
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if headers.get(b"x-snowflake-authorization-token-type") == b"KEYPAIR_JWT":
             return None
-        claims = self.parts.tokens.recalled(token) if scheme.lower() == b"bearer" else None
+        claims = (
+            self.components.scoped_tokens.get_cached_claims(token)
+            if scheme.lower() == b"bearer"
+            else None
+        )
         if claims is None:
             return None
-        call = Call("POST", path, query.encode("latin-1"), headers)
+        call = RowApiRequest("POST", path, query.encode("latin-1"), headers)
         call.claims = claims
-        return QuickAppend(self, call, address, claims.sender)
+        return ImmediateAppend(self, call, address, claims.sender)
 
 
-class QuickAppend:
+class ImmediateAppend:
     """One request of rows on the short way."""
 
     __slots__ = ("_address", "_began", "_call", "_quick", "_sender")
 
-    label = ROWS
-    is_interruptible = False
+    label = ROWS_VERB
+    has_failpoint = False
 
-    def __init__(self, quick: QuickRows, call: Call, address: Address, sender: RowSender) -> None:
-        self._quick = quick
+    def __init__(
+        self,
+        immediate_appends: ImmediateAppends,
+        call: RowApiRequest,
+        api_path: RowApiPath,
+        sender: RowSender,
+    ) -> None:
+        self._quick = immediate_appends
         self._call = call
-        self._address = address
+        self._address = api_path
         self._sender = sender
-        self._began = quick.parts.clock.monotonic()
+        self._began = immediate_appends.components.clock.monotonic()
         call.user = sender.user
 
-    def begin(self, body: bytes, settle: Callable[[object], None]) -> None:
-        """Hand the rows on; `settle` is called in the event loop with what became of them."""
-        parts, call = self._quick.parts, self._call
+    def begin(self, body: bytes, on_result: Callable[[object], None]) -> None:
+        """Hand the rows on; `on_result` is called in the event loop with what became of them."""
+        parts, call = self._quick.components, self._call
         call.body = body
-        if len(body) > parts.limits.body_bytes:
-            raise BodyTooLarge(limit=parts.limits.body_bytes)
-        request = request_of(
-            parts, call, self._address, self._sender, (call.start_token, call.end_token)
+        if len(body) > parts.limits.max_body_bytes:
+            raise BodyTooLarge(limit=parts.limits.max_body_bytes)
+        request = build_rows_request(
+            parts,
+            call,
+            self._address,
+            self._sender,
+            (call.start_offset_token, call.end_offset_token),
         )
 
         def tell(future: asyncio.Future[AppendOutcome]) -> None:
             result: object
             try:
-                result = append_answer(request, future.result())
+                result = build_append_response(request, future.result())
             except Exception as error:  # noqa: BLE001 - what this request is told
                 result = error
-            settle(result)
+            on_result(result)
 
-        load = load_of(call, parts.limits.unpacked_bytes)
+        load = make_payload(call, parts.limits.max_decompressed_bytes)
         call.body = b""
-        future = self._quick.taking.take(request, load)
+        future = self._quick.in_flight_appends.submit(request, load)
         future.add_done_callback(tell)
 
-    def answer(self, result: object) -> Answer:
+    def build_response(self, result: object) -> ServerResponse:
         """Return an answer as it is, and the one to what was raised."""
-        parts = self._quick.parts
-        code = DONE
-        if isinstance(result, Answer):
+        parts = self._quick.components
+        code = OK_CODE
+        if isinstance(result, ServerResponse):
             answer = result
         else:
             error = result if isinstance(result, Exception) else TypeError(repr(result))
-            answer = trouble_answer(error, path=self._call.path, user=self._call.user)
-            code = code_of(error)
-        parts.tally.record_response(code, parts.clock.monotonic() - self._began)
+            answer = error_response(error, path=self._call.path, user=self._call.user)
+            code = get_error_code(error)
+        parts.metrics.record_response(code, parts.clock.monotonic() - self._began)
         return answer

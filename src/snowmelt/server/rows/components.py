@@ -19,7 +19,7 @@ from snowmelt.ingest.rows.row_service import RowService
 from snowmelt.ingest.rows.schema_evolution import TableEvolver
 from snowmelt.ingest.rows.targets import TargetResolver
 from snowmelt.server.rows.row_files import RowFiles
-from snowmelt.server.rows.scoped_tokens import LIFETIME_S, ScopedTokens
+from snowmelt.server.rows.scoped_tokens import SCOPED_TOKEN_LIFETIME_S, ScopedTokens
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
@@ -36,103 +36,105 @@ if TYPE_CHECKING:
 
 # --- How much the row API takes: of one request, of a channel in a second, of all at a time.
 
-_MOST_CHANNELS = 50_000
+_MAX_TRACKED_CHANNELS = 50_000
 
 
 @dataclass(slots=True)
-class Limits:
+class RowApiLimits:
     """Settings of the row API; used in the event loop only.
 
-    `body_bytes` as sent, `unpacked_bytes` without compression, `held_bytes` of all requests that
-    are not answered yet; `requests_per_s` of one channel, 0 for any number.
+    `max_body_bytes` as sent, `max_decompressed_bytes` without compression, `max_held_bytes` of all requests that
+    are not answered yet; `max_requests_per_s` of one channel, 0 for any number.
     """
 
     clock: Clock
-    body_bytes: int
-    unpacked_bytes: int
-    held_bytes: int
-    requests_per_s: int
-    _allowances: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+    max_body_bytes: int
+    max_decompressed_bytes: int
+    max_held_bytes: int
+    max_requests_per_s: int
+    _token_buckets: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
 
-    def pass_channel(self, pipe: str, channel: str, *, may_refuse_softly: bool) -> None:
+    def check_request_rate(self, pipe: str, channel: str, *, allow_429: bool) -> None:
         """Count a request of a channel.
 
         Args:
             pipe: Who sends it, and where it goes: nobody uses up what is another's.
             channel: Whose it is.
-            may_refuse_softly: Answer 429; else 503, which no client draws conclusions from.
+            allow_429: Answer 429; else 503, which no client draws conclusions from.
 
         Raises:
             TooManyRequests: There were too many within a second; RowsBusy likewise.
         """
-        if not self.requests_per_s:
+        if not self.max_requests_per_s:
             return
         now = self.clock.monotonic()
-        left, since = self._allowances.get((pipe, channel), (float(self.requests_per_s), now))
-        left = min(left + (now - since) * self.requests_per_s, float(self.requests_per_s))
+        left, since = self._token_buckets.get(
+            (pipe, channel), (float(self.max_requests_per_s), now)
+        )
+        left = min(left + (now - since) * self.max_requests_per_s, float(self.max_requests_per_s))
         if left < 1:
-            if may_refuse_softly:
-                raise TooManyRequests(channel=channel, limit=self.requests_per_s)
+            if allow_429:
+                raise TooManyRequests(channel=channel, limit=self.max_requests_per_s)
             raise RowsBusy(reason=f"channel {channel} sends too many requests")
-        if len(self._allowances) >= _MOST_CHANNELS:
-            self._allowances.clear()
-        self._allowances[pipe, channel] = (left - 1, now)
+        if len(self._token_buckets) >= _MAX_TRACKED_CHANNELS:
+            self._token_buckets.clear()
+        self._token_buckets[pipe, channel] = (left - 1, now)
 
 
-_THREADS = 8
+_THREAD_COUNT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedComponents:
     """What the row API has in common with the rest of a service.
 
-    `handing` is how the SDK is let into the stage, and `bucket` as `RowFiles` has it.
+    `stage_locator` is how the SDK is let into the stage, and `bucket_prefix` as `RowFiles` has it.
     """
 
     settings: Settings
     database: Database
-    writes: WriteBatcher
+    write_batcher: WriteBatcher
     keyring: KeyRing
     stage: Store
-    durability: StageSync
-    pressure: BackPressure
+    stage_sync: StageSync
+    back_pressure: BackPressure
     authenticator: Authenticator
     clock: Clock
-    handing: StageLocator
-    bucket: str
+    stage_locator: StageLocator
+    bucket_prefix: str
 
 
 @dataclass(frozen=True, slots=True)
-class RowParts:
+class RowApiComponents:
     """What the routes of the row API use."""
 
-    desk: RowService
-    intake: RequestBatcher
-    files: RowFiles
-    tokens: ScopedTokens
-    limits: Limits
+    row_service: RowService
+    request_batcher: RequestBatcher
+    row_files: RowFiles
+    scoped_tokens: ScopedTokens
+    limits: RowApiLimits
     authenticator: Authenticator
     threads: ThreadPoolExecutor
     clock: Clock
 
     @property
-    def tally(self) -> RowMetrics:
+    def metrics(self) -> RowMetrics:
         """What has been counted since the start."""
-        return self.desk.group_committer.metrics
+        return self.row_service.group_committer.metrics
 
-    def new_id(self) -> str:
+    def new_request_id(self) -> str:
         """Return an id for a request that brought none; nobody can repeat it."""
         return str(uuid.uuid4())
 
     def close(self) -> None:
         """Answer what is waiting, then let go of threads."""
         self.threads.shutdown()
-        self.intake.close()
-        self.desk.group_committer.close()
-        self.desk.converter_pool.kernel_loader.wait_until_loaded()
+        self.request_batcher.close()
+        self.row_service.group_committer.close()
+        self.row_service.converter_pool.kernel_loader.wait_until_loaded()
 
 
-def build_rows(shared: Shared) -> RowParts:
+def build_row_api(shared: SharedComponents) -> RowApiComponents:
     """Join the parts and start the writer.
 
     Raises:
@@ -146,21 +148,21 @@ def build_rows(shared: Shared) -> RowParts:
     stager = RowChunkStager(stage, targets, deployment_id, clock)
     writer = GroupCommitter(
         database,
-        shared.durability,
+        shared.stage_sync,
         stager,
         clock=clock,
         error_row_stager=ErrorRowStager(database, keyring, stager, clock),
     )
-    forms = BinaryEncodingTracker(database, clock, LIFETIME_S)
+    forms = BinaryEncodingTracker(database, clock, SCOPED_TOKEN_LIFETIME_S)
     desk = RowService(
         database,
-        shared.writes,
+        shared.write_batcher,
         targets,
-        ConverterPool(zone_named(settings.rows_timezone), clock),
+        ConverterPool(parse_time_zone(settings.rows_timezone), clock),
         writer,
         clock,
         TableEvolver(database, clock),
-        shared.pressure,
+        shared.back_pressure,
         forms,
     )
     files = RowFiles(
@@ -168,32 +170,32 @@ def build_rows(shared: Shared) -> RowParts:
         targets,
         stage,
         clock,
-        handing=shared.handing,
-        bucket=shared.bucket,
+        stage_locator=shared.stage_locator,
+        bucket_prefix=shared.bucket_prefix,
         max_file_bytes=settings.rows_max_file_bytes,
-        flush_ms=settings.rows_flush_ms,
-        forms=forms,
+        flush_interval_ms=settings.rows_flush_ms,
+        binary_encodings=forms,
     )
-    limits = Limits(
+    limits = RowApiLimits(
         clock,
-        body_bytes=settings.rows_max_body_bytes,
-        unpacked_bytes=settings.rows_max_bytes,
-        held_bytes=settings.rows_held_bytes,
-        requests_per_s=settings.rows_requests_per_s,
+        max_body_bytes=settings.rows_max_body_bytes,
+        max_decompressed_bytes=settings.rows_max_bytes,
+        max_held_bytes=settings.rows_held_bytes,
+        max_requests_per_s=settings.rows_requests_per_s,
     )
-    return RowParts(
+    return RowApiComponents(
         desk,
         RequestBatcher(desk, clock),
         files,
         ScopedTokens(keyring, clock),
         limits,
         shared.authenticator,
-        ThreadPoolExecutor(_THREADS, thread_name_prefix="rows"),
+        ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="rows"),
         clock,
     )
 
 
-def zone_named(name: str) -> ZoneInfo:
+def parse_time_zone(name: str) -> ZoneInfo:
     """Return a time zone.
 
     Raises:

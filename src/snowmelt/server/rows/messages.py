@@ -20,27 +20,27 @@ from snowmelt.errors import (
     UserError,
 )
 from snowmelt.ingest.rows.targets import PipePath, SdkClient
-from snowmelt.server.error_responses import Answer, json_answer
+from snowmelt.server.error_responses import ServerResponse, json_response
 from snowmelt.wire.row_api import RowApiErrorBody
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from snowmelt.server.rows.scoped_tokens import Claims
+    from snowmelt.server.rows.scoped_tokens import ScopedTokenClaims
 
 __all__ = [
-    "code_of",
-    "json_answer",
-    "text_answer",
-    "trouble_answer",
+    "error_response",
+    "get_error_code",
+    "json_response",
+    "text_response",
 ]
 
-_SDK = b"SnowpipeStreamingSDK/"
+_SDK_USER_AGENT = b"SnowpipeStreamingSDK/"
 # What an answer to rows says in it, the SDK says in the next request of the channel.
-STICKY = b"x-snowflake-session"
+SESSION_HEADER = b"x-snowflake-session"
 
 
-class Call:
+class RowApiRequest:
     """One request: `path` without parameters, as it came; `user` is for the log.
 
     `claims` are what its token says, where it is one that was given here.
@@ -57,75 +57,75 @@ class Call:
         self.headers = headers
         self.body = b""
         self.user: str | None = None
-        self.claims: Claims | None = None
+        self.claims: ScopedTokenClaims | None = None
 
-    def header(self, name: bytes) -> str:
+    def get_header(self, name: bytes) -> str:
         """Return a header, empty when it was not sent."""
         return self.headers.get(name, b"").decode("latin-1")
 
     @property
-    def client(self) -> SdkClient | None:
+    def sdk_client(self) -> SdkClient | None:
         """The client of the official SDK that sends it, None for everybody else."""
-        if not self.headers.get(b"user-agent", b"").startswith(_SDK):
+        if not self.headers.get(b"user-agent", b"").startswith(_SDK_USER_AGENT):
             return None
         if self.claims is None:
             return SdkClient()
         issued = self.claims.issued_ms
-        born = self.header(STICKY)
+        born = self.get_header(SESSION_HEADER)
         is_told = born.isascii() and born.isdigit() and len(born) < 16
         return SdkClient(self.claims.jti, issued, min(int(born), issued) if is_told else issued)
 
-    def optional(self, name: str) -> str | None:
+    def get_parameter(self, name: str) -> str | None:
         """Return a parameter; one that is empty is as good as absent."""
         return self.query.get(name) or None
 
     @property
-    def start_token(self) -> str | None:
+    def start_offset_token(self) -> str | None:
         """The offset token of the first row."""
-        return self.optional("startOffsetToken")
+        return self.get_parameter("startOffsetToken")
 
     @property
-    def end_token(self) -> str | None:
+    def end_offset_token(self) -> str | None:
         """The offset token of the last row; clients before 1.0 send the one token."""
-        return self.optional("endOffsetToken") or self.optional("offsetToken")
+        return self.get_parameter("endOffsetToken") or self.get_parameter("offsetToken")
 
     @property
-    def retries(self) -> int:
+    def retry_count(self) -> int:
         """How often the client has sent it before."""
-        return number_of(self.query.get("retryCount", "0"))
+        return parse_count(self.query.get("retryCount", "0"))
 
 
-def number_of(text: str) -> int:
+def parse_count(text: str) -> int:
     """Return a number that a client tells, 0 for what is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 # --- Paths of the row API, taken apart as they came, before anything is decoded.
 
-PREFIX = "/v2/streaming/"
-_LEVELS = ("databases", "schemas", "pipes")
+PATH_PREFIX = "/v2/streaming/"
+_PATH_LEVELS = ("databases", "schemas", "pipes")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RowApiPath:
     """What a path names: a pipe, perhaps a channel of it, and what is asked of it.
 
-    `verb` is empty where the method alone says it; `is_data` tells paths beneath `data/`.
+    `verb` is empty where the method alone says it; `is_data_path` tells paths beneath `data/`.
     """
 
     pipe: PipePath
     channel: str | None
     verb: str
-    is_data: bool
+    is_data_path: bool
 
 
 @lru_cache(maxsize=20_000)
-def parse_address(raw_path: str) -> Address | None:
+def parse_path(raw_path: str) -> RowApiPath | None:
     """Return what a path beneath `/v2/streaming/` names; None when it is none of the row API's."""
-    parts = raw_path.removeprefix(PREFIX).split("/")
+    parts = raw_path.removeprefix(PATH_PREFIX).split("/")
     is_data = parts[0] == "data"
     parts = parts[1:] if is_data else parts
-    if len(parts) < 6 or tuple(parts[0:6:2]) != _LEVELS:
+    if len(parts) < 6 or tuple(parts[0:6:2]) != _PATH_LEVELS:
         return None
     # Names may hold an encoded colon or slash; only what is not encoded separates.
     pipe, colon, verb = parts[5].rpartition(":")
@@ -134,10 +134,10 @@ def parse_address(raw_path: str) -> Address | None:
     path = PipePath(unquote(parts[1]), unquote(parts[3]), unquote(pipe))
     rest = parts[6:]
     if not rest:
-        return Address(path, None, verb, is_data) if verb else None
+        return RowApiPath(path, None, verb, is_data) if verb else None
     if verb or rest[0] != "channels" or len(rest) not in {2, 3}:
         return None
-    return Address(path, unquote(rest[1]), rest[2] if len(rest) == 3 else "", is_data)
+    return RowApiPath(path, unquote(rest[1]), rest[2] if len(rest) == 3 else "", is_data)
 
 
 def parse_query(query: bytes) -> Mapping[str, str]:
@@ -158,12 +158,12 @@ _WIRE_CODES: dict[type[SnowmeltError], str] = {
 }
 
 
-def text_answer(text: str) -> Answer:
+def text_response(text: str) -> ServerResponse:
     """Return a 200 with bare text."""
-    return Answer(HTTPStatus.OK, text.encode(), kind=b"text/plain; charset=utf-8")
+    return ServerResponse(HTTPStatus.OK, text.encode(), content_type=b"text/plain; charset=utf-8")
 
 
-def code_of(error: Exception) -> str:
+def get_error_code(error: Exception) -> str:
     """Return the code that clients see."""
     if not isinstance(error, SnowmeltError):
         return InternalError.code.upper()
@@ -171,22 +171,24 @@ def code_of(error: Exception) -> str:
     return wire or error.code.upper()
 
 
-def trouble_answer(error: Exception, *, path: str, user: str | None) -> Answer:
+def error_response(error: Exception, *, path: str, user: str | None) -> ServerResponse:
     """Turn whatever was raised into an answer, and log what an operator should see."""
     if not isinstance(error, SnowmeltError):
         _log.error("%s failed for user %s", path, user, exc_info=error)
         # Nothing is known to be wrong with the request: the same one again, then.
         error = InternalError("The service failed on this request; its log says why.")
-    status = _status(error)
+    status = _choose_http_status(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.warning("%s answered %d to user %s: %s", path, status, user, error)
     else:
         _log.info("%s answered %d to user %s: %s", path, status, user, error)
     headers = ((b"www-authenticate", b"Bearer"),) if status == HTTPStatus.UNAUTHORIZED else ()
-    return Answer(status, _encoder.encode(RowApiErrorBody(code_of(error), str(error))), headers)
+    return ServerResponse(
+        status, _encoder.encode(RowApiErrorBody(get_error_code(error), str(error))), headers
+    )
 
 
-def _status(error: SnowmeltError) -> int:
+def _choose_http_status(error: SnowmeltError) -> int:
     if error.retryable and error.status != HTTPStatus.TOO_MANY_REQUESTS:
         return HTTPStatus.SERVICE_UNAVAILABLE
     if isinstance(error, UserError) and error.status == HTTPStatus.FORBIDDEN:

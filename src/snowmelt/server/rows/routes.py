@@ -16,20 +16,26 @@ from snowmelt.errors import (
     RequestMalformed,
 )
 from snowmelt.ingest.rows.targets import RowSender
-from snowmelt.server.error_responses import MethodRefused, RouteNotFound
-from snowmelt.server.metrics import ROUTE
-from snowmelt.server.rows.append import DONE, Load, append_answer, load_of, request_of
-from snowmelt.server.rows.messages import (
-    Call,
-    code_of,
-    json_answer,
-    parse_address,
-    parse_query,
-    text_answer,
-    trouble_answer,
+from snowmelt.server.error_responses import MethodNotAllowed, RouteNotFound
+from snowmelt.server.metrics import ROUTE_SCOPE_KEY
+from snowmelt.server.rows.append import (
+    OK_CODE,
+    AppendPayload,
+    build_append_response,
+    build_rows_request,
+    make_payload,
 )
-from snowmelt.server.rows.scoped_tokens import claimed_scope, has_issuer
-from snowmelt.server.streaming_routes import host_of
+from snowmelt.server.rows.messages import (
+    RowApiRequest,
+    error_response,
+    get_error_code,
+    json_response,
+    parse_path,
+    parse_query,
+    text_response,
+)
+from snowmelt.server.rows.scoped_tokens import has_issuer, read_scope_claim
+from snowmelt.server.streaming_routes import parse_host
 from snowmelt.wire.row_api import RowDropResponse, RowFileFragment, RowOpenRequest, RowStatusRequest
 
 if TYPE_CHECKING:
@@ -40,149 +46,165 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from snowmelt.ingest.rows.row_service import RowsRequest
-    from snowmelt.server.auth import Caller
-    from snowmelt.server.error_responses import Answer
-    from snowmelt.server.rows.append import Taking
-    from snowmelt.server.rows.components import RowParts
-    from snowmelt.server.rows.messages import Address
+    from snowmelt.server.auth import Principal
+    from snowmelt.server.error_responses import ServerResponse
+    from snowmelt.server.rows.append import InFlightAppends
+    from snowmelt.server.rows.components import RowApiComponents
+    from snowmelt.server.rows.messages import RowApiPath
     from snowmelt.wire.row_api import RowOpenResponse
 
-_Kind = TypeVar("_Kind", bound=msgspec.Struct)
+_Message = TypeVar("_Message", bound=msgspec.Struct)
 _Result = TypeVar("_Result")
-_SMALL_BYTES = 1 << 20
-_OAUTH = "/oauth/token"
-_DESCRIPTION = "/openapi.json"
-_HOSTNAME = "/v2/streaming/hostname"
-_OF_ROWS = {"rows", "filebuffer"}
-_ROLE_SCOPE = "session:role:"
+_MAX_SMALL_BODY_BYTES = 1 << 20
+_OAUTH_PATH = "/oauth/token"
+_OPENAPI_PATH = "/openapi.json"
+_HOSTNAME_PATH = "/v2/streaming/hostname"
+_APPEND_VERBS = {"rows", "filebuffer"}
+_ROLE_SCOPE_PREFIX = "session:role:"
 # By whether a channel is named, and the verb.
-_MANAGED = {
+_MANAGEMENT_METHODS = {
     (False, "pipe-info"): "POST",
     (False, "bulk-channel-status"): "POST",
     (True, ""): "PUT or DELETE",
 }
 
 
-class RowRoutes:
+class RowApiRoutes:
     """An ASGI application for `/v2/streaming/…` and `/oauth/token`."""
 
-    def __init__(self, parts: RowParts, taking: Taking) -> None:
-        self._parts = parts
-        self._taking = taking
+    def __init__(self, components: RowApiComponents, in_flight_appends: InFlightAppends) -> None:
+        self._components = components
+        self._in_flight_appends = in_flight_appends
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         path = scope["raw_path"].decode("latin-1").partition("?")[0]
-        call = Call(scope["method"], path, scope["query_string"], dict(scope["headers"]))
-        label = scope[ROUTE] = _label(call.path)
-        began = self._parts.clock.monotonic()
-        code = DONE
+        call = RowApiRequest(scope["method"], path, scope["query_string"], dict(scope["headers"]))
+        label = scope[ROUTE_SCOPE_KEY] = _choose_route_label(call.path)
+        began = self._components.clock.monotonic()
+        code = OK_CODE
         try:
-            handle, limit = self._route(call)
-            if not await self._read(call, receive, limit):
+            handle, limit = self._find_handler(call)
+            if not await self._read_body(call, receive, limit):
                 return
             answer = await handle()
         except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
-            answer = trouble_answer(error, path=call.path, user=call.user)
-            code = code_of(error)
-        if label in _OF_ROWS:
-            self._parts.tally.record_response(code, self._parts.clock.monotonic() - began)
-        await send(answer.start())
+            answer = error_response(error, path=call.path, user=call.user)
+            code = get_error_code(error)
+        if label in _APPEND_VERBS:
+            self._components.metrics.record_response(
+                code, self._components.clock.monotonic() - began
+            )
+        await send(answer.make_start_message())
         await send({"type": "http.response.body", "body": answer.body})
 
-    def _route(self, call: Call) -> tuple[Callable[[], Awaitable[Answer]], int]:
+    def _find_handler(
+        self, call: RowApiRequest
+    ) -> tuple[Callable[[], Awaitable[ServerResponse]], int]:
         """Return what answers a request, and how large its body may be."""
-        if call.path == _HOSTNAME:
-            _require(call, "GET")
-            return lambda: self._hostname(call), _SMALL_BYTES
-        if call.path == _OAUTH:
-            _require(call, "POST")
-            return lambda: self._token(call), _SMALL_BYTES
-        address = parse_address(call.path)
+        if call.path == _HOSTNAME_PATH:
+            _require_method(call, "GET")
+            return lambda: self._handle_hostname(call), _MAX_SMALL_BODY_BYTES
+        if call.path == _OAUTH_PATH:
+            _require_method(call, "POST")
+            return lambda: self._handle_token(call), _MAX_SMALL_BODY_BYTES
+        address = parse_path(call.path)
         if address is None:
             raise RouteNotFound(path=call.path)
-        if address.is_data:
+        if address.is_data_path:
             if address.channel is None or address.verb not in {"rows", "filebuffer"}:
                 raise RouteNotFound(path=call.path)
-            _require(call, "POST")
+            _require_method(call, "POST")
             if address.verb == "rows":
-                return lambda: self._rows(call, address), self._parts.limits.body_bytes
-            return lambda: self._file(call, address), _SMALL_BYTES
-        return lambda: self._managed(call, address), _SMALL_BYTES
+                return lambda: self._handle_rows(
+                    call, address
+                ), self._components.limits.max_body_bytes
+            return lambda: self._handle_row_file(call, address), _MAX_SMALL_BODY_BYTES
+        return lambda: self._handle_management(call, address), _MAX_SMALL_BODY_BYTES
 
-    async def _managed(self, call: Call, address: Address) -> Answer:
+    async def _handle_management(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
         """Answer what is asked of a pipe or a channel, rows apart."""
-        asked = (call.method, address.channel is not None, address.verb)
+        asked = (call.method, api_path.channel is not None, api_path.verb)
         match asked:
             case ("POST", False, "pipe-info"):
-                return await self._pipe_info(call, address)
+                return await self._handle_pipe_info(call, api_path)
             case ("POST", False, "bulk-channel-status"):
-                return await self._statuses(call, address)
+                return await self._handle_statuses(call, api_path)
             case ("PUT", True, ""):
-                return await self._open(call, address)
+                return await self._handle_open(call, api_path)
             case ("DELETE", True, ""):
-                return await self._drop(call, address)
-        allowed = _MANAGED.get(asked[1:])
+                return await self._handle_drop(call, api_path)
+        allowed = _MANAGEMENT_METHODS.get(asked[1:])
         if allowed is None:
             raise RouteNotFound(path=call.path)
-        raise MethodRefused(path=call.path, allowed=allowed, method=call.method)
+        raise MethodNotAllowed(path=call.path, allowed=allowed, method=call.method)
 
-    async def _hostname(self, call: Call) -> Answer:
-        await self._account(call)
-        return text_answer(host_of(call.headers))
+    async def _handle_hostname(self, call: RowApiRequest) -> ServerResponse:
+        await self._authenticate_account(call)
+        return text_response(parse_host(call.headers))
 
-    async def _token(self, call: Call) -> Answer:
-        caller = await self._account(call)
-        sender = _sender_of(caller, _asked_role(call, is_own=caller.scope is None))
-        return text_answer(await self._in_thread(lambda: self._parts.tokens.issue(sender)))
-
-    async def _pipe_info(self, call: Call, address: Address) -> Answer:
-        sender = await self._sender(call)
-        host, client = host_of(call.headers), call.client
-        files = self._parts.files
-        return json_answer(
-            await self._in_thread(lambda: files.pipe_info(address.pipe, sender, host, client))
+    async def _handle_token(self, call: RowApiRequest) -> ServerResponse:
+        caller = await self._authenticate_account(call)
+        sender = _make_sender(caller, _requested_role(call, is_key_pair=caller.scope is None))
+        return text_response(
+            await self._run_in_thread(lambda: self._components.scoped_tokens.issue(sender))
         )
 
-    async def _open(self, call: Call, address: Address) -> Answer:
-        sender = await self._sender(call)
-        request = _decode(call.body or b"{}", RowOpenRequest)
-        answer: RowOpenResponse = await self._queued(
-            lambda: self._parts.desk.open_channel(
-                address.pipe,
-                address.channel or "",
+    async def _handle_pipe_info(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
+        sender = await self._authenticate_sender(call)
+        host, client = parse_host(call.headers), call.sdk_client
+        files = self._components.row_files
+        return json_response(
+            await self._run_in_thread(
+                lambda: files.build_pipe_info(api_path.pipe, sender, host, client)
+            )
+        )
+
+    async def _handle_open(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
+        sender = await self._authenticate_sender(call)
+        request = _decode_message(call.body or b"{}", RowOpenRequest)
+        answer: RowOpenResponse = await self._await_write(
+            lambda: self._components.row_service.open_channel(
+                api_path.pipe,
+                api_path.channel or "",
                 sender,
                 request_id=call.query.get("requestId", ""),
                 offset_token=request.offset_token or None,
-                client=call.client,
+                client=call.sdk_client,
             )
         )
-        return json_answer(answer)
+        return json_response(answer)
 
-    async def _drop(self, call: Call, address: Address) -> Answer:
-        sender = await self._sender(call)
-        token = await self._queued(
-            lambda: self._parts.desk.drop_channel(address.pipe, address.channel or "", sender)
+    async def _handle_drop(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
+        sender = await self._authenticate_sender(call)
+        token = await self._await_write(
+            lambda: self._components.row_service.drop_channel(
+                api_path.pipe, api_path.channel or "", sender
+            )
         )
-        return json_answer(RowDropResponse(token))
+        return json_response(RowDropResponse(token))
 
-    async def _statuses(self, call: Call, address: Address) -> Answer:
-        sender = await self._sender(call)
-        request = _decode(call.body or b"{}", RowStatusRequest)
-        return json_answer(
-            await self._in_thread(
-                lambda: self._parts.desk.get_channel_statuses(
-                    address.pipe, request.channel_names, sender
+    async def _handle_statuses(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
+        sender = await self._authenticate_sender(call)
+        request = _decode_message(call.body or b"{}", RowStatusRequest)
+        return json_response(
+            await self._run_in_thread(
+                lambda: self._components.row_service.get_channel_statuses(
+                    api_path.pipe, request.channel_names, sender
                 )
             )
         )
 
-    async def _rows(self, call: Call, address: Address) -> Answer:
-        tokens = (call.start_token, call.end_token)
-        request = request_of(self._parts, call, address, await self._sender(call), tokens)
-        return await self._taken(request, load_of(call, self._parts.limits.unpacked_bytes))
+    async def _handle_rows(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
+        tokens = (call.start_offset_token, call.end_offset_token)
+        request = build_rows_request(
+            self._components, call, api_path, await self._authenticate_sender(call), tokens
+        )
+        return await self._append_and_respond(
+            request, make_payload(call, self._components.limits.max_decompressed_bytes)
+        )
 
-    async def _file(self, call: Call, address: Address) -> Answer:
+    async def _handle_row_file(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
         try:
             fragments = msgspec.json.decode(call.body, type=list[RowFileFragment])
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -196,38 +218,42 @@ class RowRoutes:
             fragment.fragment_start_offset_token or None,
             fragment.fragment_end_offset_token or None,
         )
-        request = request_of(self._parts, call, address, await self._sender(call), tokens)
-        files = self._parts.files
-        load = Load(
-            fragment.file_length_bytes * 6,
-            lambda: files.fetch(fragment, request.path, request.sender),
-            is_small=False,
-            done=lambda: files.forget(fragment),
+        request = build_rows_request(
+            self._components, call, api_path, await self._authenticate_sender(call), tokens
         )
-        return await self._taken(request, load)
+        files = self._components.row_files
+        load = AppendPayload(
+            fragment.file_length_bytes * 6,
+            lambda: files.read_file(fragment, request.path, request.sender),
+            is_small=False,
+            on_committed=lambda: files.delete_file(fragment),
+        )
+        return await self._append_and_respond(request, load)
 
-    async def _taken(self, request: RowsRequest, load: Load) -> Answer:
+    async def _append_and_respond(
+        self, request: RowsRequest, payload: AppendPayload
+    ) -> ServerResponse:
         """Answer a request of rows when they are committed."""
         # The client may go away; what has begun goes on.
-        outcome = await asyncio.shield(self._taking.take(request, load))
-        return append_answer(request, outcome)
+        outcome = await asyncio.shield(self._in_flight_appends.submit(request, payload))
+        return build_append_response(request, outcome)
 
-    async def _account(self, call: Call) -> Caller:
+    async def _authenticate_account(self, call: RowApiRequest) -> Principal:
         """Return who a request with a key pair's token, or with one from elsewhere, speaks for."""
-        authenticator = self._parts.authenticator
-        caller = authenticator.recalled(call.headers)
+        authenticator = self._components.authenticator
+        caller = authenticator.get_cached_principal(call.headers)
         if caller is None:
-            caller = await self._in_thread(lambda: authenticator.identify(call.headers))
+            caller = await self._run_in_thread(lambda: authenticator.authenticate_any(call.headers))
         call.user = caller.user
         return caller
 
-    async def _sender(self, call: Call) -> RowSender:
+    async def _authenticate_sender(self, call: RowApiRequest) -> RowSender:
         """Return who a request with a scoped token, or with that of an account, speaks for."""
-        scheme, _, token = call.header(b"authorization").partition(" ")
-        kind = call.header(b"x-snowflake-authorization-token-type")
+        scheme, _, token = call.get_header(b"authorization").partition(" ")
+        kind = call.get_header(b"x-snowflake-authorization-token-type")
         if scheme.lower() == "bearer" and kind != "KEYPAIR_JWT":
             try:
-                claims = self._parts.tokens.claims(token.strip())
+                claims = self._components.scoped_tokens.verify(token.strip())
             except AuthenticationFailed:
                 # Ours name no issuer.
                 if kind == "OAUTH" and not has_issuer(token):
@@ -235,16 +261,16 @@ class RowRoutes:
             else:
                 call.user, call.claims = claims.sub, claims
                 return claims.sender
-        return _sender_of(await self._account(call), None)
+        return _make_sender(await self._authenticate_account(call), None)
 
-    async def _in_thread(self, work: Callable[[], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._parts.threads, work)
+    async def _run_in_thread(self, work: Callable[[], _Result]) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._components.threads, work)
 
-    async def _queued(self, work: Callable[[], Future[_Result]]) -> _Result:
+    async def _await_write(self, work: Callable[[], Future[_Result]]) -> _Result:
         """Return the result of the write that `work` queues; no thread waits for it."""
-        return await asyncio.wrap_future(await self._in_thread(work))
+        return await asyncio.wrap_future(await self._run_in_thread(work))
 
-    async def _read(self, call: Call, receive: Receive, limit: int) -> bool:
+    async def _read_body(self, call: RowApiRequest, receive: Receive, max_bytes: int) -> bool:
         """Read a request's body; False when the client has gone away."""
         parts: list[bytes] = []
         size = 0
@@ -254,62 +280,65 @@ class RowRoutes:
                 return False
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > limit:
-                raise BodyTooLarge(limit=limit)
+            if size > max_bytes:
+                raise BodyTooLarge(limit=max_bytes)
             if not message.get("more_body", False):
                 call.body = b"".join(parts)
                 return True
 
 
-def row_routes(parts: RowParts, taking: Taking) -> list[Route]:
+def make_row_routes(
+    components: RowApiComponents, in_flight_appends: InFlightAppends
+) -> list[Route]:
     """Return the routes of the row API."""
-    answering = RowRoutes(parts, taking)
+    answering = RowApiRoutes(components, in_flight_appends)
     described = files("snowmelt.server.rows").joinpath("openapi.json").read_bytes()
 
     async def describe(request: Request) -> Response:
-        request.scope[ROUTE] = _DESCRIPTION
+        request.scope[ROUTE_SCOPE_KEY] = _OPENAPI_PATH
         return Response(described, media_type="application/json")
 
     return [
-        Route(_DESCRIPTION, describe, methods=["GET"]),
-        *(Route(path, answering) for path in (_OAUTH, "/v2/streaming/{rest:path}")),
+        Route(_OPENAPI_PATH, describe, methods=["GET"]),
+        *(Route(path, answering) for path in (_OAUTH_PATH, "/v2/streaming/{rest:path}")),
     ]
 
 
-def _sender_of(caller: Caller, role: str | None) -> RowSender:
+def _make_sender(principal: Principal, role: str | None) -> RowSender:
     """Return who sends; a token from elsewhere may name the roles that it stands for."""
     return RowSender(
-        caller.user, role if caller.scope is None else caller.scope.role(role, caller.user)
+        principal.user,
+        role if principal.scope is None else principal.scope.resolve_role(role, principal.user),
     )
 
 
-def _require(call: Call, method: str) -> None:
+def _require_method(call: RowApiRequest, method: str) -> None:
     if call.method != method:
-        raise MethodRefused(path=call.path, allowed=method, method=call.method)
+        raise MethodNotAllowed(path=call.path, allowed=method, method=call.method)
 
 
-def _label(path: str) -> str:
-    if path in {_HOSTNAME, _OAUTH}:
+def _choose_route_label(path: str) -> str:
+    if path in {_HOSTNAME_PATH, _OAUTH_PATH}:
         return path
     last = path.rpartition("/")[2]
-    return last if last in _OF_ROWS else "rows-management"
+    return last if last in _APPEND_VERBS else "rows-management"
 
 
-def _asked_role(call: Call, *, is_own: bool) -> str | None:
+def _requested_role(call: RowApiRequest, *, is_key_pair: bool) -> str | None:
     """Return the role that the form asks for, else the client's own token."""
     scopes = [parse_query(call.body).get("scope", "")]
-    payload = call.header(b"authorization").split(".")
-    if is_own and len(payload) == 3:
-        scopes.append(claimed_scope(payload[1]))
+    payload = call.get_header(b"authorization").split(".")
+    if is_key_pair and len(payload) == 3:
+        scopes.append(read_scope_claim(payload[1]))
     for scope in scopes:
         for part in scope.split():
-            if part.startswith(_ROLE_SCOPE):
-                return part.removeprefix(_ROLE_SCOPE) or None
+            if part.startswith(_ROLE_SCOPE_PREFIX):
+                return part.removeprefix(_ROLE_SCOPE_PREFIX) or None
     return None
 
 
-def _decode(body: bytes, kind: type[_Kind]) -> _Kind:
+def _decode_message(body: bytes, message_type: type[_Message]) -> _Message:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body, type=message_type)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise RequestMalformed(reason=str(error)) from None

@@ -41,28 +41,28 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 _IV_BYTES = 16
-_A_DAY_S = 86_400.0
+_DEFAULT_LIFETIME_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class RowFiles:
     """Hands out places for files, and reads what was put there.
 
-    `bucket` is what places in the stage's own bucket begin with, bucket and folder; empty where
+    `bucket_prefix` is what places in the stage's own bucket begin with, bucket and folder; empty where
     there are none.
     """
 
     database: Database
-    targets: TargetResolver
+    target_resolver: TargetResolver
     stage: Store
     clock: Clock
-    handing: StageLocator
-    bucket: str
+    stage_locator: StageLocator
+    bucket_prefix: str
     max_file_bytes: int
-    flush_ms: int
-    forms: BinaryEncodingTracker
+    flush_interval_ms: int
+    binary_encodings: BinaryEncodingTracker
 
-    def pipe_info(
+    def build_pipe_info(
         self, path: PipePath, sender: RowSender, host: str, client: SdkClient | None
     ) -> PipeInfo:
         """Return what a client asks first: places for files, never given before, and their key.
@@ -73,23 +73,23 @@ class RowFiles:
         Raises:
             PipeNotFound: There is no such pipe, or this role may not insert by it.
         """
-        target = self.targets.find(path, sender, refresh=True)
+        target = self.target_resolver.find(path, sender, refresh=True)
         # Every client, whatever the columns: bytes must not mean one thing in one table and another
         # in the next. The Python SDK looks at each value for it, which is most of its work.
         overrides: dict[str, str | int] = {"binary_input_format": "HEX"}
-        asks_again_s = self.forms.record_hex_client(target, client)
-        if self.flush_ms:
-            overrides["max_append_request_buffer_duration_ms"] = self.flush_ms
+        asks_again_s = self.binary_encodings.record_hex_client(target, client)
+        if self.flush_interval_ms:
+            overrides["max_append_request_buffer_duration_ms"] = self.flush_interval_ms
         return PipeInfo(
-            rowset_stage_location=self._place(sender.user, host, asks_again_s),
-            durable_stage_location=self._place(sender.user, host, asks_again_s),
+            rowset_stage_location=self._issue_location(sender.user, host, asks_again_s),
+            durable_stage_location=self._issue_location(sender.user, host, asks_again_s),
             pipe_encryption_info=PipeEncryption(
                 base64.b64encode(target.data_key.key).decode(), str(target.data_key.key_id)
             ),
             parameter_overrides=overrides,
         )
 
-    def fetch(self, fragment: RowFileFragment, path: PipePath, sender: RowSender) -> bytes:
+    def read_file(self, fragment: RowFileFragment, path: PipePath, sender: RowSender) -> bytes:
         """Return the rows of a file, newline-delimited JSON.
 
         Raises:
@@ -97,7 +97,7 @@ class RowFiles:
             BodyUnreadable: It does not decrypt to compressed rows.
             BodyTooLarge: It is larger than files may be.
         """
-        where = self._stage_path(fragment)
+        where = self._parse_stage_path(fragment)
         with self.database.reading() as connection:
             owner = stages.find_prefix_owner(connection, where.partition("/")[0])
         if owner != sender.user:
@@ -119,28 +119,32 @@ class RowFiles:
             sealed = self.stage.get(where)
         except (ObjectMissing, PathRefused):
             raise RequestMalformed(reason=f"{fragment.file_path[:200]} is not there") from None
-        key = self.targets.find(path, sender).data_key
+        key = self.target_resolver.find(path, sender).data_key
         cipher = Cipher(algorithms.AES(key.key), modes.CTR(iv)).decryptor()
         # Many times the size of what one request may send: a file is a client's whole buffer.
         return decompress_body(cipher.update(sealed), "zstd", self.max_file_bytes * 8)
 
-    def forget(self, fragment: RowFileFragment) -> None:
+    def delete_file(self, fragment: RowFileFragment) -> None:
         """Delete a file whose rows are committed."""
         try:
-            self.stage.delete(self._stage_path(fragment))
+            self.stage.delete(self._parse_stage_path(fragment))
         except (SnowmeltError, OSError) as error:
             _log.warning("file %s of committed rows stays: %s", fragment.file_path, error)
 
-    def _place(self, user: str, host: str, at_most_s: float | None) -> RowStageLocation:
+    def _issue_location(
+        self, user: str, host: str, max_lifetime_s: float | None
+    ) -> RowStageLocation:
         now = self.clock.now()
         with self.database.writing() as connection:
             prefix = stages.issue_client_prefix(connection, user, now)
         # Each place has a prefix of its own: the SDK counts its files from nought.
-        given = self.handing.issue_location(
+        given = self.stage_locator.issue_location(
             StageRequester(user, host, renews_by_prefix=True), prefix
         )
-        seconds = given.expires_in_s or _A_DAY_S
-        lasts = dt.timedelta(seconds=seconds if at_most_s is None else min(seconds, at_most_s))
+        seconds = given.expires_in_s or _DEFAULT_LIFETIME_S
+        lasts = dt.timedelta(
+            seconds=seconds if max_lifetime_s is None else min(seconds, max_lifetime_s)
+        )
         at = given.location
         return RowStageLocation(
             expiry_time_ms=to_epoch_ms(now + lasts),
@@ -151,9 +155,13 @@ class RowFiles:
             storage_endpoint=(at.endPoint or "").rpartition("://")[2],
         )
 
-    def _stage_path(self, fragment: RowFileFragment) -> str:
+    def _parse_stage_path(self, fragment: RowFileFragment) -> str:
         place, _, name = fragment.file_path.rpartition("/")
         root, _, prefix = place.rpartition("/")
-        if root not in {STAGE_BUCKET, self.bucket} or not prefix or not is_row_file_name(name):
+        if (
+            root not in {STAGE_BUCKET, self.bucket_prefix}
+            or not prefix
+            or not is_row_file_name(name)
+        ):
             raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is no file of rows")
         return posixpath.join(prefix, name)

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
 
-LIFETIME_S = 3600
-_PURPOSE = "row api token"
-_MOST_CHARACTERS = 8192
-_MOST_REMEMBERED = 10_000
+SCOPED_TOKEN_LIFETIME_S = 3600
+_SEAL_PURPOSE = "row api token"
+_MAX_TOKEN_CHARACTERS = 8192
+_MAX_CACHED_TOKENS = 10_000
 
 
-class _Header(msgspec.Struct):
+class _TokenHeader(msgspec.Struct):
     typ: str = "JWT"
     # What the sealed digest comes next to; the official client asks for a name that it knows.
     alg: str = "HS256"
 
 
-class Claims(msgspec.Struct):
+class ScopedTokenClaims(msgspec.Struct):
     """What a token says: whose it is and in which role, its id, and when it was issued."""
 
     sub: str
@@ -56,91 +56,98 @@ class ScopedTokens:
     def __init__(self, keyring: KeyRing, clock: Clock) -> None:
         self._keyring = keyring
         self._clock = clock
-        self._known: dict[str, Claims] = {}
+        self._cached_claims: dict[str, ScopedTokenClaims] = {}
 
     def issue(self, sender: RowSender) -> str:
         """Return a new token; no two are equal, or the official client would ask on and on."""
         issued_ms = to_epoch_ms(self._clock.now())
         now = issued_ms // 1000
-        claims = Claims(
-            sender.user, now, now + LIFETIME_S, secrets.token_hex(16), sender.role, issued_ms
+        claims = ScopedTokenClaims(
+            sender.user,
+            now,
+            now + SCOPED_TOKEN_LIFETIME_S,
+            secrets.token_hex(16),
+            sender.role,
+            issued_ms,
         )
-        signed = f"{_packed(_Header())}.{_packed(claims)}"
-        return f"{signed}.{_text(self._keyring.seal(_digest(signed), _PURPOSE))}"
+        signed = f"{_encode_segment(_TokenHeader())}.{_encode_segment(claims)}"
+        return f"{signed}.{_base64url_encode(self._keyring.seal(_compute_digest(signed), _SEAL_PURPOSE))}"
 
-    def claims(self, token: str) -> Claims:
+    def verify(self, token: str) -> ScopedTokenClaims:
         """Return what a token says.
 
         Raises:
             AuthenticationFailed: It is none of ours, or has expired.
         """
-        claims = self._known.get(token)
+        claims = self._cached_claims.get(token)
         if claims is None:
-            claims = self._opened(token)
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            self._known[token] = claims
+            claims = self._unseal(token)
+            if len(self._cached_claims) >= _MAX_CACHED_TOKENS:
+                self._cached_claims.clear()
+            self._cached_claims[token] = claims
         if claims.exp <= self._clock.now().timestamp():
             raise AuthenticationFailed(reason="the token has expired; ask /oauth/token for another")
         return claims
 
-    def recalled(self, token: bytes) -> Claims | None:
+    def get_cached_claims(self, token: bytes) -> ScopedTokenClaims | None:
         """Return what a token that was seen before says, else None."""
-        claims = self._known.get(token.decode("latin-1"))
+        claims = self._cached_claims.get(token.decode("latin-1"))
         if claims is None or claims.exp <= self._clock.now().timestamp():
             return None
         return claims
 
-    def _opened(self, token: str) -> Claims:
+    def _unseal(self, token: str) -> ScopedTokenClaims:
         foreign = AuthenticationFailed(reason="the token is none that /oauth/token gave here")
-        if len(token) > _MOST_CHARACTERS:
+        if len(token) > _MAX_TOKEN_CHARACTERS:
             raise foreign
         signed, _, sealed = token.rpartition(".")
         try:
-            digest = self._keyring.unseal(_bytes(sealed), _PURPOSE)
-            claims = msgspec.json.decode(_bytes(signed.partition(".")[2]), type=Claims)
+            digest = self._keyring.unseal(_base64url_decode(sealed), _SEAL_PURPOSE)
+            claims = msgspec.json.decode(
+                _base64url_decode(signed.partition(".")[2]), type=ScopedTokenClaims
+            )
         except (ConfigurationError, ValueError, msgspec.DecodeError):
             raise foreign from None
-        if not secrets.compare_digest(digest, _digest(signed)):
+        if not secrets.compare_digest(digest, _compute_digest(signed)):
             raise foreign
         return claims
 
 
-def _packed(message: msgspec.Struct) -> str:
-    return _text(msgspec.json.encode(message))
+def _encode_segment(message: msgspec.Struct) -> str:
+    return _base64url_encode(msgspec.json.encode(message))
 
 
-def _text(data: bytes) -> str:
+def _base64url_encode(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def _bytes(text: str) -> bytes:
+def _base64url_decode(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-def _digest(signed: str) -> bytes:
+def _compute_digest(signed: str) -> bytes:
     return hashlib.sha256(signed.encode()).digest()
 
 
-class _Asked(msgspec.Struct):
+class _ForeignClaims(msgspec.Struct):
     scp: object = None
     iss: object = None
 
 
-def claimed_scope(payload: str) -> str:
+def read_scope_claim(payload: str) -> str:
     """Return claim `scp` of a token's middle part, which has been verified; empty without one."""
-    scope = _asked(payload).scp
+    scope = _decode_foreign_claims(payload).scp
     return scope if isinstance(scope, str) else ""
 
 
 def has_issuer(token: str) -> bool:
     """Tell whether a token says who gave it: those that are given here do not."""
     parts = token.strip().split(".")
-    return len(parts) == 3 and _asked(parts[1]).iss is not None
+    return len(parts) == 3 and _decode_foreign_claims(parts[1]).iss is not None
 
 
-def _asked(payload: str) -> _Asked:
+def _decode_foreign_claims(payload: str) -> _ForeignClaims:
     try:
-        return msgspec.json.decode(_bytes(payload), type=_Asked)
+        return msgspec.json.decode(_base64url_decode(payload), type=_ForeignClaims)
     except (ValueError, msgspec.DecodeError):
-        return _Asked()
+        return _ForeignClaims()

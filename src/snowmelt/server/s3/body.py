@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from snowmelt.buckets import checksums
 from snowmelt.buckets.errors import S3Error
-from snowmelt.server.s3.signatures import UNSIGNED, sign
+from snowmelt.server.s3.signatures import UNSIGNED_PAYLOAD, hmac_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,63 +22,63 @@ if TYPE_CHECKING:
 
     from snowmelt.buckets.bucket import ObjectUpload
     from snowmelt.buckets.checksums import Checksum, Hasher
-    from snowmelt.server.s3.request_context import AuthorisedRequest
-    from snowmelt.server.s3.signatures import Credentials
+    from snowmelt.server.s3.request_context import AuthorizedRequest
+    from snowmelt.server.s3.signatures import SignatureCredentials
 
 # --- Bodies in AWS's own chunks (`aws-chunked`), signed or not, with or without trailing headers.
 #
 # No input or output: bytes in, bytes out, or the refusal. Source: AWS, "Signature calculations:
 # transferring payload in multiple chunks", and the same with trailing headers.
 
-_EMPTY = hashlib.sha256().hexdigest()
-_MOST_LINE_BYTES = 1024
-_MOST_TRAILERS = 8
-_TRAILER_SIGNATURE = "x-amz-trailer-signature"
+_EMPTY_SHA256 = hashlib.sha256().hexdigest()
+_MAX_LINE_BYTES = 1024
+_MAX_TRAILERS = 8
+_TRAILER_SIGNATURE_HEADER = "x-amz-trailer-signature"
 
 
-class Signatures:
+class ChunkSignatureChain:
     """The chain of signatures of a body: each signs its chunk and the signature before."""
 
-    def __init__(self, credentials: Credentials, key: bytes) -> None:
-        self._context = f"{credentials.stamp}\n{credentials.scope}"
+    def __init__(self, credentials: SignatureCredentials, key: bytes) -> None:
+        self._context = f"{credentials.amz_date}\n{credentials.credential_scope}"
         self._key = key
         self._previous = credentials.signature
 
-    def check_chunk(self, digest: str, signature: str) -> None:
+    def verify_chunk(self, digest: str, signature: str) -> None:
         """Let pass the next chunk, by its SHA-256.
 
         Raises:
             S3Refusal: The signature is another.
         """
-        self._check(
-            f"AWS4-HMAC-SHA256-PAYLOAD\n{self._context}\n{{}}\n{_EMPTY}\n{digest}", signature
+        self._verify(
+            f"AWS4-HMAC-SHA256-PAYLOAD\n{self._context}\n{{}}\n{_EMPTY_SHA256}\n{digest}", signature
         )
 
-    def check_trailers(self, text: str, signature: str) -> None:
+    def verify_trailers(self, text: str, signature: str) -> None:
         """Let pass the trailing headers, as lines that end in a line feed.
 
         Raises:
             S3Refusal: The signature is another.
         """
         digest = hashlib.sha256(text.encode("latin-1")).hexdigest()
-        self._check(f"AWS4-HMAC-SHA256-TRAILER\n{self._context}\n{{}}\n{digest}", signature)
+        self._verify(f"AWS4-HMAC-SHA256-TRAILER\n{self._context}\n{{}}\n{digest}", signature)
 
-    def _check(self, text: str, signature: str) -> None:
-        expected = sign(self._key, text.format(self._previous)).hex()
+    def _verify(self, text: str, signature: str) -> None:
+        expected = hmac_sha256(self._key, text.format(self._previous)).hex()
         if not hmac.compare_digest(expected, signature):
             raise S3Error("SignatureDoesNotMatch", "The signature of a chunk does not match.")
         self._previous = expected
 
 
-class Decoder:
+class AwsChunkedDecoder:
     """Takes a body apart as it arrives; what it yields counts only after `finish`."""
 
-    def __init__(self, *, signatures: Signatures | None, with_trailers: bool) -> None:
+    def __init__(self, *, signatures: ChunkSignatureChain | None, with_trailers: bool) -> None:
         self.trailers: dict[str, str] = {}
         self._signatures = signatures
         self._with_trailers = with_trailers
         self._line = bytearray()
-        self._left = 0
+        self._remaining_bytes = 0
         self._signature = ""
         self._hash = hashlib.sha256()
         self._state = "size"
@@ -92,18 +92,18 @@ class Decoder:
         """
         while data:
             if self._state == "data":
-                piece, data = data[: self._left], data[self._left :]
-                self._left -= len(piece)
+                piece, data = data[: self._remaining_bytes], data[self._remaining_bytes :]
+                self._remaining_bytes -= len(piece)
                 if self._signatures is not None:
                     self._hash.update(piece)
-                if not self._left:
+                if not self._remaining_bytes:
                     self._end_chunk()
                     self._state = "gap"
                 yield piece
                 continue
-            line, data = self._next_line(data)
+            line, data = self._read_line(data)
             if line is not None:
-                self._take_line(line)
+                self._handle_line(line)
 
     def finish(self) -> None:
         """Let pass a body that was complete.
@@ -114,42 +114,42 @@ class Decoder:
         if self._state != "done":
             raise S3Error("IncompleteBody", "The body ends within its chunks.")
 
-    def _next_line(self, data: memoryview) -> tuple[str | None, memoryview]:
+    def _read_line(self, data: memoryview) -> tuple[str | None, memoryview]:
         if self._state == "done":
-            raise _malformed("something follows the last chunk")
-        end = bytes(data[: _MOST_LINE_BYTES + 2]).find(b"\n")
+            raise _malformed_error("something follows the last chunk")
+        end = bytes(data[: _MAX_LINE_BYTES + 2]).find(b"\n")
         if end < 0:
             self._line += data
-            if len(self._line) > _MOST_LINE_BYTES:
-                raise _malformed("a line is too long")
+            if len(self._line) > _MAX_LINE_BYTES:
+                raise _malformed_error("a line is too long")
             return None, data[:0]
         self._line += data[: end + 1]
-        if not self._line.endswith(b"\r\n") or len(self._line) > _MOST_LINE_BYTES:
-            raise _malformed("a line does not end in CR LF")
+        if not self._line.endswith(b"\r\n") or len(self._line) > _MAX_LINE_BYTES:
+            raise _malformed_error("a line does not end in CR LF")
         line = self._line[:-2].decode("latin-1")
         self._line.clear()
         return line, data[end + 1 :]
 
-    def _take_line(self, line: str) -> None:
+    def _handle_line(self, line: str) -> None:
         if self._state == "size":
             self._begin_chunk(line)
         elif self._state == "gap":
             if line:
-                raise _malformed("a chunk is longer than it says")
+                raise _malformed_error("a chunk is longer than it says")
             self._state = "size"
         elif line:
-            self._take_trailer(line)
+            self._add_trailer(line)
         else:
-            self._end()
+            self._finish_trailers()
 
     def _begin_chunk(self, line: str) -> None:
         size, _, extension = line.partition(";")
         if not 0 < len(size) <= 10 or any(each not in "0123456789abcdefABCDEF" for each in size):
-            raise _malformed("a chunk does not begin with its size")
-        self._left = int(size, 16)
+            raise _malformed_error("a chunk does not begin with its size")
+        self._remaining_bytes = int(size, 16)
         self._signature = extension.partition("chunk-signature=")[2]
         self._hash = hashlib.sha256()
-        if self._left:
+        if self._remaining_bytes:
             self._state = "data"
         else:
             self._end_chunk()
@@ -157,80 +157,80 @@ class Decoder:
 
     def _end_chunk(self) -> None:
         if self._signatures is not None:
-            self._signatures.check_chunk(self._hash.hexdigest(), self._signature)
+            self._signatures.verify_chunk(self._hash.hexdigest(), self._signature)
 
-    def _take_trailer(self, line: str) -> None:
+    def _add_trailer(self, line: str) -> None:
         name, colon, value = line.partition(":")
         name = name.strip().lower()
-        if not colon or not self._with_trailers or len(self.trailers) >= _MOST_TRAILERS:
-            raise _malformed("there is an unexpected trailing header")
+        if not colon or not self._with_trailers or len(self.trailers) >= _MAX_TRAILERS:
+            raise _malformed_error("there is an unexpected trailing header")
         self.trailers[name] = value.strip()
-        if name != _TRAILER_SIGNATURE:
+        if name != _TRAILER_SIGNATURE_HEADER:
             self._trailer_text += f"{name}:{value.strip()}\n"
 
-    def _end(self) -> None:
-        signature = self.trailers.pop(_TRAILER_SIGNATURE, "")
+    def _finish_trailers(self) -> None:
+        signature = self.trailers.pop(_TRAILER_SIGNATURE_HEADER, "")
         if self._signatures is not None and self._with_trailers:
-            self._signatures.check_trailers(self._trailer_text, signature)
+            self._signatures.verify_trailers(self._trailer_text, signature)
         self._state = "done"
 
 
-def _malformed(reason: str) -> S3Error:
+def _malformed_error(reason: str) -> S3Error:
     return S3Error("InvalidRequest", f"The chunks of the body are malformed: {reason}.")
 
 
 # Work for a thread: enough that the change of threads does not count.
 _BATCH_BYTES = 1024 * 1024
 # Below this a second thread for hashing costs more than it brings.
-_APART_BYTES = 128 * 1024
+_MIN_PARALLEL_HASH_BYTES = 128 * 1024
 # How long a client may send nothing of a body that it has announced, in seconds.
-PATIENCE_S = 60.0
+BODY_IDLE_TIMEOUT_S = 60.0
 _SIGNED_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
-_MODES = {
+_HAS_TRAILERS_BY_MODE = {
     _SIGNED_CHUNKS: False,
     f"{_SIGNED_CHUNKS}-TRAILER": True,
     "STREAMING-UNSIGNED-PAYLOAD-TRAILER": True,
 }
-_PREFIX = "x-amz-checksum-"
+_CHECKSUM_HEADER_PREFIX = "x-amz-checksum-"
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class ReceivedBody:
     """What a body turned out to be; the checksum is one that the client gave, and holds."""
 
-    size: int
+    size_bytes: int
     md5: str
     checksum: Checksum | None
 
 
-class Payload:
+class BodyReceiver:
     """Takes a body apart, writes its content on, and checks all that was promised of it.
 
     Its methods block, and are called one after the other.
     """
 
     def __init__(
-        self, call: AuthorisedRequest, sink: ObjectUpload, *, algorithm: str | None
+        self, call: AuthorizedRequest, upload: ObjectUpload, *, algorithm: str | None
     ) -> None:
         """Begin with a body.
 
         Args:
             call: The request; its headers tell how the body is wrapped.
-            sink: Gets the content.
+            upload: Gets the content.
             algorithm: A checksum to compute even if the client sends none.
         """
         headers = call.headers
-        self._sink = sink
-        self._hashers = call.parts.hashers
-        self._promised_size = _size_of(headers, "x-amz-decoded-content-length")
-        self._md5_promised = _content_md5(headers)
+        self._upload = upload
+        self._hash_threads = call.components.hash_threads
+        self._declared_size = _parse_size_header(headers, "x-amz-decoded-content-length")
+        self._declared_md5 = _parse_content_md5(headers)
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._size = 0
-        self._decoder = _decoder(call)
-        self._sha256 = None if self._decoder is not None else _promised_sha256(call)
-        self._checksum = _promised_checksum(headers)
+        self._decoder = _make_chunked_decoder(call)
+        self._sha256 = None if self._decoder is not None else _declared_sha256(call)
+        self._checksum = _declared_checksum(headers)
         self._trailer = headers.get("x-amz-trailer", "").strip().lower()
-        self._algorithm = _algorithm(headers, self._checksum) or algorithm
+        self._algorithm = _resolve_algorithm(headers, self._checksum) or algorithm
         self._hashes: dict[str, Hasher] = {}
         if self._algorithm is not None:
             self._hashes[self._algorithm] = checksums.new_hasher(self._algorithm)
@@ -245,17 +245,17 @@ class Payload:
         """
         view = memoryview(data)
         pieces = [view] if self._decoder is None else list(self._decoder.feed(view))
-        if len(data) < _APART_BYTES:
+        if len(data) < _MIN_PARALLEL_HASH_BYTES:
             self._hash_md5(pieces)
-            self._take(pieces)
+            self._write_content(pieces)
             return
-        apart = self._hashers.submit(self._hash_md5, pieces)
+        apart = self._hash_threads.submit(self._hash_md5, pieces)
         try:
-            self._take(pieces)
+            self._write_content(pieces)
         finally:
             apart.result()
 
-    def finish(self) -> Arrived:
+    def finish(self) -> ReceivedBody:
         """Check what was promised of the whole body.
 
         Raises:
@@ -263,21 +263,21 @@ class Payload:
         """
         if self._decoder is not None:
             self._decoder.finish()
-            self._take_trailers(self._decoder.trailers)
-        if self._promised_size is not None and self._promised_size != self._size:
+            self._apply_trailers(self._decoder.trailers)
+        if self._declared_size is not None and self._declared_size != self._size:
             raise S3Error("IncompleteBody")
         if self._sha256 is not None and self._hashes["SHA256"].digest().hex() != self._sha256:
-            _refuse_sha256(self._sha256, self._hashes["SHA256"].digest().hex())
-        if self._md5_promised is not None and self._md5_promised != self._md5.digest():
-            _refuse_md5(self._md5_promised, self._md5.digest())
-        return Arrived(self._size, self._md5.hexdigest(), self._checked())
+            _reject_sha256(self._sha256, self._hashes["SHA256"].digest().hex())
+        if self._declared_md5 is not None and self._declared_md5 != self._md5.digest():
+            _reject_md5(self._declared_md5, self._md5.digest())
+        return ReceivedBody(self._size, self._md5.hexdigest(), self._verify_checksum())
 
-    def _take_trailers(self, trailers: Mapping[str, str]) -> None:
+    def _apply_trailers(self, trailers: Mapping[str, str]) -> None:
         if self._trailer and self._trailer not in trailers:
             raise S3Error("InvalidRequest", f"The trailing header {self._trailer} is missing.")
-        self._checksum = _promised_checksum(trailers) or self._checksum
+        self._checksum = _declared_checksum(trailers) or self._checksum
 
-    def _checked(self) -> Checksum | None:
+    def _verify_checksum(self) -> Checksum | None:
         if self._algorithm is None:
             return None
         found = checksums.to_checksum(self._algorithm, self._hashes[self._algorithm])
@@ -289,23 +289,25 @@ class Payload:
             )
         return found
 
-    def _take(self, pieces: Iterable[memoryview]) -> None:
-        for piece in pieces:
+    def _write_content(self, slices: Iterable[memoryview]) -> None:
+        for piece in slices:
             self._size += len(piece)
-            self._sink.write(piece)
+            self._upload.write(piece)
             for hashing in self._hashes.values():
                 hashing.update(piece)
 
-    def _hash_md5(self, pieces: Iterable[memoryview]) -> None:
-        for piece in pieces:
+    def _hash_md5(self, slices: Iterable[memoryview]) -> None:
+        for piece in slices:
             self._md5.update(piece)
 
 
-async def receive_into(receive: Receive, payload: Payload, threads: Executor, *, most: int) -> None:
+async def receive_into(
+    receive: Receive, receiver: BodyReceiver, threads: Executor, *, max_bytes: int
+) -> None:
     """Read a body to its end into a payload, one batch being read while another is worked on.
 
     Raises:
-        S3Refusal: The client went away or fell silent, or sends more than `most` bytes.
+        S3Refusal: The client went away or fell silent, or sends more than `max_bytes` bytes.
     """
     loop = asyncio.get_running_loop()
     working: asyncio.Future[None] | None = None
@@ -314,45 +316,47 @@ async def receive_into(receive: Receive, payload: Payload, threads: Executor, *,
     more = True
     try:
         while more:
-            message = await _next(receive, PATIENCE_S)
+            message = await _receive_message(receive, BODY_IDLE_TIMEOUT_S)
             body = message.get("body", b"")
             more = message.get("more_body", False)
             waiting += len(body)
             size += len(body)
             batch.append(body)
-            if size > most:
-                raise S3Error("EntityTooLarge", MaxSizeAllowed=most)
+            if size > max_bytes:
+                raise S3Error("EntityTooLarge", MaxSizeAllowed=max_bytes)
             if waiting >= _BATCH_BYTES or not more:
                 if working is not None:
                     await working
                 data = batch[0] if len(batch) == 1 else b"".join(batch)
-                working = loop.run_in_executor(threads, payload.feed, data)
+                working = loop.run_in_executor(threads, receiver.feed, data)
                 batch, waiting = [], 0
     finally:
         if working is not None:
             await working
 
 
-async def receive_whole(receive: Receive, *, most: int, patience_s: float = PATIENCE_S) -> bytes:
+async def receive_small_body(
+    receive: Receive, *, max_bytes: int, idle_timeout_s: float = BODY_IDLE_TIMEOUT_S
+) -> bytes:
     """Read a small body.
 
     Raises:
-        S3Refusal: The client went away, said nothing for `patience_s` seconds, or sends more than
-            `most` bytes.
+        S3Refusal: The client went away, said nothing for `idle_timeout_s` seconds, or sends more than
+            `max_bytes` bytes.
     """
     parts: list[bytes] = []
     size = 0
     while True:
-        message = await _next(receive, patience_s)
+        message = await _receive_message(receive, idle_timeout_s)
         parts.append(message.get("body", b""))
         size += len(parts[-1])
-        if size > most:
-            raise S3Error("EntityTooLarge", MaxSizeAllowed=most)
+        if size > max_bytes:
+            raise S3Error("EntityTooLarge", MaxSizeAllowed=max_bytes)
         if not message.get("more_body", False):
             return b"".join(parts)
 
 
-class Kept:
+class InMemoryBody:
     """Content of a small body, in memory."""
 
     def __init__(self) -> None:
@@ -363,39 +367,39 @@ class Kept:
         self.content += data
 
 
-def checked_body(call: AuthorisedRequest, body: bytes) -> bytes:
+def verify_body(call: AuthorizedRequest, body: bytes) -> bytes:
     """Return the content of a small body that is what its headers say.
 
     Raises:
         S3Refusal: It is not.
     """
-    kept = Kept()
-    payload = Payload(call, kept, algorithm=None)  # type: ignore[arg-type]
+    kept = InMemoryBody()
+    payload = BodyReceiver(call, kept, algorithm=None)  # type: ignore[arg-type]
     payload.feed(body)
     payload.finish()
     return bytes(kept.content)
 
 
-def signed_body(call: AuthorisedRequest, body: bytes) -> bytes:
+def verify_signed_body(call: AuthorizedRequest, body: bytes) -> bytes:
     """Return a small body that is the one that was signed; its headers are about something else.
 
     Raises:
         S3Refusal: It is not, or comes in chunks.
     """
-    if _decoder(call) is not None:
+    if _make_chunked_decoder(call) is not None:
         raise S3Error("NotImplemented", "This body cannot come in chunks.")
-    promised = _promised_sha256(call)
+    promised = _declared_sha256(call)
     found = hashlib.sha256(body).hexdigest()
     if promised is not None and found != promised:
-        _refuse_sha256(promised, found)
-    md5 = _content_md5(call.headers)
+        _reject_sha256(promised, found)
+    md5 = _parse_content_md5(call.headers)
     digest = hashlib.md5(body, usedforsecurity=False).digest()
     if md5 is not None and md5 != digest:
-        _refuse_md5(md5, digest)
+        _reject_md5(md5, digest)
     return body
 
 
-def _refuse_md5(expected: bytes, found: bytes) -> NoReturn:
+def _reject_md5(expected: bytes, found: bytes) -> NoReturn:
     raise S3Error(
         "BadDigest",
         "The Content-MD5 you specified did not match what we received.",
@@ -404,7 +408,7 @@ def _refuse_md5(expected: bytes, found: bytes) -> NoReturn:
     )
 
 
-def _refuse_sha256(expected: str, found: str) -> NoReturn:
+def _reject_sha256(expected: str, found: str) -> NoReturn:
     raise S3Error(
         "XAmzContentSHA256Mismatch",
         ClientComputedContentSHA256=expected,
@@ -412,10 +416,10 @@ def _refuse_sha256(expected: str, found: str) -> NoReturn:
     )
 
 
-def _decoder(call: AuthorisedRequest) -> Decoder | None:
+def _make_chunked_decoder(call: AuthorizedRequest) -> AwsChunkedDecoder | None:
     credentials = call.identity.credentials
-    mode = call.headers.get("x-amz-content-sha256", UNSIGNED)
-    if mode not in _MODES:
+    mode = call.headers.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
+    if mode not in _HAS_TRAILERS_BY_MODE:
         if mode.startswith("STREAMING-"):
             raise S3Error("InvalidRequest", f"Payloads of kind {mode[:60]} are not supported.")
         return None
@@ -423,27 +427,29 @@ def _decoder(call: AuthorisedRequest) -> Decoder | None:
         raise S3Error("MissingContentLength", "x-amz-decoded-content-length is needed.")
     signatures = None
     if mode.startswith(_SIGNED_CHUNKS) and credentials is not None:
-        signatures = Signatures(credentials, call.identity.key)
-    return Decoder(signatures=signatures, with_trailers=_MODES[mode])
+        signatures = ChunkSignatureChain(credentials, call.identity.signing_key)
+    return AwsChunkedDecoder(signatures=signatures, with_trailers=_HAS_TRAILERS_BY_MODE[mode])
 
 
-def _promised_sha256(call: AuthorisedRequest) -> str | None:
+def _declared_sha256(call: AuthorizedRequest) -> str | None:
     credentials = call.identity.credentials
-    if credentials is None or credentials.payload == UNSIGNED:
+    if credentials is None or credentials.payload_hash == UNSIGNED_PAYLOAD:
         return None
-    if len(credentials.payload) != 64:
+    if len(credentials.payload_hash) != 64:
         raise S3Error(
             "InvalidArgument",
             "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, a STREAMING value or a SHA-256.",
         )
-    return credentials.payload.lower()
+    return credentials.payload_hash.lower()
 
 
-def _promised_checksum(headers: Mapping[str, str]) -> Checksum | None:
+def _declared_checksum(headers: Mapping[str, str]) -> Checksum | None:
     found = [
-        checksums.parse_client_checksum(algorithm, headers[_PREFIX + algorithm.lower()])
+        checksums.parse_client_checksum(
+            algorithm, headers[_CHECKSUM_HEADER_PREFIX + algorithm.lower()]
+        )
         for algorithm in checksums.CHECKSUM_ALGORITHMS
-        if _PREFIX + algorithm.lower() in headers
+        if _CHECKSUM_HEADER_PREFIX + algorithm.lower() in headers
     ]
     if len(found) > 1:
         raise S3Error(
@@ -453,18 +459,22 @@ def _promised_checksum(headers: Mapping[str, str]) -> Checksum | None:
     return found[0] if found else None
 
 
-def algorithm_of(headers: Mapping[str, str]) -> str | None:
+def declared_algorithm(headers: Mapping[str, str]) -> str | None:
     """Return the algorithm of the checksum that a body comes with, None without one.
 
     Raises:
         S3Refusal: There is no such algorithm, or two are named.
     """
-    return _algorithm(headers, _promised_checksum(headers))
+    return _resolve_algorithm(headers, _declared_checksum(headers))
 
 
-def _algorithm(headers: Mapping[str, str], checksum: Checksum | None) -> str | None:
+def _resolve_algorithm(headers: Mapping[str, str], checksum: Checksum | None) -> str | None:
     trailer = headers.get("x-amz-trailer", "").strip().lower()
-    trailing = checksums.parse_algorithm(trailer.removeprefix(_PREFIX)) if trailer else None
+    trailing = (
+        checksums.parse_algorithm(trailer.removeprefix(_CHECKSUM_HEADER_PREFIX))
+        if trailer
+        else None
+    )
     announced = checksums.parse_algorithm(headers.get("x-amz-sdk-checksum-algorithm"))
     sent = trailing if checksum is None else checksum.algorithm
     if sent is not None and announced not in {None, sent}:
@@ -472,7 +482,7 @@ def _algorithm(headers: Mapping[str, str], checksum: Checksum | None) -> str | N
     return sent or announced
 
 
-def _content_md5(headers: Mapping[str, str]) -> bytes | None:
+def _parse_content_md5(headers: Mapping[str, str]) -> bytes | None:
     text = headers.get("content-md5")
     if text is None:
         return None
@@ -485,7 +495,7 @@ def _content_md5(headers: Mapping[str, str]) -> bytes | None:
     return digest
 
 
-def _size_of(headers: Mapping[str, str], name: str) -> int | None:
+def _parse_size_header(headers: Mapping[str, str], name: str) -> int | None:
     text = headers.get(name)
     if text is None:
         return None
@@ -494,9 +504,9 @@ def _size_of(headers: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-async def _next(receive: Receive, patience_s: float) -> Message:
+async def _receive_message(receive: Receive, idle_timeout_s: float) -> Message:
     try:
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(idle_timeout_s):
             message = await receive()
     except TimeoutError:
         raise S3Error("RequestTimeout") from None

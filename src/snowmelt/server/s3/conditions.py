@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from snowmelt.buckets.bucket import ObjectMetadata
 
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE_PATTERN = re.compile(r"bytes=(\d*)-(\d*)")
 
 
-def range_of(header: str | None, size: int) -> tuple[int, int] | None:
+def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return first byte and the one after the last; None for the whole object.
 
     What is no single range of bytes is passed over, as HTTP wants it.
@@ -26,7 +26,7 @@ def range_of(header: str | None, size: int) -> tuple[int, int] | None:
     Raises:
         S3Refusal: The range lies beyond the object.
     """
-    match = _RANGE.fullmatch((header or "").replace(" ", ""))
+    match = _RANGE_PATTERN.fullmatch((header or "").replace(" ", ""))
     if match is None or match.group(0) == "bytes=-":
         return None
     first, last = match.groups()
@@ -41,7 +41,7 @@ def range_of(header: str | None, size: int) -> tuple[int, int] | None:
     return start, end
 
 
-def copy_range_of(header: str | None, size: int) -> tuple[int, int] | None:
+def parse_copy_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return the range of a copy's source, which must be given by first and last byte.
 
     Raises:
@@ -49,7 +49,7 @@ def copy_range_of(header: str | None, size: int) -> tuple[int, int] | None:
     """
     if header is None:
         return None
-    match = _RANGE.fullmatch(header)
+    match = _RANGE_PATTERN.fullmatch(header)
     if match is None or not all(match.groups()):
         raise S3Error("InvalidArgument", "The range of a copy's source must be bytes=a-b.")
     start, end = int(match.group(1)), int(match.group(2)) + 1
@@ -59,7 +59,7 @@ def copy_range_of(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def check_conditions(
-    headers: Mapping[str, str], facts: ObjectMetadata, *, prefix: str = ""
+    headers: Mapping[str, str], metadata: ObjectMetadata, *, prefix: str = ""
 ) -> None:
     """Let pass a request whose conditions hold for an object; names begin with `prefix`.
 
@@ -69,19 +69,19 @@ def check_conditions(
     match = headers.get(f"{prefix}if-match")
     none_match = headers.get(f"{prefix}if-none-match")
     if match is not None:
-        if not _matches(match, facts.etag):
+        if not _does_etag_match(match, metadata.etag):
             raise S3Error("PreconditionFailed", Condition="If-Match")
-    elif _after(facts, headers.get(f"{prefix}if-unmodified-since")) is True:
+    elif _compare_modified_at(metadata, headers.get(f"{prefix}if-unmodified-since")) is True:
         raise S3Error("PreconditionFailed", Condition="If-Unmodified-Since")
     unchanged = "NotModified" if not prefix else "PreconditionFailed"
     if none_match is not None:
-        if _matches(none_match, facts.etag):
-            raise _unchanged(unchanged, facts)
-    elif _after(facts, headers.get(f"{prefix}if-modified-since")) is False:
-        raise _unchanged(unchanged, facts)
+        if _does_etag_match(none_match, metadata.etag):
+            raise _not_modified_error(unchanged, metadata)
+    elif _compare_modified_at(metadata, headers.get(f"{prefix}if-modified-since")) is False:
+        raise _not_modified_error(unchanged, metadata)
 
 
-def write_condition(headers: Mapping[str, str]) -> WritePrecondition:
+def parse_write_condition(headers: Mapping[str, str]) -> WritePrecondition:
     """Return what a write asks of the object that is there.
 
     Raises:
@@ -89,21 +89,21 @@ def write_condition(headers: Mapping[str, str]) -> WritePrecondition:
     """
     match, none_match = headers.get("if-match"), headers.get("if-none-match")
     if match is not None and none_match is not None:
-        raise _unknown_condition(
+        raise _unsupported_condition_error(
             "If-Match,If-None-Match", "Multiple conditional request headers present in the request"
         )
     if none_match is not None:
         if none_match.strip() != "*":
-            raise _unknown_value("If-None-Match")
+            raise _unsupported_value_error("If-None-Match")
         return WritePrecondition(must_not_exist=True)
     if match is None:
         return NO_PRECONDITION
     if match.strip() == "*":
-        raise _unknown_value("If-Match")
-    return WritePrecondition(etag=_etag_of(match))
+        raise _unsupported_value_error("If-Match")
+    return WritePrecondition(etag=_parse_etag(match))
 
 
-def delete_condition(
+def parse_delete_condition(
     etag: str | None, size: str | None = None, modified: str | None = None
 ) -> WritePrecondition:
     """Return what a deletion asks of the object that is there; each is text as it was sent.
@@ -114,13 +114,13 @@ def delete_condition(
     exists = etag is not None and etag.strip() == "*"
     return WritePrecondition(
         must_exist=exists,
-        etag=None if etag is None or exists else _etag_of(etag),
-        size=None if size is None else _size_of(size),
-        modified_at=None if modified is None else time_of("last modified time", modified),
+        etag=None if etag is None or exists else _parse_etag(etag),
+        size=None if size is None else _parse_size(size),
+        modified_at=None if modified is None else parse_timestamp("last modified time", modified),
     )
 
 
-def time_of(what: str, text: str) -> dt.datetime:
+def parse_timestamp(field_name: str, text: str) -> dt.datetime:
     """Return an instant that a header or a document names, to the second.
 
     Raises:
@@ -133,45 +133,45 @@ def time_of(what: str, text: str) -> dt.datetime:
             continue
         zoned = found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
         return zoned.astimezone(dt.UTC).replace(microsecond=0)
-    raise S3Error("InvalidArgument", f"The {what} {text[:60]!r} is not a time.")
+    raise S3Error("InvalidArgument", f"The {field_name} {text[:60]!r} is not a time.")
 
 
-def _size_of(text: str) -> int:
+def _parse_size(text: str) -> int:
     if not text.strip().isdecimal() or len(text) > 20:
         raise S3Error("InvalidArgument", f"The size {text[:60]!r} is not a number of bytes.")
     return int(text)
 
 
-def _etag_of(text: str) -> str:
+def _parse_etag(text: str) -> str:
     return text.strip().strip('"')
 
 
-def _unknown_value(header: str) -> S3Error:
-    return _unknown_condition(
+def _unsupported_value_error(header: str) -> S3Error:
+    return _unsupported_condition_error(
         header, f"We don't accept the provided value of {header} header for this API"
     )
 
 
-def _unknown_condition(header: str, more: str) -> S3Error:
+def _unsupported_condition_error(header: str, message: str) -> S3Error:
     return S3Error(
         "NotImplemented",
         "A header you provided implies functionality that is not implemented",
         Header=header,
-        additionalMessage=more,
+        additionalMessage=message,
     )
 
 
-def http_date(when: dt.datetime) -> str:
+def format_http_date(timestamp: dt.datetime) -> str:
     """Return an instant as HTTP headers write it, to the second."""
-    return format_datetime(when, usegmt=True)
+    return format_datetime(timestamp, usegmt=True)
 
 
-def _matches(header: str, etag: str) -> bool:
+def _does_etag_match(header: str, etag: str) -> bool:
     wanted = {each.strip().removeprefix("W/").strip('"') for each in header.split(",")}
     return bool(wanted & {"*", etag})
 
 
-def _after(facts: ObjectMetadata, header: str | None) -> bool | None:
+def _compare_modified_at(metadata: ObjectMetadata, header: str | None) -> bool | None:
     """Tell whether an object was changed after that date; None without a date."""
     if header is None:
         return None
@@ -181,12 +181,12 @@ def _after(facts: ObjectMetadata, header: str | None) -> bool | None:
         return None
     if date.tzinfo is None:
         date = date.replace(tzinfo=dt.UTC)
-    return facts.modified_at.replace(microsecond=0) > date
+    return metadata.modified_at.replace(microsecond=0) > date
 
 
-def _unchanged(code: str, facts: ObjectMetadata) -> S3Error:
+def _not_modified_error(code: str, metadata: ObjectMetadata) -> S3Error:
     refusal = S3Error(code)
     if code == "NotModified":
-        refusal.details["etag"] = f'"{facts.etag}"'
-        refusal.details["last-modified"] = http_date(facts.modified_at)
+        refusal.details["etag"] = f'"{metadata.etag}"'
+        refusal.details["last-modified"] = format_http_date(metadata.modified_at)
     return refusal

@@ -19,17 +19,20 @@ from snowmelt.catalog.streaming import stages
 from snowmelt.errors import BlobInvalid
 from snowmelt.ingest.rows.targets import is_row_file_name
 from snowmelt.ingest.stage_locations import STAGE_BUCKET
-from snowmelt.server.metrics import ROUTE
+from snowmelt.server.metrics import ROUTE_SCOPE_KEY
 from snowmelt.server.s3 import bucket_operations as buckets
 from snowmelt.server.s3 import bucket_operations as listings
 from snowmelt.server.s3 import multipart_operations as multipart
 from snowmelt.server.s3 import object_operations as objects
 from snowmelt.server.s3 import object_operations as writing
-from snowmelt.server.s3.body import checked_body, receive_whole
-from snowmelt.server.s3.request import new_request_id, request_of
-from snowmelt.server.s3.request_context import AuthorisedRequest
-from snowmelt.server.s3.responses import refusal_answer
-from snowmelt.server.s3.supported_parameters import SIGNING, check_members
+from snowmelt.server.s3.body import receive_small_body, verify_body
+from snowmelt.server.s3.request import new_request_id, parse_request
+from snowmelt.server.s3.request_context import AuthorizedRequest
+from snowmelt.server.s3.responses import error_response
+from snowmelt.server.s3.supported_parameters import (
+    SIGNATURE_PARAMETERS,
+    reject_unsupported_parameters,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -46,26 +49,26 @@ if TYPE_CHECKING:
     from snowmelt.buckets.bucket_registry import BucketAccess, BucketRegistry
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.security.access_keys import StageCredentials
-    from snowmelt.server.s3.authentication import Door, Identity
-    from snowmelt.server.s3.request import Request
-    from snowmelt.server.s3.request_context import Parts
+    from snowmelt.server.s3.authentication import S3Authenticator, S3Identity
+    from snowmelt.server.s3.request import S3Request
+    from snowmelt.server.s3.request_context import S3Components
 
 # --- Which operation a request is, and what its user must be allowed to do.
 
-Handler: TypeAlias = "Callable[[AuthorisedRequest, Receive], Awaitable[ASGIApp]]"
+OperationHandler: TypeAlias = "Callable[[AuthorizedRequest, Receive], Awaitable[ASGIApp]]"
 
 # What a bucket's request may need: a privilege on the key, anything at all, or nothing; None
 # where no bucket has to exist. Listings ask for their prefix by themselves.
-READ, WRITE, KNOWN, OWN = "READ", "WRITE", "KNOWN", "OWN"
+READ, WRITE, ANY_PRIVILEGE, OWNERSHIP = "READ", "WRITE", "KNOWN", "OWN"
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """One operation of S3; one that `stores` may be asked how."""
+class S3Operation:
+    """One operation of S3; one that `stores_object` may be asked how."""
 
-    handle: Handler
-    needs: str | None
-    stores: bool = False
+    handle: OperationHandler
+    required_privilege: str | None
+    stores_object: bool = False
 
     @property
     def name(self) -> str:
@@ -86,35 +89,35 @@ _SUBRESOURCES = frozenset(
     }
 )
 
-_SERVICE = {("GET", ""): Operation(buckets.list_buckets, None)}
-_BUCKET = {
-    ("PUT", ""): Operation(buckets.create_bucket, None, stores=True),
-    ("HEAD", ""): Operation(buckets.head_bucket, KNOWN),
-    ("DELETE", ""): Operation(buckets.delete_bucket, OWN),
-    ("GET", ""): Operation(listings.list_objects, KNOWN),
-    ("GET", "2"): Operation(listings.list_objects_v2, KNOWN),
-    ("GET", "versions"): Operation(listings.list_versions, KNOWN),
-    ("GET", "uploads"): Operation(multipart.list_uploads, KNOWN),
-    ("GET", "location"): Operation(buckets.get_location, KNOWN),
-    ("GET", "versioning"): Operation(buckets.get_versioning, KNOWN),
-    ("POST", "delete"): Operation(objects.delete_objects, KNOWN),
+_SERVICE_OPERATIONS = {("GET", ""): S3Operation(buckets.list_buckets, None)}
+_BUCKET_OPERATIONS = {
+    ("PUT", ""): S3Operation(buckets.create_bucket, None, stores_object=True),
+    ("HEAD", ""): S3Operation(buckets.head_bucket, ANY_PRIVILEGE),
+    ("DELETE", ""): S3Operation(buckets.delete_bucket, OWNERSHIP),
+    ("GET", ""): S3Operation(listings.list_objects, ANY_PRIVILEGE),
+    ("GET", "2"): S3Operation(listings.list_objects_v2, ANY_PRIVILEGE),
+    ("GET", "versions"): S3Operation(listings.list_versions, ANY_PRIVILEGE),
+    ("GET", "uploads"): S3Operation(multipart.list_uploads, ANY_PRIVILEGE),
+    ("GET", "location"): S3Operation(buckets.get_location, ANY_PRIVILEGE),
+    ("GET", "versioning"): S3Operation(buckets.get_versioning, ANY_PRIVILEGE),
+    ("POST", "delete"): S3Operation(objects.delete_objects, ANY_PRIVILEGE),
 }
-_OBJECT = {
-    ("GET", ""): Operation(objects.get_object, READ),
-    ("HEAD", ""): Operation(objects.head_object, READ),
-    ("PUT", ""): Operation(writing.put_object, WRITE, stores=True),
-    ("PUT", "copy"): Operation(writing.copy_object, WRITE, stores=True),
-    ("PUT", "uploadId"): Operation(writing.upload_part, WRITE),
-    ("PUT", "uploadId copy"): Operation(writing.upload_part_copy, WRITE),
-    ("DELETE", ""): Operation(objects.delete_object, WRITE),
-    ("POST", "uploads"): Operation(multipart.create_upload, WRITE, stores=True),
-    ("POST", "uploadId"): Operation(multipart.complete_upload, WRITE),
-    ("DELETE", "uploadId"): Operation(multipart.abort_upload, WRITE),
-    ("GET", "uploadId"): Operation(multipart.list_parts, WRITE),
+_OBJECT_OPERATIONS = {
+    ("GET", ""): S3Operation(objects.get_object, READ),
+    ("HEAD", ""): S3Operation(objects.head_object, READ),
+    ("PUT", ""): S3Operation(writing.put_object, WRITE, stores_object=True),
+    ("PUT", "copy"): S3Operation(writing.copy_object, WRITE, stores_object=True),
+    ("PUT", "uploadId"): S3Operation(writing.upload_part, WRITE),
+    ("PUT", "uploadId copy"): S3Operation(writing.upload_part_copy, WRITE),
+    ("DELETE", ""): S3Operation(objects.delete_object, WRITE),
+    ("POST", "uploads"): S3Operation(multipart.create_upload, WRITE, stores_object=True),
+    ("POST", "uploadId"): S3Operation(multipart.complete_upload, WRITE),
+    ("DELETE", "uploadId"): S3Operation(multipart.abort_upload, WRITE),
+    ("GET", "uploadId"): S3Operation(multipart.list_parts, WRITE),
 }
 
 
-def operation_of(request: Request, select: Handler | None = None) -> Operation:
+def find_operation(request: S3Request, select: OperationHandler | None = None) -> S3Operation:
     """Return the operation that a request asks for.
 
     Args:
@@ -127,17 +130,17 @@ def operation_of(request: Request, select: Handler | None = None) -> Operation:
     asked = _SUBRESOURCES & request.query.keys()
     name = " ".join(sorted(asked))
     if not request.bucket:
-        routes = _SERVICE
+        routes = _SERVICE_OPERATIONS
     elif not request.key:
-        routes = _BUCKET
+        routes = _BUCKET_OPERATIONS
         if not name and request.query.get("list-type") == "2":
             name = "2"
     else:
-        routes = _OBJECT
+        routes = _OBJECT_OPERATIONS
         if request.method == "PUT" and "x-amz-copy-source" in request.headers:
             name = f"{name} copy".strip()
         if select is not None and (request.method, name) == ("POST", "select"):
-            return Operation(select, READ)
+            return S3Operation(select, READ)
     found = routes.get((request.method, name))
     if found is not None:
         return found
@@ -154,30 +157,35 @@ def operation_of(request: Request, select: Handler | None = None) -> Operation:
 
 if TYPE_CHECKING:
     # Request, bucket, key, and the content of the body; the user may read the key.
-    Select: TypeAlias = Callable[[AuthorisedRequest, str, str, bytes], Awaitable[ASGIApp]]
+    Select: TypeAlias = Callable[[AuthorizedRequest, str, str, bytes], Awaitable[ASGIApp]]
 
-MOST_SELECT_BYTES = 1024 * 1024
+MAX_SELECT_REQUEST_BYTES = 1024 * 1024
 
 
-class Endpoint:
+class S3Endpoint:
     """Answers every request, whatever it is, in S3's way.
 
     `select` answers SelectObjectContent; it may return any ASGI application as its answer.
     """
 
     def __init__(
-        self, door: Door, parts: Parts, *, domains: Sequence[str], select: Select | None = None
+        self,
+        authenticator: S3Authenticator,
+        components: S3Components,
+        *,
+        domains: Sequence[str],
+        select: Select | None = None,
     ) -> None:
         self._select = select
-        self._door = door
-        self._parts = parts
+        self._authenticator = authenticator
+        self._components = components
         self._domains = tuple(domains)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        request: Request | None = None
+        request: S3Request | None = None
         answered = asked_for_body = False
         request_id = new_request_id()
 
@@ -200,55 +208,62 @@ class Endpoint:
             await send(message)
 
         try:
-            request = request_of(scope, self._domains)
+            request = parse_request(scope, self._domains)
             request_id = request.request_id
-            operation = operation_of(request, None if self._select is None else self._selected)
-            scope[ROUTE] = operation.name
-            answer = await self._answer(request, operation, receive_marked)
+            operation = find_operation(request, None if self._select is None else self._selected)
+            scope[ROUTE_SCOPE_KEY] = operation.name
+            answer = await self._handle(request, operation, receive_marked)
             await answer(scope, receive_marked, send_marked)
         except Exception as error:
             if answered:
                 # Cutting the connection is the only way left to say that it failed.
                 raise
             resource = request.resource if request is not None else scope["path"]
-            refusal = refusal_answer(error, resource=resource, request_id=request_id)
+            refusal = error_response(error, resource=resource, request_id=request_id)
             await refusal(scope, receive, send_marked)
 
-    async def _answer(self, request: Request, operation: Operation, receive: Receive) -> ASGIApp:
+    async def _handle(
+        self, request: S3Request, operation: S3Operation, receive: Receive
+    ) -> ASGIApp:
         loop = asyncio.get_running_loop()
-        call = await loop.run_in_executor(self._parts.threads, self._admit, request, operation)
-        check_members(call, operation.name, stores=operation.stores)
+        call = await loop.run_in_executor(
+            self._components.threads, self._authorize, request, operation
+        )
+        reject_unsupported_parameters(call, operation.name, stores_object=operation.stores_object)
         return await operation.handle(call, receive)
 
-    def _admit(self, request: Request, operation: Operation) -> AuthorisedRequest:
+    def _authorize(self, request: S3Request, operation: S3Operation) -> AuthorizedRequest:
         """Check signature and privileges; reads the catalog."""
-        identity = self._door.identify(request)
-        request = _with_hoisted(request, identity)
+        identity = self._authenticator.authenticate(request)
+        request = _restore_presigned_headers(request, identity)
         if request.key:
             check_key(request.key)
-        if identity.confined_to is not None:
-            request, visit = confine(
-                request, operation.handle, identity.confined_to, self._parts.directory
+        if identity.stage_upload_credentials is not None:
+            request, visit = restrict_to_stage(
+                request,
+                operation.handle,
+                identity.stage_upload_credentials,
+                self._components.bucket_registry,
             )
-            return AuthorisedRequest(request, identity, self._parts, visit)
-        if operation.needs is None:
-            return AuthorisedRequest(request, identity, self._parts)
-        visit = self._parts.directory.access_bucket(identity.user, request.bucket)
-        if operation.needs in {KNOWN, OWN}:
+            return AuthorizedRequest(request, identity, self._components, visit)
+        if operation.required_privilege is None:
+            return AuthorizedRequest(request, identity, self._components)
+        visit = self._components.bucket_registry.access_bucket(identity.user, request.bucket)
+        if operation.required_privilege in {ANY_PRIVILEGE, OWNERSHIP}:
             visit.require_any_privilege()
         else:
-            visit.require_privilege(operation.needs, request.key)
-        return AuthorisedRequest(request, identity, self._parts, visit)
+            visit.require_privilege(operation.required_privilege, request.key)
+        return AuthorizedRequest(request, identity, self._components, visit)
 
-    async def _selected(self, call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+    async def _selected(self, call: AuthorizedRequest, receive: Receive) -> ASGIApp:
         if self._select is None:
             raise S3Error("NotImplemented")
-        body = await receive_whole(receive, most=MOST_SELECT_BYTES)
-        content = await call.run(checked_body, call, body)
+        body = await receive_small_body(receive, max_bytes=MAX_SELECT_REQUEST_BYTES)
+        content = await call.run_in_thread(verify_body, call, body)
         return await self._select(call, call.request.bucket, call.key, content)
 
 
-def _with_hoisted(request: Request, identity: Identity) -> Request:
+def _restore_presigned_headers(request: S3Request, identity: S3Identity) -> S3Request:
     """Return the request with the headers that presigning moved into its address.
 
     Raises:
@@ -257,7 +272,7 @@ def _with_hoisted(request: Request, identity: Identity) -> Request:
     moved = {
         name.lower(): value
         for name, value in request.query.items()
-        if name.lower().startswith("x-amz-") and name not in SIGNING
+        if name.lower().startswith("x-amz-") and name not in SIGNATURE_PARAMETERS
     }
     if not moved:
         return request
@@ -270,7 +285,7 @@ def _with_hoisted(request: Request, identity: Identity) -> Request:
 # --- Requests with credentials for a client's part of the stage: uploads of its blobs, nothing else.
 
 # No reading, listing or deleting: a client has no need to, and a blob may be registered by then.
-_OFFERED: frozenset[Callable[..., Awaitable[object]]] = frozenset(
+_STAGE_UPLOAD_HANDLERS: frozenset[Callable[..., Awaitable[object]]] = frozenset(
     {
         writing.put_object,
         writing.upload_part,
@@ -282,12 +297,12 @@ _OFFERED: frozenset[Callable[..., Awaitable[object]]] = frozenset(
 )
 
 
-def confine(
-    request: Request,
+def restrict_to_stage(
+    request: S3Request,
     handle: Callable[..., Awaitable[object]],
     credentials: StageCredentials,
-    directory: BucketRegistry,
-) -> tuple[Request, BucketAccess]:
+    bucket_registry: BucketRegistry,
+) -> tuple[S3Request, BucketAccess]:
     """Return the request, with the key where the blob belongs, and what it may do in the bucket.
 
     The official client renews its credentials without saying who it is, and gets those of another
@@ -296,20 +311,20 @@ def confine(
     Raises:
         S3Refusal: It is no upload of a file of rows, or of a blob of a prefix that these credentials are good for.
     """
-    if request.bucket != STAGE_BUCKET or handle not in _OFFERED:
+    if request.bucket != STAGE_BUCKET or handle not in _STAGE_UPLOAD_HANDLERS:
         raise S3Error("AccessDenied", "These credentials are for uploads to the stage only.")
     folder, _, path = request.key.partition("/")
     if folder == credentials.prefix and is_row_file_name(path) and handle is writing.put_object:
-        return request, _visit(directory, credentials, request.key)
+        return request, _make_upload_access(bucket_registry, credentials, request.key)
     try:
         named = parse_blob_path(path).client_prefix
     except BlobInvalid as error:
         raise S3Error("AccessDenied", str(error)) from None
-    prefix = _issued(directory.database, named, credentials)
+    prefix = _find_issued_prefix(bucket_registry.database, named, credentials)
     if folder != credentials.prefix or prefix is None:
         raise S3Error("AccessDenied", "These credentials are for blobs of another client.")
     key = f"{prefix}/{path}"
-    visit = _visit(directory, credentials, key)
+    visit = _make_upload_access(bucket_registry, credentials, key)
     return (
         dataclasses.replace(request, key=key),
         dataclasses.replace(visit, bucket=WriteOnceBucket(visit.bucket)),
@@ -329,9 +344,9 @@ class WriteOnceBucket:
         self.head = bucket.head
         self.open = bucket.open
 
-    def start_upload(self, key: str, headers: Mapping[str, str]) -> WriteOnceIncoming:
+    def start_upload(self, key: str, headers: Mapping[str, str]) -> WriteOnceUpload:
         """Begin to write an object."""
-        return WriteOnceIncoming(self._bucket, key, self._bucket.start_upload(key, headers))
+        return WriteOnceUpload(self._bucket, key, self._bucket.start_upload(key, headers))
 
     def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
         """Refuse."""
@@ -343,16 +358,16 @@ class WriteOnceBucket:
         return self._bucket.list_page(prefix, delimiter=delimiter, after=after, limit=limit)
 
 
-class WriteOnceIncoming:
+class WriteOnceUpload:
     """A blob on its way in."""
 
-    def __init__(self, bucket: Bucket, key: str, incoming: ObjectUpload) -> None:
+    def __init__(self, bucket: Bucket, key: str, upload: ObjectUpload) -> None:
         self._bucket = bucket
         self._key = key
-        self._incoming = incoming
-        self.write = incoming.write
-        self.append = incoming.append
-        self.abort = incoming.abort
+        self._upload = upload
+        self.write = upload.write
+        self.append = upload.append
+        self.abort = upload.abort
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
         """Publish it where there is none, or only the same.
@@ -362,21 +377,21 @@ class WriteOnceIncoming:
         """
         condition = dataclasses.replace(completion.condition, must_not_exist=True)
         try:
-            return self._incoming.finish(dataclasses.replace(completion, condition=condition))
+            return self._upload.finish(dataclasses.replace(completion, condition=condition))
         except S3Error as refusal:
             if completion.condition.must_not_exist:
                 raise
             if refusal.s3_code == "NotImplemented":
                 # Another server's store takes large objects without a condition alone.
-                return self._same(completion) or self._incoming.finish(completion)
+                return self._find_identical_blob(completion) or self._upload.finish(completion)
             if refusal.s3_code != "PreconditionFailed":
                 raise
-        found = self._same(completion)
+        found = self._find_identical_blob(completion)
         if found is None:
             raise S3Error("PreconditionFailed")
         return found
 
-    def _same(self, publication: UploadCompletion) -> ObjectMetadata | None:
+    def _find_identical_blob(self, publication: UploadCompletion) -> ObjectMetadata | None:
         """Return the blob that is there, if it has the same bytes; None if there is none."""
         try:
             facts, found = self._bucket.open(self._key)
@@ -396,17 +411,21 @@ class WriteOnceIncoming:
         return facts
 
 
-def _visit(directory: BucketRegistry, credentials: StageCredentials, key: str) -> BucketAccess:
+def _make_upload_access(
+    bucket_registry: BucketRegistry, credentials: StageCredentials, key: str
+) -> BucketAccess:
     reach = BucketPrivileges(is_owner=False, prefixes_by_privilege={"WRITE": (key.encode(),)})
-    return directory.access_with_privileges(credentials.user, STAGE_BUCKET, reach)
+    return bucket_registry.access_with_privileges(credentials.user, STAGE_BUCKET, reach)
 
 
-def _issued(database: Database, named: str, credentials: StageCredentials) -> str | None:
+def _find_issued_prefix(
+    database: Database, client_prefix: str, credentials: StageCredentials
+) -> str | None:
     """Return the prefix that a blob's name carries, None when it is none of the user's."""
     with database.reading() as connection:
         suffix = f"_{deployment.read_deployment_id(connection)}"
-        prefix = named.removesuffix(suffix)
-        if prefix == named:
+        prefix = client_prefix.removesuffix(suffix)
+        if prefix == client_prefix:
             return None
         if prefix == credentials.prefix:
             return prefix

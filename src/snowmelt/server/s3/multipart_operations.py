@@ -10,12 +10,12 @@ from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.multipart import CompletedPart, ExpectedObject, compute_multipart_etag
 from snowmelt.server.s3 import xml as markup
-from snowmelt.server.s3.body import receive_whole, signed_body
-from snowmelt.server.s3.bucket_operations import encoder_of, number_of
-from snowmelt.server.s3.conditions import time_of, write_condition
-from snowmelt.server.s3.object_operations import headers_to_keep
-from snowmelt.server.s3.responses import Answer, xml_answer
-from snowmelt.server.s3.supported_parameters import check_document
+from snowmelt.server.s3.body import receive_small_body, verify_signed_body
+from snowmelt.server.s3.bucket_operations import make_key_encoder, parse_integer_parameter
+from snowmelt.server.s3.conditions import parse_timestamp, parse_write_condition
+from snowmelt.server.s3.object_operations import collect_stored_headers
+from snowmelt.server.s3.responses import S3Response, xml_response
+from snowmelt.server.s3.supported_parameters import reject_unsupported_elements
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -24,21 +24,23 @@ if TYPE_CHECKING:
 
     from snowmelt.buckets.bucket import ObjectMetadata
     from snowmelt.catalog.objects.s3_objects import PartRecord, UploadRecord
-    from snowmelt.server.s3.request_context import AuthorisedRequest
+    from snowmelt.server.s3.request_context import AuthorizedRequest
 
-_MOST_LIST_BYTES = 4 * 1024 * 1024
-_CHUNK = 1000
-_MOST_DIGITS = 20
+_MAX_PART_LIST_BYTES = 4 * 1024 * 1024
+_LISTING_PAGE_ENTRIES = 1000
+_MAX_SIZE_DIGITS = 20
 
 
-async def create_upload(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+async def create_upload(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     """CreateMultipartUpload."""
     del receive
-    checksum = _announced(call)
-    headers = headers_to_keep(call)
-    upload = await call.run(call.parts.uploads.begin, call.visit, call.key, headers, checksum)
-    answer: list[markup.Element] = [
-        ("Bucket", call.visit.record.name),
+    checksum = _declared_checksum(call)
+    headers = collect_stored_headers(call)
+    upload = await call.run_in_thread(
+        call.components.multipart_uploads.begin, call.bucket_access, call.key, headers, checksum
+    )
+    answer: list[markup.XmlElement] = [
+        ("Bucket", call.bucket_access.record.name),
         ("Key", call.key),
         ("UploadId", upload.upload_id),
     ]
@@ -48,42 +50,44 @@ async def create_upload(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
             "x-amz-checksum-algorithm": checksum.algorithm,
             "x-amz-checksum-type": checksum.kind,
         }
-    return xml_answer("InitiateMultipartUploadResult", answer, told)
+    return xml_response("InitiateMultipartUploadResult", answer, told)
 
 
-async def complete_upload(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+async def complete_upload(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     """CompleteMultipartUpload."""
-    body = await receive_whole(receive, most=_MOST_LIST_BYTES)
-    return await call.run(_complete, call, body)
+    body = await receive_small_body(receive, max_bytes=_MAX_PART_LIST_BYTES)
+    return await call.run_in_thread(_complete_upload, call, body)
 
 
-async def abort_upload(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+async def abort_upload(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     """AbortMultipartUpload."""
     del receive
-    uploads = call.parts.uploads
-    upload = await call.run(uploads.find, call.visit, call.key, call.query["uploadId"])
+    uploads = call.components.multipart_uploads
+    upload = await call.run_in_thread(
+        uploads.find, call.bucket_access, call.key, call.query["uploadId"]
+    )
     initiated = call.headers.get("x-amz-if-match-initiated-time")
-    if initiated is not None and time_of("initiated time", initiated) != (
+    if initiated is not None and parse_timestamp("initiated time", initiated) != (
         upload.initiated_at.replace(microsecond=0)
     ):
         raise S3Error("PreconditionFailed", Condition="x-amz-if-match-initiated-time")
-    await call.run(uploads.abort, upload)
-    return Answer(HTTPStatus.NO_CONTENT)
+    await call.run_in_thread(uploads.abort, upload)
+    return S3Response(HTTPStatus.NO_CONTENT)
 
 
-async def list_parts(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+async def list_parts(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     """ListParts."""
     del receive
-    return await call.run(_parts, call)
+    return await call.run_in_thread(_list_parts, call)
 
 
-async def list_uploads(call: AuthorisedRequest, receive: Receive) -> ASGIApp:
+async def list_uploads(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     """ListMultipartUploads."""
     del receive
-    return await call.run(_uploads, call)
+    return await call.run_in_thread(_list_uploads, call)
 
 
-def _announced(call: AuthorisedRequest) -> Checksum | None:
+def _declared_checksum(call: AuthorizedRequest) -> Checksum | None:
     algorithm = checksums.parse_algorithm(call.headers.get("x-amz-checksum-algorithm"))
     if algorithm is None:
         if "x-amz-checksum-type" in call.headers:
@@ -100,50 +104,52 @@ def _announced(call: AuthorisedRequest) -> Checksum | None:
     return Checksum(algorithm, "", kind)
 
 
-def _complete(call: AuthorisedRequest, body: bytes) -> ASGIApp:
+def _complete_upload(call: AuthorizedRequest, body: bytes) -> ASGIApp:
     # The headers' checksum is of the object, not of this body.
-    root = markup.parse(signed_body(call, body), "CompleteMultipartUpload")
-    check_document(root)
-    named = [_named(part) for part in root.findall("Part")]
-    uploads = call.parts.uploads
+    root = markup.parse_document(verify_signed_body(call, body), "CompleteMultipartUpload")
+    reject_unsupported_elements(root)
+    named = [_parse_completed_part(part) for part in root.findall("Part")]
+    uploads = call.components.multipart_uploads
     try:
-        upload = uploads.find(call.visit, call.key, call.query["uploadId"])
+        upload = uploads.find(call.bucket_access, call.key, call.query["uploadId"])
         facts = uploads.complete(
-            call.visit,
+            call.bucket_access,
             upload,
             named,
-            expected=_promised(call),
-            condition=write_condition(call.headers),
+            expected=_declared_properties(call),
+            condition=parse_write_condition(call.headers),
         )
     except S3Error as error:
-        done = _completed_before(call, named) if error.s3_code == "NoSuchUpload" else None
+        done = _find_completed_object(call, named) if error.s3_code == "NoSuchUpload" else None
         if done is None:
             raise
         facts = done
-    answer: list[markup.Element] = [
-        ("Location", f"/{call.visit.record.name}/{call.key}"),
-        ("Bucket", call.visit.record.name),
+    answer: list[markup.XmlElement] = [
+        ("Location", f"/{call.bucket_access.record.name}/{call.key}"),
+        ("Bucket", call.bucket_access.record.name),
         ("Key", call.key),
         ("ETag", f'"{facts.etag}"'),
     ]
     if facts.checksum is not None:
         answer.append((f"Checksum{facts.checksum.algorithm}", facts.checksum.value))
         answer.append(("ChecksumType", facts.checksum.kind))
-    return xml_answer("CompleteMultipartUploadResult", answer)
+    return xml_response("CompleteMultipartUploadResult", answer)
 
 
-def _completed_before(call: AuthorisedRequest, named: list[CompletedPart]) -> ObjectMetadata | None:
+def _find_completed_object(
+    call: AuthorizedRequest, parts: list[CompletedPart]
+) -> ObjectMetadata | None:
     """Return the object if exactly these parts made it: the answer was lost on its way."""
     try:
-        facts = call.visit.bucket.head(call.key)
+        facts = call.bucket_access.bucket.head(call.key)
         return (
-            facts if facts.etag == compute_multipart_etag([part.etag for part in named]) else None
+            facts if facts.etag == compute_multipart_etag([part.etag for part in parts]) else None
         )
     except (S3Error, ValueError):
         return None
 
 
-def _named(part: Element) -> CompletedPart:
+def _parse_completed_part(part: Element) -> CompletedPart:
     number, etag = part.findtext("PartNumber"), part.findtext("ETag")
     if number is None or etag is None or not number.strip().isdecimal():
         raise S3Error("MalformedXML")
@@ -155,9 +161,9 @@ def _named(part: Element) -> CompletedPart:
     return CompletedPart(int(number), etag.strip().strip('"').lower(), found)
 
 
-def _promised(call: AuthorisedRequest) -> ExpectedObject:
+def _declared_properties(call: AuthorizedRequest) -> ExpectedObject:
     size = call.headers.get("x-amz-mp-object-size")
-    if size is not None and (not size.isdecimal() or len(size) > _MOST_DIGITS):
+    if size is not None and (not size.isdecimal() or len(size) > _MAX_SIZE_DIGITS):
         raise S3Error("InvalidRequest", "x-amz-mp-object-size must be a number of bytes.")
     kind = call.headers.get("x-amz-checksum-type")
     found = [
@@ -177,20 +183,22 @@ def _promised(call: AuthorisedRequest) -> ExpectedObject:
     )
 
 
-def _parts(call: AuthorisedRequest) -> ASGIApp:
-    uploads = call.parts.uploads
-    upload = uploads.find(call.visit, call.key, call.query["uploadId"])
-    marker = number_of(call.query, "part-number-marker", 0, 10_000)
-    most = number_of(call.query, "max-parts", _CHUNK, _CHUNK)
+def _list_parts(call: AuthorizedRequest) -> ASGIApp:
+    uploads = call.components.multipart_uploads
+    upload = uploads.find(call.bucket_access, call.key, call.query["uploadId"])
+    marker = parse_integer_parameter(call.query, "part-number-marker", 0, 10_000)
+    most = parse_integer_parameter(
+        call.query, "max-parts", _LISTING_PAGE_ENTRIES, _LISTING_PAGE_ENTRIES
+    )
     beyond = [part for part in uploads.list_parts(upload) if part.number > marker]
     page = beyond[:most]
-    encode = encoder_of(call.query)
-    answer: list[markup.Element] = [
-        ("Bucket", call.visit.record.name),
+    encode = make_key_encoder(call.query)
+    answer: list[markup.XmlElement] = [
+        ("Bucket", call.bucket_access.record.name),
         ("Key", encode(call.key)),
         ("UploadId", upload.upload_id),
-        ("Initiator", person(upload.user)),
-        ("Owner", person(call.visit.record.owner)),
+        ("Initiator", make_owner_elements(upload.user)),
+        ("Owner", make_owner_elements(call.bucket_access.record.owner)),
         ("StorageClass", "STANDARD"),
         ("PartNumberMarker", marker),
         ("NextPartNumberMarker", page[-1].number if page else 0),
@@ -201,14 +209,14 @@ def _parts(call: AuthorisedRequest) -> ASGIApp:
         checksum = Checksum.parse(upload.checksum)
         answer.append(("ChecksumAlgorithm", checksum.algorithm))
         answer.append(("ChecksumType", checksum.kind))
-    answer += [("Part", _part(part)) for part in page]
-    return xml_answer("ListPartsResult", answer)
+    answer += [("Part", _make_part_elements(part)) for part in page]
+    return xml_response("ListPartsResult", answer)
 
 
-def _part(part: PartRecord) -> list[markup.Element]:
-    shown: list[markup.Element] = [
+def _make_part_elements(part: PartRecord) -> list[markup.XmlElement]:
+    shown: list[markup.XmlElement] = [
         ("PartNumber", part.number),
-        ("LastModified", markup.instant(part.modified_at)),
+        ("LastModified", markup.format_timestamp(part.modified_at)),
         ("ETag", f'"{part.etag}"'),
         ("Size", part.size),
     ]
@@ -218,11 +226,13 @@ def _part(part: PartRecord) -> list[markup.Element]:
     return shown
 
 
-def _uploads(call: AuthorisedRequest) -> ASGIApp:
+def _list_uploads(call: AuthorizedRequest) -> ASGIApp:
     query = call.query
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-    call.visit.require_privilege("WRITE", prefix)
-    most = number_of(query, "max-uploads", _CHUNK, _CHUNK)
+    call.bucket_access.require_privilege("WRITE", prefix)
+    most = parse_integer_parameter(
+        query, "max-uploads", _LISTING_PAGE_ENTRIES, _LISTING_PAGE_ENTRIES
+    )
     key_marker = query.get("key-marker", "")
     # S3 passes over an upload marker without a key marker.
     id_marker = query.get("upload-id-marker") if key_marker else None
@@ -231,7 +241,9 @@ def _uploads(call: AuthorisedRequest) -> ASGIApp:
     after: tuple[str, str | None] = (key_marker, id_marker)
     truncated = False
     while not truncated:
-        page = call.parts.uploads.list_uploads(call.visit, prefix, after, _CHUNK)
+        page = call.components.multipart_uploads.list_uploads(
+            call.bucket_access, prefix, after, _LISTING_PAGE_ENTRIES
+        )
         for upload in page:
             key = upload.key.decode()
             at = key.find(delimiter, len(prefix)) if delimiter else -1
@@ -246,50 +258,50 @@ def _uploads(call: AuthorisedRequest) -> ASGIApp:
                 found.append(upload)
             else:
                 groups[group] = None
-        if len(page) < _CHUNK:
+        if len(page) < _LISTING_PAGE_ENTRIES:
             break
         if not truncated:
             after = (page[-1].key.decode(), page[-1].upload_id)
-    return _uploads_answer(call, (found, list(groups)), most, after if truncated else None)
+    return _build_uploads_response(call, (found, list(groups)), most, after if truncated else None)
 
 
-def _uploads_answer(
-    call: AuthorisedRequest,
+def _build_uploads_response(
+    call: AuthorizedRequest,
     entries: tuple[list[UploadRecord], list[str]],
-    most: int,
-    following: tuple[str, str | None] | None,
+    max_uploads: int,
+    next_marker: tuple[str, str | None] | None,
 ) -> ASGIApp:
-    query, encode = call.query, encoder_of(call.query)
+    query, encode = call.query, make_key_encoder(call.query)
     found, groups = entries
-    answer: list[markup.Element] = [
-        ("Bucket", call.visit.record.name),
+    answer: list[markup.XmlElement] = [
+        ("Bucket", call.bucket_access.record.name),
         ("KeyMarker", encode(query.get("key-marker", ""))),
         ("UploadIdMarker", query.get("upload-id-marker", "")),
         ("Prefix", encode(query.get("prefix", ""))),
         ("Delimiter", encode(query["delimiter"]) if query.get("delimiter") else None),
         ("EncodingType", query.get("encoding-type")),
-        ("MaxUploads", most),
-        ("IsTruncated", following is not None),
+        ("MaxUploads", max_uploads),
+        ("IsTruncated", next_marker is not None),
     ]
-    if following is not None:
+    if next_marker is not None:
         answer += [
-            ("NextKeyMarker", encode(following[0])),
-            ("NextUploadIdMarker", following[1] or ""),
+            ("NextKeyMarker", encode(next_marker[0])),
+            ("NextUploadIdMarker", next_marker[1] or ""),
         ]
     for upload in found:
-        shown: list[markup.Element] = [
+        shown: list[markup.XmlElement] = [
             ("Key", encode(upload.key.decode())),
             ("UploadId", upload.upload_id),
-            ("Initiator", person(upload.user)),
-            ("Owner", person(call.visit.record.owner)),
+            ("Initiator", make_owner_elements(upload.user)),
+            ("Owner", make_owner_elements(call.bucket_access.record.owner)),
             ("StorageClass", "STANDARD"),
-            ("Initiated", markup.instant(upload.initiated_at)),
+            ("Initiated", markup.format_timestamp(upload.initiated_at)),
         ]
         answer.append(("Upload", shown))
     answer += [("CommonPrefixes", [("Prefix", encode(group))]) for group in groups]
-    return xml_answer("ListMultipartUploadsResult", answer)
+    return xml_response("ListMultipartUploadsResult", answer)
 
 
-def person(name: str) -> list[markup.Element]:
+def make_owner_elements(name: str) -> list[markup.XmlElement]:
     """Return a user or role as S3 shows an owner."""
     return [("ID", name), ("DisplayName", name)]

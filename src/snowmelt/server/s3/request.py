@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class S3Request:
     """One request without its body.
 
     `path` and `query_text` are as sent; `bucket` and `key` are decoded, empty where there is
     none. Header names are lower-case, values are Latin-1 text of the bytes sent; of parameters
-    that come twice the first counts. `in_host` tells that the bucket stood in the Host header.
+    that come twice the first counts. `is_virtual_hosted` tells that the bucket stood in the Host header.
     """
 
     method: str
@@ -32,7 +32,7 @@ class Request:
     bucket: str
     key: str
     request_id: str
-    in_host: bool
+    is_virtual_hosted: bool
 
     @property
     def resource(self) -> str:
@@ -40,7 +40,7 @@ class Request:
         return f"/{self.bucket}" + (f"/{self.key}" if self.key else "") if self.bucket else "/"
 
 
-def request_of(scope: Scope, domains: Sequence[str]) -> Request:
+def parse_request(scope: Scope, domains: Sequence[str]) -> S3Request:
     """Return the request of an ASGI scope.
 
     Args:
@@ -56,17 +56,17 @@ def request_of(scope: Scope, domains: Sequence[str]) -> Request:
         headers[name] = f"{headers[name]},{value}" if name in headers else value
     path: str = scope["raw_path"].decode("latin-1")
     query_text: str = scope["query_string"].decode("latin-1")
-    decoded = _decoded(path).removeprefix("/")
-    bucket = _host_bucket(headers.get("host", ""), domains)
+    decoded = _percent_decode(path).removeprefix("/")
+    bucket = _parse_bucket_from_host(headers.get("host", ""), domains)
     in_host = bool(bucket)
     if in_host:
         key = decoded
     else:
         bucket, _, key = decoded.partition("/")
     query: dict[str, str] = {}
-    for name, value in pairs_of(query_text):
+    for name, value in parse_query_pairs(query_text):
         query.setdefault(name, value)
-    return Request(
+    return S3Request(
         method=scope["method"],
         path=path,
         query_text=query_text,
@@ -75,7 +75,7 @@ def request_of(scope: Scope, domains: Sequence[str]) -> Request:
         bucket=bucket,
         key=key,
         request_id=new_request_id(),
-        in_host=in_host,
+        is_virtual_hosted=in_host,
     )
 
 
@@ -84,7 +84,7 @@ def new_request_id() -> str:
     return secrets.token_hex(8).upper()
 
 
-def pairs_of(query_text: str) -> list[tuple[str, str]]:
+def parse_query_pairs(query_text: str) -> list[tuple[str, str]]:
     """Return the parameters of a query, decoded, in the order in which they were sent.
 
     Raises:
@@ -93,18 +93,18 @@ def pairs_of(query_text: str) -> list[tuple[str, str]]:
     pairs = []
     for part in filter(None, query_text.split("&")):
         name, _, value = part.partition("=")
-        pairs.append((_decoded(name), _decoded(value)))
+        pairs.append((_percent_decode(name), _percent_decode(value)))
     return pairs
 
 
-def _decoded(text: str) -> str:
+def _percent_decode(text: str) -> str:
     try:
         return unquote_to_bytes(text.encode("latin-1")).decode()
     except UnicodeDecodeError:
         raise S3Error("InvalidURI") from None
 
 
-def _host_bucket(host: str, domains: Sequence[str]) -> str:
+def _parse_bucket_from_host(host: str, domains: Sequence[str]) -> str:
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     name = name.lower()
     for domain in domains:

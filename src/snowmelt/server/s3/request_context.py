@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     from snowmelt.buckets.bucket_registry import BucketAccess, BucketRegistry
     from snowmelt.buckets.multipart import MultipartUploads
     from snowmelt.config import Settings
-    from snowmelt.server.s3.authentication import Identity
-    from snowmelt.server.s3.request import Request
+    from snowmelt.server.s3.authentication import S3Identity
+    from snowmelt.server.s3.request import S3Request
     from snowmelt.storage.store import OpenObject
 
-_T = TypeVar("_T")
-_PAGE = 1000
+_Result = TypeVar("_Result")
+_LISTING_PAGE_KEYS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What the operations work with; `hashers` has threads for nothing but hashing."""
+class S3Components:
+    """What the operations work with; `hash_threads` has threads for nothing but hashing."""
 
     settings: Settings
-    directory: BucketRegistry
-    uploads: MultipartUploads
+    bucket_registry: BucketRegistry
+    multipart_uploads: MultipartUploads
     threads: Executor
-    hashers: Executor
+    hash_threads: Executor
 
 
 @dataclass(frozen=True, slots=True)
-class AuthorisedRequest:
+class AuthorizedRequest:
     """A request whose signature holds and whose user may do what it asks for."""
 
-    request: Request
-    identity: Identity
-    parts: Parts
-    inside: BucketAccess | None = None
+    request: S3Request
+    identity: S3Identity
+    components: S3Components
+    optional_bucket_access: BucketAccess | None = None
 
     @property
     def request_id(self) -> str:
@@ -70,20 +70,20 @@ class AuthorisedRequest:
         return self.identity.user
 
     @property
-    def visit(self) -> BucketAccess:
+    def bucket_access(self) -> BucketAccess:
         """The bucket that it is about.
 
         Raises:
             S3Refusal: It is about none.
         """
-        if self.inside is None:
+        if self.optional_bucket_access is None:
             raise S3Error("InvalidRequest", "A bucket is needed.")
-        return self.inside
+        return self.optional_bucket_access
 
     @property
     def select_dialect(self) -> str | None:
         """The dialect that the bucket was given for S3 Select, None for the service's."""
-        return self.visit.record.select_dialect
+        return self.bucket_access.record.select_dialect
 
     def open_object(self, key: str) -> tuple[ObjectMetadata, OpenObject]:
         """Open an object of the bucket for reading; blocks, and the caller closes it.
@@ -91,25 +91,27 @@ class AuthorisedRequest:
         Raises:
             S3Refusal: There is none, or the user may not read it.
         """
-        self.visit.require_privilege("READ", key)
-        return self.visit.bucket.open(key)
+        self.bucket_access.require_privilege("READ", key)
+        return self.bucket_access.bucket.open(key)
 
-    def objects_beneath(self, prefix: str) -> Iterator[ObjectMetadata]:
+    def list_objects(self, prefix: str) -> Iterator[ObjectMetadata]:
         """Yield all objects whose keys begin with `prefix`, in the order of bytes; blocks.
 
         Raises:
             S3Refusal: The user may not read all of these.
         """
-        self.visit.require_privilege("READ", prefix)
+        self.bucket_access.require_privilege("READ", prefix)
         after = ""
         while True:
-            page = self.visit.bucket.list_page(prefix, delimiter="", after=after, limit=_PAGE)
+            page = self.bucket_access.bucket.list_page(
+                prefix, delimiter="", after=after, limit=_LISTING_PAGE_KEYS
+            )
             yield from (each for each in page.entries if not isinstance(each, str))
             if not page.truncated:
                 return
             after = page.last_entry
 
-    async def run(self, work: Callable[..., _T], *arguments: object) -> _T:
+    async def run_in_thread(self, work: Callable[..., _Result], *arguments: object) -> _Result:
         """Run blocking work in a thread."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.parts.threads, work, *arguments)
+        return await loop.run_in_executor(self.components.threads, work, *arguments)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.errors import SnowmeltError
-from snowmelt.server.error_responses import HostRefused
+from snowmelt.server.error_responses import HostNotAllowed
 from snowmelt.server.s3 import xml as markup
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
-_UNSPEAKABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_INVALID_XML_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class S3Response:
     """Status, headers and a whole body."""
 
     status: int = HTTPStatus.OK
@@ -40,13 +40,13 @@ class Answer:
         headers = dict(self.headers)
         if self.status not in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
             headers.setdefault("content-length", str(len(self.body)))
-        await send(start_message(self.status, headers))
+        await send(make_start_message(self.status, headers))
         body = b"" if scope["method"] == "HEAD" else self.body
         await send({"type": "http.response.body", "body": body})
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class S3StreamingResponse:
     """Status, headers with the length, and a body that comes from blocking code in pieces."""
 
     status: int
@@ -59,10 +59,10 @@ class Stream:
         """Send it as fast as the client reads; stop when the client has gone."""
         del scope
         loop = asyncio.get_running_loop()
-        gone = asyncio.ensure_future(client_has_gone(receive))
+        gone = asyncio.ensure_future(wait_for_disconnect(receive))
         try:
             chunk = await loop.run_in_executor(self.threads, next, self.chunks, None)
-            await send(start_message(self.status, self.headers))
+            await send(make_start_message(self.status, self.headers))
             while chunk is not None and not gone.done():
                 ahead = loop.run_in_executor(self.threads, next, self.chunks, None)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -75,17 +75,17 @@ class Stream:
             await loop.run_in_executor(self.threads, self.close)
 
 
-def xml_answer(
-    name: str, content: markup.Content, headers: Mapping[str, str] | None = None
-) -> Answer:
+def xml_response(
+    root_name: str, content: markup.XmlContent, headers: Mapping[str, str] | None = None
+) -> S3Response:
     """Return an answer with a document."""
-    body = markup.document(name, content)
-    return Answer(HTTPStatus.OK, {"content-type": "application/xml", **(headers or {})}, body)
+    body = markup.render_document(root_name, content)
+    return S3Response(HTTPStatus.OK, {"content-type": "application/xml", **(headers or {})}, body)
 
 
-def refusal_answer(error: Exception, *, resource: str, request_id: str) -> Answer:
+def error_response(error: Exception, *, resource: str, request_id: str) -> S3Response:
     """Turn whatever was raised into S3's XML, and log what an operator should see."""
-    code, status, details = _told(error)
+    code, status, details = _describe_error(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and code != "NotImplemented":
         about = {"request_id": request_id, "path": resource, "status": int(status), "error": code}
         _log.warning(
@@ -99,22 +99,22 @@ def refusal_answer(error: Exception, *, resource: str, request_id: str) -> Answe
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["retry-after"] = "1"
     if status == HTTPStatus.NOT_MODIFIED:
-        return Answer(status, {name: str(value) for name, value in details.items()})
+        return S3Response(status, {name: str(value) for name, value in details.items()})
     message = str(error) if code != "InternalError" else str(S3Error(code))
     # XML cannot say these, whatever a message quotes.
-    message = _UNSPEAKABLE.sub("\ufffd", message)
-    elements: list[markup.Element] = [("Code", code), ("Message", message)]
+    message = _INVALID_XML_CHARACTERS.sub("\ufffd", message)
+    elements: list[markup.XmlElement] = [("Code", code), ("Message", message)]
     elements += [(name, str(value)) for name, value in details.items()]
     elements += [("Resource", resource), ("RequestId", request_id), ("HostId", request_id)]
-    return Answer(status, headers, markup.document("Error", elements, namespace=None))
+    return S3Response(status, headers, markup.render_document("Error", elements, namespace=None))
 
 
-def _told(error: Exception) -> tuple[str, int, Mapping[str, object]]:
+def _describe_error(error: Exception) -> tuple[str, int, Mapping[str, object]]:
     # SelectError of `select` has the same two attributes.
     code = getattr(error, "s3_code", None)
     if code is not None:
         return code, getattr(error, "status_code", 400), getattr(error, "details", {})
-    if isinstance(error, HostRefused):
+    if isinstance(error, HostNotAllowed):
         return "AccessDenied", HTTPStatus.FORBIDDEN, {}
     if isinstance(error, SnowmeltError):
         if error.status == HTTPStatus.PRECONDITION_FAILED:
@@ -126,7 +126,7 @@ def _told(error: Exception) -> tuple[str, int, Mapping[str, object]]:
     return "InternalError", HTTPStatus.INTERNAL_SERVER_ERROR, {}
 
 
-def start_message(status: int, headers: Mapping[str, str]) -> dict[str, object]:
+def make_start_message(status: int, headers: Mapping[str, str]) -> dict[str, object]:
     """Return the ASGI message that begins an answer."""
     return {
         "type": "http.response.start",
@@ -138,7 +138,7 @@ def start_message(status: int, headers: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-async def client_has_gone(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Return once the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

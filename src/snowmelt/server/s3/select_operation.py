@@ -34,7 +34,7 @@ from snowmelt.select.request import (
     SelectRequest,
 )
 from snowmelt.server.s3.object_operations import check_version
-from snowmelt.server.s3.responses import client_has_gone, start_message
+from snowmelt.server.s3.responses import make_start_message, wait_for_disconnect
 from snowmelt.storage.local_store import LocalObject
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from snowmelt.config import Settings
     from snowmelt.select.execution.engine import SelectExecution
     from snowmelt.select.request import InputFormat
-    from snowmelt.server.s3.request_context import AuthorisedRequest
+    from snowmelt.server.s3.request_context import AuthorizedRequest
     from snowmelt.storage.store import OpenObject
 
 # --- Makes compiled code ready when a service starts, so that no client waits for it.
@@ -54,11 +54,13 @@ if TYPE_CHECKING:
 # a start loads them in half a second. The first start after an installation compiles them, which
 # takes ten to twenty seconds of one processor; queries that come meanwhile wait for what they need.
 
-_CSV = (
+_WARMUP_CSV = (
     b'id,at,price,name\n1,2026-01-31T12:00:00Z,1.5,one\n2,2026-02-01,-2e3,"tw,o"\n3,,x,\xc3\xa9\n'
 )
-_LINES = b'{"id": 1, "name": "one", "price": 1.5}\n{"id": 2, "name": "tw\\"o", "at": [1]}\n'
-_CSV_EXPRESSIONS = (
+_WARMUP_JSON_LINES = (
+    b'{"id": 1, "name": "one", "price": 1.5}\n{"id": 2, "name": "tw\\"o", "at": [1]}\n'
+)
+_WARMUP_CSV_EXPRESSIONS = (
     "select count(*) from s3object",
     "select * from s3object s where s.id > 1",
     "select s.id, s.name from s3object s where cast(s.id as int) + 1 >= 2 or s.name = 'one'",
@@ -69,18 +71,18 @@ _CSV_EXPRESSIONS = (
     "select upper(s.name), char_length(s.name) from s3object s order by s.id limit 2",
     "select s.name, count(*) from s3object s group by s.name",
 )
-_LINES_EXPRESSIONS = (
+_WARMUP_JSON_EXPRESSIONS = (
     "select * from s3object s where s.id > 1",
     "select s.id, s.name from s3object s where s.price > 1 or s.name like 't%'",
 )
 
 
-class Warming:
+class KernelWarmer:
     """Runs small queries through the engine, in a thread."""
 
-    def __init__(self, limits: EngineSettings) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         """Prepare; `start` begins."""
-        self._limits = limits
+        self._settings = settings
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="s3-warming", daemon=True)
 
@@ -98,10 +100,10 @@ class Warming:
         clock = SystemClock()
         began = clock.monotonic()
         try:
-            for request, content in _queries():
+            for request, content in _make_warmup_queries():
                 if self._stopping.is_set():
                     return
-                execution = open_select(request, _Content(content), settings=self._limits)
+                execution = open_select(request, _InMemorySource(content), settings=self._settings)
                 with contextlib.closing(execution):
                     for _ in execution.stream_payloads():
                         pass
@@ -111,24 +113,24 @@ class Warming:
         _log.info("queries are ready after %.1f s", clock.monotonic() - began)
 
 
-def _queries() -> Iterator[tuple[SelectRequest, bytes]]:
+def _make_warmup_queries() -> Iterator[tuple[SelectRequest, bytes]]:
     csv: InputFormat = CsvInput(header=HeaderMode.USE)
     quoted: InputFormat = CsvInput(header=HeaderMode.USE, quoted_record_delimiter=True)
     lines: InputFormat = JsonInput(lines=True)
     # What is asked most comes first.
     for output in (CsvOutput(), JsonOutput()):
-        for expression in _CSV_EXPRESSIONS:
-            yield SelectRequest(expression, csv, output), _CSV
+        for expression in _WARMUP_CSV_EXPRESSIONS:
+            yield SelectRequest(expression, csv, output), _WARMUP_CSV
     for output in (CsvOutput(), JsonOutput()):
-        for expression in _LINES_EXPRESSIONS:
-            yield SelectRequest(expression, lines, output), _LINES
-    yield SelectRequest("select s.id from s3object s", quoted), _CSV
+        for expression in _WARMUP_JSON_EXPRESSIONS:
+            yield SelectRequest(expression, lines, output), _WARMUP_JSON_LINES
+    yield SelectRequest("select s.id from s3object s", quoted), _WARMUP_CSV
     ceph = SelectRequest("select * from stdin where int(_1) > 1;", CsvInput(HeaderMode.IGNORE))
     for dialect in (Dialect.CEPH, Dialect.CEPH_2020):
-        yield SelectRequest(ceph.expression, ceph.input, ceph.output, dialect=dialect), _CSV
+        yield SelectRequest(ceph.expression, ceph.input, ceph.output, dialect=dialect), _WARMUP_CSV
 
 
-class _Content:
+class _InMemorySource:
     """Bytes in memory as an object."""
 
     name = "warming"
@@ -149,41 +151,41 @@ class _Content:
 _log = logging.getLogger("snowmelt.server")
 
 # A client hears at least this often that its query lives.
-_SILENCE_S = 1.0
-_MOST_OBJECTS = 100_000
-_EVENTS = "application/vnd.amazon.eventstream"
-_PLAIN = ("text/csv", "application/x-ndjson")
+_KEEP_ALIVE_INTERVAL_S = 1.0
+_MAX_OBJECTS = 100_000
+_EVENT_STREAM_TYPE = "application/vnd.amazon.eventstream"
+_PLAIN_TYPES = ("text/csv", "application/x-ndjson")
 
 
-class Selecting:
+class SelectOperation:
     """Answers SelectObjectContent; a query has a thread of its own while it runs."""
 
     def __init__(self, settings: Settings) -> None:
         """Take limits from the settings; `close` afterwards."""
         self._dialect = Dialect(settings.select_dialect)
-        self._limits = EngineSettings.from_settings(settings)
-        self._free = threading.BoundedSemaphore(settings.select_queries)
+        self._engine_settings = EngineSettings.from_settings(settings)
+        self._free_slots = threading.BoundedSemaphore(settings.select_queries)
         self._threads = ThreadPoolExecutor(settings.select_queries, thread_name_prefix="s3-select")
-        self._warming = Warming(self._limits)
-        self._counting = threading.Lock()
+        self._kernel_warmer = KernelWarmer(self._engine_settings)
+        self._counts_lock = threading.Lock()
         self._running = self._ended = self._scanned = 0
 
     def start(self) -> None:
         """Make compiled code ready, in a thread; queries need not wait for it."""
-        self._warming.start()
+        self._kernel_warmer.start()
 
     def close(self) -> None:
         """Wait for the queries that run."""
-        self._warming.close()
+        self._kernel_warmer.close()
         self._threads.shutdown()
 
-    def counts(self) -> tuple[int, int, int]:
+    def get_counts(self) -> tuple[int, int, int]:
         """Return how many queries run, how many have ended, and the bytes that these scanned."""
-        with self._counting:
+        with self._counts_lock:
             return self._running, self._ended, self._scanned
 
     async def __call__(
-        self, call: AuthorisedRequest, bucket: str, key: str, body: bytes
+        self, call: AuthorizedRequest, bucket: str, key: str, body: bytes
     ) -> ASGIApp:
         """Begin a query; what is wrong before its first record is raised here.
 
@@ -193,46 +195,46 @@ class Selecting:
             S3Refusal: There is no such object.
         """
         del bucket
-        if not self._free.acquire(blocking=False):
+        if not self._free_slots.acquire(blocking=False):
             raise SelectError("Busy", "Too many queries run already; try again in a moment.")
         try:
             run = functools.partial(asyncio.get_running_loop().run_in_executor, self._threads)
-            query = await run(self._begin, call, key, body)
+            query = await run(self._open_query, call, key, body)
         except BaseException:
-            self._free.release()
+            self._free_slots.release()
             raise
-        with self._counting:
+        with self._counts_lock:
             self._running += 1
         first = asyncio.ensure_future(run(next, query.frames, None))
         # An error that comes at once is answered as one; a slow query is answered with events.
-        await asyncio.wait({first}, timeout=_SILENCE_S)
+        await asyncio.wait({first}, timeout=_KEEP_ALIVE_INTERVAL_S)
         if first.done() and first.exception() is not None:
-            await run(self.end, query)
-            raise _as_known(cast("BaseException", first.exception()), query.dialect)
-        return _Answer(self, query, first, self._threads)
+            await run(self.close_query, query)
+            raise _translate_for_dialect(cast("BaseException", first.exception()), query.dialect)
+        return _SelectResponse(self, query, first, self._threads)
 
-    def _begin(self, call: AuthorisedRequest, key: str, body: bytes) -> _Query:
+    def _open_query(self, call: AuthorizedRequest, key: str, body: bytes) -> _RunningQuery:
         check_version(call)
         if "range" in call.headers:
             raise SelectError(
                 "UnsupportedRangeHeader", "A query takes a ScanRange, not the header Range."
             )
-        plain = _plain_type(call.headers.get("accept", ""))
-        dialect = self._chosen(call)
-        request = _framed(parse_request(body, dialect=dialect), plain)
+        plain = _parse_plain_type(call.headers.get("accept", ""))
+        dialect = self._requested_dialect(call)
+        request = _adapt_output(parse_request(body, dialect=dialect), plain)
         many = call.headers.get(OBJECTS_HEADER, "one").lower()
         if many not in {"one", "many"}:
             raise SelectError(
                 "InvalidRequestParameter", f"{OBJECTS_HEADER} is {many!r}; it is one or many."
             )
-        source = _many(call, key) if many == "many" else _open(call, key)
+        source = _open_matching_objects(call, key) if many == "many" else _open_object(call, key)
         try:
-            execution = open_select(request, source, settings=self._limits)
+            execution = open_select(request, source, settings=self._engine_settings)
         except SelectError as error:
-            raise _as_known(error, dialect) from error
-        return _Query(execution, request, plain)
+            raise _translate_for_dialect(error, dialect) from error
+        return _RunningQuery(execution, request, plain)
 
-    def _chosen(self, call: AuthorisedRequest) -> Dialect:
+    def _requested_dialect(self, call: AuthorizedRequest) -> Dialect:
         named = call.headers.get(DIALECT_HEADER) or call.select_dialect or self._dialect
         try:
             return Dialect(named.strip().lower())
@@ -242,13 +244,13 @@ class Selecting:
                 "InvalidRequestParameter", f"{DIALECT_HEADER} is {named!r}; it is one of {known}."
             ) from None
 
-    def end(self, query: _Query) -> None:
+    def close_query(self, query: _RunningQuery) -> None:
         """Let go of a query that was answered, or whose client has gone; no thread runs it."""
         query.frames.close()
         execution = query.execution
         execution.close()
-        self._free.release()
-        with self._counting:
+        self._free_slots.release()
+        with self._counts_lock:
             self._running -= 1
             self._ended += 1
             self._scanned += execution.scanned_bytes
@@ -260,36 +262,36 @@ class Selecting:
         )
 
 
-class _Query:
+class _RunningQuery:
     """A query with its output, cut and framed in the thread that runs it."""
 
     def __init__(
-        self, execution: SelectExecution, request: SelectRequest, plain: str | None
+        self, execution: SelectExecution, request: SelectRequest, plain_type: str | None
     ) -> None:
         self.execution = execution
-        self.plain = plain
-        self.wants_progress = request.progress and plain is None
+        self.plain_type = plain_type
+        self.wants_progress = request.progress and plain_type is None
         self.dialect = request.dialect
-        self.frames = execution.stream_payloads() if plain else _framed_payloads(execution)
+        self.frames = execution.stream_payloads() if plain_type else _frame_payloads(execution)
         self.failure: SelectError | None = None
 
-    def progress_frame(self) -> bytes:
-        return events.encode_progress(*self._counts())
+    def make_progress_frame(self) -> bytes:
+        return events.encode_progress(*self._byte_counts())
 
-    def sign_of_life(self) -> bytes:
-        if self.plain:
+    def make_keep_alive_frame(self) -> bytes:
+        if self.plain_type:
             return b""
-        return self.progress_frame() if self.wants_progress else events.CONTINUATION_FRAME
+        return self.make_progress_frame() if self.wants_progress else events.CONTINUATION_FRAME
 
-    def last_frames(self) -> bytes:
-        if self.plain:
+    def make_final_frames(self) -> bytes:
+        if self.plain_type:
             return b""
         if self.failure is not None:
             return events.encode_error(self.failure.wire_code(self.dialect), str(self.failure))
-        progress = self.progress_frame() if self.wants_progress else b""
-        return progress + events.encode_stats(*self._counts()) + events.END_FRAME
+        progress = self.make_progress_frame() if self.wants_progress else b""
+        return progress + events.encode_stats(*self._byte_counts()) + events.END_FRAME
 
-    def _counts(self) -> tuple[int, int, int]:
+    def _byte_counts(self) -> tuple[int, int, int]:
         return (
             self.execution.scanned_bytes,
             self.execution.processed_bytes,
@@ -297,88 +299,96 @@ class _Query:
         )
 
 
-class _Answer:
+class _SelectResponse:
     """A query as an answer: its first piece is on its way."""
 
     def __init__(
         self,
-        selecting: Selecting,
-        query: _Query,
-        first: asyncio.Future[bytes | None],
+        operation: SelectOperation,
+        query: _RunningQuery,
+        first_frame: asyncio.Future[bytes | None],
         threads: ThreadPoolExecutor,
     ) -> None:
-        self._selecting = selecting
+        self._operation = operation
         self._query = query
-        self._piece = first
+        self._next_frame = first_frame
         self._threads = threads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events as they come, and a sign of life when none does."""
         del scope
-        gone = asyncio.ensure_future(client_has_gone(receive))
+        gone = asyncio.ensure_future(wait_for_disconnect(receive))
         try:
-            await send(start_message(200, {"content-type": self._query.plain or _EVENTS}))
-            await self._stream(gone, send)
+            await send(
+                make_start_message(
+                    200, {"content-type": self._query.plain_type or _EVENT_STREAM_TYPE}
+                )
+            )
+            await self._stream_frames(gone, send)
         finally:
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
             self._query.execution.close()
             # The thread that runs the query notices, and lets go of what it holds.
-            await asyncio.wait([self._piece])
-            await asyncio.get_running_loop().run_in_executor(None, self._selecting.end, self._query)
+            await asyncio.wait([self._next_frame])
+            await asyncio.get_running_loop().run_in_executor(
+                None, self._operation.close_query, self._query
+            )
 
-    async def _stream(self, gone: asyncio.Future[None], send: Send) -> None:
+    async def _stream_frames(self, disconnected: asyncio.Future[None], send: Send) -> None:
         loop = asyncio.get_running_loop()
         told = loop.time()
         while True:
-            waiting: tuple[asyncio.Future[Any], ...] = (self._piece, gone)
-            await asyncio.wait(waiting, timeout=_SILENCE_S, return_when="FIRST_COMPLETED")
-            if gone.done():
+            waiting: tuple[asyncio.Future[Any], ...] = (self._next_frame, disconnected)
+            await asyncio.wait(
+                waiting, timeout=_KEEP_ALIVE_INTERVAL_S, return_when="FIRST_COMPLETED"
+            )
+            if disconnected.done():
                 return
-            if not self._piece.done():
-                await _send(send, self._query.sign_of_life())
+            if not self._next_frame.done():
+                await _send_body(send, self._query.make_keep_alive_frame())
                 continue
-            content = self._taken()
+            content = self._get_frame_or_failure()
             if content is None:
-                await _send(send, self._query.last_frames(), last=True)
+                await _send_body(send, self._query.make_final_frames(), last=True)
                 return
-            self._piece = loop.run_in_executor(self._threads, next, self._query.frames, None)
-            if self._query.wants_progress and loop.time() - told >= _SILENCE_S:
+            self._next_frame = loop.run_in_executor(self._threads, next, self._query.frames, None)
+            if self._query.wants_progress and loop.time() - told >= _KEEP_ALIVE_INTERVAL_S:
                 told = loop.time()
-                content += self._query.progress_frame()
-            await _send(send, content)
+                content += self._query.make_progress_frame()
+            await _send_body(send, content)
 
-    def _taken(self) -> bytes | None:
+    def _get_frame_or_failure(self) -> bytes | None:
         try:
-            return self._piece.result()
+            return self._next_frame.result()
         except SelectError as error:
-            if self._query.plain:
+            if self._query.plain_type:
                 # Only a broken connection tells a plain client that this is not all.
                 raise
             self._query.failure = error
             return None
         except Exception:
-            if self._query.plain:
+            if self._query.plain_type:
                 raise
             _log.exception("a select broke off")
             self._query.failure = SelectError("InternalError", str(S3Error("InternalError")))
             return None
 
 
-async def _send(send: Send, content: bytes, *, last: bool = False) -> None:
+async def _send_body(send: Send, content: bytes, *, last: bool = False) -> None:
     if content or last:
         await send({"type": "http.response.body", "body": content, "more_body": not last})
 
 
-def _framed_payloads(execution: SelectExecution) -> Generator[bytes]:
+def _frame_payloads(execution: SelectExecution) -> Generator[bytes]:
     payloads = execution.stream_payloads()
     with contextlib.closing(payloads):
         for payload in payloads:
             yield events.encode_records(payload)
 
 
-class _Source:
+class _ObjectSource:
     """An object of a bucket as the engine reads it, from any of its threads."""
 
     def __init__(self, key: str, opened: OpenObject) -> None:
@@ -389,23 +399,23 @@ class _Source:
 
     def read_into(self, offset: int, view: memoryview) -> int:
         with self._lock:
-            return self._read(offset, view)
+            return self._read_range(offset, view)
 
-    def _read(self, offset: int, view: memoryview) -> int:
+    def _read_range(self, offset: int, view: memoryview) -> int:
         # What is appended meanwhile is not part of the object that was opened.
         wanted = max(0, min(len(view), self.size - offset))
         try:
             count = self._opened.read_into(offset, view[:wanted])
         except ObjectChanged as error:
-            raise self._changed() from error
+            raise self._source_changed_error() from error
         except SnowmeltError as error:
             raise SelectError("Busy", f"{self.name} cannot be read: {error}") from error
         if count < wanted:
             # A file that somebody has cut where it lies would otherwise seem to be whole.
-            raise self._changed()
+            raise self._source_changed_error()
         return count
 
-    def _changed(self) -> SelectError:
+    def _source_changed_error(self) -> SelectError:
         return SelectError(
             "InvalidDataSource", f"{self.name} was changed while it was read; ask again."
         )
@@ -415,62 +425,62 @@ class _Source:
             self._opened.close()
 
 
-class _FileSource(_Source, ConcurrentSource):
+class _LocalFileSource(_ObjectSource, ConcurrentSource):
     """An object that is a local file: each read says where, so none waits for another."""
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        return self._read(offset, view)
+        return self._read_range(offset, view)
 
 
-def _as_known(error: BaseException, dialect: Dialect) -> BaseException:
+def _translate_for_dialect(error: BaseException, dialect: Dialect) -> BaseException:
     """Return the error under the code that clients of the dialect know."""
     if not isinstance(error, SelectError):
         return error
     return SelectError(error.wire_code(dialect), str(error), status=error.status_code)
 
 
-def _many(call: AuthorisedRequest, pattern: str) -> SourceSequence:
-    found = islice(_keys(call, pattern), _MOST_OBJECTS + 1)
-    openers = [functools.partial(_open, call, each) for each in found]
-    if len(openers) > _MOST_OBJECTS:
+def _open_matching_objects(call: AuthorizedRequest, pattern: str) -> SourceSequence:
+    found = islice(_list_matching_keys(call, pattern), _MAX_OBJECTS + 1)
+    openers = [functools.partial(_open_object, call, each) for each in found]
+    if len(openers) > _MAX_OBJECTS:
         raise SelectError(
-            "InvalidRequestParameter", f"More than {_MOST_OBJECTS} objects match {pattern}."
+            "InvalidRequestParameter", f"More than {_MAX_OBJECTS} objects match {pattern}."
         )
     return SourceSequence(openers)
 
 
-def _open(call: AuthorisedRequest, key: str) -> _Source:
+def _open_object(call: AuthorizedRequest, key: str) -> _ObjectSource:
     opened = call.open_object(key)[1]
-    return (_FileSource if isinstance(opened, LocalObject) else _Source)(key, opened)
+    return (_LocalFileSource if isinstance(opened, LocalObject) else _ObjectSource)(key, opened)
 
 
-def _keys(call: AuthorisedRequest, pattern: str) -> Iterator[str]:
+def _list_matching_keys(call: AuthorizedRequest, pattern: str) -> Iterator[str]:
     """Yield the keys that a prefix, or a pattern with `*`, `**` and `?`, stands for."""
     prefix = re.split(r"[*?]", pattern, maxsplit=1)[0]
-    matcher = None if prefix == pattern else re.compile(_expression(pattern), re.DOTALL)
-    for facts in call.objects_beneath(prefix):
+    matcher = None if prefix == pattern else re.compile(_glob_to_regex(pattern), re.DOTALL)
+    for facts in call.list_objects(prefix):
         if matcher is None or matcher.fullmatch(facts.key):
             yield facts.key
 
 
-def _expression(pattern: str) -> str:
+def _glob_to_regex(pattern: str) -> str:
     signs = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\*\*|\*|\?)", pattern)
     return "".join(signs.get(part) or re.escape(part) for part in parts)
 
 
-def _plain_type(accept: str) -> str | None:
+def _parse_plain_type(accept: str) -> str | None:
     """Return the media type that a client without a decoder of events asks for."""
     asked = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    if _EVENTS in asked:
+    if _EVENT_STREAM_TYPE in asked:
         return None
-    return next((each for each in _PLAIN if each in asked), None)
+    return next((each for each in _PLAIN_TYPES if each in asked), None)
 
 
-def _framed(request: SelectRequest, plain: str | None) -> SelectRequest:
+def _adapt_output(request: SelectRequest, plain_type: str | None) -> SelectRequest:
     """Make the output what the client accepts, where the two differ."""
-    if plain == "text/csv" and not isinstance(request.output, CsvOutput):
+    if plain_type == "text/csv" and not isinstance(request.output, CsvOutput):
         return replace(request, output=CsvOutput())
-    if plain == "application/x-ndjson" and not isinstance(request.output, JsonOutput):
+    if plain_type == "application/x-ndjson" and not isinstance(request.output, JsonOutput):
         return replace(request, output=JsonOutput())
     return request

@@ -17,27 +17,27 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes
 
 from snowmelt.buckets.errors import S3Error
-from snowmelt.server.s3.request import pairs_of
+from snowmelt.server.s3.request import parse_query_pairs
 
 if TYPE_CHECKING:
-    from snowmelt.server.s3.request import Request
+    from snowmelt.server.s3.request import S3Request
 
 ALGORITHM = "AWS4-HMAC-SHA256"
-UNSIGNED = "UNSIGNED-PAYLOAD"
-MAX_SKEW = dt.timedelta(minutes=15)
-MAX_LIFETIME_S = 7 * 24 * 3600
+UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
+MAX_CLOCK_SKEW = dt.timedelta(minutes=15)
+MAX_PRESIGNED_LIFETIME_S = 7 * 24 * 3600
 
-_HTTP_DATE = "%a, %d %b %Y %H:%M:%S GMT"
-_STAMP = "%Y%m%dT%H%M%SZ"
-_XML_TIME = "%Y-%m-%dT%H:%M:%SZ"
-_SIGNATURE = re.compile(r"[0-9a-f]{64}")
-_BLANKS = re.compile(r" +")
+_HTTP_DATE_FORMAT = "%a, %d %b %Y %H:%M:%S GMT"
+_AMZ_DATE_FORMAT = "%Y%m%dT%H%M%SZ"
+_XML_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+_SIGNATURE_PATTERN = re.compile(r"[0-9a-f]{64}")
+_SPACES_PATTERN = re.compile(r" +")
 # A request need not sign these of its `x-amz-` headers: they change nothing that is done.
-_NEED_NOT_BE_SIGNED = frozenset({"x-amz-content-sha256", "x-amz-user-agent"})
+_OPTIONALLY_SIGNED_HEADERS = frozenset({"x-amz-content-sha256", "x-amz-user-agent"})
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class SignatureCredentials:
     """What a request says of its signature."""
 
     access_key_id: str
@@ -45,22 +45,22 @@ class Credentials:
     region: str
     signed_headers: tuple[str, ...]
     signature: str
-    stamp: str
-    payload: str
+    amz_date: str
+    payload_hash: str
     expires_s: int | None
 
     @property
-    def scope(self) -> str:
+    def credential_scope(self) -> str:
         """What the signing key is good for."""
         return f"{self.date}/{self.region}/s3/aws4_request"
 
     @property
     def signed_at(self) -> dt.datetime:
         """When it was signed, by the client's clock."""
-        return dt.datetime.strptime(self.stamp, _STAMP).replace(tzinfo=dt.UTC)
+        return dt.datetime.strptime(self.amz_date, _AMZ_DATE_FORMAT).replace(tzinfo=dt.UTC)
 
 
-def credentials_of(request: Request) -> Credentials | None:
+def parse_credentials(request: S3Request) -> SignatureCredentials | None:
     """Return a request's credentials, from header or query; None when it is not signed.
 
     Raises:
@@ -68,13 +68,13 @@ def credentials_of(request: Request) -> Credentials | None:
     """
     header = request.headers.get("authorization")
     if header is not None:
-        return _from_header(request, header)
+        return _parse_authorization_header(request, header)
     if "X-Amz-Algorithm" in request.query or "X-Amz-Signature" in request.query:
-        return _from_query(request)
+        return _parse_presigned_query(request)
     return None
 
 
-def check_time(credentials: Credentials, now: dt.datetime) -> None:
+def check_signing_time(credentials: SignatureCredentials, now: dt.datetime) -> None:
     """Let pass what was signed about now; or, presigned, is still valid.
 
     Raises:
@@ -82,17 +82,17 @@ def check_time(credentials: Credentials, now: dt.datetime) -> None:
     """
     age = now - credentials.signed_at
     if credentials.expires_s is None:
-        if abs(age) > MAX_SKEW:
+        if abs(age) > MAX_CLOCK_SKEW:
             raise S3Error(
                 "RequestTimeTooSkewed",
-                RequestTime=credentials.stamp,
-                ServerTime=now.strftime(_STAMP),
-                MaxAllowedSkewMilliseconds=int(MAX_SKEW.total_seconds() * 1000),
+                RequestTime=credentials.amz_date,
+                ServerTime=now.strftime(_AMZ_DATE_FORMAT),
+                MaxAllowedSkewMilliseconds=int(MAX_CLOCK_SKEW.total_seconds() * 1000),
             )
         return
-    if age < -MAX_SKEW:
+    if age < -MAX_CLOCK_SKEW:
         raise S3Error(
-            "AccessDenied", "Request is not yet valid", ServerTime=now.strftime(_XML_TIME)
+            "AccessDenied", "Request is not yet valid", ServerTime=now.strftime(_XML_TIME_FORMAT)
         )
     ends = credentials.signed_at + dt.timedelta(seconds=credentials.expires_s)
     if now > ends:
@@ -100,12 +100,12 @@ def check_time(credentials: Credentials, now: dt.datetime) -> None:
             "AccessDenied",
             "Request has expired",
             **{"X-Amz-Expires": credentials.expires_s},
-            Expires=ends.strftime(_XML_TIME),
-            ServerTime=now.strftime(_XML_TIME),
+            Expires=ends.strftime(_XML_TIME_FORMAT),
+            ServerTime=now.strftime(_XML_TIME_FORMAT),
         )
 
 
-def check_region(credentials: Credentials, region: str) -> None:
+def check_region(credentials: SignatureCredentials, region: str) -> None:
     """Let pass what is signed for a region; every region is fine where none is given.
 
     Raises:
@@ -127,31 +127,31 @@ def check_region(credentials: Credentials, region: str) -> None:
 
 
 @lru_cache(maxsize=4096)
-def signing_key(secret: str, date: str, region: str) -> bytes:
+def derive_signing_key(secret: str, date: str, region: str) -> bytes:
     """Return the key that signs requests of one day and region."""
     key = f"AWS4{secret}".encode()
     for part in (date, region, "s3", "aws4_request"):
-        key = sign(key, part)
+        key = hmac_sha256(key, part)
     return key
 
 
-def sign(key: bytes, text: str) -> bytes:
+def hmac_sha256(key: bytes, text: str) -> bytes:
     """Return the HMAC-SHA256 of a text."""
     return hmac.digest(key, text.encode(), "sha256")
 
 
-def check_signature(request: Request, credentials: Credentials, key: bytes) -> None:
+def verify_signature(request: S3Request, credentials: SignatureCredentials, key: bytes) -> None:
     """Let pass a request whose signature this key makes.
 
     Raises:
         S3Refusal: The signature is another, or leaves out what must be signed.
     """
     _check_signed_headers(request, credentials)
-    paths = dict.fromkeys((quote(_unquoted(request), safe="/-_.~"), request.path or "/"))
+    paths = dict.fromkeys((quote(_decode_path(request), safe="/-_.~"), request.path or "/"))
     text = ""
     for path in paths:
-        text = string_to_sign(request, credentials, path)
-        if hmac.compare_digest(sign(key, text).hex(), credentials.signature):
+        text = build_string_to_sign(request, credentials, path)
+        if hmac.compare_digest(hmac_sha256(key, text).hex(), credentials.signature):
             return
     raise S3Error(
         "SignatureDoesNotMatch",
@@ -161,21 +161,21 @@ def check_signature(request: Request, credentials: Credentials, key: bytes) -> N
     )
 
 
-def string_to_sign(request: Request, credentials: Credentials, path: str) -> str:
+def build_string_to_sign(request: S3Request, credentials: SignatureCredentials, path: str) -> str:
     """Return what a signature signs, for a path encoded in this way."""
-    lines = [request.method, path, _canonical_query(request)]
+    lines = [request.method, path, _build_canonical_query(request)]
     for name in credentials.signed_headers:
-        value = _BLANKS.sub(" ", request.headers.get(name, "").strip())
+        value = _SPACES_PATTERN.sub(" ", request.headers.get(name, "").strip())
         lines.append(f"{name}:{value}")
-    lines += ["", ";".join(credentials.signed_headers), credentials.payload]
+    lines += ["", ";".join(credentials.signed_headers), credentials.payload_hash]
     digest = hashlib.sha256("\n".join(lines).encode("latin-1")).hexdigest()
-    return "\n".join((ALGORITHM, credentials.stamp, credentials.scope, digest))
+    return "\n".join((ALGORITHM, credentials.amz_date, credentials.credential_scope, digest))
 
 
-def _from_header(request: Request, header: str) -> Credentials:
+def _parse_authorization_header(request: S3Request, header: str) -> SignatureCredentials:
     algorithm, _, rest = header.partition(" ")
     if algorithm != ALGORITHM:
-        raise _other_kind()
+        raise _unsupported_algorithm_error()
     fields = dict(part.strip().partition("=")[::2] for part in rest.split(","))
     if not {"Credential", "SignedHeaders", "Signature"} <= fields.keys():
         raise S3Error(
@@ -185,16 +185,16 @@ def _from_header(request: Request, header: str) -> Credentials:
     payload = request.headers.get("x-amz-content-sha256")
     if payload is None:
         raise S3Error("InvalidRequest", "Missing required header: x-amz-content-sha256")
-    return _credentials(
+    return _parse_credential(
         "AuthorizationHeaderMalformed",
         fields["Credential"],
         fields["SignedHeaders"],
         fields["Signature"],
-        (_stamp_of(request), payload, None),
+        (_get_amz_date(request), payload, None),
     )
 
 
-def _from_query(request: Request) -> Credentials:
+def _parse_presigned_query(request: S3Request) -> SignatureCredentials:
     query = request.query
     wanted = ("Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature")
     missing = [name for name in wanted if f"X-Amz-{name}" not in query]
@@ -203,12 +203,12 @@ def _from_query(request: Request) -> Credentials:
     if query["X-Amz-Algorithm"] != ALGORITHM:
         raise _query_error(f"X-Amz-Algorithm only supports {ALGORITHM}.")
     expires = query["X-Amz-Expires"]
-    if not expires.isdecimal() or not 0 < int(expires[:9]) <= MAX_LIFETIME_S:
-        raise _query_error(f"X-Amz-Expires must be between 1 and {MAX_LIFETIME_S}.")
-    payload = query.get("X-Amz-Content-Sha256", UNSIGNED)
+    if not expires.isdecimal() or not 0 < int(expires[:9]) <= MAX_PRESIGNED_LIFETIME_S:
+        raise _query_error(f"X-Amz-Expires must be between 1 and {MAX_PRESIGNED_LIFETIME_S}.")
+    payload = query.get("X-Amz-Content-Sha256", UNSIGNED_PAYLOAD)
     if "x-amz-content-sha256" in query["X-Amz-SignedHeaders"].lower().split(";"):
         payload = request.headers.get("x-amz-content-sha256", payload)
-    return _credentials(
+    return _parse_credential(
         "AuthorizationQueryParametersError",
         query["X-Amz-Credential"],
         query["X-Amz-SignedHeaders"],
@@ -217,56 +217,56 @@ def _from_query(request: Request) -> Credentials:
     )
 
 
-def _credentials(
-    code: str,
+def _parse_credential(
+    error_code: str,
     credential: str,
     signed_headers: str,
     signature: str,
     rest: tuple[str, str, int | None],
-) -> Credentials:
+) -> SignatureCredentials:
     stamp, payload, expires_s = rest
     parts = credential.rsplit("/", 4)
     if len(parts) != 5 or parts[3:] != ["s3", "aws4_request"]:
-        raise S3Error(code, "The credential must be KEY/DATE/REGION/s3/aws4_request.")
-    found = Credentials(
+        raise S3Error(error_code, "The credential must be KEY/DATE/REGION/s3/aws4_request.")
+    found = SignatureCredentials(
         access_key_id=parts[0],
         date=parts[1],
         region=parts[2],
         signed_headers=tuple(signed_headers.lower().split(";")),
         signature=signature,
-        stamp=stamp,
-        payload=payload,
+        amz_date=stamp,
+        payload_hash=payload,
         expires_s=expires_s,
     )
     try:
         day = found.signed_at.strftime("%Y%m%d")
     except ValueError:
-        raise S3Error(code, "The time of the request must be YYYYMMDD'T'HHMMSS'Z'.") from None
+        raise S3Error(error_code, "The time of the request must be YYYYMMDD'T'HHMMSS'Z'.") from None
     if day != found.date:
-        raise S3Error(code, "The credential's date is not that of the request.")
-    if not _SIGNATURE.fullmatch(signature):
+        raise S3Error(error_code, "The credential's date is not that of the request.")
+    if not _SIGNATURE_PATTERN.fullmatch(signature):
         raise S3Error("SignatureDoesNotMatch", SignatureProvided=signature[:100])
     return found
 
 
-def _stamp_of(request: Request) -> str:
+def _get_amz_date(request: S3Request) -> str:
     stamp = request.headers.get("x-amz-date")
     if stamp is not None:
         return stamp
     try:
         text = request.headers.get("date", "")
-        date = dt.datetime.strptime(text, _HTTP_DATE).replace(tzinfo=dt.UTC)
+        date = dt.datetime.strptime(text, _HTTP_DATE_FORMAT).replace(tzinfo=dt.UTC)
     except ValueError:
         raise S3Error("AccessDenied", "A valid x-amz-date or Date header is needed.") from None
-    return date.strftime(_STAMP)
+    return date.strftime(_AMZ_DATE_FORMAT)
 
 
-def _check_signed_headers(request: Request, credentials: Credentials) -> None:
+def _check_signed_headers(request: S3Request, credentials: SignatureCredentials) -> None:
     signed = set(credentials.signed_headers)
     needed = {
         name
         for name in request.headers
-        if name.startswith("x-amz-") and name not in _NEED_NOT_BE_SIGNED
+        if name.startswith("x-amz-") and name not in _OPTIONALLY_SIGNED_HEADERS
     }
     missing = ({"host"} | needed) - signed
     if missing:
@@ -277,16 +277,16 @@ def _check_signed_headers(request: Request, credentials: Credentials) -> None:
         )
 
 
-def _canonical_query(request: Request) -> str:
+def _build_canonical_query(request: S3Request) -> str:
     encoded = sorted(
         (quote(name, safe="-_.~"), quote(value, safe="-_.~"))
-        for name, value in pairs_of(request.query_text)
+        for name, value in parse_query_pairs(request.query_text)
         if name != "X-Amz-Signature"
     )
     return "&".join(f"{name}={value}" for name, value in encoded)
 
 
-def _unquoted(request: Request) -> bytes:
+def _decode_path(request: S3Request) -> bytes:
     return unquote_to_bytes(request.path.encode("latin-1")) or b"/"
 
 
@@ -294,7 +294,7 @@ def _query_error(message: str) -> S3Error:
     return S3Error("AuthorizationQueryParametersError", message)
 
 
-def _other_kind() -> S3Error:
+def _unsupported_algorithm_error() -> S3Error:
     return S3Error(
         "InvalidRequest",
         f"The authorization mechanism you have provided is not supported. Please use {ALGORITHM}.",
@@ -306,9 +306,9 @@ def _other_kind() -> S3Error:
 # Source: AWS, "Signing and authenticating REST requests", query string authentication. Version 2 in
 # the Authorization header is not taken: no client of today sends it.
 
-_MOST_DIGITS = 11
+_MAX_EXPIRES_DIGITS = 11
 # The parameters that are signed; the others do not count.
-_SIGNED = frozenset(
+_V2_SIGNED_PARAMETERS = frozenset(
     {
         *("accelerate", "acl", "analytics", "cors", "delete", "inventory", "lifecycle", "location"),
         *("logging", "metrics", "notification", "object-lock", "partNumber", "policy", "restore"),
@@ -320,38 +320,38 @@ _SIGNED = frozenset(
 )
 
 
-def access_key_id_of(request: Request) -> str | None:
+def parse_v2_access_key_id(request: S3Request) -> str | None:
     """Return the access key id of an address presigned in version 2, None for any other request."""
     if "authorization" in request.headers or "Signature" not in request.query:
         return None
     return request.query.get("AWSAccessKeyId")
 
 
-def check(request: Request, secret: str, now: dt.datetime) -> None:
+def verify_v2_signature(request: S3Request, secret: str, now: dt.datetime) -> None:
     """Let pass an address that is still valid, and whose signature this secret makes.
 
     Raises:
         S3Refusal: It has expired, or the signature is another.
     """
     expires = request.query.get("Expires", "")
-    if not expires.isdecimal() or len(expires) > _MOST_DIGITS:
+    if not expires.isdecimal() or len(expires) > _MAX_EXPIRES_DIGITS:
         raise S3Error("AccessDenied", "Query-string authentication of version 2 needs Expires.")
     if now.timestamp() > int(expires):
         ended = dt.datetime.fromtimestamp(int(expires), dt.UTC)
         raise S3Error(
             "AccessDenied",
             "Request has expired",
-            Expires=ended.strftime(_XML_TIME),
-            ServerTime=now.strftime(_XML_TIME),
+            Expires=ended.strftime(_XML_TIME_FORMAT),
+            ServerTime=now.strftime(_XML_TIME_FORMAT),
         )
-    text = _string_to_sign(request, expires)
+    text = _build_v2_string_to_sign(request, expires)
     digest = hmac.digest(secret.encode(), text.encode("utf-8"), "sha1")
     expected = base64.b64encode(digest).decode()
     if not hmac.compare_digest(expected.encode(), request.query["Signature"].encode()):
         raise S3Error("SignatureDoesNotMatch", StringToSign=text)
 
 
-def _string_to_sign(request: Request, expires: str) -> str:
+def _build_v2_string_to_sign(request: S3Request, expires: str) -> str:
     headers = request.headers
     lines = [
         request.method,
@@ -363,11 +363,15 @@ def _string_to_sign(request: Request, expires: str) -> str:
         f"{name}:{headers[name].strip()}" for name in sorted(headers) if name.startswith("x-amz-")
     ]
     signed = sorted(
-        (name, value) for name, value in pairs_of(request.query_text) if name in _SIGNED
+        (name, value)
+        for name, value in parse_query_pairs(request.query_text)
+        if name in _V2_SIGNED_PARAMETERS
     )
     query = "&".join(f"{name}={value}" if value else name for name, value in signed)
-    return "\n".join(lines) + "\n" + _resource(request) + (f"?{query}" if query else "")
+    return (
+        "\n".join(lines) + "\n" + _canonical_v2_resource(request) + (f"?{query}" if query else "")
+    )
 
 
-def _resource(request: Request) -> str:
-    return f"/{request.bucket}{request.path}" if request.in_host else request.path
+def _canonical_v2_resource(request: S3Request) -> str:
+    return f"/{request.bucket}{request.path}" if request.is_virtual_hosted else request.path

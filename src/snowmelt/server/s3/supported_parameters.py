@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from xml.etree.ElementTree import Element
 
-    from snowmelt.server.s3.request_context import AuthorisedRequest
+    from snowmelt.server.s3.request_context import AuthorizedRequest
 
-META = "x-amz-meta-"
-_ENCRYPTION = "x-amz-server-side-encryption"
-_OWN_KEYS = (f"{_ENCRYPTION}-customer-", "x-amz-copy-source-server-side-encryption-customer-")
+METADATA_HEADER_PREFIX = "x-amz-meta-"
+_ENCRYPTION_HEADER_PREFIX = "x-amz-server-side-encryption"
+_CUSTOMER_KEY_PREFIXES = (
+    f"{_ENCRYPTION_HEADER_PREFIX}-customer-",
+    "x-amz-copy-source-server-side-encryption-customer-",
+)
 
 # Parameters of presigned addresses, of both versions of signatures.
-SIGNING = frozenset(
+SIGNATURE_PARAMETERS = frozenset(
     {
         *("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires"),
         *("X-Amz-SignedHeaders", "X-Amz-Signature", "X-Amz-Security-Token"),
@@ -31,7 +34,7 @@ SIGNING = frozenset(
     }
 )
 # About the request itself: its signature, its body's wrapping, its program.
-_OF_THE_REQUEST = frozenset(
+_REQUEST_HEADERS = frozenset(
     {
         *("x-amz-content-sha256", "x-amz-date", "x-amz-security-token", "x-amz-user-agent"),
         *("x-amz-decoded-content-length", "x-amz-trailer", "x-amz-sdk-checksum-algorithm"),
@@ -39,15 +42,17 @@ _OF_THE_REQUEST = frozenset(
     }
 )
 # Conditions that HTTP knows: one that is passed over where bytes change would be a broken promise.
-_CONDITIONS = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"})
+_CONDITION_HEADERS = frozenset(
+    {"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"}
+)
 
 # Names that change nothing, on every operation, and why.
-IGNORED: Mapping[str, str] = {
+IGNORED_HEADERS: Mapping[str, str] = {
     "x-amz-request-payer": "nobody is charged for a request",
     "x-amz-bypass-governance-retention": "no object is locked",
 }
 # Names with the values that ask for nothing special; other values are refused.
-HARMLESS: Mapping[str, tuple[frozenset[str], str]] = {
+NEUTRAL_HEADER_VALUES: Mapping[str, tuple[frozenset[str], str]] = {
     "x-amz-acl": (
         frozenset({"private", "bucket-owner-full-control", "bucket-owner-read"}),
         "there are no ACLs: grants of the catalog decide",
@@ -68,88 +73,97 @@ HARMLESS: Mapping[str, tuple[frozenset[str], str]] = {
         frozenset({"copy", "exclude"}),
         "there are no annotations",
     ),
-    f"{_ENCRYPTION}-bucket-key-enabled": (frozenset({"false"}), "nothing is encrypted with keys"),
+    f"{_ENCRYPTION_HEADER_PREFIX}-bucket-key-enabled": (
+        frozenset({"false"}),
+        "nothing is encrypted with keys",
+    ),
 }
-_OF_STORING = frozenset(
+_STORAGE_HEADERS = frozenset(
     {
         *("x-amz-acl", "x-amz-object-lock-legal-hold", "x-amz-object-lock-event-hold"),
-        *("x-amz-storage-class", "x-amz-tagging", f"{_ENCRYPTION}-bucket-key-enabled"),
+        *(
+            "x-amz-storage-class",
+            "x-amz-tagging",
+            f"{_ENCRYPTION_HEADER_PREFIX}-bucket-key-enabled",
+        ),
     }
 )
 
-_CHECKSUMS = frozenset(f"x-amz-checksum-{each.lower()}" for each in CHECKSUM_ALGORITHMS)
-_READING = frozenset(
+_CHECKSUM_HEADERS = frozenset(f"x-amz-checksum-{each.lower()}" for each in CHECKSUM_ALGORITHMS)
+_READ_PARAMETERS = frozenset(
     {
-        *_CONDITIONS,
+        *_CONDITION_HEADERS,
         *("range", "if-range", "x-amz-checksum-mode", "versionId", "partNumber"),
         *(f"response-{each}" for each in ("cache-control", "content-disposition")),
         *(f"response-{each}" for each in ("content-encoding", "content-language")),
         *(f"response-{each}" for each in ("content-type", "expires")),
     }
 )
-_COPYING = frozenset(
+_COPY_HEADERS = frozenset(
     {
         "x-amz-copy-source",
-        *(f"x-amz-copy-source-{each}" for each in _CONDITIONS),
+        *(f"x-amz-copy-source-{each}" for each in _CONDITION_HEADERS),
         "x-amz-source-expected-bucket-owner",
     }
 )
-_WRITING = frozenset({"if-match", "if-none-match"})
-_PAGE = frozenset({"prefix", "delimiter", "encoding-type"})
-_ATTRIBUTES = frozenset({"x-amz-optional-object-attributes"})
+_WRITE_CONDITION_HEADERS = frozenset({"if-match", "if-none-match"})
+_LISTING_PARAMETERS = frozenset({"prefix", "delimiter", "encoding-type"})
+_ATTRIBUTE_HEADERS = frozenset({"x-amz-optional-object-attributes"})
 
 # What each operation carries out, and what it may be asked with a harmless value.
-HEEDED: Mapping[str, frozenset[str]] = {
+SUPPORTED_PARAMETERS: Mapping[str, frozenset[str]] = {
     "list_buckets": frozenset({"prefix", "continuation-token", "max-buckets", "bucket-region"}),
     "create_bucket": frozenset(
         {
             *("x-amz-acl", "x-amz-bucket-object-lock-enabled", "x-amz-object-ownership"),
             *("x-amz-bucket-namespace",),
         }
-        | _CHECKSUMS
+        | _CHECKSUM_HEADERS
     ),
     "head_bucket": frozenset(),
     "delete_bucket": frozenset(),
     "get_location": frozenset({"location"}),
     "get_versioning": frozenset({"versioning"}),
-    "list_objects": _PAGE | _ATTRIBUTES | {"marker", "max-keys"},
-    "list_objects_v2": _PAGE
-    | _ATTRIBUTES
+    "list_objects": _LISTING_PARAMETERS | _ATTRIBUTE_HEADERS | {"marker", "max-keys"},
+    "list_objects_v2": _LISTING_PARAMETERS
+    | _ATTRIBUTE_HEADERS
     | {"list-type", "max-keys", "continuation-token", "fetch-owner", "start-after"},
-    "list_versions": _PAGE
-    | _ATTRIBUTES
+    "list_versions": _LISTING_PARAMETERS
+    | _ATTRIBUTE_HEADERS
     | {"versions", "max-keys", "key-marker", "version-id-marker"},
-    "list_uploads": _PAGE | {"uploads", "max-uploads", "key-marker", "upload-id-marker"},
-    "delete_objects": frozenset({"delete"}) | _CHECKSUMS,
-    "get_object": _READING,
-    "head_object": _READING,
-    "put_object": _WRITING | _CHECKSUMS | _OF_STORING,
-    "copy_object": _WRITING
-    | _COPYING
-    | _OF_STORING
+    "list_uploads": _LISTING_PARAMETERS
+    | {"uploads", "max-uploads", "key-marker", "upload-id-marker"},
+    "delete_objects": frozenset({"delete"}) | _CHECKSUM_HEADERS,
+    "get_object": _READ_PARAMETERS,
+    "head_object": _READ_PARAMETERS,
+    "put_object": _WRITE_CONDITION_HEADERS | _CHECKSUM_HEADERS | _STORAGE_HEADERS,
+    "copy_object": _WRITE_CONDITION_HEADERS
+    | _COPY_HEADERS
+    | _STORAGE_HEADERS
     | {
         *("x-amz-metadata-directive", "x-amz-tagging-directive", "x-amz-checksum-algorithm"),
         "x-amz-object-annotation-directive",
     },
-    "upload_part": _CHECKSUMS | {"partNumber", "uploadId"},
-    "upload_part_copy": _COPYING | {"partNumber", "uploadId", "x-amz-copy-source-range"},
+    "upload_part": _CHECKSUM_HEADERS | {"partNumber", "uploadId"},
+    "upload_part_copy": _COPY_HEADERS | {"partNumber", "uploadId", "x-amz-copy-source-range"},
     "delete_object": frozenset(
         {
             *("versionId", "if-match"),
             *("x-amz-if-match-size", "x-amz-if-match-last-modified-time"),
         }
     ),
-    "create_upload": _OF_STORING | {"uploads", "x-amz-checksum-algorithm", "x-amz-checksum-type"},
-    "complete_upload": _WRITING
-    | _CHECKSUMS
+    "create_upload": _STORAGE_HEADERS
+    | {"uploads", "x-amz-checksum-algorithm", "x-amz-checksum-type"},
+    "complete_upload": _WRITE_CONDITION_HEADERS
+    | _CHECKSUM_HEADERS
     | {"uploadId", "x-amz-checksum-type", "x-amz-mp-object-size"},
     "abort_upload": frozenset({"uploadId", "x-amz-if-match-initiated-time"}),
     "list_parts": frozenset({"uploadId", "max-parts", "part-number-marker", "encoding-type"}),
-    "selected": frozenset({"select", "select-type", "versionId"}) | _CHECKSUMS,
+    "selected": frozenset({"select", "select-type", "versionId"}) | _CHECKSUM_HEADERS,
 }
-_KEEPS_METADATA = frozenset({"put_object", "copy_object", "create_upload"})
+_METADATA_OPERATIONS = frozenset({"put_object", "copy_object", "create_upload"})
 # Members of documents in bodies, by the name of the element around them.
-DOCUMENTS: Mapping[str, frozenset[str]] = {
+SUPPORTED_XML_ELEMENTS: Mapping[str, frozenset[str]] = {
     "Delete": frozenset({"Object", "Quiet"}),
     "Object": frozenset({"Key", "VersionId", "ETag", "LastModifiedTime", "Size"}),
     "CompleteMultipartUpload": frozenset({"Part"}),
@@ -158,33 +172,35 @@ DOCUMENTS: Mapping[str, frozenset[str]] = {
 }
 
 
-def check_members(call: AuthorisedRequest, operation: str, *, stores: bool) -> None:
+def reject_unsupported_parameters(
+    call: AuthorizedRequest, operation: str, *, stores_object: bool
+) -> None:
     """Let pass a request of which every header and parameter is understood.
 
     Raises:
         S3Refusal: NotImplemented, naming what is not; InvalidRequest for the caller's own key on
             an operation that stores nothing, as S3 answers for an object without one.
     """
-    heeded = HEEDED[operation]
-    for name, value in _asked(call):
-        if name in heeded or name in _OF_THE_REQUEST or name in IGNORED:
-            _check_value(name, value)
-        elif name.startswith(META) and operation in _KEEPS_METADATA:
+    heeded = SUPPORTED_PARAMETERS[operation]
+    for name, value in _list_requested_parameters(call):
+        if name in heeded or name in _REQUEST_HEADERS or name in IGNORED_HEADERS:
+            _check_neutral_value(name, value)
+        elif name.startswith(METADATA_HEADER_PREFIX) and operation in _METADATA_OPERATIONS:
             continue
-        elif name.startswith(_OWN_KEYS):
-            _refuse_own_key(name, stores=stores)
+        elif name.startswith(_CUSTOMER_KEY_PREFIXES):
+            _reject_customer_key(name, stores_object=stores_object)
         else:
-            raise _not_offered(name, value)
-    _check_owner(call)
+            raise _unsupported_error(name, value)
+    _check_expected_owner(call)
 
 
-def check_document(element: Element) -> None:
+def reject_unsupported_elements(element: Element) -> None:
     """Let pass an element of which every child is understood, at any depth.
 
     Raises:
         S3Refusal: NotImplemented, naming the one that is not.
     """
-    known = DOCUMENTS.get(element.tag)
+    known = SUPPORTED_XML_ELEMENTS.get(element.tag)
     if known is None:
         return
     for child in element:
@@ -192,28 +208,28 @@ def check_document(element: Element) -> None:
             raise S3Error(
                 "NotImplemented", f"<{child.tag}> in <{element.tag}> is not offered here."
             )
-        check_document(child)
+        reject_unsupported_elements(child)
 
 
-def _asked(call: AuthorisedRequest) -> Iterator[tuple[str, str]]:
+def _list_requested_parameters(call: AuthorizedRequest) -> Iterator[tuple[str, str]]:
     """Yield what asks for something: headers of S3 and HTTP's conditions, and all parameters."""
     for name, value in call.headers.items():
-        if name.startswith("x-amz-") or name in _CONDITIONS:
+        if name.startswith("x-amz-") or name in _CONDITION_HEADERS:
             yield name, value
     for name, value in call.query.items():
         # Those with x- are for the reader of a log: S3 passes them over.
-        if name not in SIGNING and not name.lower().startswith("x-"):
+        if name not in SIGNATURE_PARAMETERS and not name.lower().startswith("x-"):
             yield name, value
 
 
-def _check_value(name: str, value: str) -> None:
-    harmless = HARMLESS.get(name)
+def _check_neutral_value(name: str, value: str) -> None:
+    harmless = NEUTRAL_HEADER_VALUES.get(name)
     if harmless is not None and value.strip().lower() not in harmless[0]:
-        raise _not_offered(name, value)
+        raise _unsupported_error(name, value)
 
 
-def _refuse_own_key(name: str, *, stores: bool) -> None:
-    if stores and not name.startswith("x-amz-copy-source-"):
+def _reject_customer_key(name: str, *, stores_object: bool) -> None:
+    if stores_object and not name.startswith("x-amz-copy-source-"):
         # A key must not be told to whoever reads the answer.
         raise S3Error("NotImplemented", f"{name} is not offered here.")
     raise S3Error(
@@ -223,12 +239,16 @@ def _refuse_own_key(name: str, *, stores: bool) -> None:
     )
 
 
-def _not_offered(name: str, value: str) -> S3Error:
+def _unsupported_error(name: str, value: str) -> S3Error:
     return S3Error("NotImplemented", f"{name}: {value[:60]} is not offered here.", Header=name)
 
 
-def _check_owner(call: AuthorisedRequest) -> None:
+def _check_expected_owner(call: AuthorizedRequest) -> None:
     """Let pass a request for the bucket of the owner that it names, as listings show owners."""
     wanted = call.headers.get("x-amz-expected-bucket-owner")
-    if wanted is not None and call.inside is not None and call.inside.record.owner != wanted:
+    if (
+        wanted is not None
+        and call.optional_bucket_access is not None
+        and call.optional_bucket_access.record.owner != wanted
+    ):
         raise S3Error("AccessDenied", "The bucket does not belong to the expected owner.")

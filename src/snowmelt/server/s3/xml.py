@@ -12,32 +12,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
-_HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_XML_DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 # A name, and text, a truth, or further elements; None leaves it out.
-Content: TypeAlias = "str | int | bool | Sequence[Element] | None"
-Element: TypeAlias = "tuple[str, Content]"
+XmlContent: TypeAlias = "str | int | bool | Sequence[XmlElement] | None"
+XmlElement: TypeAlias = "tuple[str, XmlContent]"
 
 
-_FOREIGN = bytes(code for code in range(32) if code not in b"\t\n\r")
+_CONTROL_BYTES = bytes(code for code in range(32) if code not in b"\t\n\r")
 # Code points that no text has.
-_STAND_INS = {code: chr(0xFDD0 + code) for code in _FOREIGN}
-_MEANT = {0xFDD0 + code: chr(code) for code in _FOREIGN}
+_PLACEHOLDERS_BY_CONTROL = {code: chr(0xFDD0 + code) for code in _CONTROL_BYTES}
+_CONTROLS_BY_PLACEHOLDER = {0xFDD0 + code: chr(code) for code in _CONTROL_BYTES}
 
 
-def document(name: str, content: Content, *, namespace: str | None = NAMESPACE) -> bytes:
+def render_document(
+    root_name: str, content: XmlContent, *, namespace: str | None = NAMESPACE
+) -> bytes:
     """Return an XML document in UTF-8."""
-    inside = _content(content)
-    start = name if namespace is None else f'{name} xmlns="{namespace}"'
-    return f"{_HEAD}<{start}>{inside}</{name}>".encode("utf-8", "surrogateescape")
+    inside = _render_content(content)
+    start = root_name if namespace is None else f'{root_name} xmlns="{namespace}"'
+    return f"{_XML_DECLARATION}<{start}>{inside}</{root_name}>".encode("utf-8", "surrogateescape")
 
 
-def instant(when: dt.datetime) -> str:
+def format_timestamp(timestamp: dt.datetime) -> str:
     """Return an instant as listings write it, to the millisecond."""
-    return when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{when.microsecond // 1000:03d}Z"
+    return timestamp.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp.microsecond // 1000:03d}Z"
 
 
-def parse(body: bytes, name: str) -> ET.Element:
+def parse_document(body: bytes, root_name: str) -> ET.Element:
     """Return the root of a request's document; names of elements come without namespace.
 
     Raises:
@@ -46,10 +48,10 @@ def parse(body: bytes, name: str) -> ET.Element:
     # Nothing that S3 takes has a document type; entities could grow without bound.
     if b"<!" in body.replace(b"<!--", b""):
         raise S3Error("MalformedXML", "A document type is not allowed here.")
-    foreign = body.translate(None, _FOREIGN) != body
+    foreign = body.translate(None, _CONTROL_BYTES) != body
     try:
         # XML has no place for most control characters, but clients send keys with them.
-        readable = body.decode().translate(_STAND_INS) if foreign else body
+        readable = body.decode().translate(_PLACEHOLDERS_BY_CONTROL) if foreign else body
         root = ET.fromstring(readable)  # noqa: S314 - without document types there are no entities
     except (ET.ParseError, ValueError, LookupError):
         raise S3Error("MalformedXML") from None
@@ -57,13 +59,13 @@ def parse(body: bytes, name: str) -> ET.Element:
         if isinstance(element.tag, str):
             element.tag = element.tag.rpartition("}")[2]
         if foreign and element.text:
-            element.text = element.text.translate(_MEANT)
-    if root.tag != name:
-        raise S3Error("MalformedXML", f"A {name} is expected here.")
+            element.text = element.text.translate(_CONTROLS_BY_PLACEHOLDER)
+    if root.tag != root_name:
+        raise S3Error("MalformedXML", f"A {root_name} is expected here.")
     return root
 
 
-def _content(content: Content) -> str:
+def _render_content(content: XmlContent) -> str:
     if content is None:
         return ""
     if isinstance(content, bool):
@@ -71,16 +73,18 @@ def _content(content: Content) -> str:
     if isinstance(content, int):
         return str(content)
     if isinstance(content, str):
-        return "".join(_escaped(content))
+        return "".join(_escape_text(content))
     return "".join(
-        f"<{name}>{_content(inside)}</{name}>" for name, inside in content if inside is not None
+        f"<{name}>{_render_content(inside)}</{name}>"
+        for name, inside in content
+        if inside is not None
     )
 
 
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
 
-def _escaped(text: str) -> Iterator[str]:
+def _escape_text(text: str) -> Iterator[str]:
     for sign in text:
         if sign in _ESCAPES:
             yield _ESCAPES[sign]

@@ -16,7 +16,7 @@ from snowmelt.functions.caller.auth import RequestAuthenticator, parse_aws_servi
 from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import SecretMissing
 from snowmelt.server.s3 import signatures as signing
-from snowmelt.server.s3.request import Request
+from snowmelt.server.s3.request import S3Request
 
 URL = "https://abc.execute-api.eu-west-1.amazonaws.com/prod/f?a=1&b=%20c"
 PLAIN = {"provider": "custom", "allowed_prefixes": ()}
@@ -93,19 +93,21 @@ def check(url, said, method="POST", body=b"{}"):
     sent = {**said, "host": parts.netloc, "authorization": claimed}
     query = dict(piece.partition("=")[::2] for piece in parts.query.split("&") if piece)
     nothing = {"bucket": "", "key": "", "request_id": "", "in_host": False}
-    request = Request(method, parts.path, parts.query, sent, query, **nothing)
-    found = signing.credentials_of(request)
+    request = S3Request(method, parts.path, parts.query, sent, query, **nothing)
+    found = signing.parse_credentials(request)
     assert (found.access_key_id, found.region) == ("AKIATEST", region)
-    assert found.payload == hashlib.sha256(body).hexdigest()
+    assert found.payload_hash == hashlib.sha256(body).hexdigest()
 
-    class Scoped(signing.Credentials):
+    class Scoped(signing.SignatureCredentials):
         scope = property(lambda self: f"{self.date}/{self.region}/{service}/aws4_request")
 
-    scoped = Scoped(**{name: getattr(found, name) for name in signing.Credentials.__slots__})
+    scoped = Scoped(
+        **{name: getattr(found, name) for name in signing.SignatureCredentials.__slots__}
+    )
     made = b"AWS4s3cret"
     for part in (found.date, region, service, "aws4_request"):
-        made = signing.sign(made, part)
-    signing.check_signature(request, scoped, made)
+        made = signing.hmac_sha256(made, part)
+    signing.verify_signature(request, scoped, made)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from snowmelt.buckets.errors import S3Error
-from snowmelt.server.s3.body import receive_whole
+from snowmelt.server.s3.body import receive_small_body
 
 
 def test_a_client_that_falls_silent_is_told_so():
@@ -17,5 +17,5 @@ def test_a_client_that_falls_silent_is_told_so():
         return await asyncio.get_running_loop().create_future()
 
     with pytest.raises(S3Error) as refused:
-        asyncio.run(receive_whole(receive, most=10, patience_s=0.05))
+        asyncio.run(receive_small_body(receive, max_bytes=10, idle_timeout_s=0.05))
     assert (refused.value.s3_code, refused.value.status_code) == ("RequestTimeout", 400)

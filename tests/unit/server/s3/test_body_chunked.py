@@ -10,28 +10,28 @@ from hypothesis import strategies as st
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3 import signatures as signing
-from snowmelt.server.s3.body import Decoder, Signatures
+from snowmelt.server.s3.body import AwsChunkedDecoder, ChunkSignatureChain
 
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 A = b"a" * 65536
 
 
-def credentials(seed: str) -> signing.Credentials:
-    return signing.Credentials(
+def credentials(seed: str) -> signing.SignatureCredentials:
+    return signing.SignatureCredentials(
         access_key_id="AKIAIOSFODNN7EXAMPLE",
         date="20130524",
         region="us-east-1",
         signed_headers=("host",),
         signature=seed,
-        stamp="20130524T000000Z",
-        payload="STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+        amz_date="20130524T000000Z",
+        payload_hash="STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
         expires_s=None,
     )
 
 
-def signatures(seed: str) -> Signatures:
-    key = signing.signing_key(SECRET, "20130524", "us-east-1")
-    return Signatures(credentials(seed), key)
+def signatures(seed: str) -> ChunkSignatureChain:
+    key = signing.derive_signing_key(SECRET, "20130524", "us-east-1")
+    return ChunkSignatureChain(credentials(seed), key)
 
 
 def chunk(data: bytes, signature: str = "") -> bytes:
@@ -57,7 +57,7 @@ TRAILED = (
 )
 
 
-def decode(decoder: Decoder, body: bytes, step: int | None = None) -> bytes:
+def decode(decoder: AwsChunkedDecoder, body: bytes, step: int | None = None) -> bytes:
     step = step or max(len(body), 1)
     content = b""
     for start in range(0, len(body), step):
@@ -69,9 +69,9 @@ def decode(decoder: Decoder, body: bytes, step: int | None = None) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [None, 1, 7, 1000, 65_537])
 def test_the_documented_examples_hold(step):
-    decoder = Decoder(signatures=signatures(SIGNED_SEED), with_trailers=False)
+    decoder = AwsChunkedDecoder(signatures=signatures(SIGNED_SEED), with_trailers=False)
     assert decode(decoder, SIGNED, step) == A + A[:1024]
-    decoder = Decoder(signatures=signatures(TRAILED_SEED), with_trailers=True)
+    decoder = AwsChunkedDecoder(signatures=signatures(TRAILED_SEED), with_trailers=True)
     assert decode(decoder, TRAILED, step) == A + A[:1024]
     assert decoder.trailers == {"x-amz-checksum-crc32c": "sOO8/Q=="}
 
@@ -80,7 +80,7 @@ def test_the_documented_examples_hold(step):
 def test_a_changed_byte_does_not_hold(at):
     body = bytearray(TRAILED)
     body[at] ^= 1
-    decoder = Decoder(signatures=signatures(TRAILED_SEED), with_trailers=True)
+    decoder = AwsChunkedDecoder(signatures=signatures(TRAILED_SEED), with_trailers=True)
     with pytest.raises(S3Error):
         decode(decoder, bytes(body))
 
@@ -94,14 +94,14 @@ def test_content_is_the_same_however_it_is_cut(pieces, step, upper):
     body = b"".join(chunk(piece) for piece in [*pieces, b""]) + b"x-amz-checksum-crc32:AAAA\r\n\r\n"
     if upper:
         body = body.replace(b"a\r\n", b"A\r\n", 1) if body.startswith(b"a\r\n") else body
-    decoder = Decoder(signatures=None, with_trailers=True)
+    decoder = AwsChunkedDecoder(signatures=None, with_trailers=True)
     assert decode(decoder, body, step) == b"".join(pieces)
     assert decoder.trailers == {"x-amz-checksum-crc32": "AAAA"}
 
 
 @given(st.integers(0, 66_880))
 def test_a_body_that_is_cut_short_is_never_whole(length):
-    decoder = Decoder(signatures=signatures(TRAILED_SEED), with_trailers=True)
+    decoder = AwsChunkedDecoder(signatures=signatures(TRAILED_SEED), with_trailers=True)
     with pytest.raises(S3Error):
         decode(decoder, TRAILED[:length])
 
@@ -123,10 +123,10 @@ def test_a_body_that_is_cut_short_is_never_whole(length):
 )
 def test_malformed_chunks_are_refused(body):
     with pytest.raises(S3Error, match="malformed"):
-        decode(Decoder(signatures=None, with_trailers=True), body)
+        decode(AwsChunkedDecoder(signatures=None, with_trailers=True), body)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_content_or_refused(body):
     with contextlib.suppress(S3Error):
-        decode(Decoder(signatures=None, with_trailers=True), body)
+        decode(AwsChunkedDecoder(signatures=None, with_trailers=True), body)

@@ -8,15 +8,15 @@ from snowmelt.buckets.bucket import ObjectMetadata
 from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3.conditions import (
     check_conditions,
-    copy_range_of,
-    http_date,
-    range_of,
-    write_condition,
+    format_http_date,
+    parse_copy_range,
+    parse_range,
+    parse_write_condition,
 )
 
 AT = dt.datetime(2026, 11, 21, 10, 0, 0, 500_000, tzinfo=dt.UTC)
 FACTS = ObjectMetadata("k", 10, "abc", AT)
-BEFORE, SAME, LATER = (http_date(AT + dt.timedelta(seconds=s)) for s in (-60, 0, 60))
+BEFORE, SAME, LATER = (format_http_date(AT + dt.timedelta(seconds=s)) for s in (-60, 0, 60))
 
 
 @pytest.mark.parametrize(
@@ -36,22 +36,22 @@ BEFORE, SAME, LATER = (http_date(AT + dt.timedelta(seconds=s)) for s in (-60, 0,
     ],
 )
 def test_a_single_range_is_read_and_others_passed_over(header, expected):
-    assert range_of(header, 10) == expected
+    assert parse_range(header, 10) == expected
 
 
 @pytest.mark.parametrize(("header", "size"), [("bytes=10-", 10), ("bytes=-0", 10), ("bytes=-1", 0)])
 def test_a_range_beyond_the_object_is_refused(header, size):
     with pytest.raises(S3Error) as refused:
-        range_of(header, size)
+        parse_range(header, size)
     assert refused.value.s3_code == "InvalidRange"
     assert refused.value.details["ActualObjectSize"] == size
 
 
 @pytest.mark.parametrize("header", ["bytes=1-", "bytes=-3", "bytes=0-10", "bytes=4-3"])
 def test_a_copy_takes_exact_ranges_alone(header):
-    assert copy_range_of("bytes=0-9", 10) == (0, 10)
+    assert parse_copy_range("bytes=0-9", 10) == (0, 10)
     with pytest.raises(S3Error):
-        copy_range_of(header, 10)
+        parse_copy_range(header, 10)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_conditions_hold_as_http_says(headers, code):
 
 
 def test_a_write_asks_for_absence_or_one_etag():
-    assert write_condition({"if-none-match": "*"}).must_not_exist
-    assert write_condition({"if-match": '"abc"'}).etag == "abc"
-    assert write_condition({}) == write_condition({"other": "x"})
+    assert parse_write_condition({"if-none-match": "*"}).must_not_exist
+    assert parse_write_condition({"if-match": '"abc"'}).etag == "abc"
+    assert parse_write_condition({}) == parse_write_condition({"other": "x"})
     for headers in ({"if-none-match": '"abc"'}, {"if-none-match": "*", "if-match": "x"}):
         with pytest.raises(S3Error):
-            write_condition(headers)
+            parse_write_condition(headers)

@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from snowmelt.server.listener import Listener, listen
-from snowmelt.server.s3.service import BoundedProtocol
+from snowmelt.server.listener import HttpListener, open_listening_socket
+from snowmelt.server.s3.service import HeadLimitProtocol
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-class Hasty(BoundedProtocol):
+class Hasty(HeadLimitProtocol):
     head_timeout_s = 0.5
 
 
@@ -25,9 +25,9 @@ async def app(scope, receive, send):
 
 @pytest.fixture
 def connection():
-    listening = listen("127.0.0.1", 0, setting="s3_port")
+    listening = open_listening_socket("127.0.0.1", 0, setting="s3_port")
     port = listening.getsockname()[1]
-    listener = Listener(app, listening, drain_s=1, protocol=Hasty)
+    listener = HttpListener(app, listening, drain_s=1, protocol=Hasty)
     listener.start("protocol")
     with socket.create_connection(("127.0.0.1", port), timeout=120) as raw:
         yield raw
