@@ -21,7 +21,7 @@ from snowmelt.errors import NotFound, SchemaNotFound
 from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.spark import Snowmelt
 from snowmelt.spark.functions.call_rewriter import CallMalformed
-from snowmelt.spark.functions.registry import hosts_of
+from snowmelt.spark.functions.registry import count_executor_hosts
 from support.raw_service import RawService, reply
 
 pytestmark = pytest.mark.spark
@@ -651,4 +651,4 @@ def test_a_rate_holds_for_all_partitions(world, counted):
 
 
 def test_hosts_are_counted(spark):
-    assert hosts_of(spark) == 1
+    assert count_executor_hosts(spark) == 1

@@ -9,7 +9,7 @@ from pyspark.sql import types as st
 
 from snowmelt.errors import LoadFailed, TableNotFound
 from snowmelt.spark.load_job import SparkRunner
-from snowmelt.spark.load_source import REJECTED, REJECTED_TYPE
+from snowmelt.spark.load_source import REJECTED_COLUMN, REJECTED_COLUMN_TYPE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -95,12 +95,12 @@ def test_raw_files_are_a_frame(frame):
 
 
 def test_a_frame_keeps_rejects_as_a_column(frame):
-    schema = st.StructType([*SCHEMA.fields, st.StructField(REJECTED, REJECTED_TYPE)])
+    schema = st.StructType([*SCHEMA.fields, st.StructField(REJECTED_COLUMN, REJECTED_COLUMN_TYPE)])
     data = "1|one\nx|two\n3|three\n"
     rows = frame(data, schema).collect()
-    good = [row for row in rows if row[REJECTED] is None]
+    good = [row for row in rows if row[REJECTED_COLUMN] is None]
     assert [(row.n, row.word) for row in good] == [(1, "one"), (3, "three")]
-    [bad] = [row[REJECTED] for row in rows if row[REJECTED] is not None]
+    [bad] = [row[REJECTED_COLUMN] for row in rows if row[REJECTED_COLUMN] is not None]
     assert (bad.record, bad.offset, bytes(bad.data)) == (2, 6, b"x|two")
     assert "column 1" in bad.reason
 

@@ -6,7 +6,7 @@ import pytest
 
 from fixtures.chunks import numbers
 from snowmelt.schema.types import TableName
-from snowmelt.spark.tables.chunk_cache import BUDGET
+from snowmelt.spark.tables.chunk_cache import BUDGET_SETTING
 
 pytestmark = pytest.mark.spark
 
@@ -80,7 +80,7 @@ def test_a_broken_chunk_fails_only_queries_that_need_it(numbers_table, lake):
 
 
 def test_a_session_may_keep_nothing(numbers_table, lake, spark):
-    spark.conf.set(BUDGET, "0")
+    spark.conf.set(BUDGET_SETTING, "0")
     try:
         path = numbers_table.put_numbers(0, 10)
         assert found(lake) == list(range(10))
@@ -88,12 +88,12 @@ def test_a_session_may_keep_nothing(numbers_table, lake, spark):
         with pytest.raises(Exception, match=path.partition("/")[2]):
             found(lake)
     finally:
-        spark.conf.unset(BUDGET)
+        spark.conf.unset(BUDGET_SETTING)
 
 
 def test_what_was_not_used_the_longest_goes_first(numbers_table, lake, spark):
     first = numbers_table.put_numbers(0, 1000)
-    spark.conf.set(BUDGET, str(len(numbers_table.stage.get(first)) * 3 // 2))
+    spark.conf.set(BUDGET_SETTING, str(len(numbers_table.stage.get(first)) * 3 // 2))
     one, other = ALL + " WHERE n < 1000", ALL + " WHERE n >= 1000"
     try:
         assert found(lake) == list(range(1000))
@@ -108,4 +108,4 @@ def test_what_was_not_used_the_longest_goes_first(numbers_table, lake, spark):
         with pytest.raises(Exception, match=first.partition("/")[2]):
             found(lake, one)
     finally:
-        spark.conf.unset(BUDGET)
+        spark.conf.unset(BUDGET_SETTING)

@@ -486,11 +486,11 @@ def _packages(extra: str, packages: tuple[str, ...]) -> Check:
 
 def _java() -> Check:
     from snowmelt.config import read_environment_variable
-    from snowmelt.spark.java import packaged_java, system_java
+    from snowmelt.spark.java import find_packaged_java, find_system_java
 
     try:
-        system = system_java()
-        home = system or packaged_java()
+        system = find_system_java()
+        home = system or find_packaged_java()
     except SnowmeltError as error:
         return note("java", str(error))
     named = read_environment_variable("JAVA_HOME")

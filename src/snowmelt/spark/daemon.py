@@ -20,7 +20,7 @@ import snowmelt.spark.tables.chunk_source  # noqa: F401
 if TYPE_CHECKING:
     import socket
 
-_worker = daemon.worker
+_pyspark_worker = daemon.worker
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
@@ -29,7 +29,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
     A query with LIMIT closes its connections early. PySpark prints a traceback for each.
     """
     try:
-        return int(_worker(sock, authenticated))
+        return int(_pyspark_worker(sock, authenticated))
     except ConnectionError:
         # As for a task that failed: this process ends, and the next task gets another one.
         return 1

@@ -15,12 +15,14 @@ from snowmelt.spark.functions.call_rewriter import CallMalformed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
-_REASON = re.compile(r"(?:\[[A-Z_.]+\] )?(.*?)(?: SQLSTATE: \w+)?(?: ?\(line|\n|\Z)", re.DOTALL)
-_SHOWN_COLUMNS = 8
-_NO_DOCUMENT = "DATATYPE_MISMATCH.INVALID_JSON_SCHEMA"
-_OF_CALLS = (
-    (_NO_DOCUMENT, "an OBJECT or ARRAY is given as struct, map, array or VARIANT"),
+_ERROR_POSITION = re.compile(r"\(line (\d+), pos (\d+)\)")
+_ERROR_REASON = re.compile(
+    r"(?:\[[A-Z_.]+\] )?(.*?)(?: SQLSTATE: \w+)?(?: ?\(line|\n|\Z)", re.DOTALL
+)
+_MAX_SHOWN_COLUMNS = 8
+_INVALID_JSON_SCHEMA = "DATATYPE_MISMATCH.INVALID_JSON_SCHEMA"
+_CALL_ERROR_REASONS = (
+    (_INVALID_JSON_SCHEMA, "an OBJECT or ARRAY is given as struct, map, array or VARIANT"),
     (
         "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION",
         "an aggregate takes values of VOLATILE functions from a subquery, or is given IMMUTABLE ones",
@@ -37,29 +39,31 @@ _OF_CALLS = (
 
 
 @contextlib.contextmanager
-def understood(
+def translating_errors(
     parse_original: Callable[[], object],
-    columns: Callable[[], Sequence[str]],
-    shown: Callable[[str], str] = str,
+    list_columns: Callable[[], Sequence[str]],
+    restore_names: Callable[[str], str] = str,
 ) -> Iterator[None]:
     """Turn what Spark raises of a statement into our errors.
 
     `parse_original` has Spark parse the text as the user wrote it, whose places the user knows;
-    `columns` gives the names that were there to choose from, `shown` a message of Spark's in
+    `list_columns` gives the names that were there to choose from, `restore_names` a message of Spark's in
     which external functions have the names that users know.
     """
     try:
         yield
     except ParseException as error:
-        raise _unparsable(_original(parse_original) or error) from error
+        raise _make_syntax_error(_find_parse_error(parse_original) or error) from error
     except AnalysisException as error:
-        refusal = _refusal(error, columns) or _call_refusal(error, shown)
+        refusal = _translate_analysis_error(error, list_columns) or _translate_call_error(
+            error, restore_names
+        )
         if refusal is None:
             raise
         raise refusal from error
 
 
-def _original(parse_original: Callable[[], object]) -> ParseException | None:
+def _find_parse_error(parse_original: Callable[[], object]) -> ParseException | None:
     try:
         parse_original()
     except ParseException as error:
@@ -69,25 +73,27 @@ def _original(parse_original: Callable[[], object]) -> ParseException | None:
     return None
 
 
-def _unparsable(error: ParseException) -> StatementError:
+def _make_syntax_error(error: ParseException) -> StatementError:
     text = str(error).strip()
-    place = _PLACE.search(text)
+    place = _ERROR_POSITION.search(text)
     line, position = (int(number) for number in place.groups()) if place else (1, 0)
-    reason = _REASON.match(text)
+    reason = _ERROR_REASON.match(text)
     said = reason.group(1).strip().rstrip(".") if reason else text
     if "near '\"" in said:
         said += "; in a query double quotes make a text, and names that need quotes have backticks"
     return StatementError(reason=said, line=line, column=position + 1)
 
 
-def _refusal(
-    error: AnalysisException, columns: Callable[[], Sequence[str]]
+def _translate_analysis_error(
+    error: AnalysisException, list_columns: Callable[[], Sequence[str]]
 ) -> ColumnNotFound | TableNotFound | None:
     condition = error.getCondition() or ""
     parameters = error.getMessageParameters() or {}
     if condition.startswith("UNRESOLVED_COLUMN"):
         column = parameters.get("objectName", "").replace("`", "")
-        return ColumnNotFound(column=column, columns=_closest(column, list(columns())))
+        return ColumnNotFound(
+            column=column, columns=_format_closest_names(column, list(list_columns()))
+        )
     if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
         table = parameters.get("relationName", "").replace("`", "")
         return TableNotFound(
@@ -98,8 +104,8 @@ def _refusal(
     return None
 
 
-def _call_refusal(
-    error: AnalysisException, shown: Callable[[str], str]
+def _translate_call_error(
+    error: AnalysisException, restore_names: Callable[[str], str]
 ) -> CallMalformed | NotFound | None:
     condition = error.getCondition() or ""
     if condition.startswith("UNRESOLVED_ROUTINE"):
@@ -112,9 +118,13 @@ def _call_refusal(
         )
     # The plan that follows the message names what nobody wrote.
     text = str(error).partition("\n")[0]
-    readable = shown(text)
-    reason = next((said for named, said in _OF_CALLS if condition.startswith(named)), None)
-    if readable == text and not (condition == _NO_DOCUMENT and shown(str(error)) != str(error)):
+    readable = restore_names(text)
+    reason = next(
+        (said for named, said in _CALL_ERROR_REASONS if condition.startswith(named)), None
+    )
+    if readable == text and not (
+        condition == _INVALID_JSON_SCHEMA and restore_names(str(error)) != str(error)
+    ):
         return None
     return CallMalformed(
         f"An external function cannot be called like that: {reason}."
@@ -123,10 +133,10 @@ def _call_refusal(
     )
 
 
-def _closest(column: str, names: list[str]) -> str:
+def _format_closest_names(column: str, names: list[str]) -> str:
     """Return the names that are there, the likeliest first."""
     wanted = column.rpartition(".")[2].upper()
-    likely = difflib.get_close_matches(wanted, names, n=_SHOWN_COLUMNS, cutoff=0.0)
+    likely = difflib.get_close_matches(wanted, names, n=_MAX_SHOWN_COLUMNS, cutoff=0.0)
     rest = len(names) - len(likely)
     shown = ", ".join(likely) or "none"
     return f"{shown} and {rest} more" if rest > 0 else shown

@@ -16,11 +16,11 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from snowmelt.spark.datasource.connection import Connection, connection_of
+from snowmelt.spark.datasource.connection import LakeConnection, resolve_connection
 from snowmelt.spark.datasource.options import FORMAT, check_options
-from snowmelt.spark.datasource.reader import READ_OPTIONS, TableReader, schema_asked
+from snowmelt.spark.datasource.reader import READ_OPTIONS, SnapshotReader, read_requested_schema
 from snowmelt.spark.datasource.stream_reader import STREAM_OPTIONS, TableStreamReader
-from snowmelt.spark.datasource.writer import StreamWriter, TableWriter
+from snowmelt.spark.datasource.writer import TableStreamWriter, TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class TableSource(DataSource):
     """What Spark knows as the format `snowmelt`; `lake` is that of the session's `Snowmelt`."""
 
-    lake: ClassVar[Connection | None] = None
+    lake: ClassVar[LakeConnection | None] = None
 
     @classmethod
     def name(cls) -> str:
@@ -47,11 +47,11 @@ class TableSource(DataSource):
         # Asked by `load()`, which does not say whether a stream is read: the reader, which is made
         # by the first action, knows which of them are its own.
         check_options(self.options, READ_OPTIONS | STREAM_OPTIONS, "reading")
-        return schema_asked(self._connection(), self.options)
+        return read_requested_schema(self._resolve_connection(), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of the table that options name."""
-        return TableReader(self._connection(), self.options, schema)
+        return SnapshotReader(self._resolve_connection(), self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer to the table that options name.
@@ -61,21 +61,23 @@ class TableSource(DataSource):
             TableNotFound: It does not exist, or the role may not insert into it.
             LoadRefused: The columns are not the table's.
         """
-        return TableWriter(self._connection(), self.options, schema, overwrite=overwrite)
+        return TableWriter(self._resolve_connection(), self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  Spark's
         """Return the writer of a stream's batches; errors are those of `writer`."""
-        return StreamWriter(self._connection(), self.options, schema, overwrite=overwrite)
+        return TableStreamWriter(
+            self._resolve_connection(), self.options, schema, overwrite=overwrite
+        )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's
         """Return the reader of the table as it grows."""
-        return TableStreamReader(self._connection(), self.options, schema)
+        return TableStreamReader(self._resolve_connection(), self.options, schema)
 
-    def _connection(self) -> Connection:
-        return connection_of(self.options, self.lake)
+    def _resolve_connection(self) -> LakeConnection:
+        return resolve_connection(self.options, self.lake)
 
 
-def register(spark: SparkSession, lake: Connection | None = None) -> None:
+def register(spark: SparkSession, lake: LakeConnection | None = None) -> None:
     """Make the format known to a session; `lake` is meant where options name none."""
     if lake is None:
         spark.dataSource.register(TableSource)

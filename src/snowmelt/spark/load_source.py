@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from snowmelt.load.task import LoadTask
 
 FORMAT = "snowmelt-load"
-FUNCTIONS = "secret_functions"
-REJECTED = "_rejected"
+FUNCTIONS_OPTION = "secret_functions"
+REJECTED_COLUMN = "_rejected"
 # What a column `_rejected` holds of a rejected record.
-REJECTED_TYPE = st.StructType(
+REJECTED_COLUMN_TYPE = st.StructType(
     [
         st.StructField("file", st.StringType()),
         st.StructField("record", st.LongType()),
@@ -54,14 +54,14 @@ REJECTED_TYPE = st.StructType(
         st.StructField("column", st.StringType()),
     ]
 )
-_TASKS = 8
-_INTEGERS: dict[type[st.DataType], int] = {
+_TASK_COUNT = 8
+_INTEGER_DIGITS: dict[type[st.DataType], int] = {
     st.ByteType: 3,
     st.ShortType: 5,
     st.IntegerType: 10,
     st.LongType: 19,
 }
-_KINDS: dict[type[st.DataType], Mapping[str, Any]] = {
+_COLUMN_TYPES: dict[type[st.DataType], Mapping[str, Any]] = {
     st.StringType: {
         "kind": LogicalType.TEXT,
         "length": MAX_TEXT_BYTES,
@@ -82,7 +82,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(LoadSource)
 
 
-class LoadPartition(InputPartition):
+class LoadSourcePartition(InputPartition):
     """One portion of the files, for one Spark task."""
 
     def __init__(self, task: LoadTask) -> None:
@@ -103,44 +103,44 @@ class LoadSource(DataSource):
         Raises:
             LoadRefused: Options are missing, or a column has a type that files cannot be read as.
         """
-        return _Reader(dict(self.options), schema)
+        return _LoadSourceReader(dict(self.options), schema)
 
 
-class _Reader(DataSourceReader):
+class _LoadSourceReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: st.StructType) -> None:
         self._schema = schema
-        self._statement = parse_copy(statement_of(options))
-        self._table = table_of(schema)
-        self._rejects = options.get("rejects")
-        if self._rejects is not None:
+        self._statement = parse_copy(build_copy_statement(options))
+        self._table = to_table_schema(schema)
+        self._reject_folder = options.get("rejects")
+        if self._reject_folder is not None:
             check_output_location(
-                "rejects", self._rejects, reserved=Settings.load().deployment_paths()
+                "rejects", self._reject_folder, reserved=Settings.load().deployment_paths()
             )
-        self._ignored = options.get("ignore_rejects", "").lower() == "true"
-        given = options.get(FUNCTIONS)
+        self._ignores_rejects = options.get("ignore_rejects", "").lower() == "true"
+        given = options.get(FUNCTIONS_OPTION)
         # Only bytes that this very process's driver has pickled come here.
         self._functions: LoadFunctions = (
             LoadFunctions() if given is None else pickle.loads(base64.b85decode(given))  # noqa: S301
         )
 
     def partitions(self) -> Sequence[InputPartition]:
-        plan = plan_load(self._statement, self._table, self._functions, tasks=_TASKS)
-        return [LoadPartition(task) for task in plan.tasks]
+        plan = plan_load(self._statement, self._table, self._functions, tasks=_TASK_COUNT)
+        return [LoadSourcePartition(task) for task in plan.tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, LoadPartition)  # noqa: S101  Spark hands back our own
+        assert isinstance(partition, LoadSourcePartition)  # noqa: S101  Spark hands back our own
         task = partition.task
         wanted = to_arrow_schema(self._schema, timezone="UTC")
-        sink = None if self._rejects is None else _Sink(self._rejects, task)
+        sink = None if self._reject_folder is None else _RejectFile(self._reject_folder, task)
         with contextlib.ExitStack() as opened:
             if sink is not None:
                 opened.callback(sink.abort)
             run = run_portion(task, self._functions)
             for block in run:
                 if block.rejects:
-                    yield from self._rejected(task, block.rejects, wanted, sink)
+                    yield from self._handle_rejects(task, block.rejects, wanted, sink)
                 if block.rows.num_rows:
-                    yield from shaped(block.rows, wanted).to_batches()
+                    yield from cast_rows(block.rows, wanted).to_batches()
             if run.counts.reject_limit_reached:
                 raise LoadFailed(
                     where=task.portion.file.path,
@@ -149,29 +149,29 @@ class _Reader(DataSourceReader):
             if sink is not None:
                 sink.finish()
 
-    def _rejected(
+    def _handle_rejects(
         self,
         task: LoadTask,
         rejects: Sequence[ParseReject],
         wanted: pa.Schema,
-        sink: _Sink | None,
+        sink: _RejectFile | None,
     ) -> Iterator[pa.RecordBatch]:
         file = task.portion.file.path
-        if REJECTED in wanted.names:
-            yield from _rows_of(file, rejects, wanted).to_batches()
+        if REJECTED_COLUMN in wanted.names:
+            yield from _make_reject_rows(file, rejects, wanted).to_batches()
         elif sink is not None:
             sink.add(rejects)
-        elif not self._ignored:
+        elif not self._ignores_rejects:
             first = rejects[0]
             raise LoadFailed(
                 where=f"{file}, record {first.record:,} of the portion from byte "
                 f"{task.portion.offset:,} on",
-                reason=f"{first.reason}; a column {REJECTED} or the option `rejects` would keep "
+                reason=f"{first.reason}; a column {REJECTED_COLUMN} or the option `rejects` would keep "
                 "rejected records",
             )
 
 
-def statement_of(options: Mapping[str, str]) -> str:
+def build_copy_statement(options: Mapping[str, str]) -> str:
     """Return the COPY that options describe, into a table that is not there.
 
     Raises:
@@ -192,19 +192,19 @@ def statement_of(options: Mapping[str, str]) -> str:
     return f"COPY frame {copy}"
 
 
-def table_of(schema: st.StructType) -> TableSchema:
+def to_table_schema(schema: st.StructType) -> TableSchema:
     """Return the columns that are parsed for a DataFrame.
 
     Raises:
         LoadRefused: A type cannot be parsed.
     """
-    fields = [field for field in schema.fields if field.name != REJECTED]
+    fields = [field for field in schema.fields if field.name != REJECTED_COLUMN]
     return TableSchema(
-        1, tuple(_column(field, ordinal) for ordinal, field in enumerate(fields, start=1))
+        1, tuple(_to_column(field, ordinal) for ordinal, field in enumerate(fields, start=1))
     )
 
 
-def shaped(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+def cast_rows(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     """Return parsed rows with the types and names that Spark wants.
 
     Raises:
@@ -213,14 +213,14 @@ def shaped(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     columns = iter(rows.columns)
     arrays = [
         pa.nulls(rows.num_rows, field.type)
-        if field.name == REJECTED
+        if field.name == REJECTED_COLUMN
         else next(columns).cast(field.type)
         for field in wanted
     ]
     return pa.Table.from_arrays(arrays, schema=wanted).combine_chunks()
 
 
-def _rows_of(file: str, rejects: Sequence[ParseReject], wanted: pa.Schema) -> pa.Table:
+def _make_reject_rows(file: str, rejects: Sequence[ParseReject], wanted: pa.Schema) -> pa.Table:
     values = [
         {
             "file": file,
@@ -234,21 +234,21 @@ def _rows_of(file: str, rejects: Sequence[ParseReject], wanted: pa.Schema) -> pa
     ]
     arrays = [
         pa.array(values, field.type)
-        if field.name == REJECTED
+        if field.name == REJECTED_COLUMN
         else pa.nulls(len(rejects), field.type)
         for field in wanted
     ]
     return pa.Table.from_arrays(arrays, schema=wanted)
 
 
-def _column(field: st.StructField, ordinal: int) -> Column:
+def _to_column(field: st.StructField, ordinal: int) -> Column:
     kind, name = field.dataType, field.name.upper()
     if isinstance(kind, st.DecimalType):
         return Column(name, LogicalType.FIXED, ordinal, precision=kind.precision, scale=kind.scale)
-    digits = _INTEGERS.get(type(kind))
+    digits = _INTEGER_DIGITS.get(type(kind))
     if digits is not None:
         return Column(name, LogicalType.FIXED, ordinal, precision=digits, scale=0)
-    found = _KINDS.get(type(kind))
+    found = _COLUMN_TYPES.get(type(kind))
     if found is None:
         raise LoadRefused(
             what=f"column {field.name}",
@@ -257,7 +257,7 @@ def _column(field: st.StructField, ordinal: int) -> Column:
     return Column(name=name, ordinal=ordinal, **found)
 
 
-class _Sink:
+class _RejectFile:
     """The rejects of one portion as one file, the same one however often the portion is read."""
 
     def __init__(self, folder: str, task: LoadTask) -> None:

@@ -13,7 +13,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from snowmelt.spark.migration_source import FORMAT, OPTION, SCHEMA, MigrationSource
+from snowmelt.spark.migration_source import FORMAT, OUTCOMES_SCHEMA, TASKS_OPTION, MigrationSource
 from snowmelt.table.migration import (
     abort_migration,
     commit_migration,
@@ -54,23 +54,23 @@ def migrate_table(
         return None
     with renewing_plan_lease(database, plan, clock=clock):
         try:
-            outcomes = _run(spark, plan)
+            outcomes = _run_tasks(spark, plan)
         except Exception as error:
             abort_migration(database, plan, str(error).partition("\n")[0], clock=clock)
             raise
         return commit_migration(database, plan, outcomes, clock=clock)
 
 
-_registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()
-_registering = threading.Lock()
+_registered_sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+_registration_lock = threading.Lock()
 
 
-def _run(spark: SparkSession, plan: MigrationPlan) -> list[TaskOutcome]:
-    with _registering:
-        if spark not in _registered:
+def _run_tasks(spark: SparkSession, plan: MigrationPlan) -> list[TaskOutcome]:
+    with _registration_lock:
+        if spark not in _registered_sessions:
             spark.dataSource.register(MigrationSource)
-            _registered.add(spark)
+            _registered_sessions.add(spark)
     payload = base64.b85encode(pickle.dumps(list(plan.tasks))).decode()
-    frame = spark.read.format(FORMAT).schema(SCHEMA).option(OPTION, payload).load()
+    frame = spark.read.format(FORMAT).schema(OUTCOMES_SCHEMA).option(TASKS_OPTION, payload).load()
     # Written by our own tasks, like the payload.
     return [outcome for row in frame.collect() for outcome in pickle.loads(row.outcomes)]  # noqa: S301

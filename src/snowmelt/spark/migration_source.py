@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from snowmelt.table.migration_task import MigrationTask
 
 FORMAT = "snowmelt_migration"
-OPTION = "secret_tasks"
-SCHEMA = "outcomes binary"
+TASKS_OPTION = "secret_tasks"
+OUTCOMES_SCHEMA = "outcomes binary"
 
 
-class TaskPartition(InputPartition):
+class MigrationTaskPartition(InputPartition):
     """One task of a migration, for one Spark task."""
 
     def __init__(self, task: MigrationTask) -> None:
@@ -44,18 +44,18 @@ class MigrationSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  the contract's
         """Return the reader that runs the tasks which the option brings."""
         # Only bytes that this very process's driver has pickled come here.
-        return _TaskReader(pickle.loads(base64.b85decode(self.options[OPTION])))  # noqa: S301
+        return _MigrationTaskReader(pickle.loads(base64.b85decode(self.options[TASKS_OPTION])))  # noqa: S301
 
 
-class _TaskReader(DataSourceReader):
+class _MigrationTaskReader(DataSourceReader):
     def __init__(self, tasks: Sequence[MigrationTask]) -> None:
         self._tasks = tasks
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [TaskPartition(task) for task in self._tasks]
+        return [MigrationTaskPartition(task) for task in self._tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, TaskPartition)  # noqa: S101  Spark hands back our own
+        assert isinstance(partition, MigrationTaskPartition)  # noqa: S101  Spark hands back our own
         outcomes = pickle.dumps(write_migration_task(partition.task))
         schema = pa.schema([pa.field("outcomes", pa.binary())])
         return iter(

@@ -53,18 +53,18 @@ if TYPE_CHECKING:
     from snowmelt.select.request import InputFormat
 
 FORMAT = "snowmelt-select"
-_ENDPOINT = "http://127.0.0.1:9000"
-_RANGE_BYTES = 64 * 1024 * 1024
+_DEFAULT_ENDPOINT = "http://127.0.0.1:9000"
+_DEFAULT_RANGE_BYTES = 64 * 1024 * 1024
 _BLOCK_BYTES = 4 * 1024 * 1024
-_SAMPLE = 100
-_PLACE = re.compile(r"_[1-9][0-9]*")
-_ABOUT_FORM = (
+_SAMPLE_ROWS = 100
+_POSITIONAL_COLUMN = re.compile(r"_[1-9][0-9]*")
+_FORMAT_OPTIONS = (
     *("input", "compression", "header", "delimiter", "recorddelimiter"),
     *("quote", "escape", "comment", "quotedrecords"),
 )
 _OPTIONS = frozenset(
     (
-        *("path", "endpoint", "accesskey", "secretkey", *_ABOUT_FORM),
+        *("path", "endpoint", "accesskey", "secretkey", *_FORMAT_OPTIONS),
         *("columns", "where", "dialect", "rangebytes"),
     )
 )
@@ -92,8 +92,8 @@ class SelectSource(DataSource):
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        asked = _Asked.of(self.options)
-        found = b"".join(asked.payloads(asked.sample(), None))
+        asked = _SelectOptions.parse(self.options)
+        found = b"".join(asked.stream_payloads(asked.build_sample_statement(), None))
         if not found:
             raise UserError(f"{asked.path} has no records to take a schema from; give one.")
         try:
@@ -103,7 +103,7 @@ class SelectSource(DataSource):
                 f"The first records of {asked.path} have values of several types in one column; "
                 f"give a schema. ({error})"
             ) from error
-        plain = [pa.field(each.name, _plain(each.type)) for each in schema]
+        plain = [pa.field(each.name, _to_supported_type(each.type)) for each in schema]
         return from_arrow_schema(pa.schema(plain))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -112,11 +112,11 @@ class SelectSource(DataSource):
         Raises:
             UserError: An option is wrong.
         """
-        return SelectReader(_Asked.of(self.options), schema)
+        return SelectReader(_SelectOptions.parse(self.options), schema)
 
 
 @dataclass(frozen=True)
-class RangePartition(InputPartition):
+class SelectPartition(InputPartition):
     """What one task reads; None is the whole object."""
 
     scan_range: ScanRange | None
@@ -125,8 +125,8 @@ class RangePartition(InputPartition):
 class SelectReader(DataSourceReader):
     """Asks for one range of the object in each task."""
 
-    def __init__(self, asked: _Asked, schema: StructType) -> None:
-        self._asked = asked
+    def __init__(self, options: _SelectOptions, schema: StructType) -> None:
+        self._options = options
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -135,7 +135,7 @@ class SelectReader(DataSourceReader):
         Raises:
             UserError: There is no such object, or no endpoint.
         """
-        return [RangePartition(each) for each in self._asked.ranges()]
+        return [SelectPartition(each) for each in self._options.list_scan_ranges()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records that begin in a range.
@@ -144,15 +144,19 @@ class SelectReader(DataSourceReader):
             SelectError: The endpoint refuses the statement, or fails in the middle.
             UserError: A value does not fit its column.
         """
-        assert isinstance(partition, RangePartition)  # noqa: S101  Spark hands back our own
+        assert isinstance(partition, SelectPartition)  # noqa: S101  Spark hands back our own
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        payloads = self._asked.payloads(self._asked.statement(schema.names), partition.scan_range)
-        for block in _blocks(payloads):
-            yield _batch(block, schema, texts=isinstance(self._asked.input, CsvInput))
+        payloads = self._options.stream_payloads(
+            self._options.build_statement(schema.names), partition.scan_range
+        )
+        for block in _split_into_blocks(payloads):
+            yield _to_record_batch(
+                block, schema, is_text_input=isinstance(self._options.input, CsvInput)
+            )
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _SelectOptions:
     """The options, understood."""
 
     path: str
@@ -167,43 +171,47 @@ class _Asked:
     range_bytes: int
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> _Asked:
+    def parse(cls, options: Mapping[str, str]) -> _SelectOptions:
         given = {name.lower(): text for name, text in options.items()}
         unknown = sorted(given.keys() - _OPTIONS)
         if unknown:
-            raise UserError(f"{FORMAT} has no option {unknown[0]}; it has {_listed()}.")
+            raise UserError(
+                f"{FORMAT} has no option {unknown[0]}; it has {_format_option_names()}."
+            )
         path = given.get("path", "")
         parts = urlsplit(path, allow_fragments=False)
         front, _, key = path.partition(f"{parts.scheme}://{parts.netloc}/")
         if parts.scheme not in {"s3", "s3a"} or not parts.netloc or front or not key:
             raise UserError(f"The path is {path!r}; it must be s3://bucket/key.")
-        dialect = _choice(Dialect, given, "dialect", "aws")
+        dialect = _parse_choice(Dialect, given, "dialect", "aws")
         return cls(
             path=path,
             bucket=parts.netloc,
             key=key,
             endpoint=SelectEndpoint(
-                given.get("endpoint", _ENDPOINT), given.get("accesskey"), given.get("secretkey")
+                given.get("endpoint", _DEFAULT_ENDPOINT),
+                given.get("accesskey"),
+                given.get("secretkey"),
             ),
-            input=_input(given, dialect),
-            compression=_choice(ObjectCompression, given, "compression", "NONE"),
+            input=_parse_input(given, dialect),
+            compression=_parse_choice(ObjectCompression, given, "compression", "NONE"),
             dialect=dialect,
             columns=tuple(filter(None, map(str.strip, given.get("columns", "").split(",")))),
             where=given.get("where", "").strip(),
-            range_bytes=_number(given, "rangebytes", _RANGE_BYTES),
+            range_bytes=_parse_byte_count(given, "rangebytes", _DEFAULT_RANGE_BYTES),
         )
 
-    def statement(self, columns: Sequence[str]) -> str:
+    def build_statement(self, columns: Sequence[str]) -> str:
         """Return the SELECT of these columns; without any, each record still counts."""
-        items = ", ".join(f"s.{_identifier(name)}" for name in columns) or "1"
+        items = ", ".join(f"s.{_quote_identifier(name)}" for name in columns) or "1"
         return f"SELECT {items} FROM s3object s" + (f" WHERE {self.where}" if self.where else "")
 
-    def sample(self) -> str:
+    def build_sample_statement(self) -> str:
         """Return the SELECT whose answer tells the columns."""
-        items = ", ".join(f"s.{_identifier(name)}" for name in self.columns) or "*"
-        return f"SELECT {items} FROM s3object s LIMIT {_SAMPLE}"
+        items = ", ".join(f"s.{_quote_identifier(name)}" for name in self.columns) or "*"
+        return f"SELECT {items} FROM s3object s LIMIT {_SAMPLE_ROWS}"
 
-    def payloads(self, statement: str, scan_range: ScanRange | None) -> Iterator[bytes]:
+    def stream_payloads(self, statement: str, scan_range: ScanRange | None) -> Iterator[bytes]:
         request = SelectRequest(
             statement,
             input=self.input,
@@ -214,17 +222,17 @@ class _Asked:
         )
         return select_object(self.endpoint.create_client(), self.bucket, self.key, request)
 
-    def ranges(self) -> list[ScanRange | None]:
+    def list_scan_ranges(self) -> list[ScanRange | None]:
         """Return ranges that share the object's records among them."""
-        if not self._divides:
+        if not self._is_splittable:
             return [None]
-        size = self._size()
+        size = self._read_object_size()
         if size <= self.range_bytes:
             return [None]
         starts = range(0, size, self.range_bytes)
         return [ScanRange(start, min(start + self.range_bytes, size) - 1) for start in starts]
 
-    def _size(self) -> int:
+    def _read_object_size(self) -> int:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -234,7 +242,7 @@ class _Asked:
         return int(head["ContentLength"])
 
     @property
-    def _divides(self) -> bool:
+    def _is_splittable(self) -> bool:
         if self.compression is not ObjectCompression.NONE:
             return False
         if isinstance(self.input, CsvInput):
@@ -242,7 +250,7 @@ class _Asked:
         return isinstance(self.input, JsonInput) and self.input.lines
 
 
-def _input(given: Mapping[str, str], dialect: Dialect) -> InputFormat:
+def _parse_input(given: Mapping[str, str], dialect: Dialect) -> InputFormat:
     form = given.get("input", "csv").lower()
     if form == "parquet":
         return ParquetInput()
@@ -253,7 +261,7 @@ def _input(given: Mapping[str, str], dialect: Dialect) -> InputFormat:
     aws = dialect is Dialect.AWS
     quote = given.get("quote", '"')
     return CsvInput(
-        header=_choice(HeaderMode, given, "header", "NONE"),
+        header=_parse_choice(HeaderMode, given, "header", "NONE"),
         record_delimiter=given.get("recorddelimiter", "\n").encode(),
         field_delimiter=given.get("delimiter", ",").encode(),
         quote=quote.encode(),
@@ -263,38 +271,42 @@ def _input(given: Mapping[str, str], dialect: Dialect) -> InputFormat:
     )
 
 
-def _choice(kind: Any, given: Mapping[str, str], name: str, default: str) -> Any:
+def _parse_choice(enum_type: Any, given: Mapping[str, str], name: str, default: str) -> Any:
     said = given.get(name, default)
-    for each in kind:
+    for each in enum_type:
         if each.value.lower() == said.lower():
             return each
-    known = ", ".join(each.value.lower() for each in kind)
+    known = ", ".join(each.value.lower() for each in enum_type)
     raise UserError(f"The option {name} is {said!r}; it is one of {known}.")
 
 
-def _number(given: Mapping[str, str], name: str, default: int) -> int:
+def _parse_byte_count(given: Mapping[str, str], name: str, default: int) -> int:
     said = given.get(name, str(default))
     if not said.isdigit() or int(said) < 1:
         raise UserError(f"The option {name} is {said!r}; it must be a number of bytes.")
     return int(said)
 
 
-def _listed() -> str:
+def _format_option_names() -> str:
     return ", ".join(sorted(_OPTIONS))
 
 
-def _identifier(name: str) -> str:
-    return name if _PLACE.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+def _quote_identifier(name: str) -> str:
+    return name if _POSITIONAL_COLUMN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _to_supported_type(data_type: pa.DataType) -> pa.DataType:
     """Return a type that a column of Spark can have; what is nested stays JSON text."""
-    if pa.types.is_null(kind) or pa.types.is_nested(kind) or pa.types.is_timestamp(kind):
+    if (
+        pa.types.is_null(data_type)
+        or pa.types.is_nested(data_type)
+        or pa.types.is_timestamp(data_type)
+    ):
         return pa.string()
-    return kind
+    return data_type
 
 
-def _blocks(payloads: Iterator[bytes]) -> Iterator[bytes]:
+def _split_into_blocks(payloads: Iterator[bytes]) -> Iterator[bytes]:
     """Yield whole lines, some MiB at a time."""
     parts: list[bytes] = []
     held = 0
@@ -311,7 +323,7 @@ def _blocks(payloads: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def _batch(block: bytes, schema: pa.Schema, *, texts: bool) -> pa.RecordBatch:
+def _to_record_batch(block: bytes, schema: pa.Schema, *, is_text_input: bool) -> pa.RecordBatch:
     """Return lines of JSON as a batch of exactly this schema."""
     if not schema.names:
         rows = pa.array([None] * block.count(b"\n"), pa.null())
@@ -320,18 +332,22 @@ def _batch(block: bytes, schema: pa.Schema, *, texts: bool) -> pa.RecordBatch:
     arrays = []
     for field in schema:
         values = [record.get(field.name) for record in records]
-        arrays.append(_texts_array(values, field) if texts else _array(values, field))
+        arrays.append(
+            _convert_text_values(values, field)
+            if is_text_input
+            else _convert_json_values(values, field)
+        )
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _texts_array(values: list[Any], field: pa.Field) -> pa.Array:
+def _convert_text_values(values: list[Any], field: pa.Field) -> pa.Array:
     if not pa.types.is_string(field.type):
         # An empty field is no number, no date, no truth.
         values = [value if value != "" else None for value in values]
-    return _cast(pa.array(values, pa.string()), field)
+    return _cast_array(pa.array(values, pa.string()), field)
 
 
-def _array(values: list[Any], field: pa.Field) -> pa.Array:
+def _convert_json_values(values: list[Any], field: pa.Field) -> pa.Array:
     if pa.types.is_string(field.type):
         values = [
             value
@@ -340,17 +356,17 @@ def _array(values: list[Any], field: pa.Field) -> pa.Array:
             for value in values
         ]
     try:
-        return _cast(pa.array(values), field) if any(values) else pa.array(values, field.type)
+        return _cast_array(pa.array(values), field) if any(values) else pa.array(values, field.type)
     except pa.ArrowInvalid as error:
-        raise _misfit(field, error) from error
+        raise _make_cast_error(field, error) from error
 
 
-def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
+def _cast_array(values: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return values.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _misfit(field, error) from error
+        raise _make_cast_error(field, error) from error
 
 
-def _misfit(field: pa.Field, error: Exception) -> UserError:
+def _make_cast_error(field: pa.Field, error: Exception) -> UserError:
     return UserError(f"Column {field.name} does not fit {field.type}: {error}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # What reading needs for right answers; set on any session that is handed to us as well.
-_CORRECTNESS: Mapping[str, str] = {
+_REQUIRED_SETTINGS: Mapping[str, str] = {
     # A session that skips missing or broken files drops rows without a word.
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
@@ -31,7 +31,7 @@ _CORRECTNESS: Mapping[str, str] = {
 }
 
 # What makes it fast; measured on two cores. A user's own session keeps its own values.
-_SPEED: Mapping[str, str] = {
+_PERFORMANCE_SETTINGS: Mapping[str, str] = {
     # Planning 10,000 paths takes 16.5 s by a listing job and 1.1 s on the driver.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
     # Small files are many: at the default of 4 MiB each 93 KB file costs a task of its own.
@@ -42,7 +42,7 @@ _SPEED: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "8",
 }
 
-_LOCAL: Mapping[str, str] = {
+_LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -57,7 +57,7 @@ _LOCAL: Mapping[str, str] = {
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Return the builder with everything that Snowmelt wants of a session it may shape."""
-    return builder.config(map={**_CORRECTNESS, **_SPEED})
+    return builder.config(map={**_REQUIRED_SETTINGS, **_PERFORMANCE_SETTINGS})
 
 
 def local_session(
@@ -79,7 +79,7 @@ def local_session(
     with using_java(), resources.as_file(logs) as path:
         # Spark's own log settings print five lines at each start.
         options = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={path.as_uri()}"}
-        spark = builder.config(map={**_LOCAL, **options, **(conf or {})}).getOrCreate()
+        spark = builder.config(map={**_LOCAL_SETTINGS, **options, **(conf or {})}).getOrCreate()
     select.register(spark)
     load_source.register(spark)
     return spark
@@ -87,6 +87,6 @@ def local_session(
 
 def require_settings(spark: SparkSession) -> None:
     """Set on a running session what right answers depend on, and leave the rest to its owner."""
-    for name, value in _CORRECTNESS.items():
+    for name, value in _REQUIRED_SETTINGS.items():
         if spark.conf.get(name, None) != value:
             spark.conf.set(name, value)

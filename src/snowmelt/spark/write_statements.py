@@ -18,10 +18,15 @@ from snowmelt.catalog.jobs.loads import LoadTotals
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownOutcome, Unsupported
 from snowmelt.schema.types import TableName, display_name
-from snowmelt.spark.datasource.write_commit import as_written, target_of
-from snowmelt.spark.datasource.write_task import WritePlan, Written, by_position, write_rows
-from snowmelt.spark.sql.query import dotted, internal_parts, own_tokens
-from snowmelt.spark.tables.visible_columns import quoted as in_backticks
+from snowmelt.spark.datasource.write_commit import resolve_write_target, restore_write_schema
+from snowmelt.spark.datasource.write_task import (
+    WritePlan,
+    WriteTaskResult,
+    name_values_by_position,
+    write_rows,
+)
+from snowmelt.spark.sql.query import read_dotted_name, to_internal_parts, tokenize_statement
+from snowmelt.spark.tables.visible_columns import quote_identifier as in_backticks
 from snowmelt.table.load_commit import (
     LoadRequest,
     LoadResult,
@@ -37,10 +42,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from snowmelt.clock import Clock
-    from snowmelt.spark.datasource.connection import Connection
+    from snowmelt.spark.datasource.connection import LakeConnection
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_TYPES: dict[type[st.DataType], str] = {
+_PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SQL_TYPES: dict[type[st.DataType], str] = {
     st.ByteType: "NUMBER(38,0)",
     st.ShortType: "NUMBER(38,0)",
     st.IntegerType: "NUMBER(38,0)",
@@ -61,23 +66,23 @@ _TYPES: dict[type[st.DataType], str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Creation:
+class CreateTableAs:
     """A CREATE TABLE … AS: `table` as it is written, and the query that makes columns and rows."""
 
     table: str
     query: str
 
-    def statement(self, columns: st.StructType) -> str:
+    def build_create_table(self, columns: st.StructType) -> str:
         """Return the CREATE TABLE for a query's columns.
 
         Raises:
             Unsupported: There is no type for one of them.
         """
-        parts = [f"{_name(field.name)} {_type(field)}" for field in columns.fields]
+        parts = [f"{_quote_name(field.name)} {_to_sql_type(field)}" for field in columns.fields]
         return f"CREATE TABLE {self.table} ({', '.join(parts)})"
 
 
-def read_creation(text: str) -> Creation | None:
+def parse_create_table_as(text: str) -> CreateTableAs | None:
     """Read a CREATE TABLE … AS; None for any other statement.
 
     Raises:
@@ -85,7 +90,7 @@ def read_creation(text: str) -> Creation | None:
         StatementError: Columns are given besides the query's.
     """
     try:
-        tokens = own_tokens(text)
+        tokens = tokenize_statement(text)
     except SqlglotError:
         return None
     words = [token.text.upper() for token in tokens]
@@ -97,9 +102,9 @@ def read_creation(text: str) -> Creation | None:
     before = words[1:at]
     kept = words[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"]
     at += 4 if kept else 1
-    run = dotted(tokens, at)
+    run = read_dotted_name(tokens, at)
     at += 2 * len(run) - 1
-    query = _behind(words, at)
+    query = _find_query_start(words, at)
     if not run or query is None:
         return None
     if before or kept:
@@ -111,10 +116,12 @@ def read_creation(text: str) -> Creation | None:
     if words[at] != "AS":
         reason = "A CREATE TABLE … AS has the columns of its query: name them there"
         raise StatementError(f"{reason}.", reason=reason)
-    return Creation(_written(text, run), text[tokens[query].start :].rstrip().rstrip(";"))
+    return CreateTableAs(
+        _extract_source_text(text, run), text[tokens[query].start :].rstrip().rstrip(";")
+    )
 
 
-def _behind(words: Sequence[str], at: int) -> int | None:
+def _find_query_start(words: Sequence[str], at: int) -> int | None:
     """Return where the query begins behind AS, None where there is none."""
     depth = 0
     for place in range(at, len(words) - 1):
@@ -126,15 +133,15 @@ def _behind(words: Sequence[str], at: int) -> int | None:
     return None
 
 
-def _written(text: str, run: Sequence[Token]) -> str:
-    return text[run[0].start : run[-1].end + 1]
+def _extract_source_text(text: str, tokens: Sequence[Token]) -> str:
+    return text[tokens[0].start : tokens[-1].end + 1]
 
 
-def _name(name: str) -> str:
-    return name if _PLAIN.match(name) else '"' + name.replace('"', '""') + '"'
+def _quote_name(name: str) -> str:
+    return name if _PLAIN_IDENTIFIER.match(name) else '"' + name.replace('"', '""') + '"'
 
 
-def _type(field: st.StructField) -> str:
+def _to_sql_type(field: st.StructField) -> str:
     kind = field.dataType
     if isinstance(kind, st.DecimalType):
         return f"NUMBER({kind.precision},{kind.scale})"
@@ -142,7 +149,7 @@ def _type(field: st.StructField) -> str:
         return f"TIME({kind.precision})"
     if isinstance(kind, st.StringType):
         return "VARCHAR"
-    found = _TYPES.get(type(kind))
+    found = _SQL_TYPES.get(type(kind))
     if found is None:
         raise Unsupported(
             what=f"A column of type {kind.simpleString()} ({field.name})",
@@ -153,13 +160,13 @@ def _type(field: st.StructField) -> str:
 
 # --- INSERT in `lake.sql`: a query's rows into a table, by position, in one commit.
 
-INSERTED = ("number of rows inserted",)
-_PARTS = 3
-_SHOWN = 10_000
+INSERT_RESULT_COLUMNS = ("number of rows inserted",)
+_FULL_NAME_PARTS = 3
+_MAX_STATEMENT_CHARACTERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class InsertStatement:
     """An INSERT: `columns` are internal names, None where none are given; `query` makes the rows."""
 
     table: TableName
@@ -168,15 +175,15 @@ class Insert:
     text: str
 
 
-def read_insert(text: str, within: tuple[str, ...]) -> Insert | None:
-    """Read an INSERT; None for any other statement. `within` completes a table's short name.
+def parse_insert(text: str, namespace: tuple[str, ...]) -> InsertStatement | None:
+    """Read an INSERT; None for any other statement. `namespace` completes a table's short name.
 
     Raises:
         Unsupported: Rows would be overwritten.
         StatementError: It cannot be understood.
     """
     try:
-        tokens = own_tokens(text)
+        tokens = tokenize_statement(text)
     except SqlglotError:
         return None
     if not tokens or tokens[0].text.upper() != "INSERT":
@@ -189,26 +196,26 @@ def read_insert(text: str, within: tuple[str, ...]) -> Insert | None:
     words = [token.text.upper() for token in tokens[1:3]]
     at = 1 + (words[:1] == ["INTO"])
     if words[:1] != ["INTO"]:
-        raise _wrong("INSERT is followed by INTO and a table")
+        raise _make_statement_error("INSERT is followed by INTO and a table")
     at += len(tokens) > at and tokens[at].text.upper() == "TABLE"
-    run = dotted(tokens, at)
-    parts = internal_parts(run)
-    if not run or not _PARTS - len(within) <= len(parts) <= _PARTS:
-        raise _wrong(
+    run = read_dotted_name(tokens, at)
+    parts = to_internal_parts(run)
+    if not run or not _FULL_NAME_PARTS - len(namespace) <= len(parts) <= _FULL_NAME_PARTS:
+        raise _make_statement_error(
             "the table of an INSERT is named in full, database.schema.table, with backticks around "
             "names that need quotes"
         )
     at += 2 * len(run) - 1
-    columns, at = _columns(tokens, at)
+    columns, at = _parse_column_list(tokens, at)
     if at >= len(tokens):
-        raise _wrong("an INSERT ends with VALUES or a query")
-    table = TableName(*within[: _PARTS - len(parts)], *parts)
-    return Insert(table, columns, _query(text, tokens[at:]), text)
+        raise _make_statement_error("an INSERT ends with VALUES or a query")
+    table = TableName(*namespace[: _FULL_NAME_PARTS - len(parts)], *parts)
+    return InsertStatement(table, columns, _extract_query(text, tokens[at:]), text)
 
 
 def insert_rows(
-    connection: Connection,
-    insert: Insert,
+    connection: LakeConnection,
+    insert: InsertStatement,
     rows: DataFrame,
     *,
     clock: Clock,
@@ -222,16 +229,16 @@ def insert_rows(
         LoadOvertaken: The table was dropped or changed meanwhile.
         UnknownOutcome: It may have been committed; LOAD_HISTORY will tell.
     """
-    names = _names(connection, insert, len(rows.columns))
-    target = target_of(
+    names = _resolve_column_names(connection, insert, len(rows.columns))
+    target = resolve_write_target(
         connection,
         insert.table,
         names,
-        insert.text[:_SHOWN],
-        zone=str(rows.sparkSession.conf.get("spark.sql.session.timeZone")),
+        insert.text[:_MAX_STATEMENT_CHARACTERS],
+        timezone=str(rows.sparkSession.conf.get("spark.sql.session.timeZone")),
     )
     # By position, so that a name that is there twice does no harm.
-    given = _plain(rows.toDF(*(f"c{at}" for at in range(len(names)))))
+    given = _encode_variants_as_json(rows.toDF(*(f"c{at}" for at in range(len(names)))))
     load = begin_load(
         connection.database,
         LoadRequest(insert.table, target.statement, connection.role, load_id=target.plan.load_id),
@@ -239,9 +246,9 @@ def insert_rows(
         clock=clock,
     )
     try:
-        load = as_written(load, target)
+        load = restore_write_schema(load, target)
         with kept(connection.database, load, clock=clock):
-            written = _run(given, target.plan)
+            written = _run_write_tasks(given, target.plan)
             count = sum(each.rows for each in written)
             files = [file for each in written for file in each.files]
             totals = LoadTotals(0, count, 0, sum(file.size for file in files))
@@ -249,34 +256,36 @@ def insert_rows(
     except UnknownOutcome:
         raise
     except BaseException as error:
-        abort_load(connection.database, load, _sentence(error), clock=clock)
+        abort_load(connection.database, load, _format_error(error), clock=clock)
         if isinstance(error, SnowmeltError):
             raise
-        sentence = _of_worker(str(error))
+        sentence = _extract_worker_error(str(error))
         if sentence is None:
             raise
         raise LoadRefused(what=f"INSERT INTO {insert.table}", reason=sentence) from error
     return count
 
 
-def _run(frame: DataFrame, plan: WritePlan) -> list[Written]:
-    outcomes = frame.mapInArrow(partial(_write, plan), "outcome binary").collect()
+def _run_write_tasks(frame: DataFrame, plan: WritePlan) -> list[WriteTaskResult]:
+    outcomes = frame.mapInArrow(partial(_write_task, plan), "outcome binary").collect()
     # Written by our own tasks.
     return [pickle.loads(row.outcome) for row in outcomes]  # noqa: S301
 
 
-def _write(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     outcome = pickle.dumps(write_rows(plan, batches))
     yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], names=["outcome"])
 
 
-def _names(connection: Connection, insert: Insert, count: int) -> list[str]:
+def _resolve_column_names(
+    connection: LakeConnection, insert: InsertStatement, value_count: int
+) -> list[str]:
     with connection.database.reading() as reading:
         schema = find_table(reading, insert.table).schema
-    return by_position(schema, insert.columns, count, insert.table)
+    return name_values_by_position(schema, insert.columns, value_count, insert.table)
 
 
-def _plain(rows: DataFrame) -> DataFrame:
+def _encode_variants_as_json(rows: DataFrame) -> DataFrame:
     """Return rows with documents as JSON: Python's side of Spark has no VARIANT everywhere."""
     return rows.select(
         *(
@@ -288,7 +297,7 @@ def _plain(rows: DataFrame) -> DataFrame:
     )
 
 
-def _columns(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...] | None, int]:
+def _parse_column_list(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...] | None, int]:
     """Return the columns in parentheses behind the table, and where what follows them begins."""
     if at >= len(tokens) or tokens[at].token_type != TokenType.L_PAREN:
         return None, at
@@ -300,7 +309,7 @@ def _columns(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...] | None, 
         token = tokens[at]
         quoted = token.token_type in {TokenType.IDENTIFIER, TokenType.STRING}
         if not quoted and not token.text.isidentifier():
-            raise _wrong("columns of an INSERT are names with commas between them")
+            raise _make_statement_error("columns of an INSERT are names with commas between them")
         names.append(display_name(token.text if quoted else token.text.upper()))
         at += 1
         if at < len(tokens) and tokens[at].token_type == TokenType.COMMA:
@@ -308,7 +317,7 @@ def _columns(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...] | None, 
     return tuple(names), at + 1
 
 
-def _query(text: str, tokens: Sequence[Token]) -> str:
+def _extract_query(text: str, tokens: Sequence[Token]) -> str:
     """Return what makes the rows; DEFAULT, which no column has another of, as NULL."""
     end = tokens[-1].start if tokens[-1].token_type == TokenType.SEMICOLON else len(text)
     query, begin = "", tokens[0].start
@@ -323,15 +332,17 @@ def _query(text: str, tokens: Sequence[Token]) -> str:
     return query + text[begin:end]
 
 
-def _wrong(reason: str) -> StatementError:
+def _make_statement_error(reason: str) -> StatementError:
     return StatementError(f"{reason[0].upper()}{reason[1:]}.", reason=reason)
 
 
-def _sentence(error: BaseException) -> str:
-    return _of_worker(str(error)) or str(error).partition("\n")[0] or type(error).__name__
+def _format_error(error: BaseException) -> str:
+    return (
+        _extract_worker_error(str(error)) or str(error).partition("\n")[0] or type(error).__name__
+    )
 
 
-def _of_worker(text: str) -> str | None:
+def _extract_worker_error(text: str) -> str | None:
     """Return the sentence of an error of ours that a task has raised."""
     for line in reversed(text.splitlines()):
         name, found, sentence = line.strip().partition(": ")

@@ -46,24 +46,24 @@ def test_a_system_java_counts_from_version_17(tmp_path, monkeypatch, version, us
         (home / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
-    assert java.system_java() == (home if usable else None)
+    assert java.find_system_java() == (home if usable else None)
 
 
 def test_java_home_goes_before_the_path(tmp_path, monkeypatch):
     named = java_home(tmp_path / "named", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(named))
-    assert java.system_java() == named
+    assert java.find_system_java() == named
 
 
 def test_an_old_java_home_is_passed_over(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "old", "11.0.1")))
     found = java_home(tmp_path / "found", "17.0.1")
     monkeypatch.setenv("PATH", str(found / "bin"))
-    assert java.system_java() == found
+    assert java.find_system_java() == found
 
 
 def test_the_packaged_java_runs_without_the_module_that_it_lacks(tmp_path):
-    home = java.wrapped_java(java.packaged_java(), tmp_path / "a folder's cache")
+    home = java.wrap_java(java.find_packaged_java(), tmp_path / "a folder's cache")
     answer = subprocess.run(
         [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
         capture_output=True,
@@ -71,14 +71,14 @@ def test_the_packaged_java_runs_without_the_module_that_it_lacks(tmp_path):
         check=True,
     )
     assert "17." in answer.stderr
-    assert java.wrapped_java(java.packaged_java(), tmp_path / "a folder's cache") == home
-    assert java.wrapped_java(home) == home
+    assert java.wrap_java(java.find_packaged_java(), tmp_path / "a folder's cache") == home
+    assert java.wrap_java(home) == home
 
 
 def test_a_cache_folder_that_cannot_be_written_is_no_hindrance(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    home = java.wrapped_java(java.packaged_java(), blocked)
+    home = java.wrap_java(java.find_packaged_java(), blocked)
     assert (home / "bin" / "java").exists()
     assert blocked not in home.parents
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 # Redacted by Spark wherever options are shown: it matches `spark.redaction.regex`.
 SECRET_CATALOG = "secret_catalog"  # noqa: S105  a name
-_CORES = 8
+_DEFAULT_CORES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class LakeConnection:
     """Where a lake is, and whose privileges count; `cores` is how many tasks run at a time."""
 
     catalog: str = field(repr=False)
@@ -38,7 +38,7 @@ class Connection:
     warehouse: str
     keys: Path | None
     role: str = ACCOUNTADMIN
-    cores: int = _CORES
+    cores: int = _DEFAULT_CORES
 
     @property
     def database(self) -> Database:
@@ -47,7 +47,7 @@ class Connection:
         Raises:
             CatalogUnavailable: It cannot be reached.
         """
-        return _database(self.catalog)
+        return _open_cached_database(self.catalog)
 
     @property
     def keyring(self) -> KeyRing:
@@ -62,19 +62,21 @@ class Connection:
                 reason="chunks cannot be opened without the folder of the master key; give it as "
                 "the option `keys`, or to `Snowmelt` as a folder",
             )
-        return _keyring(self.keys)
+        return _load_cached_keyring(self.keys)
 
 
-def connection_of(options: Mapping[str, str], known: Connection | None) -> Connection:
-    """Return the lake that options name; what they leave open is `known`, or in the environment.
+def resolve_connection(
+    options: Mapping[str, str], default: LakeConnection | None
+) -> LakeConnection:
+    """Return the lake that options name; what they leave open is `default`, or in the environment.
 
     Raises:
         ConfigurationError: The option `catalog` holds a password, which plans would show.
     """
     folder = options.get("data_dir")
-    if known is None or folder is not None:
+    if default is None or folder is not None:
         settings = Settings.load(folder)
-        known = Connection(
+        default = LakeConnection(
             catalog=settings.catalog_url,
             stage=settings.stage_url,
             warehouse=settings.warehouse_url,
@@ -89,20 +91,20 @@ def connection_of(options: Mapping[str, str], known: Connection | None) -> Conne
         )
     keys, role = options.get("keys"), options.get("role")
     return replace(
-        known,
-        catalog=options.get(SECRET_CATALOG) or catalog or known.catalog,
-        stage=options.get("stage", known.stage),
-        warehouse=options.get("warehouse", known.warehouse),
-        keys=known.keys if keys is None else Path(keys),
-        role=known.role if role is None else internal_name(role),
+        default,
+        catalog=options.get(SECRET_CATALOG) or catalog or default.catalog,
+        stage=options.get("stage", default.stage),
+        warehouse=options.get("warehouse", default.warehouse),
+        keys=default.keys if keys is None else Path(keys),
+        role=default.role if role is None else internal_name(role),
     )
 
 
 @lru_cache(maxsize=4)
-def _database(url: str) -> Database:
+def _open_cached_database(url: str) -> Database:
     return open_database(url, create=False)
 
 
 @lru_cache(maxsize=4)
-def _keyring(folder: Path) -> KeyRing:
+def _load_cached_keyring(folder: Path) -> KeyRing:
     return KeyRing(load_master_key(folder))

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 _MAX_BATCH_ROWS = 65_536
 _MAX_BATCH_BYTES = 16 * 1024 * 1024
-_PARTITION_BYTES = 24 * 1024 * 1024
-_LEAST_BYTES = 4 * 1024 * 1024
+_TARGET_PARTITION_BYTES = 24 * 1024 * 1024
+_MIN_PARTITION_BYTES = 4 * 1024 * 1024
 _OPEN_COST_BYTES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ReadShape:
     """What is read of a table: `fields` are native fields in the order of Spark's schema.
 
     After `deadline` files and chunks may have been cleaned away.
@@ -54,31 +54,31 @@ class Shape:
     deadline: dt.datetime
 
 
-class Part(InputPartition):
+class ReadPartition(InputPartition):
     """What one task reads."""
 
     def __init__(
-        self, shape: Shape, files: Sequence[NativeFile], chunks: Sequence[ChunkTask]
+        self, shape: ReadShape, files: Sequence[NativeFile], chunks: Sequence[ChunkTask]
     ) -> None:
         self.shape = shape
         self.files = tuple(files)
         self.chunks = tuple(chunks)
 
 
-def needed(columns: Sequence[str], predicates: Sequence[Predicate]) -> tuple[str, ...]:
+def list_needed_columns(columns: Sequence[str], predicates: Sequence[Predicate]) -> tuple[str, ...]:
     """Return the table's columns that rows and conditions need, each once."""
-    asked = [name for predicate in predicates for name in columns_of(predicate)]
+    asked = [name for predicate in predicates for name in list_predicate_columns(predicate)]
     return tuple(dict.fromkeys([*columns, *asked]))
 
 
-def divided(
-    shape: Shape, files: Sequence[NativeFile], chunks: Sequence[ChunkTask], *, cores: int
-) -> list[Part]:
+def plan_partitions(
+    shape: ReadShape, files: Sequence[NativeFile], chunks: Sequence[ChunkTask], *, cores: int
+) -> list[ReadPartition]:
     """Return the work in parts of about equal size, one at least."""
     items: list[NativeFile | ChunkTask] = [*files, *chunks]
-    weights = [_weight(item) for item in items]
+    weights = [_estimate_cost_bytes(item) for item in items]
     total = sum(weights)
-    wanted = max(-(-total // _PARTITION_BYTES), min(cores, total // _LEAST_BYTES), 1)
+    wanted = max(-(-total // _TARGET_PARTITION_BYTES), min(cores, total // _MIN_PARTITION_BYTES), 1)
     count = max(1, min(len(items), wanted if wanted == 1 else -(-wanted // cores) * cores))
     groups: list[list[NativeFile | ChunkTask]] = [[] for _ in range(count)]
     heap = [(0, index) for index in range(count)]
@@ -87,7 +87,7 @@ def divided(
         groups[group].append(items[index])
         heapq.heappush(heap, (weight + weights[index], group))
     return [
-        Part(
+        ReadPartition(
             shape,
             [item for item in group if not isinstance(item, ChunkTask)],
             [item for item in group if isinstance(item, ChunkTask)],
@@ -96,12 +96,12 @@ def divided(
     ]
 
 
-def light(file: NativeFile) -> NativeFile:
+def strip_statistics(file: NativeFile) -> NativeFile:
     """Return a file without its statistics, which no task needs."""
     return replace(file, lower={}, upper={}, nulls={}, nans={})
 
 
-def read_part(part: Part, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: ReadPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a part as batches of exactly this schema, small ones joined.
 
     Raises:
@@ -112,45 +112,45 @@ def read_part(part: Part, schema: StructType) -> Iterator[pa.RecordBatch]:
     wanted = to_arrow_schema(schema, timezone="UTC")
     waiting: list[pa.Table] = []
     rows = size = 0
-    for table in _tables(part):
-        chosen = filtered(table, part.shape.predicates)
+    for table in _read_tables(partition):
+        chosen = filter_rows(table, partition.shape.predicates)
         if not chosen.num_rows:
             continue
-        shaped = _shaped(chosen, part.shape, wanted)
+        shaped = _cast_to_schema(chosen, partition.shape, wanted)
         waiting.append(shaped)
         rows, size = rows + shaped.num_rows, size + shaped.nbytes
         if rows >= _MAX_BATCH_ROWS or size >= _MAX_BATCH_BYTES:
-            yield from _joined(waiting)
+            yield from _concat_to_batches(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:
-        yield from _joined(waiting)
+        yield from _concat_to_batches(waiting)
 
 
-def _tables(part: Part) -> Iterator[pa.Table]:
-    shape = part.shape
-    if part.files:
+def _read_tables(partition: ReadPartition) -> Iterator[pa.Table]:
+    shape = partition.shape
+    if partition.files:
         # Only where there are native files: it takes a moment to import.
         from snowmelt.table.table_reader import read_native_batches
 
         schema = project_schema(shape.schema, shape.columns)
-        for file in part.files:
-            _check(shape)
+        for file in partition.files:
+            _check_deadline(shape)
             yield from read_native_batches(file, schema, _MAX_BATCH_ROWS)
-    for chunk in part.chunks:
-        _check(shape)
+    for chunk in partition.chunks:
+        _check_deadline(shape)
         yield read_chunk_task(chunk, shape.columns)
 
 
-def _check(shape: Shape) -> None:
+def _check_deadline(shape: ReadShape) -> None:
     if SystemClock().now() > shape.deadline:
         raise PlanExpired(table=shape.table)
 
 
-def _shaped(table: pa.Table, shape: Shape, wanted: pa.Schema) -> pa.Table:
+def _cast_to_schema(table: pa.Table, shape: ReadShape, arrow_schema: pa.Schema) -> pa.Table:
     if not shape.fields:
         return table.select([])
     arrays = []
-    for name, field in zip(shape.fields, wanted, strict=True):
+    for name, field in zip(shape.fields, arrow_schema, strict=True):
         try:
             arrays.append(table.column(name).cast(field.type))
         except pa.ArrowInvalid as error:
@@ -159,22 +159,22 @@ def _shaped(table: pa.Table, shape: Shape, wanted: pa.Schema) -> pa.Table:
                 reason=f"a value does not fit {field.type}, the column's type when the query "
                 f"began: {error}",
             ) from error
-    return pa.Table.from_arrays(arrays, schema=wanted)
+    return pa.Table.from_arrays(arrays, schema=arrow_schema)
 
 
-def _joined(parts: Sequence[pa.Table]) -> list[pa.RecordBatch]:
-    whole: pa.Table = pa.concat_tables(parts).combine_chunks()
+def _concat_to_batches(tables: Sequence[pa.Table]) -> list[pa.RecordBatch]:
+    whole: pa.Table = pa.concat_tables(tables).combine_chunks()
     batches: list[pa.RecordBatch] = whole.to_batches(max_chunksize=_MAX_BATCH_ROWS)
     return batches
 
 
-def _weight(item: NativeFile | ChunkTask) -> int:
+def _estimate_cost_bytes(item: NativeFile | ChunkTask) -> int:
     return (item.length if isinstance(item, ChunkTask) else item.size) + _OPEN_COST_BYTES
 
 
 # --- The rows that conditions select, as Spark would select them.
 
-_COMPARE: dict[str, Callable[..., Any]] = {
+_COMPARISON_KERNELS: dict[str, Callable[..., Any]] = {
     "=": pc.equal,
     "<=>": pc.equal,
     "<>": pc.not_equal,
@@ -185,29 +185,29 @@ _COMPARE: dict[str, Callable[..., Any]] = {
 }
 
 
-def filtered(table: pa.Table, predicates: Sequence[Predicate]) -> pa.Table:
+def filter_rows(table: pa.Table, predicates: Sequence[Predicate]) -> pa.Table:
     """Return the rows, in native form, for which every predicate is true."""
     for predicate in predicates:
-        table = table.filter(_mask(table, predicate))
+        table = table.filter(_compute_mask(table, predicate))
     return table
 
 
-def columns_of(predicate: Predicate) -> Iterator[str]:
+def list_predicate_columns(predicate: Predicate) -> Iterator[str]:
     """Yield the columns that a predicate is about."""
     if isinstance(predicate, Or | And):
         for each in predicate.conditions:
-            yield from columns_of(each)
+            yield from list_predicate_columns(each)
     else:
         yield predicate.column
 
 
-def _mask(table: pa.Table, predicate: Predicate) -> Any:
+def _compute_mask(table: pa.Table, predicate: Predicate) -> Any:
     match predicate:
         case Comparison(column, op, value):
-            return _compared(table.column(column), op, value)
+            return _compare(table.column(column), op, value)
         case InList(column, values):
             array = table.column(column)
-            found = [_compared(array, "=", value) for value in values]
+            found = [_compare(array, "=", value) for value in values]
             return reduce(pc.or_kleene, found, pa.array([False] * len(array)))
         case StartsWith(column, prefix):
             return pc.starts_with(table.column(column), prefix)
@@ -215,13 +215,13 @@ def _mask(table: pa.Table, predicate: Predicate) -> Any:
             array = table.column(column)
             return pc.is_valid(array) if negated else pc.is_null(array)
         case And(conditions):
-            return reduce(pc.and_kleene, (_mask(table, each) for each in conditions))
+            return reduce(pc.and_kleene, (_compute_mask(table, each) for each in conditions))
         case Or(conditions):
-            return reduce(pc.or_kleene, (_mask(table, each) for each in conditions))
+            return reduce(pc.or_kleene, (_compute_mask(table, each) for each in conditions))
 
 
-def _compared(array: pa.ChunkedArray, op: str, value: LiteralValue) -> Any:
-    compare = _COMPARE[op]
+def _compare(array: pa.ChunkedArray, op: str, value: LiteralValue) -> Any:
+    compare = _COMPARISON_KERNELS[op]
     if pa.types.is_decimal(array.type) and not isinstance(value, float):
         # As wide as both, so that no digit is lost to a common type.
         exact = Decimal(value)  # type: ignore[arg-type]
@@ -229,7 +229,9 @@ def _compared(array: pa.ChunkedArray, op: str, value: LiteralValue) -> Any:
             return compare(array, pa.scalar(exact, pa.decimal256(76, array.type.scale)))
         except pa.ArrowInvalid:
             # More digits behind the point than the column has: doubles would not do.
-            wider = array.cast(pa.decimal256(76, max(array.type.scale, _digits(exact))))
+            wider = array.cast(
+                pa.decimal256(76, max(array.type.scale, _count_fraction_digits(exact)))
+            )
             return compare(wider, pa.scalar(exact, wider.type))
     if pa.types.is_decimal(array.type) or pa.types.is_floating(array.type):
         numbers = array.cast(pa.float64())
@@ -239,6 +241,6 @@ def _compared(array: pa.ChunkedArray, op: str, value: LiteralValue) -> Any:
     return compare(array, pa.scalar(value, array.type))
 
 
-def _digits(number: Decimal) -> int:
+def _count_fraction_digits(number: Decimal) -> int:
     exponent = number.as_tuple().exponent
     return max(0, operator.neg(exponent)) if isinstance(exponent, int) else 0

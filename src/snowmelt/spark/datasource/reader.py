@@ -11,16 +11,21 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused
 from snowmelt.spark.datasource.options import (
     check_options,
-    conditions,
-    moment_asked,
-    number_asked,
-    pruned,
-    shape_of,
-    spark_schema,
-    table_asked,
+    make_read_shape,
+    parse_integer_option,
+    parse_where_option,
+    prune_snapshot,
+    requested_table,
+    requested_time,
+    to_spark_schema,
 )
-from snowmelt.spark.datasource.partition import Part, divided, light, read_part
-from snowmelt.spark.tables.time_travel import at_sequence, at_time
+from snowmelt.spark.datasource.partition import (
+    ReadPartition,
+    plan_partitions,
+    read_partition,
+    strip_statistics,
+)
+from snowmelt.spark.tables.time_travel import take_snapshot_at_sequence, take_snapshot_at_time
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.table_reader import make_chunk_tasks
 
@@ -31,14 +36,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from snowmelt.schema.types import TableName
-    from snowmelt.spark.datasource.connection import Connection
+    from snowmelt.spark.datasource.connection import LakeConnection
     from snowmelt.table.snapshot import TableSnapshot
 
 READ_OPTIONS = frozenset({"where", "columns", "snapshot", "as_of"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ReadRequest:
     """What a read is of."""
 
     table: TableName
@@ -47,7 +52,7 @@ class _Asked:
     as_of: str | None
 
 
-def table_snapshot(connection: Connection, name: TableName) -> TableSnapshot:
+def take_table_snapshot(connection: LakeConnection, name: TableName) -> TableSnapshot:
     """Return a table as it is now.
 
     Raises:
@@ -57,33 +62,33 @@ def table_snapshot(connection: Connection, name: TableName) -> TableSnapshot:
     return found
 
 
-def schema_asked(connection: Connection, options: Mapping[str, str]) -> StructType:
+def read_requested_schema(connection: LakeConnection, options: Mapping[str, str]) -> StructType:
     """Return the columns that options ask for.
 
     Raises:
         TableNotFound: The table does not exist, or the role may not read it.
         ColumnNotFound: A column does not exist.
     """
-    name = table_asked(options)
-    found = table_snapshot(connection, name)
-    return spark_schema(found.table.schema, options.get("columns"), table=name)
+    name = requested_table(options)
+    found = take_table_snapshot(connection, name)
+    return to_spark_schema(found.table.schema, options.get("columns"), table=name)
 
 
-class TableReader(DataSourceReader):
+class SnapshotReader(DataSourceReader):
     """Reads a table as it was when Spark planned; `schema` is what the session holds of it."""
 
     def __init__(
-        self, connection: Connection, options: Mapping[str, str], schema: StructType
+        self, connection: LakeConnection, options: Mapping[str, str], schema: StructType
     ) -> None:
         check_options(options, READ_OPTIONS, "reading")
         self._connection = connection
-        self._asked = _Asked(
-            table_asked(options),
+        self._request = _ReadRequest(
+            requested_table(options),
             options.get("where"),
-            number_asked(options, "snapshot"),
+            parse_integer_option(options, "snapshot"),
             options.get("as_of"),
         )
-        if self._asked.sequence is not None and self._asked.as_of is not None:
+        if self._request.sequence is not None and self._request.as_of is not None:
             raise LoadRefused(what="snapshot and as_of", reason="give one of them")
         self._schema = schema
 
@@ -93,15 +98,15 @@ class TableReader(DataSourceReader):
         Raises:
             LoadRefused: What is asked for is no longer kept.
         """
-        lake, asked = self._connection, self._asked
-        snapshot = table_snapshot(lake, asked.table)
+        lake, asked = self._connection, self._request
+        snapshot = take_table_snapshot(lake, asked.table)
         if asked.sequence is not None:
-            snapshot = at_sequence(lake.database, snapshot, asked.sequence)
+            snapshot = take_snapshot_at_sequence(lake.database, snapshot, asked.sequence)
         elif asked.as_of is not None:
-            snapshot = at_time(lake.database, snapshot, moment_asked(asked.as_of))
-        found = conditions(asked.where, snapshot.table.schema)
-        shape = shape_of(snapshot, self._schema, found)
-        left = pruned(snapshot, snapshot.list_native_files(), snapshot.chunks, found)
+            snapshot = take_snapshot_at_time(lake.database, snapshot, requested_time(asked.as_of))
+        found = parse_where_option(asked.where, snapshot.table.schema)
+        shape = make_read_shape(snapshot, self._schema, found)
+        left = prune_snapshot(snapshot, snapshot.list_native_files(), snapshot.chunks, found)
         tasks = (
             make_chunk_tasks(
                 lake.database, lake.keyring, lake.stage, left.chunks, snapshot.table.schema
@@ -109,9 +114,11 @@ class TableReader(DataSourceReader):
             if left.chunks
             else []
         )
-        return list(divided(shape, list(map(light, left.files)), tasks, cores=lake.cores))
+        return list(
+            plan_partitions(shape, list(map(strip_statistics, left.files)), tasks, cores=lake.cores)
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""
-        assert isinstance(partition, Part)  # noqa: S101  Spark hands back our own
-        return read_part(partition, self._schema)
+        assert isinstance(partition, ReadPartition)  # noqa: S101  Spark hands back our own
+        return read_partition(partition, self._schema)

@@ -17,7 +17,7 @@ from snowmelt.catalog.jobs.migrations import MigrationState
 from snowmelt.catalog.objects.tables import find_table, list_table_schemas
 from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
 from snowmelt.errors import LoadRefused, TableNotFound
-from snowmelt.spark.tables.time_travel import kept_snapshots
+from snowmelt.spark.tables.time_travel import list_retained_snapshots
 from snowmelt.table.iceberg import NativeTable, list_native_files, load_native_metadata
 from snowmelt.table.run_files import parse_run_id
 from snowmelt.table.snapshot import load_current_native
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 # one snapshot, of which `files` have been read.
 
 EARLIEST, LATEST = "earliest", "latest"
-_VERSION = 1
+_OFFSET_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StreamPosition:
     """Chunks up to `seq` and loads up to the native commit `native` have been read.
 
     `watermark` and `rows` are those of that native commit, to prove what lies between two
@@ -63,7 +63,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
+class StreamOffset:
     """A position of a stream of one incarnation of a table, and where the stream began.
 
     `stream` is an id of the stream's own, under which it tells clean-up how far it has read.
@@ -71,17 +71,17 @@ class Offset:
 
     stream: str
     incarnation: str
-    begin: Position
-    at: Position
+    begin: StreamPosition
+    at: StreamPosition
 
-    def moved(self, at: Position) -> Offset:
+    def with_position(self, position: StreamPosition) -> StreamOffset:
         """Return the offset of another position of the same stream."""
-        return replace(self, at=at)
+        return replace(self, at=position)
 
-    def json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return what Spark writes into its checkpoint."""
         return {
-            "version": _VERSION,
+            "version": _OFFSET_VERSION,
             "stream": self.stream,
             "incarnation": self.incarnation,
             "begin": asdict(self.begin),
@@ -89,55 +89,56 @@ class Offset:
         }
 
 
-def initial(starting: str) -> dict[str, Any]:
+def make_initial_offset(starting_offset: str) -> dict[str, Any]:
     """Return the offset before the first; where that is will be in the offsets after it.
 
     Spark asks for it anew after each restart until a batch is done, so it must not depend on when
     it is asked.
     """
-    return {"version": _VERSION, "starting": starting}
+    return {"version": _OFFSET_VERSION, "starting": starting_offset}
 
 
-def starting_of(found: Mapping[str, Any]) -> str | None:
+def find_starting_offset(offset_json: Mapping[str, Any]) -> str | None:
     """Return the option of an initial offset, None where it is another."""
-    return found.get("starting")
+    return offset_json.get("starting")
 
 
-def offset_of(found: Mapping[str, Any]) -> Offset:
+def parse_offset(offset_json: Mapping[str, Any]) -> StreamOffset:
     """Read an offset that Spark hands back.
 
     Raises:
         LoadRefused: Another version of this package, or another source, has written it.
     """
     try:
-        if found["version"] == _VERSION:
-            return Offset(
-                str(found["stream"]),
-                str(found["incarnation"]),
-                Position(**found["begin"]),
-                Position(**found["at"]),
+        if offset_json["version"] == _OFFSET_VERSION:
+            return StreamOffset(
+                str(offset_json["stream"]),
+                str(offset_json["incarnation"]),
+                StreamPosition(**offset_json["begin"]),
+                StreamPosition(**offset_json["at"]),
             )
     except (KeyError, TypeError):
         pass
     raise LoadRefused(
-        what="The checkpoint", reason=f"it holds an offset that is none of this source's: {found}"
+        what="The checkpoint",
+        reason=f"it holds an offset that is none of this source's: {offset_json}",
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class StreamIncrement:
     """Native files and chunks that a stream reads next."""
 
     files: tuple[NativeFile, ...]
     chunks: tuple[ChunkRecord, ...]
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """How many rows these are."""
         return sum(file.rows for file in self.files) + sum(chunk.rows for chunk in self.chunks)
 
 
-class GrowingTable:
+class StreamedTable:
     """A table at one instant, seen by a stream; `connection` may be closed after it is made."""
 
     def __init__(self, connection: sa.Connection, name: TableName) -> None:
@@ -146,24 +147,26 @@ class GrowingTable:
         self.native: NativeTable | None = load_current_native(self.table)
 
     @property
-    def end(self) -> Position:
+    def end_position(self) -> StreamPosition:
         """The position after everything that is there now."""
         native = self.native
         if native is None:
-            return Position(self.table.last_seq, 0, 0, 0)
-        facts, number = native.facts, _number(native)
-        return Position(self.table.last_seq, number, facts.watermark, facts.total_rows)
+            return StreamPosition(self.table.last_seq, 0, 0, 0)
+        facts, number = native.facts, _find_native_sequence(native)
+        return StreamPosition(self.table.last_seq, number, facts.watermark, facts.total_rows)
 
     @property
-    def start(self) -> Position:
+    def start_position(self) -> StreamPosition:
         """The position before everything, from which the whole table is read first."""
         native = self.native
         if native is None:
-            return Position(0, 0, 0, 0)
-        facts, number = native.facts, _number(native)
-        return Position(facts.watermark, number, facts.watermark, facts.total_rows, native.location)
+            return StreamPosition(0, 0, 0, 0)
+        facts, number = native.facts, _find_native_sequence(native)
+        return StreamPosition(
+            facts.watermark, number, facts.watermark, facts.total_rows, native.location
+        )
 
-    def check(self, incarnation: str) -> None:
+    def check_incarnation(self, incarnation: str) -> None:
         """Let pass only the table that a stream has begun with.
 
         Raises:
@@ -177,12 +180,14 @@ class GrowingTable:
             )
 
 
-def _number(native: NativeTable) -> int:
+def _find_native_sequence(native: NativeTable) -> int:
     snapshot = native.metadata.current_snapshot()
     return 0 if snapshot is None else snapshot.sequence_number or 0
 
 
-def base_files(name: TableName, incarnation: str, position: Position) -> list[NativeFile]:
+def list_base_files(
+    name: TableName, incarnation: str, position: StreamPosition
+) -> list[NativeFile]:
     """Return the files of the snapshot that a stream takes first, in an order that stays.
 
     Raises:
@@ -193,78 +198,99 @@ def base_files(name: TableName, incarnation: str, position: Position) -> list[Na
     try:
         return list_native_files(load_native_metadata(position.base, incarnation))
     except OSError as error:
-        raise _gone(name, "the snapshot that it reads first is no longer kept") from error
+        raise _make_rows_missing_error(
+            name, "the snapshot that it reads first is no longer kept"
+        ) from error
 
 
-def chunks_grown(connection: sa.Connection, grown: GrowingTable, after: int, up_to: int) -> Grown:
+def find_new_chunks(
+    connection: sa.Connection, streamed_table: StreamedTable, after_seq: int, end_seq: int
+) -> StreamIncrement:
     """Return the rows of the chunks in (after, up_to], wherever they are now.
 
     Raises:
         LoadRefused: Some are only to be found together with others.
     """
-    table = grown.table
-    found = list_chunks(connection, table.table_id, after, up_to, retained_only=True)
-    if len(found) == up_to - after:
-        return Grown((), tuple(found))
+    table = streamed_table.table
+    found = list_chunks(connection, table.table_id, after_seq, end_seq, retained_only=True)
+    if len(found) == end_seq - after_seq:
+        return StreamIncrement((), tuple(found))
     kept = {chunk.seq: chunk for chunk in found}
-    missing = set(range(after + 1, up_to + 1)) - set(kept)
+    missing = set(range(after_seq + 1, end_seq + 1)) - set(kept)
     held = {chunk.seq for chunk in list_quarantined_records(connection, table.table_id)}
-    runs = [run for run in _runs(connection, table) if _takes(run, missing)]
+    runs = [
+        run
+        for run in _list_committed_migrations(connection, table)
+        if _includes_missing_chunk(run, missing)
+    ]
     for run in runs:
-        if run.from_seq < after or run.to_seq > up_to:
-            raise _gone(
+        if run.from_seq < after_seq or run.to_seq > end_seq:
+            raise _make_rows_missing_error(
                 table.name,
                 f"commits {run.from_seq + 1} to {run.to_seq} were migrated as one and their "
-                f"chunks are gone, but it wants them from {after + 1} to {up_to} only",
+                f"chunks are gone, but it wants them from {after_seq + 1} to {end_seq} only",
             )
         taken = set(range(run.from_seq + 1, run.to_seq + 1))
         missing -= taken
         for seq in taken - held:
             kept.pop(seq, None)
     if missing:
-        raise _gone(table.name, f"commit {min(missing)} is in no migration that is known")
-    files = _files_of_runs(grown, {run.run_id: run.rows or 0 for run in runs})
-    return Grown(tuple(files), tuple(kept[seq] for seq in sorted(kept)))
+        raise _make_rows_missing_error(
+            table.name, f"commit {min(missing)} is in no migration that is known"
+        )
+    files = _list_migration_files(streamed_table, {run.run_id: run.rows or 0 for run in runs})
+    return StreamIncrement(tuple(files), tuple(kept[seq] for seq in sorted(kept)))
 
 
-def run_end(connection: sa.Connection, table: TableRecord, seq: int) -> int:
+def find_run_end(connection: sa.Connection, table: TableRecord, seq: int) -> int:
     """Return the last commit number of the migration that took a chunk; itself where none did."""
-    ends = [run.to_seq for run in _runs(connection, table) if run.from_seq < seq <= run.to_seq]
+    ends = [
+        run.to_seq
+        for run in _list_committed_migrations(connection, table)
+        if run.from_seq < seq <= run.to_seq
+    ]
     return max(ends, default=seq)
 
 
-def loads_grown(
-    connection: sa.Connection, grown: GrowingTable, start: Position, end: Position
-) -> Grown:
+def find_new_load_files(
+    connection: sa.Connection,
+    streamed_table: StreamedTable,
+    start: StreamPosition,
+    end: StreamPosition,
+) -> StreamIncrement:
     """Return the rows that loads have committed between two positions.
 
     Raises:
         LoadRefused: Their files were joined with others, and are no longer kept.
     """
-    wanted = rows_loaded(connection, grown, start, end)
+    wanted = count_loaded_rows(connection, streamed_table, start, end)
     if not wanted:
-        return Grown((), ())
-    table_id = grown.table.table_id
-    others = {run.run_id for run in _runs(connection, grown.table)}
+        return StreamIncrement((), ())
+    table_id = streamed_table.table.table_id
+    others = {run.run_id for run in _list_committed_migrations(connection, streamed_table.table)}
     others |= {
-        run.run_id for run in maintenance.list_maintenance_runs(connection, table_id, limit=_MANY)
+        run.run_id
+        for run in maintenance.list_maintenance_runs(connection, table_id, limit=_MAX_LISTED_RUNS)
     }
     files = [
         file
-        for file in _known_files(grown)
+        for file in _list_retained_files(streamed_table)
         if start.native < file.sequence <= end.native and parse_run_id(file.path) not in others
     ]
     if sum(file.rows for file in files) != wanted:
-        raise _gone(
-            grown.table.name,
+        raise _make_rows_missing_error(
+            streamed_table.table.name,
             f"of {wanted:,} rows that were loaded in native commits {start.native + 1} to "
             f"{end.native} only {sum(file.rows for file in files):,} are in files of their own",
         )
-    return Grown(tuple(files), ())
+    return StreamIncrement(tuple(files), ())
 
 
-def rows_loaded(
-    connection: sa.Connection, grown: GrowingTable, start: Position, end: Position
+def count_loaded_rows(
+    connection: sa.Connection,
+    streamed_table: StreamedTable,
+    start: StreamPosition,
+    end: StreamPosition,
 ) -> int:
     """Return how many rows loads have committed between two positions.
 
@@ -274,51 +300,59 @@ def rows_loaded(
         return 0
     moved = sum(
         run.rows or 0
-        for run in _runs(connection, grown.table)
+        for run in _list_committed_migrations(connection, streamed_table.table)
         if start.watermark <= run.from_seq and run.to_seq <= end.watermark
     )
     return end.rows - start.rows - moved
 
 
-_MANY = 1_000_000
+_MAX_LISTED_RUNS = 1_000_000
 
 
-def _runs(connection: sa.Connection, table: TableRecord) -> list[MigrationRecord]:
-    found = history.list_migrations(connection, table.table_id, limit=_MANY)
+def _list_committed_migrations(
+    connection: sa.Connection, table: TableRecord
+) -> list[MigrationRecord]:
+    found = history.list_migrations(connection, table.table_id, limit=_MAX_LISTED_RUNS)
     return [run for run in found if run.state is MigrationState.COMMITTED]
 
 
-def _takes(run: MigrationRecord, missing: set[int]) -> bool:
+def _includes_missing_chunk(run: MigrationRecord, missing: set[int]) -> bool:
     return any(run.from_seq < seq <= run.to_seq for seq in missing)
 
 
-def _files_of_runs(grown: GrowingTable, rows: dict[str, int]) -> list[NativeFile]:
-    files = [file for file in _known_files(grown) if parse_run_id(file.path) in rows]
-    for run_id, wanted in rows.items():
+def _list_migration_files(
+    streamed_table: StreamedTable, rows_by_run: dict[str, int]
+) -> list[NativeFile]:
+    files = [
+        file
+        for file in _list_retained_files(streamed_table)
+        if parse_run_id(file.path) in rows_by_run
+    ]
+    for run_id, wanted in rows_by_run.items():
         there = sum(file.rows for file in files if parse_run_id(file.path) == run_id)
         if there != wanted:
-            raise _gone(
-                grown.table.name,
+            raise _make_rows_missing_error(
+                streamed_table.table.name,
                 f"of the {wanted:,} rows of migration {run_id} {there:,} are in files of "
                 "its own: the others were joined with older ones",
             )
     return files
 
 
-def _known_files(grown: GrowingTable) -> list[NativeFile]:
+def _list_retained_files(streamed_table: StreamedTable) -> list[NativeFile]:
     """Return every file of every snapshot that is kept, the current one's too."""
-    native = grown.native
+    native = streamed_table.native
     if native is None:
         return []
     found: dict[str, NativeFile] = {file.path: file for file in list_native_files(native)}
-    for snapshot, facts in kept_snapshots(native):
+    for snapshot, facts in list_retained_snapshots(native):
         metadata = native.metadata.model_copy(update={"current_snapshot_id": snapshot.snapshot_id})
         for file in list_native_files(NativeTable(native.location, metadata, facts)):
             found.setdefault(file.path, file)
     return sorted(found.values(), key=lambda file: (file.sequence, file.path))
 
 
-def _gone(table: TableName, reason: str) -> LoadRefused:
+def _make_rows_missing_error(table: TableName, reason: str) -> LoadRefused:
     return LoadRefused(
         what=f"The stream of {table}",
         reason=f"{reason}. Nothing is skipped: start it with a new checkpoint and the option "

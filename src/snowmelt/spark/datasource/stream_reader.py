@@ -27,28 +27,33 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused
 from snowmelt.spark.datasource.options import (
     check_options,
-    conditions,
-    number_asked,
-    pruned,
-    shape_of,
-    table_asked,
+    make_read_shape,
+    parse_integer_option,
+    parse_where_option,
+    prune_snapshot,
+    requested_table,
 )
-from snowmelt.spark.datasource.partition import Part, divided, light, read_part
+from snowmelt.spark.datasource.partition import (
+    ReadPartition,
+    plan_partitions,
+    read_partition,
+    strip_statistics,
+)
 from snowmelt.spark.datasource.stream_ranges import (
     EARLIEST,
     LATEST,
-    GrowingTable,
-    Grown,
-    Offset,
-    Position,
-    base_files,
-    chunks_grown,
-    initial,
-    loads_grown,
-    offset_of,
-    rows_loaded,
-    run_end,
-    starting_of,
+    StreamedTable,
+    StreamIncrement,
+    StreamOffset,
+    StreamPosition,
+    count_loaded_rows,
+    find_new_chunks,
+    find_new_load_files,
+    find_run_end,
+    find_starting_offset,
+    list_base_files,
+    make_initial_offset,
+    parse_offset,
 )
 from snowmelt.table.snapshot import MAX_SNAPSHOT_AGE_S, TableSnapshot
 from snowmelt.table.table_reader import make_chunk_tasks
@@ -61,7 +66,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from snowmelt.spark.datasource.connection import Connection
+    from snowmelt.spark.datasource.connection import LakeConnection
 
 STREAM_OPTIONS = frozenset(
     {"where", "columns", "startingOffset", "maxRowsPerTrigger", "maxChunksPerTrigger"}
@@ -69,24 +74,24 @@ STREAM_OPTIONS = frozenset(
 
 
 # A stream without rows keeps its mark alive.
-_MARK_AGAIN = dt.timedelta(hours=1)
+_MARK_INTERVAL = dt.timedelta(hours=1)
 
 
 @dataclass(slots=True)
-class _Budget:
+class _BatchBudget:
     """What one batch may still take; the first thing it takes always fits."""
 
-    rows: float
-    pieces: float
-    taken: int = 0
+    remaining_rows: float
+    remaining_items: float
+    taken_items: int = 0
 
-    def take(self, rows: int) -> bool:
+    def try_take(self, rows: int) -> bool:
         """Count a file or a chunk; False where it is for the next batch."""
-        if self.taken and (rows > self.rows or not self.pieces):
+        if self.taken_items and (rows > self.remaining_rows or not self.remaining_items):
             return False
-        self.rows -= rows
-        self.pieces -= 1
-        self.taken += 1
+        self.remaining_rows -= rows
+        self.remaining_items -= 1
+        self.taken_items += 1
         return True
 
 
@@ -94,23 +99,23 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a table as it grows; `schema` is what the session holds of it."""
 
     def __init__(
-        self, connection: Connection, options: Mapping[str, str], schema: StructType
+        self, connection: LakeConnection, options: Mapping[str, str], schema: StructType
     ) -> None:
         check_options(options, STREAM_OPTIONS, "reading a stream")
         self._connection = connection
-        self._name = table_asked(options)
+        self._name = requested_table(options)
         self._where = options.get("where")
         self._schema = schema
-        self._starting = _starting(options.get("startingOffset", EARLIEST))
-        self._max_rows = number_asked(options, "maxRowsPerTrigger", least=1)
-        self._max_chunks = number_asked(options, "maxChunksPerTrigger", least=1)
-        self._target: Position | None = None
+        self._starting_offset = _parse_starting_offset(options.get("startingOffset", EARLIEST))
+        self._max_rows = parse_integer_option(options, "maxRowsPerTrigger", minimum=1)
+        self._max_chunks = parse_integer_option(options, "maxChunksPerTrigger", minimum=1)
+        self._end_position: StreamPosition | None = None
         self._clock = SystemClock()
         self._marked_at = dt.datetime.min.replace(tzinfo=dt.UTC)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's
         """Return where the stream begins, before that is looked up."""
-        return initial(self._starting)
+        return make_initial_offset(self._starting_offset)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's
         """Return a limit that says only whether there is one; options say which."""
@@ -121,7 +126,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's
         """Remember what is there now: the query ends when it has read that."""
         with self._connection.database.reading() as connection:
-            self._target = self._table(connection).end
+            self._end_position = self._open_table(connection).end_position
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's
         """Return how far the next batch goes.
@@ -131,15 +136,17 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             LoadRefused: What comes next is no longer kept, or where to begin does not exist.
         """
         with self._connection.database.reading() as connection:
-            grown = self._table(connection)
-            begun = None if starting_of(start) is not None else offset_of(start)
-            offset = begun or self._begin(connection, grown, starting_of(start) or EARLIEST)
-            grown.check(offset.incarnation)
-            budget = self._budget(unlimited=isinstance(limit, ReadAllAvailable))
-            end = self._next(connection, grown, offset, budget)
-        if self._clock.now() - self._marked_at > _MARK_AGAIN:
-            self._mark(offset)
-        return start if begun == end else end.json()
+            grown = self._open_table(connection)
+            begun = None if find_starting_offset(start) is not None else parse_offset(start)
+            offset = begun or self._make_first_offset(
+                connection, grown, find_starting_offset(start) or EARLIEST
+            )
+            grown.check_incarnation(offset.incarnation)
+            budget = self._make_budget(unlimited=isinstance(limit, ReadAllAvailable))
+            end = self._advance_offset(connection, grown, offset, budget)
+        if self._clock.now() - self._marked_at > _MARK_INTERVAL:
+            self._save_read_position(offset)
+        return start if begun == end else end.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what tasks read of the batch between two offsets.
@@ -147,18 +154,18 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             LoadRefused: It is no longer kept.
         """
-        last = offset_of(end)
-        first = last.begin if starting_of(start) is not None else offset_of(start).at
+        last = parse_offset(end)
+        first = last.begin if find_starting_offset(start) is not None else parse_offset(start).at
         lake = self._connection
         with lake.database.reading() as connection:
-            grown = self._table(connection)
-            grown.check(last.incarnation)
-            files = self._files(connection, grown, last, first)
-            chunks = chunks_grown(connection, grown, first.seq, last.at.seq)
-        snapshot = _snapshot(grown, chunks)
-        found = conditions(self._where, grown.table.schema)
-        shape = shape_of(snapshot, self._schema, found)
-        left = pruned(snapshot, [*files, *chunks.files], chunks.chunks, found)
+            grown = self._open_table(connection)
+            grown.check_incarnation(last.incarnation)
+            files = self._list_batch_files(connection, grown, last, first)
+            chunks = find_new_chunks(connection, grown, first.seq, last.at.seq)
+        snapshot = _make_batch_snapshot(grown, chunks)
+        found = parse_where_option(self._where, grown.table.schema)
+        shape = make_read_shape(snapshot, self._schema, found)
+        left = prune_snapshot(snapshot, [*files, *chunks.files], chunks.chunks, found)
         if not left.files and not left.chunks:
             return []
         tasks = (
@@ -168,22 +175,28 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if left.chunks
             else []
         )
-        return divided(shape, list(map(light, left.files)), tasks, cores=lake.cores)
+        return plan_partitions(
+            shape, list(map(strip_statistics, left.files)), tasks, cores=lake.cores
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""
         # Of a batch without parts Spark may make one of its own.
-        return read_part(partition, self._schema) if isinstance(partition, Part) else iter(())
+        return (
+            read_partition(partition, self._schema)
+            if isinstance(partition, ReadPartition)
+            else iter(())
+        )
 
     def commit(self, end: dict[str, Any]) -> None:
         """Tell clean-up that everything up to here has been read."""
-        if starting_of(end) is None:
-            self._mark(offset_of(end))
+        if find_starting_offset(end) is None:
+            self._save_read_position(parse_offset(end))
 
     def stop(self) -> None:
         """Do nothing: what is open ends with the process."""
 
-    def _mark(self, offset: Offset) -> None:
+    def _save_read_position(self, offset: StreamOffset) -> None:
         now = self._clock.now()
         with self._connection.database.writing() as connection:
             read_positions.save_position(
@@ -191,103 +204,121 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._marked_at = now
 
-    def _table(self, connection: sa.Connection) -> GrowingTable:
-        grown = GrowingTable(connection, self._name)
+    def _open_table(self, connection: sa.Connection) -> StreamedTable:
+        grown = StreamedTable(connection, self._name)
         require_table_privilege(connection, self._connection.role, grown.table, "SELECT")
         return grown
 
-    def _begin(self, connection: sa.Connection, grown: GrowingTable, starting: str) -> Offset:
-        end = grown.end
-        if starting == EARLIEST:
-            begin = grown.start
-            held = list_quarantined_records(connection, grown.table.table_id)
+    def _make_first_offset(
+        self, connection: sa.Connection, streamed_table: StreamedTable, starting_offset: str
+    ) -> StreamOffset:
+        end = streamed_table.end_position
+        if starting_offset == EARLIEST:
+            begin = streamed_table.start_position
+            held = list_quarantined_records(connection, streamed_table.table.table_id)
             if any(chunk.seq <= begin.seq for chunk in held):
                 raise LoadRefused(
                     what=f"The stream of {self._name}",
                     reason="a chunk of the table is in quarantine, and its rows in no file; restore "
                     "its blob, or give it up",
                 )
-        elif starting == LATEST:
+        elif starting_offset == LATEST:
             begin = end
         else:
-            begin = replace(end, seq=int(starting))
+            begin = replace(end, seq=int(starting_offset))
             if begin.seq > end.seq:
                 raise LoadRefused(
-                    what=f"startingOffset = {starting}",
+                    what=f"startingOffset = {starting_offset}",
                     reason=f"the last commit of {self._name} is number {end.seq}",
                 )
-        return Offset(uuid.uuid4().hex, grown.table.incarnation, begin, begin)
+        return StreamOffset(uuid.uuid4().hex, streamed_table.table.incarnation, begin, begin)
 
-    def _budget(self, *, unlimited: bool) -> _Budget:
+    def _make_budget(self, *, unlimited: bool) -> _BatchBudget:
         rows = None if unlimited else self._max_rows
         pieces = None if unlimited else self._max_chunks
-        return _Budget(
+        return _BatchBudget(
             float("inf") if rows is None else rows, float("inf") if pieces is None else pieces
         )
 
-    def _next(
-        self, connection: sa.Connection, grown: GrowingTable, offset: Offset, budget: _Budget
-    ) -> Offset:
+    def _advance_offset(
+        self,
+        connection: sa.Connection,
+        streamed_table: StreamedTable,
+        offset: StreamOffset,
+        budget: _BatchBudget,
+    ) -> StreamOffset:
         """Return the next offset: first files of the beginning, then loads, then chunks."""
-        at, target = offset.at, self._target or grown.end
+        at, target = offset.at, self._end_position or streamed_table.end_position
         if at.base is not None:
-            files = base_files(self._name, offset.incarnation, at)
+            files = list_base_files(self._name, offset.incarnation, at)
             count = at.files
-            while count < len(files) and budget.take(files[count].rows):
+            while count < len(files) and budget.try_take(files[count].rows):
                 count += 1
             at = replace(at, files=count)
             if count < len(files):
-                return offset.moved(at)
+                return offset.with_position(at)
             at = replace(at, base=None, files=0)
-        loaded = rows_loaded(connection, grown, at, target) if target.native > at.native else 0
-        if loaded and not budget.take(loaded):
-            return offset.moved(at)
-        seq = self._chunks(connection, grown, (at.seq, target.seq), budget)
+        loaded = (
+            count_loaded_rows(connection, streamed_table, at, target)
+            if target.native > at.native
+            else 0
+        )
+        if loaded and not budget.try_take(loaded):
+            return offset.with_position(at)
+        seq = self._find_last_chunk(connection, streamed_table, (at.seq, target.seq), budget)
         if loaded or seq > at.seq:
             at = replace(target, seq=seq) if target.native >= at.native else replace(at, seq=seq)
-        return offset.moved(at)
+        return offset.with_position(at)
 
-    def _chunks(
+    def _find_last_chunk(
         self,
         connection: sa.Connection,
-        grown: GrowingTable,
-        span: tuple[int, int],
-        budget: _Budget,
+        streamed_table: StreamedTable,
+        seq_range: tuple[int, int],
+        budget: _BatchBudget,
     ) -> int:
         """Return the last chunk that a batch takes."""
-        after, up_to = span
+        after, up_to = seq_range
         if up_to <= after:
             return after
-        if budget.rows == float("inf") and budget.pieces == float("inf"):
+        if budget.remaining_rows == float("inf") and budget.remaining_items == float("inf"):
             return up_to
-        limit = None if budget.pieces == float("inf") else int(max(budget.pieces, 1)) + 1
+        limit = (
+            None
+            if budget.remaining_items == float("inf")
+            else int(max(budget.remaining_items, 1)) + 1
+        )
         found = list_chunks(
-            connection, grown.table.table_id, after, up_to, limit=limit, retained_only=True
+            connection, streamed_table.table.table_id, after, up_to, limit=limit, retained_only=True
         )
         if not found or found[0].seq != after + 1:
             # Chunks that are gone lie in native files, of one migration each.
-            end = min(run_end(connection, grown.table, after + 1), up_to)
-            return end if budget.take(1) else after
+            end = min(find_run_end(connection, streamed_table.table, after + 1), up_to)
+            return end if budget.try_take(1) else after
         seq = after
         for chunk in found:
-            if chunk.seq != seq + 1 or not budget.take(chunk.rows):
+            if chunk.seq != seq + 1 or not budget.try_take(chunk.rows):
                 break
             seq = chunk.seq
         return seq
 
-    def _files(
-        self, connection: sa.Connection, grown: GrowingTable, last: Offset, first: Position
+    def _list_batch_files(
+        self,
+        connection: sa.Connection,
+        streamed_table: StreamedTable,
+        last: StreamOffset,
+        first: StreamPosition,
     ) -> list[Any]:
         """Return the native files of a batch: of the beginning, and of loads."""
         files: list[Any] = []
         if first.base is not None:
-            files = base_files(self._name, last.incarnation, first)
+            files = list_base_files(self._name, last.incarnation, first)
             until = last.at.files if last.at.base is not None else len(files)
             files = files[first.files : until]
-        return [*files, *loads_grown(connection, grown, first, last.at).files]
+        return [*files, *find_new_load_files(connection, streamed_table, first, last.at).files]
 
 
-def _starting(text: str) -> str:
+def _parse_starting_offset(text: str) -> str:
     word = text.strip().lower()
     if word not in {EARLIEST, LATEST} and not word.isdecimal():
         raise LoadRefused(
@@ -297,14 +328,16 @@ def _starting(text: str) -> str:
     return word
 
 
-def _snapshot(grown: GrowingTable, chunks: Grown) -> TableSnapshot:
+def _make_batch_snapshot(
+    streamed_table: StreamedTable, increment: StreamIncrement
+) -> TableSnapshot:
     """Return the rows of a batch as what a query's snapshot would be."""
     return TableSnapshot(
-        table=grown.table,
-        schemas=grown.schemas,
-        native=grown.native,
-        watermark=grown.table.migrated_seq,
-        up_to=grown.table.last_seq,
-        chunks=chunks.chunks,
+        table=streamed_table.table,
+        schemas=streamed_table.schemas,
+        native=streamed_table.native,
+        watermark=streamed_table.table.migrated_seq,
+        up_to=streamed_table.table.last_seq,
+        chunks=increment.chunks,
         deadline=SystemClock().now() + dt.timedelta(seconds=MAX_SNAPSHOT_AGE_S),
     )

@@ -17,7 +17,7 @@ from snowmelt.catalog.jobs.loads import LoadTotals, OffsetAdvance, read_stream_o
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.errors import LoadOvertaken, LoadRefused, UnknownOutcome
-from snowmelt.spark.datasource.write_task import WritePlan, Written, matched
+from snowmelt.spark.datasource.write_task import WritePlan, WriteTaskResult, match_columns
 from snowmelt.table.load_commit import (
     LoadRequest,
     LoadResult,
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.schema.types import TableName
-    from snowmelt.spark.datasource.connection import Connection
+    from snowmelt.spark.datasource.connection import LakeConnection
     from snowmelt.table.load_commit import OpenLoad
 
 # Clean-up takes files of a load that never began after 24 hours.
-_LONGEST = dt.timedelta(hours=20)
-_TOPIC = "batch"
+_MAX_WRITE_DURATION = dt.timedelta(hours=20)
+_OFFSET_TOPIC = "batch"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WriteTarget:
     """A table that a DataFrame is written to, as it was when the write began; picklable.
 
     `statement` is what the history shows.
     """
 
-    connection: Connection
+    connection: LakeConnection
     table: TableName
     table_id: int
     incarnation: str
@@ -58,21 +58,21 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class WriteId:
     """What makes a write happen once: the number `batch` of a `stream`, which follow each other."""
 
     stream: str
     batch: int
 
 
-def target_of(
-    connection: Connection,
+def resolve_write_target(
+    connection: LakeConnection,
     table: TableName,
     names: Sequence[str],
     statement: str,
     *,
-    zone: str | None = None,
-) -> Target:
+    timezone: str | None = None,
+) -> WriteTarget:
     """Look a table up, and match the columns of a DataFrame with its own.
 
     Args:
@@ -80,7 +80,7 @@ def target_of(
         table: Where the rows go.
         names: The DataFrame's columns.
         statement: What the history shows.
-        zone: The session's time zone; None leaves it to the tasks to find out.
+        timezone: The session's time zone; None leaves it to the tasks to find out.
 
     Raises:
         TableNotFound: It does not exist, or the role may not insert into it.
@@ -97,10 +97,10 @@ def target_of(
         folder=f"{open_warehouse(connection.warehouse).table_folder(found)}/data/{load_id}",
         schema=found.schema,
         cluster_by=tuple(name for name in found.cluster_by if name in present),
-        sources=matched(found.schema, names, table),
-        zone=zone,
+        sources=match_columns(found.schema, names, table),
+        zone=timezone,
     )
-    return Target(
+    return WriteTarget(
         connection,
         table,
         found.table_id,
@@ -111,15 +111,19 @@ def target_of(
     )
 
 
-def commit_written(
-    target: Target, written: Sequence[Written], *, once: Once | None = None, load_id: str = ""
+def commit_write(
+    target: WriteTarget,
+    results: Sequence[WriteTaskResult],
+    *,
+    write_id: WriteId | None = None,
+    load_id: str = "",
 ) -> bool:
     """Make everything that tasks wrote part of the table, all or nothing.
 
     Args:
         target: What was written to.
-        written: What tasks wrote whose outcome arrived, each task once.
-        once: Do nothing if this batch was committed before.
+        results: What tasks wrote whose outcome arrived, each task once.
+        write_id: Do nothing if this batch was committed before.
         load_id: Whose folder the files are in, where it is not the target's own.
 
     Returns:
@@ -130,10 +134,10 @@ def commit_written(
         UnknownOutcome: It may have been committed.
     """
     database = target.connection.database
-    if once is not None and _next_batch(database, target, once) > once.batch:
+    if write_id is not None and _read_next_batch(database, target, write_id) > write_id.batch:
         return False
     clock = open_catalog_clock(database)
-    if clock.now() - target.began_at > _LONGEST:
+    if clock.now() - target.began_at > _MAX_WRITE_DURATION:
         raise LoadRefused(
             what=f"The write to {target.table}",
             reason="it took more than 20 hours, and its first files may be cleaned away",
@@ -144,31 +148,33 @@ def commit_written(
             target.table,
             target.statement,
             target.connection.role,
-            stream_name=None if once is None else once.stream,
+            stream_name=None if write_id is None else write_id.stream,
             load_id=load_id or target.plan.load_id,
         ),
         warehouse_url=target.connection.warehouse,
         clock=clock,
     )
     try:
-        load = as_written(load, target)
+        load = restore_write_schema(load, target)
         with renewing_load_lease(database, load, clock=clock):
-            commit_load(database, load, _result(database, target, written, once), clock=clock)
+            commit_load(
+                database, load, _make_load_result(database, target, results, write_id), clock=clock
+            )
     except UnknownOutcome:
         raise
     except BaseException as error:
         abort_load(database, load, str(error) or type(error).__name__, clock=clock)
         if (
-            once is not None
+            write_id is not None
             and isinstance(error, LoadOvertaken)
-            and _next_batch(database, target, once) > once.batch
+            and _read_next_batch(database, target, write_id) > write_id.batch
         ):
             return False
         raise
     return True
 
 
-def as_written(load: OpenLoad, target: Target) -> OpenLoad:
+def restore_write_schema(load: OpenLoad, target: WriteTarget) -> OpenLoad:
     """Return a load whose columns are those that the rows were written for.
 
     Raises:
@@ -179,29 +185,34 @@ def as_written(load: OpenLoad, target: Target) -> OpenLoad:
     return replace(load, table=replace(load.table, schema=target.plan.schema))
 
 
-def _result(
-    database: Database, target: Target, written: Sequence[Written], once: Once | None
+def _make_load_result(
+    database: Database,
+    target: WriteTarget,
+    results: Sequence[WriteTaskResult],
+    write_id: WriteId | None,
 ) -> LoadResult:
-    files = [file for each in written for file in each.files]
+    files = [file for each in results for file in each.files]
     advances: tuple[OffsetAdvance, ...] = ()
-    if once is not None:
-        stream = _stream(target, once)
+    if write_id is not None:
+        stream = _make_stream_name(target, write_id)
         with database.reading() as connection:
-            saved = read_stream_offsets(connection, stream).get((_TOPIC, 0))
-        advances = (OffsetAdvance(stream, _TOPIC, 0, saved, once.batch + 1),)
+            saved = read_stream_offsets(connection, stream).get((_OFFSET_TOPIC, 0))
+        advances = (OffsetAdvance(stream, _OFFSET_TOPIC, 0, saved, write_id.batch + 1),)
     totals = LoadTotals(
         files=0,
-        rows=sum(each.rows for each in written),
+        rows=sum(each.rows for each in results),
         rejects=0,
         bytes=sum(file.size for file in files),
     )
     return LoadResult(files, (), totals, offsets=advances)
 
 
-def _next_batch(database: Database, target: Target, once: Once) -> int:
+def _read_next_batch(database: Database, target: WriteTarget, write_id: WriteId) -> int:
     with database.reading() as connection:
-        return read_stream_offsets(connection, _stream(target, once)).get((_TOPIC, 0), 0)
+        return read_stream_offsets(connection, _make_stream_name(target, write_id)).get(
+            (_OFFSET_TOPIC, 0), 0
+        )
 
 
-def _stream(target: Target, once: Once) -> str:
-    return f"{target.incarnation}/{once.stream}"
+def _make_stream_name(target: WriteTarget, write_id: WriteId) -> str:
+    return f"{target.incarnation}/{write_id.stream}"

@@ -32,7 +32,7 @@ from snowmelt.schema.types import (
     TableSchema,
     internal_name,
 )
-from snowmelt.spark.tables.visible_columns import visible_columns
+from snowmelt.spark.tables.visible_columns import list_visible_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,23 +59,25 @@ class WritePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteTaskResult:
     """What one task wrote; picklable."""
 
     files: tuple[WrittenFile, ...]
     rows: int
 
 
-def matched(schema: TableSchema, names: Sequence[str], table: object) -> tuple[int | None, ...]:
+def match_columns(
+    schema: TableSchema, names: Sequence[str], table: object
+) -> tuple[int | None, ...]:
     """Find each native field among columns by name; case counts only where it must.
 
     Raises:
         LoadRefused: A column is not the table's, is there twice, or is missing and NOT NULL.
     """
-    visible = visible_columns(schema)
+    visible = list_visible_columns(schema)
     by_name = {each.name: at for at, each in enumerate(visible)}
     # Of two columns that differ only by case, the second has another name in a query.
-    by_own_name = {each.stored: at for at, each in enumerate(visible)}
+    by_own_name = {each.native_name: at for at, each in enumerate(visible)}
     folded = {each.name.lower(): at for at, each in enumerate(visible)}
     places: list[int | None] = [None] * len(visible)
     for place, name in enumerate(names):
@@ -83,7 +85,7 @@ def matched(schema: TableSchema, names: Sequence[str], table: object) -> tuple[i
         if at is None:
             raise LoadRefused(
                 what=f"Column {name}",
-                reason=f"table {table} has no such column; it has {column_names(schema.columns)}",
+                reason=f"table {table} has no such column; it has {format_column_names(schema.columns)}",
             )
         if places[at] is not None:
             raise LoadRefused(
@@ -91,12 +93,12 @@ def matched(schema: TableSchema, names: Sequence[str], table: object) -> tuple[i
                 reason=f"two columns are meant for {visible[at].name} of table {table}",
             )
         places[at] = place
-    given = dict(zip((each.stored for each in visible), places, strict=True))
+    given = dict(zip((each.native_name for each in visible), places, strict=True))
     lacking = [each for each in schema.columns if not each.nullable and given[each.name] is None]
     if lacking:
         raise LoadRefused(
             what=f"Table {table}",
-            reason=f"no value is given for {column_names(lacking)}, which must not be NULL",
+            reason=f"no value is given for {format_column_names(lacking)}, which must not be NULL",
         )
     for column in schema.columns:
         for part in native_fields(column)[1:]:
@@ -108,8 +110,8 @@ def matched(schema: TableSchema, names: Sequence[str], table: object) -> tuple[i
     return tuple(places)
 
 
-def by_position(
-    schema: TableSchema, columns: Sequence[str] | None, count: int, table: object
+def name_values_by_position(
+    schema: TableSchema, columns: Sequence[str] | None, value_count: int, table: object
 ) -> list[str]:
     """Return the names that columns of an INSERT have by their position.
 
@@ -119,18 +121,18 @@ def by_position(
     names = (
         [column.name for column in schema.columns]
         if columns is None
-        else [_internal(schema, name, table) for name in columns]
+        else [_resolve_column_name(schema, name, table) for name in columns]
     )
-    if len(names) != count:
+    if len(names) != value_count:
         raise LoadRefused(
             what=f"INSERT INTO {table}",
             reason=f"{len(names)} columns ({', '.join(names)}) want as many values, "
-            f"{count} are given",
+            f"{value_count} are given",
         )
     return names
 
 
-def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Written:
+def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> WriteTaskResult:
     """Write batches as native files of the plan's folder, under names of this attempt's own.
 
     Raises:
@@ -144,17 +146,17 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Written:
     try:
         for batch in batches:
             if batch.num_rows:
-                zone = zone or _zone_of(plan, batch.schema)
-                spool.add(native_rows(plan, batch, zone))
+                zone = zone or _resolve_timezone(plan, batch.schema)
+                spool.add(to_native_rows(plan, batch, zone))
                 rows += batch.num_rows
-        written = Written(spool.finish(), rows)
+        written = WriteTaskResult(spool.finish(), rows)
     finally:
         files.abort()
     faults.hit_failpoint(Failpoint.LOAD_TASK)
     return written
 
 
-def native_rows(plan: WritePlan, batch: pa.RecordBatch, zone: tzinfo) -> pa.Table:
+def to_native_rows(plan: WritePlan, batch: pa.RecordBatch, zone: tzinfo) -> pa.Table:
     """Return a batch in native form; `zone` is that of values that name none.
 
     Raises:
@@ -166,7 +168,7 @@ def native_rows(plan: WritePlan, batch: pa.RecordBatch, zone: tzinfo) -> pa.Tabl
         fields = native_fields(column)
         own, *others = [next(places) for _ in fields]
         parts = (
-            null_column(column, batch.num_rows)
+            make_null_column(column, batch.num_rows)
             if own is None
             else cast_column(column, batch.column(own), zone)
         )
@@ -178,7 +180,7 @@ def native_rows(plan: WritePlan, batch: pa.RecordBatch, zone: tzinfo) -> pa.Tabl
     return pa.Table.from_arrays(arrays, schema=native_schema(plan.schema))
 
 
-def _zone_of(plan: WritePlan, schema: pa.Schema) -> tzinfo:
+def _resolve_timezone(plan: WritePlan, schema: pa.Schema) -> tzinfo:
     """Return the session's time zone, as far as a task is told it; else UTC.
 
     Spark hands settings to its tasks if they were set, and names the zone in timestamps that have one.
@@ -200,12 +202,12 @@ def _zone_of(plan: WritePlan, schema: pa.Schema) -> tzinfo:
     return found
 
 
-def _internal(schema: TableSchema, name: str, table: object) -> str:
+def _resolve_column_name(schema: TableSchema, name: str, table: object) -> str:
     found: Column | None = schema.column(internal_name(name))
     if found is None:
         raise LoadRefused(
             what=f"Column {name}",
-            reason=f"table {table} has no such column; it has {column_names(schema.columns)}",
+            reason=f"table {table} has no such column; it has {format_column_names(schema.columns)}",
         )
     return found.name
 
@@ -216,14 +218,14 @@ def _internal(schema: TableSchema, name: str, table: object) -> str:
 # the rules of `snowmelt.schema.conversion.value_rules`: numbers are rounded half up, texts are read, structs and
 # arrays become documents. What does not fit is an error that names the column and the value.
 
-_MICRO_DIGITS = 6
-_NANOS = 1000
-_DIGITS_OF_INT64 = 19
-_MAX_OFFSET = 24 * 60
-_SHOWN = 60
-_DECIMAL_DIGITS = 60
+_MICROSECOND_DIGITS = 6
+_NANOS_PER_MICRO = 1000
+_MAX_INT64_DIGITS = 19
+_MAX_OFFSET_MINUTES = 24 * 60
+_MAX_SHOWN_CHARACTERS = 60
+_VARIANT_PRECISION = 60
 
-Quick = Callable[[pa.Array, Column], "pa.Array | None"]
+FastCast = Callable[[pa.Array, Column], "pa.Array | None"]
 
 
 def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]:
@@ -238,17 +240,19 @@ def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]
         LoadFailed: A value does not fit, or is NULL where that is refused.
     """
     if array.null_count and not column.nullable:
-        raise _refused(column, "it is NOT NULL, and a value is NULL")
-    quick = _QUICK.get(column.kind)
+        raise _make_column_error(column, "it is NOT NULL, and a value is NULL")
+    quick = _FAST_CASTS.get(column.kind)
     try:
         found = None if quick is None else quick(array, column)
     except pa.ArrowException:
         found = None
     if found is None:
-        return _by_rule(column, array, zone)
-    parts = [found, *_companions(column, found)]
+        return _convert_by_rule(column, array, zone)
+    parts = [found, *_make_zero_companions(column, found)]
     # The exact rules reject what is out of range, with a reason.
-    return parts if out_of_range_mask(column, parts) is None else _by_rule(column, array, zone)
+    return (
+        parts if out_of_range_mask(column, parts) is None else _convert_by_rule(column, array, zone)
+    )
 
 
 def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
@@ -257,31 +261,35 @@ def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
     Raises:
         LoadFailed: One is out of range.
     """
-    least, most = (0, _NANOS - 1) if name.endswith("$ns") else (-_MAX_OFFSET, _MAX_OFFSET)
+    least, most = (
+        (0, _NANOS_PER_MICRO - 1)
+        if name.endswith("$ns")
+        else (-_MAX_OFFSET_MINUTES, _MAX_OFFSET_MINUTES)
+    )
     numbers = array.cast(pa.int32())
     bounds = pc.min_max(numbers).as_py()
     if bounds["min"] is not None and not least <= bounds["min"] <= bounds["max"] <= most:
-        raise _refused(column, f"{name} lies between {least} and {most}")
+        raise _make_column_error(column, f"{name} lies between {least} and {most}")
     return numbers
 
 
-def check_local_time(column: Column, parts: Sequence[pa.Array]) -> None:
+def check_local_time(column: Column, arrays: Sequence[pa.Array]) -> None:
     """Check the local times that a column and the offsets given for it make.
 
     Raises:
         LoadFailed: One is outside the years 1 to 9999.
     """
-    outside = out_of_range_mask(column, parts)
+    outside = out_of_range_mask(column, arrays)
     if outside is not None:
         place = int(outside.argmax())
-        raise _refused(
+        raise _make_column_error(
             column,
-            f"the local time of {parts[0][place]} at an offset of {parts[-1][place]} minutes is "
+            f"the local time of {arrays[0][place]} at an offset of {arrays[-1][place]} minutes is "
             "outside the years 1 to 9999",
         )
 
 
-def _companions(column: Column, values: pa.Array) -> list[pa.Array]:
+def _make_zero_companions(column: Column, values: pa.Array) -> list[pa.Array]:
     zeros = pc.if_else(pc.is_valid(values), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
     return [zeros] * (len(native_fields(column)) - 1)
 
@@ -289,25 +297,25 @@ def _companions(column: Column, values: pa.Array) -> list[pa.Array]:
 # --- types that say the same
 
 
-def _number(array: pa.Array, column: Column) -> pa.Array | None:
+def _cast_number(array: pa.Array, column: Column) -> pa.Array | None:
     scale = column.scale or 0
     wanted = pa.decimal128(column.precision or 38, scale)
     if pa.types.is_decimal(array.type):
         return array.cast(wanted)
-    if pa.types.is_integer(array.type) and scale <= 38 - _DIGITS_OF_INT64:
+    if pa.types.is_integer(array.type) and scale <= 38 - _MAX_INT64_DIGITS:
         return array.cast(pa.int64()).cast(pa.decimal128(38, scale)).cast(wanted)
     return None
 
 
-def _real(array: pa.Array, _column: Column) -> pa.Array | None:
+def _cast_float(array: pa.Array, _column: Column) -> pa.Array | None:
     return array.cast(pa.float64()) if pa.types.is_floating(array.type) else None
 
 
-def _boolean(array: pa.Array, _column: Column) -> pa.Array | None:
+def _cast_boolean(array: pa.Array, _column: Column) -> pa.Array | None:
     return array if pa.types.is_boolean(array.type) else None
 
 
-def _text(array: pa.Array, column: Column) -> pa.Array | None:
+def _cast_string(array: pa.Array, column: Column) -> pa.Array | None:
     if not pa.types.is_string(array.type):
         return None
     longest = pc.max(pc.utf8_length(array)).as_py() or 0
@@ -316,40 +324,40 @@ def _text(array: pa.Array, column: Column) -> pa.Array | None:
     return array if fits else None
 
 
-def _binary(array: pa.Array, column: Column) -> pa.Array | None:
+def _cast_binary(array: pa.Array, column: Column) -> pa.Array | None:
     if not pa.types.is_binary(array.type):
         return None
     heaviest = pc.max(pc.binary_length(array)).as_py() or 0
     return array if heaviest <= (column.byte_length or 0) else None
 
 
-def _date(array: pa.Array, _column: Column) -> pa.Array | None:
+def _cast_date(array: pa.Array, _column: Column) -> pa.Array | None:
     if not pa.types.is_date32(array.type):
         return None
-    return array if _has_years(array) else None
+    return array if _has_valid_years(array) else None
 
 
-def _clock(array: pa.Array, column: Column) -> pa.Array | None:
+def _cast_time(array: pa.Array, column: Column) -> pa.Array | None:
     if not pa.types.is_time64(array.type):
         return None
-    per_micro = _NANOS if array.type.unit == "ns" else 1
+    per_micro = _NANOS_PER_MICRO if array.type.unit == "ns" else 1
     micros = pc.divide(array.cast(pa.int64()), per_micro)
-    return _floored(micros, column).cast(pa.time64("us"))
+    return _truncate_to_scale(micros, column).cast(pa.time64("us"))
 
 
-def _moment(array: pa.Array, column: Column) -> pa.Array | None:
+def _cast_timestamp(array: pa.Array, column: Column) -> pa.Array | None:
     if not pa.types.is_timestamp(array.type) or array.type.unit != "us":
         return None
     zoned = array.type.tz is not None
-    if zoned == (column.kind is LogicalType.TIMESTAMP_NTZ) or not _has_years(array):
+    if zoned == (column.kind is LogicalType.TIMESTAMP_NTZ) or not _has_valid_years(array):
         return None
     tz = "UTC" if zoned else None
-    return _floored(array.cast(pa.int64()), column).cast(pa.timestamp("us", tz))
+    return _truncate_to_scale(array.cast(pa.int64()), column).cast(pa.timestamp("us", tz))
 
 
-def _floored(micros: pa.Array, column: Column) -> pa.Array:
+def _truncate_to_scale(micros: pa.Array, column: Column) -> pa.Array:
     """Drop the digits that a column has not; before 1970, too, towards the past."""
-    unit = 10 ** max(0, _MICRO_DIGITS - (column.scale or 0))
+    unit = 10 ** max(0, _MICROSECOND_DIGITS - (column.scale or 0))
     if unit == 1:
         return micros
     rest = pc.subtract(micros, pc.multiply(pc.divide(micros, unit), unit))
@@ -357,44 +365,44 @@ def _floored(micros: pa.Array, column: Column) -> pa.Array:
     return pc.subtract(micros, rest)
 
 
-def _has_years(array: pa.Array) -> bool:
+def _has_valid_years(array: pa.Array) -> bool:
     bounds = pc.min_max(pc.year(array)).as_py()
     return bounds["min"] is None or 1 <= bounds["min"] <= bounds["max"] <= 9999
 
 
-_QUICK: dict[LogicalType, Quick] = {
-    LogicalType.FIXED: _number,
-    LogicalType.REAL: _real,
-    LogicalType.BOOLEAN: _boolean,
-    LogicalType.TEXT: _text,
-    LogicalType.BINARY: _binary,
-    LogicalType.DATE: _date,
-    LogicalType.TIME: _clock,
-    **dict.fromkeys(TIMESTAMP_TYPES, _moment),
+_FAST_CASTS: dict[LogicalType, FastCast] = {
+    LogicalType.FIXED: _cast_number,
+    LogicalType.REAL: _cast_float,
+    LogicalType.BOOLEAN: _cast_boolean,
+    LogicalType.TEXT: _cast_string,
+    LogicalType.BINARY: _cast_binary,
+    LogicalType.DATE: _cast_date,
+    LogicalType.TIME: _cast_time,
+    **dict.fromkeys(TIMESTAMP_TYPES, _cast_timestamp),
 }
 
 
 # --- everything else, by the rules of a value
 
 
-def _by_rule(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]:
-    values = _python_values(column, array)
+def _convert_by_rule(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]:
+    values = _to_python_values(column, array)
     converted, wrong = ColumnConverter(column, zone).convert(values)
     if wrong:
-        raise _refused(column, _reason(column, values[wrong[0]], zone))
+        raise _make_column_error(column, _find_rejection_reason(column, values[wrong[0]], zone))
     alone = TableSchema(1, (column,))
     table = pa.Table.from_arrays([converted], names=[column.name])
     try:
         native = to_native(table, alone)
     except InvalidRow as error:
-        raise _refused(column, str(error)) from error
+        raise _make_column_error(column, str(error)) from error
     return [part.combine_chunks() for part in native.columns]
 
 
-def _python_values(column: Column, array: pa.Array) -> list[object]:
+def _to_python_values(column: Column, array: pa.Array) -> list[object]:
     try:
         if pa.types.is_struct(array.type) and _is_variant(array.type):
-            return _variants(array)
+            return _decode_variants(array)
         if pa.types.is_map(array.type):
             return [None if each is None else dict(each) for each in array.to_pylist()]
         if pa.types.is_time(array.type):
@@ -403,44 +411,47 @@ def _python_values(column: Column, array: pa.Array) -> list[object]:
             return to_python_values(array)
         return list(array.to_pylist())
     except (ValueError, OverflowError, pa.ArrowException) as error:
-        raise _refused(column, str(error)) from error
+        raise _make_column_error(column, str(error)) from error
 
 
-def _is_variant(kind: pa.StructType) -> bool:
-    return {kind.field(at).name for at in range(kind.num_fields)} == {"value", "metadata"} and all(
-        pa.types.is_binary(kind.field(at).type) for at in range(kind.num_fields)
+def _is_variant(struct_type: pa.StructType) -> bool:
+    return {struct_type.field(at).name for at in range(struct_type.num_fields)} == {
+        "value",
+        "metadata",
+    } and all(
+        pa.types.is_binary(struct_type.field(at).type) for at in range(struct_type.num_fields)
     )
 
 
-def _variants(array: pa.Array) -> list[object]:
+def _decode_variants(array: pa.Array) -> list[object]:
     # Only here: workers that write no VARIANT need not import it.
     from pyspark.sql.types import VariantVal
 
     # PySpark makes decimals by arithmetic, which rounds to the context's digits: 28 by default.
-    with localcontext(prec=_DECIMAL_DIGITS):
+    with localcontext(prec=_VARIANT_PRECISION):
         return [
             None if each is None else VariantVal(each["value"], each["metadata"]).toJson("UTC")
             for each in array.to_pylist()
         ]
 
 
-def _reason(column: Column, value: Any, zone: tzinfo) -> str:
+def _find_rejection_reason(column: Column, value: Any, zone: tzinfo) -> str:
     try:
         make_value_rule(column, zone)(value, 0)
     except InvalidRow as error:
         return str(error.fields.get("reason", error)).rstrip(".")
-    return f"the value {str(value)[:_SHOWN]} is refused"
+    return f"the value {str(value)[:_MAX_SHOWN_CHARACTERS]} is refused"
 
 
-def _refused(column: Column, reason: str) -> LoadFailed:
+def _make_column_error(column: Column, reason: str) -> LoadFailed:
     return LoadFailed(where=f"Column {column.display_name} ({column.sql_type})", reason=reason)
 
 
-def null_column(column: Column, rows: int) -> list[pa.Array]:
+def make_null_column(column: Column, rows: int) -> list[pa.Array]:
     """Return a column, with its companions, that is NULL throughout."""
     return [pa.nulls(rows, part.type) for part in native_fields(column)]
 
 
-def column_names(columns: Sequence[Column]) -> str:
+def format_column_names(columns: Sequence[Column]) -> str:
     """Return names for a sentence."""
     return ", ".join(column.display_name for column in columns)

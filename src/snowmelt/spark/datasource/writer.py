@@ -17,9 +17,14 @@ from pyspark.sql.datasource import (
 )
 
 from snowmelt.errors import LoadOvertaken, LoadRefused, Unsupported
-from snowmelt.spark.datasource.options import FORMAT, check_options, table_asked
-from snowmelt.spark.datasource.write_commit import Once, Target, commit_written, target_of
-from snowmelt.spark.datasource.write_task import Written, write_rows
+from snowmelt.spark.datasource.options import FORMAT, check_options, requested_table
+from snowmelt.spark.datasource.write_commit import (
+    WriteId,
+    WriteTarget,
+    commit_write,
+    resolve_write_target,
+)
+from snowmelt.spark.datasource.write_task import WriteTaskResult, write_rows
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -29,23 +34,23 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from snowmelt.schema.types import TableSchema
-    from snowmelt.spark.datasource.connection import Connection
+    from snowmelt.spark.datasource.connection import LakeConnection
 
-_OPTIONS = frozenset({"write_id"})
-_STREAM_OPTIONS = frozenset({"checkpointLocation", "queryName"})
+_WRITE_OPTIONS = frozenset({"write_id"})
+_STREAM_WRITE_OPTIONS = frozenset({"checkpointLocation", "queryName"})
 # What Spark sets for tasks of a stream.
-_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+_QUERY_ID_PROPERTY, _BATCH_ID_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(WriterCommitMessage):
+class WriteTaskMessage(WriterCommitMessage):
     """What one task wrote, into which load's folder, and for which query of Spark's streams.
 
     A stream's commit is that of another writer, which looks the table up anew; so table, columns and
     time are said as they were when the rows were written.
     """
 
-    written: Written
+    result: WriteTaskResult
     load_id: str
     table_id: int
     schema: TableSchema
@@ -58,22 +63,22 @@ class TableWriter(DataSourceArrowWriter):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: LakeConnection,
         options: Mapping[str, str],
         schema: StructType,
         *,
         overwrite: bool,
     ) -> None:
-        check_options(options, _OPTIONS, "writing")
-        _refuse_overwrite(overwrite=overwrite)
-        self._target = target_of(
-            connection, table_asked(options), schema.names, "df.write.format('snowmelt')"
+        check_options(options, _WRITE_OPTIONS, "writing")
+        _reject_overwrite(overwrite=overwrite)
+        self._target = resolve_write_target(
+            connection, requested_table(options), schema.names, "df.write.format('snowmelt')"
         )
         self._write_id = options.get("write_id")
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Outcome:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteTaskMessage:
         """Write one task's rows."""
-        return _written(self._target, iterator)
+        return _write_task(self._target, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what all tasks wrote.
@@ -81,36 +86,36 @@ class TableWriter(DataSourceArrowWriter):
         Raises:
             LoadOvertaken: The table was dropped or changed meanwhile; nothing was written.
         """
-        written = [each.written for each in _outcomes(messages)]
-        once = None if self._write_id is None else Once(f"write:{self._write_id}", 0)
-        commit_written(self._target, written, once=once)
+        written = [each.result for each in _check_messages(messages)]
+        once = None if self._write_id is None else WriteId(f"write:{self._write_id}", 0)
+        commit_write(self._target, written, write_id=once)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave everything as it is: what was not committed is swept, what was must stay."""
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class TableStreamWriter(DataSourceStreamArrowWriter):
     """Appends each batch of a streaming query once, by the query's id and the batch's number."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: LakeConnection,
         options: Mapping[str, str],
         schema: StructType,
         *,
         overwrite: bool,
     ) -> None:
-        check_options(options, _STREAM_OPTIONS, "writing a stream")
-        _refuse_overwrite(overwrite=overwrite)
-        self._target: Target = target_of(
-            connection, table_asked(options), schema.names, "writeStream.format('snowmelt')"
+        check_options(options, _STREAM_WRITE_OPTIONS, "writing a stream")
+        _reject_overwrite(overwrite=overwrite)
+        self._target: WriteTarget = resolve_write_target(
+            connection, requested_table(options), schema.names, "writeStream.format('snowmelt')"
         )
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Outcome:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteTaskMessage:
         """Write one task's rows of a batch."""
         context = TaskContext.get()
-        query_id = None if context is None else context.getLocalProperty(_QUERY)
-        return replace(_written(self._target, iterator), query_id=query_id)
+        query_id = None if context is None else context.getLocalProperty(_QUERY_ID_PROPERTY)
+        return replace(_write_task(self._target, iterator), query_id=query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit a batch unless it was committed before.
@@ -118,7 +123,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         Raises:
             LoadOvertaken: The table was dropped or changed meanwhile; nothing was written.
         """
-        outcomes = _outcomes(messages)
+        outcomes = _check_messages(messages)
         if not outcomes:
             return
         queries = {each.query_id for each in outcomes}
@@ -129,30 +134,30 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 reason="its tasks do not tell of one query, so it could be written twice",
             )
         [load_id], [query_id] = loads, queries
-        once = Once(f"spark:{query_id}", batchId)
-        target = _as_it_was(self._target, outcomes[0])
-        commit_written(target, [each.written for each in outcomes], once=once, load_id=load_id)
+        once = WriteId(f"spark:{query_id}", batchId)
+        target = _restore_target(self._target, outcomes[0])
+        commit_write(target, [each.result for each in outcomes], write_id=once, load_id=load_id)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Leave everything as it is: what was not committed is swept, what was must stay."""
 
 
-def _written(target: Target, rows: Iterator[pa.RecordBatch]) -> Outcome:
+def _write_task(target: WriteTarget, rows: Iterator[pa.RecordBatch]) -> WriteTaskMessage:
     plan = target.plan
     written = write_rows(plan, rows)
-    return Outcome(written, plan.load_id, target.table_id, plan.schema, target.began_at)
+    return WriteTaskMessage(written, plan.load_id, target.table_id, plan.schema, target.began_at)
 
 
-def _as_it_was(target: Target, outcome: Outcome) -> Target:
+def _restore_target(target: WriteTarget, message: WriteTaskMessage) -> WriteTarget:
     """Return the target of a commit as it was when the rows were written."""
-    if target.table_id != outcome.table_id:
-        raise LoadOvertaken(load=outcome.load_id, reason=f"table {target.table} was dropped")
-    plan = replace(target.plan, schema=outcome.schema)
-    return replace(target, plan=plan, began_at=outcome.began_at)
+    if target.table_id != message.table_id:
+        raise LoadOvertaken(load=message.load_id, reason=f"table {target.table} was dropped")
+    plan = replace(target.plan, schema=message.schema)
+    return replace(target, plan=plan, began_at=message.began_at)
 
 
-def _outcomes(messages: list[WriterCommitMessage | None]) -> list[Outcome]:
-    found = [each for each in messages if isinstance(each, Outcome)]
+def _check_messages(messages: list[WriterCommitMessage | None]) -> list[WriteTaskMessage]:
+    found = [each for each in messages if isinstance(each, WriteTaskMessage)]
     if len(found) != len(messages):
         raise LoadRefused(
             what="The write", reason=f"only {len(found)} of {len(messages)} tasks have ended"
@@ -160,7 +165,7 @@ def _outcomes(messages: list[WriterCommitMessage | None]) -> list[Outcome]:
     return found
 
 
-def _refuse_overwrite(*, overwrite: bool) -> None:
+def _reject_overwrite(*, overwrite: bool) -> None:
     if overwrite:
         raise Unsupported(
             what=f"Overwriting a table by the format {FORMAT}",

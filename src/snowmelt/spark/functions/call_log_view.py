@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import can_use_function, list_external_functions
-from snowmelt.spark.functions.call_log import records
+from snowmelt.spark.functions.call_log import read_records
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -46,14 +46,14 @@ _COLUMNS = pa.schema(
 )
 
 
-def calls_frame(
+def create_call_log_frame(
     spark: SparkSession, database: Database, role: str, store: Store, since: dt.date
 ) -> DataFrame:
     """Return the batches since a day of the functions that a role may use, the newest first.
 
     `ATTEMPT` is that of the task, `ATTEMPTS` are the requests that its batch took.
     """
-    found = [astuple(record) for record in records(store, since)]
+    found = [astuple(record) for record in read_records(store, since)]
     if role != ACCOUNTADMIN:
         with database.reading() as connection:
             there = [
@@ -71,15 +71,15 @@ def calls_frame(
         schema=_COLUMNS,
     )
     instant = pa.field("START_TIME", pa.timestamp("us", "UTC"))
-    at = _instants(table.column(started))
-    return spark.createDataFrame(table.set_column(started, instant, at).select(_ORDER))
+    at = _parse_timestamps(table.column(started))
+    return spark.createDataFrame(table.set_column(started, instant, at).select(_COLUMN_ORDER))
 
 
 # When, what, and what came of it.
-_ORDER = ["START_TIME", *(name for name in _COLUMNS.names if name != "START_TIME")]
+_COLUMN_ORDER = ["START_TIME", *(name for name in _COLUMNS.names if name != "START_TIME")]
 
 
-def _instants(texts: pa.ChunkedArray) -> pa.Array:
+def _parse_timestamps(texts: pa.ChunkedArray) -> pa.Array:
     import datetime as dt
 
     return pa.array(

@@ -16,10 +16,10 @@ from sqlglot.errors import SqlglotError
 from snowmelt.errors import UserError
 from snowmelt.spark.sql.query import (
     DIALECT,
-    dotted,
-    internal_parts,
     parse_statement,
-    statement_tokens,
+    read_dotted_name,
+    to_internal_parts,
+    tokenize_without_explain,
 )
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from snowmelt.functions.signature import FunctionSignature
 
 if TYPE_CHECKING:
-    Render: TypeAlias = Callable[["Call", Sequence["Given"]], str]
+    Render: TypeAlias = Callable[["FunctionCall", Sequence["CallArgument"]], str]
 
-_OPENING = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.L_BRACE: 1}
-_CLOSING = {TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1, TokenType.R_BRACE: -1}
-_DEPTH = {**_OPENING, **_CLOSING}
+_OPENING_BRACKETS = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.L_BRACE: 1}
+_CLOSING_BRACKETS = {TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1, TokenType.R_BRACE: -1}
+_DEPTH_CHANGES = {**_OPENING_BRACKETS, **_CLOSING_BRACKETS}
 # What stands before a name that is followed by parentheses and is no call.
 _NOT_BEFORE_CALLS = frozenset({TokenType.ALIAS, TokenType.DOT, TokenType.R_PAREN, TokenType.DCOLON})
 _WORDS_BEFORE_TABLES = frozenset({"INTO", "OVERWRITE", "TABLE", "VIEW", "FUNCTION"})
-_MOST_PARTS = 3
-_AFTER_ITEMS = frozenset({
+_MAX_NAME_PARTS = 3
+_WORDS_AFTER_SELECT_LIST = frozenset({
     "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET",
     "WINDOW", "QUALIFY", "UNION", "EXCEPT", "INTERSECT", "MINUS", "LATERAL",
     "GROUP BY", "ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY", "INTO",
@@ -53,7 +53,7 @@ class CallMalformed(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CallArgument:
     """One argument of a call: its expression, and its name where it was given by name."""
 
     text: str
@@ -61,53 +61,53 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A name with parentheses; token numbers, `end` beyond the closing one."""
 
     parts: tuple[str, ...]
-    written: str
+    source_name: str
     start: int
     opening: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class StatementCalls:
     """A statement's tokens, and the names in it that may be those of functions."""
 
     text: str
     tokens: tuple[Token, ...]
-    found: tuple[Call, ...]
+    calls: tuple[FunctionCall, ...]
 
 
-def find_calls(text: str) -> Calls:
+def find_calls(text: str) -> StatementCalls:
     """Return whatever in a statement is written like a call, ours or not."""
     try:
-        tokens = statement_tokens(text)
+        tokens = tokenize_without_explain(text)
     except SqlglotError:
-        return Calls(text, (), ())
-    return Calls(text, tuple(tokens), tuple(_calls(tokens)))
+        return StatementCalls(text, (), ())
+    return StatementCalls(text, tuple(tokens), tuple(_scan_calls(tokens)))
 
 
-def _calls(tokens: Sequence[Token]) -> Iterator[Call]:
+def _scan_calls(tokens: Sequence[Token]) -> Iterator[FunctionCall]:
     index = 0
     while index < len(tokens):
-        run = dotted(tokens, index)
+        run = read_dotted_name(tokens, index)
         opening = index + 2 * len(run) - 1
         if (
-            0 < len(run) <= _MOST_PARTS
+            0 < len(run) <= _MAX_NAME_PARTS
             and opening < len(tokens)
             and tokens[opening].token_type == TokenType.L_PAREN
-            and _may_be_called(tokens, index)
+            and _can_be_call(tokens, index)
         ):
-            end = _closing(tokens, opening)
+            end = _find_closing(tokens, opening)
             if end is not None:
                 written = ".".join(token.text for token in run)
-                yield Call(internal_parts(run), written, index, opening, end)
+                yield FunctionCall(to_internal_parts(run), written, index, opening, end)
         index += max(1, 2 * len(run) - 1)
 
 
-def _may_be_called(tokens: Sequence[Token], index: int) -> bool:
+def _can_be_call(tokens: Sequence[Token], index: int) -> bool:
     if index == 0:
         return True
     before = tokens[index - 1]
@@ -117,16 +117,16 @@ def _may_be_called(tokens: Sequence[Token], index: int) -> bool:
     )
 
 
-def _closing(tokens: Sequence[Token], opening: int) -> int | None:
+def _find_closing(tokens: Sequence[Token], opening: int) -> int | None:
     depth = 0
     for index in range(opening, len(tokens)):
-        depth += _DEPTH.get(tokens[index].token_type, 0)
+        depth += _DEPTH_CHANGES.get(tokens[index].token_type, 0)
         if depth == 0:
             return index + 1
     return None
 
 
-def rewrite_calls(calls: Calls, chosen: Mapping[int, Call], render: Render) -> str:
+def rewrite_calls(calls: StatementCalls, chosen: Mapping[int, FunctionCall], render: Render) -> str:
     """Return the statement with chosen calls replaced, the inner ones of nested calls too.
 
     A column of a SELECT that has no name of its own keeps the one it would have had.
@@ -141,24 +141,26 @@ def rewrite_calls(calls: Calls, chosen: Mapping[int, Call], render: Render) -> s
     """
     if not chosen:
         return calls.text
-    writer = _Writer(calls, _without_names(calls, chosen), render)
-    return writer.whole()
+    writer = _CallRewriter(calls, _exclude_table_aliases(calls, chosen), render)
+    return writer.rewrite_statement()
 
 
-class _Writer:
-    def __init__(self, calls: Calls, chosen: Mapping[int, Call], render: Render) -> None:
+class _CallRewriter:
+    def __init__(
+        self, calls: StatementCalls, chosen: Mapping[int, FunctionCall], render: Render
+    ) -> None:
         self._text = calls.text
         self._tokens = calls.tokens
         self._chosen = chosen
         self._render = render
-        self._names = dict(_names_of_items(calls, chosen))
+        self._column_aliases = dict(_list_missing_aliases(calls, chosen))
 
-    def whole(self) -> str:
+    def rewrite_statement(self) -> str:
         first, last = self._tokens[0], self._tokens[-1]
-        middle = self._span(0, len(self._tokens))
+        middle = self._rewrite_tokens(0, len(self._tokens))
         return self._text[: first.start] + middle + self._text[last.end + 1 :]
 
-    def _span(self, start: int, end: int) -> str:
+    def _rewrite_tokens(self, start: int, end: int) -> str:
         """Return the text of some tokens, with what is between them."""
         pieces = []
         index, position = start, self._tokens[start].start
@@ -166,44 +168,48 @@ class _Writer:
             call = self._chosen.get(index)
             if call is not None:
                 pieces.append(self._text[position : self._tokens[index].start])
-                pieces.append(self._render(call, self._given(call)))
+                pieces.append(self._render(call, self._parse_arguments(call)))
                 index = call.end
             else:
                 pieces.append(self._text[position : self._tokens[index].end + 1])
                 index += 1
             position = self._tokens[index - 1].end + 1
-            pieces.append(self._names.get(index, ""))
+            pieces.append(self._column_aliases.get(index, ""))
         return "".join(pieces)
 
-    def _given(self, call: Call) -> list[Given]:
+    def _parse_arguments(self, call: FunctionCall) -> list[CallArgument]:
         given = []
-        for start, end in _split(self._tokens, call.opening + 1, call.end - 1):
+        for start, end in _split_at_commas(self._tokens, call.opening + 1, call.end - 1):
             if start == end or self._tokens[start].token_type == TokenType.STAR:
-                raise CallMalformed(function=call.written, reason="an argument is missing")
+                raise CallMalformed(function=call.source_name, reason="an argument is missing")
             if self._tokens[start].token_type == TokenType.DISTINCT:
-                raise CallMalformed(function=call.written, reason="it is no aggregate")
+                raise CallMalformed(function=call.source_name, reason="it is no aggregate")
             by_name = start + 1 < end and self._tokens[start + 1].token_type == TokenType.FARROW
             if by_name and start + 2 == end:
-                raise CallMalformed(function=call.written, reason="an argument is missing")
-            name = internal_parts(self._tokens[start : start + 1])[0] if by_name else None
-            given.append(Given(self._span(start + 2 if by_name else start, end), name))
+                raise CallMalformed(function=call.source_name, reason="an argument is missing")
+            name = to_internal_parts(self._tokens[start : start + 1])[0] if by_name else None
+            given.append(
+                CallArgument(self._rewrite_tokens(start + 2 if by_name else start, end), name)
+            )
         return given
 
 
-def _split(tokens: Sequence[Token], start: int, end: int) -> Iterator[tuple[int, int]]:
+def _split_at_commas(tokens: Sequence[Token], start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield what is between commas outside parentheses; nothing if there is nothing at all."""
     if start == end:
         return
     depth, first = 0, start
     for index in range(start, end):
-        depth += _DEPTH.get(tokens[index].token_type, 0)
+        depth += _DEPTH_CHANGES.get(tokens[index].token_type, 0)
         if depth == 0 and tokens[index].token_type == TokenType.COMMA:
             yield first, index
             first = index + 1
     yield first, end
 
 
-def _without_names(calls: Calls, chosen: Mapping[int, Call]) -> dict[int, Call]:
+def _exclude_table_aliases(
+    calls: StatementCalls, chosen: Mapping[int, FunctionCall]
+) -> dict[int, FunctionCall]:
     """Leave out what the tree knows for the name of a table with names of columns."""
     tree = parse_statement(calls.text, calls.tokens)
     if tree is None:
@@ -216,13 +222,15 @@ def _without_names(calls: Calls, chosen: Mapping[int, Call]) -> dict[int, Call]:
     return {at: call for at, call in chosen.items() if calls.tokens[at].start not in names}
 
 
-def _names_of_items(calls: Calls, chosen: Mapping[int, Call]) -> Iterator[tuple[int, str]]:
+def _list_missing_aliases(
+    calls: StatementCalls, chosen: Mapping[int, FunctionCall]
+) -> Iterator[tuple[int, str]]:
     """Yield, by the token after it, the name of each column that holds a call and has none."""
     tokens = calls.tokens
     for index, token in enumerate(tokens):
         if token.token_type != TokenType.SELECT:
             continue
-        for start, end in _split(tokens, *_items(tokens, index + 1)):
+        for start, end in _split_at_commas(tokens, *_find_select_list(tokens, index + 1)):
             if not any(start <= at < end for at in chosen):
                 continue
             text = calls.text[tokens[start].start : tokens[end - 1].end + 1]
@@ -230,7 +238,7 @@ def _names_of_items(calls: Calls, chosen: Mapping[int, Call]) -> Iterator[tuple[
                 yield end, " AS `" + " ".join(text.split()).replace("`", "``") + "`"
 
 
-def _items(tokens: Sequence[Token], start: int) -> tuple[int, int]:
+def _find_select_list(tokens: Sequence[Token], start: int) -> tuple[int, int]:
     """Return where the columns of a SELECT begin and end."""
     while start < len(tokens) and (
         tokens[start].text.upper() in {"DISTINCT", "ALL"}
@@ -240,11 +248,11 @@ def _items(tokens: Sequence[Token], start: int) -> tuple[int, int]:
     depth = 0
     for index in range(start, len(tokens)):
         if depth == 0 and (
-            tokens[index].text.upper() in _AFTER_ITEMS
+            tokens[index].text.upper() in _WORDS_AFTER_SELECT_LIST
             or tokens[index].token_type == TokenType.SEMICOLON
         ):
             return start, index
-        depth += _DEPTH.get(tokens[index].token_type, 0)
+        depth += _DEPTH_CHANGES.get(tokens[index].token_type, 0)
         if depth < 0:
             return start, index
     return start, len(tokens)
@@ -265,28 +273,34 @@ def _is_named(text: str) -> bool:
 # --- Arguments of one call, matched with those that its function has.
 
 
-def overload(found: Sequence[CallableFunction], given: Sequence[Given]) -> CallableFunction:
+def select_overload(
+    overloads: Sequence[CallableFunction], call_arguments: Sequence[CallArgument]
+) -> CallableFunction:
     """Return the function of a name that takes so many arguments.
 
     Raises:
         CallMalformed: None does.
     """
-    for each in found:
+    for each in overloads:
         signature = each.function.signature
-        if signature.min_arguments <= len(given) <= len(signature.arguments):
+        if signature.min_arguments <= len(call_arguments) <= len(signature.arguments):
             return each
-    takes = " or ".join(_takes(each.function.signature) for each in found)
-    raise CallMalformed(function=str(found[0].name), reason=f"it takes {takes}, not {len(given)}")
+    takes = " or ".join(_describe_arity(each.function.signature) for each in overloads)
+    raise CallMalformed(
+        function=str(overloads[0].name), reason=f"it takes {takes}, not {len(call_arguments)}"
+    )
 
 
-def _takes(signature: FunctionSignature) -> str:
+def _describe_arity(signature: FunctionSignature) -> str:
     least, most = signature.min_arguments, len(signature.arguments)
     count = f"{least}" if least == most else f"{least} to {most}"
     listed = f" ({signature.format_arguments_ddl()})" if most else ""
     return f"{count} argument{'' if most == 1 else 's'}{listed}"
 
 
-def bound(called: CallableFunction, given: Sequence[Given]) -> list[Given | None]:
+def bind_arguments(
+    definition: CallableFunction, call_arguments: Sequence[CallArgument]
+) -> list[CallArgument | None]:
     """Return what was given for each argument of a function; None where its default counts.
 
     Raises:
@@ -294,13 +308,13 @@ def bound(called: CallableFunction, given: Sequence[Given]) -> list[Given | None
     """
 
     def malformed(reason: str) -> CallMalformed:
-        return CallMalformed(function=str(called.name), reason=reason)
+        return CallMalformed(function=str(definition.name), reason=reason)
 
-    arguments = called.function.signature.arguments
+    arguments = definition.function.signature.arguments
     places = {argument.name.upper(): at for at, argument in enumerate(arguments)}
-    found: dict[int, Given] = {}
+    found: dict[int, CallArgument] = {}
     named = False
-    for at, each in enumerate(given):
+    for at, each in enumerate(call_arguments):
         if each.name is None and named:
             raise malformed("arguments by position come before those by name")
         named = named or each.name is not None

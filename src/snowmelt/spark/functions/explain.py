@@ -15,27 +15,27 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from snowmelt.functions.definition import Volatility
-from snowmelt.spark.sql.query import parse_statement, statement_tokens
+from snowmelt.spark.sql.query import parse_statement, tokenize_without_explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snowmelt.functions.caller.call_log import CallRecord
-    from snowmelt.spark.functions.registry import Asked, Registered
+    from snowmelt.spark.functions.registry import RegisteredFunction, RewrittenQuery
 
-_NODE = "ArrowEvalPython"
-_END = "== Physical Plan =="
-_TREE = " :+-|*()0123456789"
-_ROWS = re.compile(r"rowCount=([0-9.E+]+)")
+_UDF_NODE = "ArrowEvalPython"
+_PLAN_END = "== Physical Plan =="
+_TREE_CHARACTERS = " :+-|*()0123456789"
+_ROW_COUNT = re.compile(r"rowCount=([0-9.E+]+)")
 _GLOBAL_SORT = re.compile(r"Sort .*\], true\b")
-_BY_RANGE = re.compile(r"RepartitionByExpression .* (?:ASC|DESC) NULLS ")
+_RANGE_REPARTITION = re.compile(r"RepartitionByExpression .* (?:ASC|DESC) NULLS ")
 _EXPRESSION_ID = re.compile(r"#\d+L?")
-_MULTIPLYING = ("Join", "Generate", "Expand", "Union")
-_CONDITIONAL = (exp.Case, exp.If, exp.Coalesce, exp.Nullif)
+_MULTIPLYING_NODES = ("Join", "Generate", "Expand", "Union")
+_CONDITIONAL_EXPRESSIONS = (exp.Case, exp.If, exp.Coalesce, exp.Nullif)
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionCalls:
+class FunctionCallEstimate:
     """What a query would do with one function.
 
     `places` is how often the plan calls it for the rows there. `rows` are those of all places, at
@@ -51,68 +51,72 @@ class FunctionCalls:
     warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        rows = "an unknown number of rows" if self.rows is None else _counted(self.rows, "row")
-        calls = "" if self.calls is None else f" in {_counted(self.calls, 'call')}"
-        places = _counted(self.places, "place")
+        rows = "an unknown number of rows" if self.rows is None else _format_count(self.rows, "row")
+        calls = "" if self.calls is None else f" in {_format_count(self.calls, 'call')}"
+        places = _format_count(self.places, "place")
         text = f"{self.function}: {rows}{calls}, at {places} of the plan"
         return "\n  ".join([text, *self.warnings])
 
 
 @dataclass(slots=True)
-class _Line:
-    """One operator of the optimized plan; `above` are its ancestors, the nearest first."""
+class _PlanNode:
+    """One operator of the optimized plan; `ancestors` are its ancestors, the nearest first."""
 
     text: str
     depth: int
-    above: list[_Line]
-    below: list[_Line] = field(default_factory=list)
+    ancestors: list[_PlanNode]
+    children: list[_PlanNode] = field(default_factory=list)
 
     @property
-    def rows(self) -> int | None:
+    def max_rows(self) -> int | None:
         """How many rows it gives at most, where Spark knows."""
-        found = _ROWS.search(self.text)
+        found = _ROW_COUNT.search(self.text)
         if found:
             return int(float(found[1]))
-        if len(self.below) != 1 or self.text.startswith(_MULTIPLYING):
+        if len(self.children) != 1 or self.text.startswith(_MULTIPLYING_NODES):
             return None
-        return self.below[0].rows
+        return self.children[0].max_rows
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def _format_count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def explained(asked: Asked, plan: str, *, table_rows: int | None) -> list[FunctionCalls]:
+def estimate_calls(
+    query: RewrittenQuery, plan: str, *, table_rows: int | None
+) -> list[FunctionCallEstimate]:
     """Return what a query would do with each of its functions.
 
     Args:
-        asked: The query.
+        query: The query.
         plan: Spark's explanation of it in the mode `cost`.
         table_rows: What stands for the rows of a plan that reads one table and whose rows Spark
             does not know.
     """
-    lines = list(_lines(plan))
-    conditional = _conditional(asked)
+    lines = list(_parse_plan(plan))
+    conditional = _find_conditional_calls(query)
     result = []
-    for registered in asked.used:
+    for registered in query.functions:
         nodes = [
             line
             for line in lines
-            if line.text.startswith(_NODE) and registered.private_name in line.text
+            if line.text.startswith(_UDF_NODE) and registered.private_name in line.text
         ]
         # A sort by range looks at a sample first, which computes all that is beneath once more.
         nodes = [node for each in nodes for node in [each] * (1 + _is_sampled(each))]
-        rows = [_rows(node, table_rows) for node in nodes]
+        rows = [_estimate_rows(node, table_rows) for node in nodes]
         known = [each for each in rows if each is not None]
         total = sum(known) if len(known) == len(rows) else None
         result.append(
-            FunctionCalls(
-                registered.shown,
+            FunctionCallEstimate(
+                registered.public_name,
                 len({id(node) for node in nodes}),
                 total,
-                None if total is None else sum(ceil(each / _most(registered)) for each in known),
+                None
+                if total is None
+                else sum(ceil(each / _find_max_batch_rows(registered)) for each in known),
                 tuple(
-                    _warnings(
+                    _list_warnings(
                         registered,
                         list({id(node): node for node in nodes}.values()),
                         registered.private_name in conditional,
@@ -123,55 +127,59 @@ def explained(asked: Asked, plan: str, *, table_rows: int | None) -> list[Functi
     return result
 
 
-def measured(
-    expected: Sequence[FunctionCalls], asked: Asked, records: Sequence[CallRecord]
-) -> list[FunctionCalls]:
+def measure_calls(
+    estimates: Sequence[FunctionCallEstimate], query: RewrittenQuery, records: Sequence[CallRecord]
+) -> list[FunctionCallEstimate]:
     """Return what a dry run came to, with the places and warnings of the plan."""
     result = []
-    for each, registered in zip(expected, asked.used, strict=True):
-        name = str(registered.called.name)
+    for each, registered in zip(estimates, query.functions, strict=True):
+        name = str(registered.definition.name)
         mine = [record for record in records if record.function == name and record.batch_id]
         rows = sum(record.rows_sent for record in mine)
-        result.append(FunctionCalls(each.function, each.places, rows, len(mine), each.warnings))
+        result.append(
+            FunctionCallEstimate(each.function, each.places, rows, len(mine), each.warnings)
+        )
     return result
 
 
-def _most(registered: Registered) -> int:
+def _find_max_batch_rows(registered: RegisteredFunction) -> int:
     plan = registered.use.plan
     return plan.function.max_batch_rows or plan.options.max_batch_rows
 
 
-def _lines(plan: str) -> Iterator[_Line]:
-    path: list[_Line] = []
-    for text in plan.partition(_END)[0].splitlines():
-        bare = text.lstrip(_TREE)
+def _parse_plan(plan: str) -> Iterator[_PlanNode]:
+    path: list[_PlanNode] = []
+    for text in plan.partition(_PLAN_END)[0].splitlines():
+        bare = text.lstrip(_TREE_CHARACTERS)
         if not bare or bare.startswith("=="):
             continue
         depth = len(text) - len(bare)
         while path and path[-1].depth >= depth:
             path.pop()
-        line = _Line(bare, depth, path[::-1])
+        line = _PlanNode(bare, depth, path[::-1])
         if path:
-            path[-1].below.append(line)
+            path[-1].children.append(line)
         path.append(line)
         yield line
 
 
-def _rows(node: _Line, table_rows: int | None) -> int | None:
-    if node.rows is not None or table_rows is None:
-        return node.rows
-    below = node.below
+def _estimate_rows(node: _PlanNode, table_rows: int | None) -> int | None:
+    if node.max_rows is not None or table_rows is None:
+        return node.max_rows
+    below = node.children
     while len(below) == 1:
-        if below[0].text.startswith(_MULTIPLYING):
+        if below[0].text.startswith(_MULTIPLYING_NODES):
             # Chunks and native files of one table are a union.
             return table_rows if below[0].text.startswith("Union") else None
-        below = below[0].below
+        below = below[0].children
     return None if below else table_rows
 
 
-def _warnings(registered: Registered, nodes: Sequence[_Line], conditional: bool) -> Iterator[str]:
-    name = registered.shown
-    same = [_EXPRESSION_ID.sub("", _arguments(node, registered)) for node in nodes]
+def _list_warnings(
+    registered: RegisteredFunction, nodes: Sequence[_PlanNode], conditional: bool
+) -> Iterator[str]:
+    name = registered.public_name
+    same = [_EXPRESSION_ID.sub("", _extract_arguments(node, registered)) for node in nodes]
     if len(set(same)) < len(same):
         yield (
             f"{name} is called more than once for the same rows (a filter on its alias, a WITH "
@@ -184,46 +192,48 @@ def _warnings(registered: Registered, nodes: Sequence[_Line], conditional: bool)
         )
     if conditional:
         yield f"CASE, COALESCE and the like do not keep rows from {name}: filter before."
-    volatile = registered.called.function.volatility is Volatility.VOLATILE
-    if volatile and any(_filtered_late(node) for node in nodes):
+    volatile = registered.definition.function.volatility is Volatility.VOLATILE
+    if volatile and any(_is_filtered_late(node) for node in nodes):
         yield (
             f"{name} is VOLATILE, so it is called before a filter that needs none of its values: "
             "filter in a subquery beneath, or make it IMMUTABLE."
         )
 
 
-def _is_sampled(node: _Line) -> bool:
+def _is_sampled(node: _PlanNode) -> bool:
     """Return True if Spark sorts by range above a call, and so computes it twice."""
-    for at, above in enumerate(node.above):
-        if _BY_RANGE.match(above.text):
+    for at, above in enumerate(node.ancestors):
+        if _RANGE_REPARTITION.match(above.text):
             return True
         # A limit right above a sort makes it the best rows of each partition, without a sample.
-        limited = at + 1 < len(node.above) and node.above[at + 1].text.startswith("LocalLimit")
+        limited = at + 1 < len(node.ancestors) and node.ancestors[at + 1].text.startswith(
+            "LocalLimit"
+        )
         if _GLOBAL_SORT.match(above.text) and not limited:
             return True
     return False
 
 
-def _arguments(node: _Line, registered: Registered) -> str:
+def _extract_arguments(node: _PlanNode, registered: RegisteredFunction) -> str:
     _, _, after = node.text.partition(registered.private_name)
     return after.partition("], [")[0]
 
 
-def _filtered_late(node: _Line) -> bool:
-    for above in node.above:
+def _is_filtered_late(node: _PlanNode) -> bool:
+    for above in node.ancestors:
         if above.text.startswith("Filter "):
             condition = above.text.partition(", Statistics")[0]
             if "pythonUDF" not in condition and "isnotnull" not in condition:
                 return True
-        elif not above.text.startswith(("Project ", _NODE)):
+        elif not above.text.startswith(("Project ", _UDF_NODE)):
             return False
     return False
 
 
-def _conditional(asked: Asked) -> set[str]:
+def _find_conditional_calls(query: RewrittenQuery) -> set[str]:
     """Return the private names of functions that stand where SQL seems to choose."""
     try:
-        tree = parse_statement(asked.text, statement_tokens(asked.text))
+        tree = parse_statement(query.text, tokenize_without_explain(query.text))
     except SqlglotError:
         return set()
     if tree is None:
@@ -231,5 +241,6 @@ def _conditional(asked: Asked) -> set[str]:
     return {
         call.name
         for call in tree.find_all(exp.Anonymous)
-        if call.name.startswith("snowmelt_") and call.find_ancestor(*_CONDITIONAL) is not None
+        if call.name.startswith("snowmelt_")
+        and call.find_ancestor(*_CONDITIONAL_EXPRESSIONS) is not None
     }

@@ -39,10 +39,16 @@ from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import Volatility
 from snowmelt.functions.signature import MAX_PRECISION
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, display_name
-from snowmelt.spark.functions.call_log import Spool
-from snowmelt.spark.functions.call_rewriter import Given, bound, find_calls, overload, rewrite_calls
-from snowmelt.spark.functions.worker import INSTANTS, Use, serving
-from snowmelt.spark.tables.visible_columns import quoted
+from snowmelt.spark.functions.call_log import CallLogFiles
+from snowmelt.spark.functions.call_rewriter import (
+    CallArgument,
+    bind_arguments,
+    find_calls,
+    rewrite_calls,
+    select_overload,
+)
+from snowmelt.spark.functions.worker import TIME_HEADERS, FunctionUse, make_udf
+from snowmelt.spark.tables.visible_columns import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,88 +60,88 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.objects.callable_functions import CallableFunction
     from snowmelt.functions.signature import SqlType
-    from snowmelt.spark.functions.call_rewriter import Call, Calls
+    from snowmelt.spark.functions.call_rewriter import FunctionCall, StatementCalls
 
 # --- What CONTEXT_HEADERS say: who calls, from where; the same for all batches of a query.
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class CallerContext:
     """Who asks: the role, the database and schema of short names, and the statement, if there is one."""
 
     role: str
     user: str
     session: str
-    within: tuple[str, ...] = ()
+    namespace: tuple[str, ...] = ()
     statement: str = ""
 
 
-def context_of(names: Iterable[str], asker: Asker) -> dict[str, str]:
+def make_context_headers(names: Iterable[str], caller: CallerContext) -> dict[str, str]:
     """Return the values of context headers, empty where there is no such thing here.
 
     There is no region, warehouse, address or transaction. Instants are not known before Spark
     runs the query, see `function_workers.INSTANTS`.
     """
-    values = _values(asker)
+    values = _make_context_values(caller)
     return {name: values.get(name, "") for name in names}
 
 
-def _values(asker: Asker) -> dict[str, str]:
-    database, schema = asker.within or ("", "")
-    here = [f"{display_name(database)}.{display_name(schema)}"] if asker.within else []
+def _make_context_values(caller: CallerContext) -> dict[str, str]:
+    database, schema = caller.namespace or ("", "")
+    here = [f"{display_name(database)}.{display_name(schema)}"] if caller.namespace else []
     return {
         "CURRENT_ACCOUNT": "SNOWMELT",
         "CURRENT_ACCOUNT_NAME": "SNOWMELT",
         "CURRENT_CLIENT": f"snowmelt {version('snowmelt')}",
         "CURRENT_DATABASE": database,
-        "CURRENT_ROLE": asker.role,
+        "CURRENT_ROLE": caller.role,
         "CURRENT_SCHEMA": schema,
         "CURRENT_SCHEMAS": msgspec.json.encode(here).decode(),
-        "CURRENT_SESSION": asker.session,
-        "CURRENT_STATEMENT": asker.statement,
-        "CURRENT_USER": asker.user,
+        "CURRENT_SESSION": caller.session,
+        "CURRENT_STATEMENT": caller.statement,
+        "CURRENT_USER": caller.user,
         "CURRENT_VERSION": version("snowmelt"),
     }
 
 
 # Catalogs that every Spark session has.
 _SPARK_CATALOGS = frozenset({"SPARK_CATALOG", "SYSTEM", "SESSION"})
-_TRY = "TRY_"
-_FULL = 3
+_TRY_PREFIX = "TRY_"
+_FULL_NAME_PARTS = 3
 # Names of Python functions that a session keeps for queries; a plan holds what it uses by itself.
-_MOST_REGISTERED = 256
-_BUFFER = "spark.sql.execution.pandas.udf.buffer.size"
+_MAX_REGISTERED_FUNCTIONS = 256
+_BUFFER_SIZE_SETTING = "spark.sql.execution.pandas.udf.buffer.size"
 _BUFFER_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredFunction:
     """A Python function of the session: what it calls, and how."""
 
     private_name: str
-    called: CallableFunction
-    use: Use
+    definition: CallableFunction
+    use: FunctionUse
 
     @property
-    def shown(self) -> str:
+    def public_name(self) -> str:
         """The name by which users know it."""
-        name = str(self.called.name)
+        name = str(self.definition.name)
         if not self.use.trying:
             return name
         front, _, last = name.rpartition(".")
-        return f"{front}.{_TRY.lower()}{last}"
+        return f"{front}.{_TRY_PREFIX.lower()}{last}"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RewrittenQuery:
     """A query as it came, and as Spark is to see it."""
 
     original: str
     text: str
-    used: tuple[Registered, ...] = ()
+    functions: tuple[RegisteredFunction, ...] = ()
 
 
-class Functions:
+class SparkFunctions:
     """The functions that a role may call, in one Spark session; thread-safe."""
 
     def __init__(
@@ -154,19 +160,19 @@ class Functions:
         self._options = options
         self._session = str(uuid.uuid4())
         self._user: str | None = None
-        self._guarded = False
-        self._registered: OrderedDict[str, Registered] = OrderedDict()
-        self._attached: dict[str, Registered] = {}
+        self._is_prepared = False
+        self._registered_functions: OrderedDict[str, RegisteredFunction] = OrderedDict()
+        self._attached_functions: dict[str, RegisteredFunction] = {}
         self._lock = threading.Lock()
 
-    def rewritten(
-        self, text: str, within: tuple[str, ...] = (), *, dry_run: str | None = None
-    ) -> Asked:
+    def rewrite_query(
+        self, text: str, namespace: tuple[str, ...] = (), *, dry_run: str | None = None
+    ) -> RewrittenQuery:
         """Return a query in which calls of external functions are calls that Spark understands.
 
         Args:
             text: The query.
-            within: Internal names of database and schema of functions that are named in short.
+            namespace: Internal names of database and schema of functions that are named in short.
             dry_run: Nothing is sent; what would be is written down in this folder.
 
         Raises:
@@ -174,33 +180,37 @@ class Functions:
             CallMalformed: Arguments do not fit.
         """
         calls = find_calls(text)
-        known = self._known(calls, within) if calls.found else {}
+        known = self._resolve_calls(calls, namespace) if calls.calls else {}
         if not known:
-            return Asked(text, text)
-        asker = self._asker(within, text)
-        used: dict[str, Registered] = {}
+            return RewrittenQuery(text, text)
+        asker = self._make_caller_context(namespace, text)
+        used: dict[str, RegisteredFunction] = {}
         sites = itertools.count()
 
-        def render(call: Call, given: Sequence[Given]) -> str:
+        def render(call: FunctionCall, given: Sequence[CallArgument]) -> str:
             found, trying = known[call.start]
-            called = overload(found, given)
-            places = bound(called, given)
-            site = self._site_of_text(called, text, sites)
-            registered = self._register(called, asker, trying=trying, dry_run=dry_run, site=site)
+            called = select_overload(found, given)
+            places = bind_arguments(called, given)
+            site = self._make_statement_site(called, text, sites)
+            registered = self._register_function(
+                called, asker, trying=trying, dry_run=dry_run, site=site
+            )
             used[registered.private_name] = registered
             arguments = called.function.signature.arguments
-            return _expression(
+            return _build_call_expression(
                 registered,
                 [
-                    argument(declared.type, each.text if each else declared.default or "NULL")
+                    build_argument_sql(
+                        declared.type, each.text if each else declared.default or "NULL"
+                    )
                     for declared, each in zip(arguments, places, strict=True)
                 ],
             )
 
-        chosen = {call.start: call for call in calls.found if call.start in known}
-        return Asked(text, rewrite_calls(calls, chosen, render), tuple(used.values()))
+        chosen = {call.start: call for call in calls.calls if call.start in known}
+        return RewrittenQuery(text, rewrite_calls(calls, chosen, render), tuple(used.values()))
 
-    def attach(self, database: str, schema: str) -> list[str]:
+    def attach_schema(self, database: str, schema: str) -> list[str]:
         """Make temporary functions of the session of all functions of a schema that may be used.
 
         Each has its own short name and one with `try_` before it. Of several functions of a name,
@@ -209,21 +219,23 @@ class Functions:
         Raises:
             NotFound: There is no such schema, or a function needs something that is gone.
         """
-        asker = self._asker((database, schema))
+        asker = self._make_caller_context((database, schema))
         attached = []
-        for name in self._usable(database, schema):
+        for name in self._list_usable_functions(database, schema):
             with self._database.reading() as connection:
                 found = list_callable_functions(connection, self._role, name)
             for called in found:
                 arity = len(called.function.signature.arguments)
                 short = name.function if len(found) == 1 else f"{name.function}_{arity}"
                 for trying in (False, True):
-                    shown = (_TRY + short if trying else short).lower()
-                    self._attach(shown, called, asker, trying=trying)
+                    shown = (_TRY_PREFIX + short if trying else short).lower()
+                    self._attach_function(shown, called, asker, trying=trying)
                     attached.append(shown)
         return attached
 
-    def column(self, name: FunctionName, *, trying: bool = False) -> Callable[..., Column]:
+    def make_column_function(
+        self, name: FunctionName, *, trying: bool = False
+    ) -> Callable[..., Column]:
         """Return what makes a Column of Columns, constants and arguments by name.
 
         Raises:
@@ -231,60 +243,62 @@ class Functions:
         """
         with self._database.reading() as connection:
             found = list_callable_functions(connection, self._role, name)
-        asker = self._asker((name.database, name.schema))
+        asker = self._make_caller_context((name.database, name.schema))
 
         def called_with(*columns: object, **named: object) -> Column:
             values = [*columns, *named.values()]
             names = [*(None for _ in columns), *named]
-            given = [Given(str(at), name) for at, name in enumerate(names)]
-            called = overload(found, given)
-            places = bound(called, given)
-            site = _site_of_program(called, sys._getframe(1))  # noqa: SLF001 - the caller's line
-            registered = self._register(called, asker, trying=trying, site=site)
+            given = [CallArgument(str(at), name) for at, name in enumerate(names)]
+            called = select_overload(found, given)
+            places = bind_arguments(called, given)
+            site = _make_program_site(called, sys._getframe(1))  # noqa: SLF001 - the caller's line
+            registered = self._register_function(called, asker, trying=trying, site=site)
             wrapper = f"{registered.private_name}_columns"
-            self._wrap(wrapper, called, registered)
+            self._create_sql_wrapper(wrapper, called, registered)
             arguments = called.function.signature.arguments
             return sf.call_function(
                 wrapper,
                 *(
                     sf.expr(argument.default or "NULL")
                     if each is None
-                    else _column(values[int(each.text)])
+                    else _to_column(values[int(each.text)])
                     for argument, each in zip(arguments, places, strict=True)
                 ),
             ).alias(name.function.lower())
 
         return called_with
 
-    def shown(self, message: str) -> str:
+    def restore_public_names(self, message: str) -> str:
         """Return a message of Spark's with the names that users know."""
         with self._lock:
-            known = [*self._registered.values(), *self._attached.values()]
+            known = [*self._registered_functions.values(), *self._attached_functions.values()]
         for each in known:
-            message = message.replace(each.private_name, each.shown)
+            message = message.replace(each.private_name, each.public_name)
         return message
 
-    def guard(self) -> None:
+    def prepare_session(self) -> None:
         """Set what makes calls cheap, and warn of what makes them dear; once per session."""
-        if self._guarded:
+        if self._is_prepared:
             return
-        self._guarded = True
-        if int(self._spark.conf.get(_BUFFER) or 0) > _BUFFER_BYTES:
+        self._is_prepared = True
+        if int(self._spark.conf.get(_BUFFER_SIZE_SETTING) or 0) > _BUFFER_BYTES:
             # Values wait until so many bytes of them are there: a LIMIT calls for too many rows.
-            self._spark.conf.set(_BUFFER, str(_BUFFER_BYTES))
+            self._spark.conf.set(_BUFFER_SIZE_SETTING, str(_BUFFER_BYTES))
 
-    def _known(
-        self, calls: Calls, within: tuple[str, ...]
+    def _resolve_calls(
+        self, calls: StatementCalls, namespace: tuple[str, ...]
     ) -> dict[int, tuple[list[CallableFunction], bool]]:
         """Return the overloads of each call that is one of ours, and whether it is tried."""
         known = {}
         with self._database.reading() as connection:
-            for call in calls.found:
-                names = _full_names(call.parts, within)
-                found = self._overloads(connection, names)
+            for call in calls.calls:
+                names = _list_candidate_names(call.parts, namespace)
+                found = self._find_overloads(connection, names)
                 if found is not None:
                     known[call.start] = found
-                elif len(call.parts) == _FULL and not is_foreign(self._spark, call.parts[0]):
+                elif len(call.parts) == _FULL_NAME_PARTS and not is_spark_catalog_name(
+                    self._spark, call.parts[0]
+                ):
                     name = FunctionName(*call.parts)
                     raise NotFound(
                         f"Function {name} does not exist, or this role may not use it.",
@@ -293,7 +307,7 @@ class Functions:
                     )
         return known
 
-    def _overloads(
+    def _find_overloads(
         self, connection: Connection, names: Iterable[tuple[FunctionName, bool]]
     ) -> tuple[list[CallableFunction], bool] | None:
         for name, trying in names:
@@ -302,7 +316,7 @@ class Functions:
                 return list_callable_functions(connection, self._role, name), trying
         return None
 
-    def _usable(self, database: str, schema: str) -> list[FunctionName]:
+    def _list_usable_functions(self, database: str, schema: str) -> list[FunctionName]:
         with self._database.reading() as connection:
             find_schema_ids(connection, database, schema)
             there = list_external_functions(connection, database, schema)
@@ -310,35 +324,42 @@ class Functions:
                 {each.name for each in there if can_use_function(connection, self._role, each)}
             )
 
-    def _asker(self, within: tuple[str, ...], statement: str = "") -> Asker:
-        return Asker(self._role, self._current_user(), self._session, within, statement)
+    def _make_caller_context(
+        self, namespace: tuple[str, ...], statement: str = ""
+    ) -> CallerContext:
+        return CallerContext(
+            self._role, self._read_current_user(), self._session, namespace, statement
+        )
 
-    def _current_user(self) -> str:
+    def _read_current_user(self) -> str:
         if self._user is None:
             self._user = str(self._spark.sql("SELECT current_user()").collect()[0][0])
         return self._user
 
-    def _plan(self, called: CallableFunction, asker: Asker) -> CallPlan:
+    def _make_call_plan(self, definition: CallableFunction, caller: CallerContext) -> CallPlan:
         return CallPlan(
-            function=called.function,
-            integration=called.integration,
+            function=definition.function,
+            integration=definition.integration,
             zone=str(self._spark.conf.get("spark.sql.session.timeZone")),
-            context=context_of(
-                (name for name in called.function.context_headers if name not in INSTANTS), asker
+            context=make_context_headers(
+                (name for name in definition.function.context_headers if name not in TIME_HEADERS),
+                caller,
             ),
-            options=self._shared(called),
-            request_translator=called.request_translator,
-            response_translator=called.response_translator,
+            options=self._share_limits(definition),
+            request_translator=definition.request_translator,
+            response_translator=definition.response_translator,
             traceparent=tracing.make_traceparent_header().get(tracing.TRACEPARENT_HEADER),
         )
 
-    def _site_of_text(self, called: CallableFunction, text: str, sites: Iterator[int]) -> str:
+    def _make_statement_site(
+        self, definition: CallableFunction, text: str, sites: Iterator[int]
+    ) -> str:
         """Return what tells a call apart from the others of its statement.
 
         All statements of a streaming query's `foreachBatch` have the same query id, which lasts
         over restarts; there the statement itself is part of the site.
         """
-        if called.function.volatility is not Volatility.VOLATILE:
+        if definition.function.volatility is not Volatility.VOLATILE:
             return ""
         number = next(sites)
         if self._is_in_streaming_batch():
@@ -352,92 +373,96 @@ class Functions:
         except Exception:  # noqa: BLE001  Spark Connect has no context, and says so in several ways
             return False
 
-    def _shared(self, called: CallableFunction) -> CallerOptions:
+    def _share_limits(self, definition: CallableFunction) -> CallerOptions:
         """Return the options, with a rate or a budget shared among the machines there are now."""
         options = self._options
         limits = (
-            called.function.rate_limit,
+            definition.function.rate_limit,
             options.max_rows_per_query,
             options.max_calls_per_query,
         )
         if all(limit is None for limit in limits) or options.executors > 1:
             return options
-        return replace(options, executors=hosts_of(self._spark))
+        return replace(options, executors=count_executor_hosts(self._spark))
 
-    def _register(
+    def _register_function(
         self,
-        called: CallableFunction,
-        asker: Asker,
+        definition: CallableFunction,
+        caller: CallerContext,
         *,
         trying: bool,
         lasting: bool = False,
         dry_run: str | None = None,
         site: str = "",
-    ) -> Registered:
-        self.guard()
-        self._warn_of_speculation(called)
-        plan = self._plan(called, asker)
+    ) -> RegisteredFunction:
+        self.prepare_session()
+        self._warn_about_speculation(definition)
+        plan = self._make_call_plan(definition, caller)
         if lasting:
             plan = replace(plan, traceparent=None)  # it outlives the span
-        spool = Spool(self._store_url, str(called.name))
+        spool = CallLogFiles(self._store_url, str(definition.name))
         if dry_run is not None:
             plan = replace(plan, options=replace(plan.options, dry_run=True))
             spool = replace(spool, folder=dry_run)
-        use = Use(plan, trying, self._session, spool, site)
-        digest = hashlib.sha256(_pickled(use)).hexdigest()[:16]
-        private = f"snowmelt_{_plain(called.name.function)}_{digest}"
+        use = FunctionUse(plan, trying, self._session, spool, site)
+        digest = hashlib.sha256(_pickle_use(use)).hexdigest()[:16]
+        private = f"snowmelt_{_sanitize_name(definition.name.function)}_{digest}"
         with self._lock:
-            if private in self._registered:
-                self._registered.move_to_end(private)
-                return self._registered[private]
-            registered = Registered(private, called, use)
-            self._spark.udf.register(private, _python_function(use))
-            self._registered[private] = registered
-            while len(self._registered) > _MOST_REGISTERED:
-                oldest, _ = self._registered.popitem(last=False)
-                if oldest not in self._attached:
+            if private in self._registered_functions:
+                self._registered_functions.move_to_end(private)
+                return self._registered_functions[private]
+            registered = RegisteredFunction(private, definition, use)
+            self._spark.udf.register(private, _make_python_udf(use))
+            self._registered_functions[private] = registered
+            while len(self._registered_functions) > _MAX_REGISTERED_FUNCTIONS:
+                oldest, _ = self._registered_functions.popitem(last=False)
+                if oldest not in self._attached_functions:
                     self._spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {oldest}")
         return registered
 
-    def _attach(self, shown: str, called: CallableFunction, asker: Asker, *, trying: bool) -> None:
-        registered = self._register(called, asker, trying=trying, lasting=True)
+    def _attach_function(
+        self, short_name: str, definition: CallableFunction, caller: CallerContext, *, trying: bool
+    ) -> None:
+        registered = self._register_function(definition, caller, trying=trying, lasting=True)
         with self._lock:
-            self._attached[registered.private_name] = registered
-        self._wrap(shown, called, registered)
+            self._attached_functions[registered.private_name] = registered
+        self._create_sql_wrapper(short_name, definition, registered)
 
-    def _wrap(self, name: str, called: CallableFunction, registered: Registered) -> None:
+    def _create_sql_wrapper(
+        self, name: str, definition: CallableFunction, registered: RegisteredFunction
+    ) -> None:
         """Make a temporary SQL function over a Python function."""
-        signature = called.function.signature
+        signature = definition.function.signature
         listed = ", ".join(
-            f"{quoted(each.name.lower())} {visible_type(each.type)}"
+            f"{quote_identifier(each.name.lower())} {to_visible_type(each.type)}"
             + (f" DEFAULT {each.default}" if each.default is not None else "")
             for each in signature.arguments
         )
         raw = [
-            argument(each.type, quoted(each.name.lower()), visible=True)
+            build_argument_sql(each.type, quote_identifier(each.name.lower()), is_visible=True)
             for each in signature.arguments
         ]
         returns = signature.returns
         shown_type = (
-            visible_trying_type(returns) if registered.use.trying else visible_type(returns)
+            to_visible_try_type(returns) if registered.use.trying else to_visible_type(returns)
         )
         self._spark.sql(
-            f"CREATE OR REPLACE TEMPORARY FUNCTION {quoted(name)}({listed})"
-            f" RETURNS {shown_type} RETURN {_expression(registered, raw)}"
+            f"CREATE OR REPLACE TEMPORARY FUNCTION {quote_identifier(name)}({listed})"
+            f" RETURNS {shown_type} RETURN {_build_call_expression(registered, raw)}"
         )
 
-    def _warn_of_speculation(self, called: CallableFunction) -> None:
-        if called.function.volatility is not Volatility.VOLATILE:
+    def _warn_about_speculation(self, definition: CallableFunction) -> None:
+        if definition.function.volatility is not Volatility.VOLATILE:
             return
         if str(self._spark.conf.get("spark.speculation", "false")).lower() == "true":
             warnings.warn(
-                f"spark.speculation is on: Spark may call {called.name}, which is VOLATILE, twice "
+                f"spark.speculation is on: Spark may call {definition.name}, which is VOLATILE, twice "
                 "for the same rows; a service that knows batches by their ids works once.",
                 stacklevel=5,
             )
 
 
-def is_foreign(spark: SparkSession, catalog: str) -> bool:
+def is_spark_catalog_name(spark: SparkSession, catalog: str) -> bool:
     """Tell whether a name begins with a catalog that Spark has."""
     if catalog.upper() in _SPARK_CATALOGS:
         return True
@@ -447,61 +472,61 @@ def is_foreign(spark: SparkSession, catalog: str) -> bool:
     )
 
 
-def _full_names(
-    parts: tuple[str, ...], within: tuple[str, ...]
+def _list_candidate_names(
+    parts: tuple[str, ...], namespace: tuple[str, ...]
 ) -> Iterable[tuple[FunctionName, bool]]:
     """Yield the functions that a name may mean, and whether it asks to try them."""
-    missing = _FULL - len(parts)
-    if missing > len(within):
+    missing = _FULL_NAME_PARTS - len(parts)
+    if missing > len(namespace):
         return
-    name = FunctionName(*within[:missing], *parts)
+    name = FunctionName(*namespace[:missing], *parts)
     yield name, False
-    if name.function.upper().startswith(_TRY):
-        yield replace(name, function=name.function[len(_TRY) :]), True
+    if name.function.upper().startswith(_TRY_PREFIX):
+        yield replace(name, function=name.function[len(_TRY_PREFIX) :]), True
 
 
-def _expression(registered: Registered, raw: Sequence[str]) -> str:
+def _build_call_expression(registered: RegisteredFunction, raw_arguments: Sequence[str]) -> str:
     use = registered.use
     returns = use.plan.function.signature.returns
-    columns = list(raw)
-    if use.needs_column:
-        columns.append("current_timestamp()" if use.instants else "true")
+    columns = list(raw_arguments)
+    if use.needs_extra_column:
+        columns.append("current_timestamp()" if use.time_headers else "true")
     call = f"{registered.private_name}({', '.join(columns)})"
-    return tried_value(returns, call) if use.trying else value(returns, call)
+    return build_try_value_sql(returns, call) if use.trying else build_value_sql(returns, call)
 
 
-def _python_function(use: Use) -> Any:
+def _make_python_udf(use: FunctionUse) -> Any:
     returns = use.plan.function.signature.returns
-    returned = trying_type(returns) if use.trying else raw_type(returns)
+    returned = to_raw_try_type(returns) if use.trying else to_raw_type(returns)
     # It knows the kind by the hints, and warns of whoever says it.
     make: Any = arrow_udf
-    made = make(serving(use), returned)
+    made = make(make_udf(use), returned)
     is_volatile = use.plan.function.volatility is Volatility.VOLATILE
     return made.asNondeterministic() if is_volatile else made
 
 
-def _pickled(use: Use) -> bytes:
+def _pickle_use(use: FunctionUse) -> bytes:
     pickled: bytes = dumps(use)  # type: ignore[no-untyped-call]
     return pickled
 
 
-def _site_of_program(called: CallableFunction, frame: FrameType) -> str:
+def _make_program_site(definition: CallableFunction, frame: FrameType) -> str:
     """Return where a program makes a column, in a form that lines added elsewhere do not change.
 
     It is the same when the program runs again, as a streaming query from its checkpoint does.
     """
-    if called.function.volatility is not Volatility.VOLATILE:
+    if definition.function.volatility is not Volatility.VOLATILE:
         return ""
     spoken = f"{frame.f_code.co_qualname} {frame.f_lasti}"
     return hashlib.sha256(spoken.encode()).hexdigest()[:16]
 
 
-def _plain(name: str) -> str:
+def _sanitize_name(name: str) -> str:
     kept = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in name)
     return kept.lower()
 
 
-def _column(value: object) -> Column:
+def _to_column(value: object) -> Column:
     """Take a text for the name of a column, as PySpark does."""
     if isinstance(value, Column):
         return value
@@ -511,7 +536,7 @@ def _column(value: object) -> Column:
 # --- Among how many machines a rate is shared out.
 
 
-def hosts_of(spark: SparkSession) -> int:
+def count_executor_hosts(spark: SparkSession) -> int:
     """Return how many machines have executors now; 1 over Spark Connect, which does not tell."""
     try:
         # Spark's own list has no other way. `SparkEnv` would tell the driver apart as well, but
@@ -534,10 +559,10 @@ def hosts_of(spark: SparkSession) -> int:
 # costs ten times as much as its JSON text. Values look as columns of tables do (see
 # `docs/decisions/0010-types-in-spark.md`).
 
-_MOST_DIGITS_OF_BIGINT = 18
+_MAX_BIGINT_DIGITS = 18
 # Microseconds are as fine as Spark's times are.
 _TIME_DIGITS = 6
-_SIMPLE = {
+_SPARK_TYPES = {
     LogicalType.REAL: "DOUBLE",
     LogicalType.BOOLEAN: "BOOLEAN",
     LogicalType.TEXT: "STRING",
@@ -549,16 +574,16 @@ _SIMPLE = {
     **dict.fromkeys(SEMI_STRUCTURED_TYPES, "STRING"),
 }
 # Spark otherwise leaves fields without a value out, and cuts instants to milliseconds.
-_JSON = (
+_TO_JSON_OPTIONS = (
     "map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX',"
     " 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
 )
 # Neither is the name of a column that anybody has.
-_EACH = "snowmelt_each"
-_FIELDS = ("error", "status", "batch_id")
+_LAMBDA_VARIABLE = "snowmelt_each"
+_ERROR_FIELDS = ("error", "status", "batch_id")
 
 
-def visible_type(sql_type: SqlType) -> str:
+def to_visible_type(sql_type: SqlType) -> str:
     """Return the Spark type of arguments and values as queries see them."""
     if sql_type.kind in SEMI_STRUCTURED_TYPES:
         return "VARIANT"
@@ -567,26 +592,26 @@ def visible_type(sql_type: SqlType) -> str:
     if sql_type.kind is LogicalType.TIME:
         digits = _TIME_DIGITS if sql_type.scale is None else sql_type.scale
         return f"TIME({min(digits, _TIME_DIGITS)})"
-    return _SIMPLE[sql_type.kind]
+    return _SPARK_TYPES[sql_type.kind]
 
 
-def raw_type(sql_type: SqlType) -> str:
+def to_raw_type(sql_type: SqlType) -> str:
     """Return the Spark type whose Arrow form the caller takes and gives."""
     if sql_type.kind is LogicalType.TIME:
         # Arrow's time has no digits of its own: Spark takes it for the finest.
         return f"TIME({_TIME_DIGITS})"
     precision = sql_type.precision or MAX_PRECISION
-    if sql_type.is_integer and precision <= _MOST_DIGITS_OF_BIGINT:
+    if sql_type.is_integer and precision <= _MAX_BIGINT_DIGITS:
         return "BIGINT"
-    return _SIMPLE.get(sql_type.kind) or visible_type(sql_type)
+    return _SPARK_TYPES.get(sql_type.kind) or to_visible_type(sql_type)
 
 
-def trying_type(sql_type: SqlType) -> str:
+def to_raw_try_type(sql_type: SqlType) -> str:
     """Return the raw type of what a call gives that reports errors instead of raising them."""
-    return f"STRUCT<value: {raw_type(sql_type)}, error: STRING, status: INT, batch_id: STRING>"
+    return f"STRUCT<value: {to_raw_type(sql_type)}, error: STRING, status: INT, batch_id: STRING>"
 
 
-def argument(sql_type: SqlType, text: str, *, visible: bool = False) -> str:
+def build_argument_sql(sql_type: SqlType, expression: str, *, is_visible: bool = False) -> str:
     """Return the SQL that makes the raw argument of any expression that can be cast to the type.
 
     A VARIANT may be of any type, struct and map too; OBJECT and ARRAY are struct, map, array or
@@ -594,48 +619,50 @@ def argument(sql_type: SqlType, text: str, *, visible: bool = False) -> str:
 
     Args:
         sql_type: Of the argument.
-        text: The expression.
-        visible: The expression is known to have the visible type.
+        expression: The expression.
+        is_visible: The expression is known to have the visible type.
     """
     if sql_type.kind not in SEMI_STRUCTURED_TYPES:
         # Two casts, so that a value is refused that has more digits than the type.
-        narrow = text if visible else f"CAST({text} AS {visible_type(sql_type)})"
-        if raw_type(sql_type) == visible_type(sql_type):
+        narrow = expression if is_visible else f"CAST({expression} AS {to_visible_type(sql_type)})"
+        if to_raw_type(sql_type) == to_visible_type(sql_type):
             return narrow
-        return f"CAST({narrow} AS {raw_type(sql_type)})"
-    if visible or sql_type.kind is not LogicalType.VARIANT:
-        return f"to_json({text}, {_JSON})"
+        return f"CAST({narrow} AS {to_raw_type(sql_type)})"
+    if is_visible or sql_type.kind is not LogicalType.VARIANT:
+        return f"to_json({expression}, {_TO_JSON_OPTIONS})"
     # `to_json` takes no scalars, and inside an array NULL would become JSON's null.
-    boxed = f"transform(array({text}), {_EACH} -> if({_EACH} IS NULL, NULL, to_json(array({_EACH}), {_JSON})))"
-    return f"transform({boxed}, {_EACH} -> substring({_EACH}, 2, length({_EACH}) - 2))[0]"
+    boxed = f"transform(array({expression}), {_LAMBDA_VARIABLE} -> if({_LAMBDA_VARIABLE} IS NULL, NULL, to_json(array({_LAMBDA_VARIABLE}), {_TO_JSON_OPTIONS})))"
+    return f"transform({boxed}, {_LAMBDA_VARIABLE} -> substring({_LAMBDA_VARIABLE}, 2, length({_LAMBDA_VARIABLE}) - 2))[0]"
 
 
-def value(sql_type: SqlType, text: str) -> str:
+def build_value_sql(sql_type: SqlType, expression: str) -> str:
     """Return the SQL that makes the visible value of what a call gives."""
     if sql_type.kind in SEMI_STRUCTURED_TYPES:
-        return f"parse_json({text})"
-    if raw_type(sql_type) == visible_type(sql_type):
-        return text
-    return f"CAST({text} AS {visible_type(sql_type)})"
+        return f"parse_json({expression})"
+    if to_raw_type(sql_type) == to_visible_type(sql_type):
+        return expression
+    return f"CAST({expression} AS {to_visible_type(sql_type)})"
 
 
-def tried_value(sql_type: SqlType, text: str) -> str:
+def build_try_value_sql(sql_type: SqlType, expression: str) -> str:
     """Return the SQL that makes the visible struct of what a call gives that reports errors."""
-    if raw_type(sql_type) == visible_type(sql_type):
-        return text
+    if to_raw_type(sql_type) == to_visible_type(sql_type):
+        return expression
     # The lambda names the call, which would be made again for each time that it is written.
-    inner, error = f"{_EACH}.value", f"{_EACH}.error"
-    shown = value(sql_type, inner)
+    inner, error = f"{_LAMBDA_VARIABLE}.value", f"{_LAMBDA_VARIABLE}.error"
+    shown = build_value_sql(sql_type, inner)
     if sql_type.kind in SEMI_STRUCTURED_TYPES:
         shown = f"try_parse_json({inner})"
         unfit = f"{inner} IS NOT NULL AND {shown} IS NULL"
         error = f"if({unfit}, 'The value is no document that Spark can hold.', {error})"
     fields = [f"'value', {shown}", f"'error', {error}"]
-    fields += [f"'{name}', {_EACH}.{name}" for name in _FIELDS[1:]]
+    fields += [f"'{name}', {_LAMBDA_VARIABLE}.{name}" for name in _ERROR_FIELDS[1:]]
     struct = f"named_struct({', '.join(fields)})"
-    return f"transform(array({text}), {_EACH} -> if({_EACH} IS NULL, NULL, {struct}))[0]"
+    return f"transform(array({expression}), {_LAMBDA_VARIABLE} -> if({_LAMBDA_VARIABLE} IS NULL, NULL, {struct}))[0]"
 
 
-def visible_trying_type(sql_type: SqlType) -> str:
-    """Return the type of `tried_value`."""
-    return f"STRUCT<value: {visible_type(sql_type)}, error: STRING, status: INT, batch_id: STRING>"
+def to_visible_try_type(sql_type: SqlType) -> str:
+    """Return the type of `build_try_value_sql`."""
+    return (
+        f"STRUCT<value: {to_visible_type(sql_type)}, error: STRING, status: INT, batch_id: STRING>"
+    )

@@ -37,23 +37,23 @@ if TYPE_CHECKING:
     from pyspark import TaskContext
 
     from snowmelt.functions.caller.plan import CallPlan
-    from snowmelt.spark.functions.call_log import Spool
+    from snowmelt.spark.functions.call_log import CallLogFiles
 
-_ROOT = "-execution-root-id-"
-_SESSION = "spark-session-"
-_INSTANT = "%Y-%m-%d %H:%M:%S.%f"
+_ROOT_EXECUTION_TAG = "-execution-root-id-"
+_SESSION_TAG_PREFIX = "spark-session-"
+_TIMESTAMP_FORMAT = "%Y-%m-%d %H:%M:%S.%f"
 # Context functions whose value is the query's own instant, in the session's zone.
-INSTANTS: Mapping[str, Callable[[dt.datetime], str]] = {
+TIME_HEADERS: Mapping[str, Callable[[dt.datetime], str]] = {
     "CURRENT_DATE": lambda now: now.strftime("%Y-%m-%d"),
     "CURRENT_TIME": lambda now: now.strftime("%H:%M:%S"),
     "LOCALTIME": lambda now: now.strftime("%H:%M:%S"),
-    "CURRENT_TIMESTAMP": lambda now: now.strftime(_INSTANT)[:-3] + now.strftime(" %z"),
-    "LOCALTIMESTAMP": lambda now: now.strftime(_INSTANT)[:-3] + now.strftime(" %z"),
+    "CURRENT_TIMESTAMP": lambda now: now.strftime(_TIMESTAMP_FORMAT)[:-3] + now.strftime(" %z"),
+    "LOCALTIMESTAMP": lambda now: now.strftime(_TIMESTAMP_FORMAT)[:-3] + now.strftime(" %z"),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class FunctionUse:
     """One use of a function, as it travels to the workers.
 
     `session` stands for the Spark session where a task does not tell its own. `site` tells calls
@@ -63,38 +63,38 @@ class Use:
     plan: CallPlan
     trying: bool
     session: str
-    spool: Spool
+    call_log: CallLogFiles
     site: str = ""
 
     @property
-    def instants(self) -> tuple[str, ...]:
+    def time_headers(self) -> tuple[str, ...]:
         """The context headers that tell when the query is: Spark computes it, once per query."""
-        return tuple(name for name in self.plan.function.context_headers if name in INSTANTS)
+        return tuple(name for name in self.plan.function.context_headers if name in TIME_HEADERS)
 
     @property
-    def needs_column(self) -> bool:
+    def needs_extra_column(self) -> bool:
         """Whether a column must come that is no argument: the instant, or how many rows there are."""
-        return bool(self.instants) or not self.plan.function.signature.arguments
+        return bool(self.time_headers) or not self.plan.function.signature.arguments
 
     @property
-    def columns(self) -> int:
+    def column_count(self) -> int:
         """How many columns come."""
-        return len(self.plan.function.signature.arguments) + self.needs_column
+        return len(self.plan.function.signature.arguments) + self.needs_extra_column
 
 
-def serving(use: Use) -> Callable[[Any], Any]:
+def make_udf(use: FunctionUse) -> Callable[[Any], Any]:
     """Return the function that PySpark is to call in its workers."""
 
     def serve(columns: Any) -> Any:
-        return _answers(use, columns)
+        return _call_service(use, columns)
 
     one: Any = Iterator[pa.Array]
     several: Any = Iterator[tuple[pa.Array, ...]]
-    serve.__annotations__ = {"columns": one if use.columns == 1 else several, "return": one}
+    serve.__annotations__ = {"columns": one if use.column_count == 1 else several, "return": one}
     return serve
 
 
-def _answers(use: Use, columns: Iterator[Any]) -> Iterator[pa.Array]:
+def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array]:
     from pyspark import TaskContext
 
     first = next(columns, None)
@@ -104,17 +104,26 @@ def _answers(use: Use, columns: Iterator[Any]) -> Iterator[pa.Array]:
     assert context is not None  # noqa: S101  PySpark calls this in tasks alone
     # A streaming query keeps its id over restarts, which number tasks anew; their times differ.
     task = f"{use.session} {context.taskAttemptId()}"
-    place = replace(place_of(context, use.session), call_site=use.site, task_attempt_id=task)
-    batches = (_batch(each) for each in chain([first], columns))
+    place = replace(
+        find_query_position(context, use.session), call_site=use.site, task_attempt_id=task
+    )
+    batches = (_to_record_batch(each) for each in chain([first], columns))
     ask = try_call_function if use.trying else call_function
-    ledger = use.spool.open(place)
+    ledger = use.call_log.open_task_log(place)
     with closing(ledger):
         # Closed before the ledger: what is cancelled is written down, too.
-        asked = ask(_planned(use, first), place, batches, ledger, SystemClock(), reader())
+        asked = ask(
+            _add_time_headers(use, first),
+            place,
+            batches,
+            ledger,
+            SystemClock(),
+            find_output_reader(),
+        )
         with closing(asked):
             try:
                 for answers in asked:
-                    yield _as_spark_reads(answers)
+                    yield _to_spark_time_unit(answers)
             except SnowmeltError:
                 # PySpark reads it when it reports the error, and ends this process afterwards: what
                 # the error says stands first, and no frames of ours before it.
@@ -122,21 +131,21 @@ def _answers(use: Use, columns: Iterator[Any]) -> Iterator[pa.Array]:
                 raise
 
 
-def _batch(columns: Any) -> pa.RecordBatch:
+def _to_record_batch(columns: Any) -> pa.RecordBatch:
     arrays = list(columns) if isinstance(columns, tuple) else [columns]
     return pa.RecordBatch.from_arrays(arrays, names=[str(at) for at in range(len(arrays))])
 
 
-def _planned(use: Use, first: Any) -> CallPlan:
-    if not use.instants:
+def _add_time_headers(use: FunctionUse, first_columns: Any) -> CallPlan:
+    if not use.time_headers:
         return use.plan
-    instants = first[-1] if isinstance(first, tuple) else first
+    instants = first_columns[-1] if isinstance(first_columns, tuple) else first_columns
     now = instants[0].as_py().astimezone(parse_time_zone(use.plan.zone))
-    told = {name: INSTANTS[name](now) for name in use.instants}
+    told = {name: TIME_HEADERS[name](now) for name in use.time_headers}
     return replace(use.plan, context={**use.plan.context, **told})
 
 
-def place_of(context: TaskContext, session: str) -> QueryPosition:
+def find_query_position(context: TaskContext, session: str) -> QueryPosition:
     """Return where a task is in its query; the same for all attempts.
 
     Stages of a streaming query are numbered anew when it is started again, so they do not count.
@@ -150,20 +159,20 @@ def place_of(context: TaskContext, session: str) -> QueryPosition:
         batch = context.getLocalProperty("streaming.sql.batchId") or ""
         query, stage = make_streaming_query_id(streaming, batch), 0
     else:
-        query, stage = _query_of(context, session), context.stageId()
+        query, stage = _find_query_id(context, session), context.stageId()
     return QueryPosition(query, stage, context.partitionId(), context.attemptNumber())
 
 
-def _query_of(context: TaskContext, session: str) -> str:
+def _find_query_id(context: TaskContext, session: str) -> str:
     for tag in (context.getLocalProperty("spark.job.tags") or "").split(","):
-        owner, found, execution = tag.partition(_ROOT)
-        if found and owner.startswith(_SESSION):
-            return make_query_id(owner.removeprefix(_SESSION), execution)
+        owner, found, execution = tag.partition(_ROOT_EXECUTION_TAG)
+        if found and owner.startswith(_SESSION_TAG_PREFIX):
+            return make_query_id(owner.removeprefix(_SESSION_TAG_PREFIX), execution)
     execution = context.getLocalProperty("spark.sql.execution.root.id") or ""
     return make_query_id(session, execution or f"stage {context.stageId()}")
 
 
-def _as_spark_reads(array: pa.Array) -> pa.Array:
+def _to_spark_time_unit(array: pa.Array) -> pa.Array:
     """Spark knows times of day in nanoseconds alone."""
     if pa.types.is_time64(array.type):
         return array.cast(pa.time64("ns"))
@@ -181,57 +190,57 @@ def _as_spark_reads(array: pa.Array) -> pa.Array:
 # A query that has enough rows closes the worker's connection. The worker would notice when it writes
 # for the second time after that; until then a LIMIT would go on calling a service.
 
-_DESCRIPTORS = Path("/proc/self/fd")
+_DESCRIPTOR_FOLDER = Path("/proc/self/fd")
 # linux/inet_diag.h, linux/sock_diag.h
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
-_NETLINK = struct.Struct("=IHHII")
-_REQUEST = struct.Struct("=BBBBI")
-_ANY = 0xFFFFFFFF
-_RECEIVED_AT = 72
-_QUEUE = struct.Struct("=I")
+_NETLINK_HEADER = struct.Struct("=IHHII")
+_SOCK_DIAG_REQUEST = struct.Struct("=BBBBI")
+_ALL_BITS = 0xFFFFFFFF
+_RECEIVE_QUEUE_OFFSET = 72
+_QUEUE_LENGTH = struct.Struct("=I")
 
 
-class Reader:
+class OutputReader:
     """The process at the other end of the worker's connections."""
 
     def __init__(self) -> None:
-        self._poll = select.poll()
-        self._descriptors = _sockets()
+        self._poller = select.poll()
+        self._descriptors = _list_sockets()
         for descriptor in self._descriptors:
-            self._poll.register(descriptor, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
-            _send_at_once(descriptor)
+            self._poller.register(descriptor, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+            _set_tcp_nodelay(descriptor)
 
     def is_open(self) -> bool:
         """Tell whether all connections are open."""
-        return not self._poll.poll(0)
+        return not self._poller.poll(0)
 
     def unread_bytes(self) -> int | None:
         """Return what was written and not read yet, in bytes; None where the kernel does not say."""
         try:
-            return max(map(_unread, self._descriptors), default=None)
+            return max(map(_count_unread_bytes, self._descriptors), default=None)
         except (OSError, struct.error):
             return None
 
 
 @lru_cache(maxsize=1)
-def _reader(_process: int) -> Reader:
-    return Reader()
+def _reader_for_process(_process: int) -> OutputReader:
+    return OutputReader()
 
 
-def reader() -> Reader:
+def find_output_reader() -> OutputReader:
     """Return the reader of this worker; asked for before the worker has connections of its own.
 
     Should it have some all the same, their end slows calls down and does nothing else.
     """
-    return _reader(os.getpid())
+    return _reader_for_process(os.getpid())
 
 
-def _sockets() -> list[int]:
+def _list_sockets() -> list[int]:
     """Return one descriptor of each socket."""
     found: dict[str, int] = {}
-    for path in _DESCRIPTORS.iterdir() if _DESCRIPTORS.exists() else ():
+    for path in _DESCRIPTOR_FOLDER.iterdir() if _DESCRIPTOR_FOLDER.exists() else ():
         try:
             target = str(path.readlink())
         except FileNotFoundError:
@@ -241,7 +250,7 @@ def _sockets() -> list[int]:
     return [*found.values()]
 
 
-def _send_at_once(descriptor: int) -> None:
+def _set_tcp_nodelay(descriptor: int) -> None:
     # The kernel otherwise keeps small arrays until 32 KiB have come together, or for 40 ms.
     with (
         socket.socket(fileno=os.dup(descriptor)) as ours,
@@ -251,28 +260,34 @@ def _send_at_once(descriptor: int) -> None:
             ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _unread(descriptor: int) -> int:
+def _count_unread_bytes(descriptor: int) -> int:
     with socket.socket(fileno=os.dup(descriptor)) as ours:
         if ours.family is socket.AF_UNIX:
-            return int(_QUEUE.unpack(fcntl.ioctl(ours, termios.TIOCOUTQ, bytes(_QUEUE.size)))[0])
-        return _received(ours)
+            return int(
+                _QUEUE_LENGTH.unpack(
+                    fcntl.ioctl(ours, termios.TIOCOUTQ, bytes(_QUEUE_LENGTH.size))
+                )[0]
+            )
+        return _query_peer_receive_queue(ours)
 
 
-def _received(ours: socket.socket) -> int:
+def _query_peer_receive_queue(own_socket: socket.socket) -> int:
     """Return what the peer's kernel, which is ours as well, holds for a connection's other end."""
-    (host, port), (peer, peer_port) = ours.getsockname()[:2], ours.getpeername()[:2]
+    (host, port), (peer, peer_port) = own_socket.getsockname()[:2], own_socket.getpeername()[:2]
     other_end = (
-        _REQUEST.pack(ours.family, socket.IPPROTO_TCP, 0, 0, _ANY)
+        _SOCK_DIAG_REQUEST.pack(own_socket.family, socket.IPPROTO_TCP, 0, 0, _ALL_BITS)
         + struct.pack(">HH", peer_port, port)
-        + socket.inet_pton(ours.family, peer).ljust(16, b"\0")
-        + socket.inet_pton(ours.family, host).ljust(16, b"\0")
-        + struct.pack("=III", 0, _ANY, _ANY)
+        + socket.inet_pton(own_socket.family, peer).ljust(16, b"\0")
+        + socket.inet_pton(own_socket.family, host).ljust(16, b"\0")
+        + struct.pack("=III", 0, _ALL_BITS, _ALL_BITS)
     )
-    head = _NETLINK.pack(_NETLINK.size + len(other_end), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
+    head = _NETLINK_HEADER.pack(
+        _NETLINK_HEADER.size + len(other_end), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0
+    )
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
         kernel.settimeout(1.0)
         kernel.send(head + other_end)
         said = kernel.recv(4096)
-    if _NETLINK.unpack_from(said)[1] != _SOCK_DIAG_BY_FAMILY:
+    if _NETLINK_HEADER.unpack_from(said)[1] != _SOCK_DIAG_BY_FAMILY:
         raise OSError("the kernel does not know the other end")
-    return int(_QUEUE.unpack_from(said, _RECEIVED_AT)[0])
+    return int(_QUEUE_LENGTH.unpack_from(said, _RECEIVE_QUEUE_OFFSET)[0])

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import UserError
 from snowmelt.schema.types import TableName
-from snowmelt.spark.sql.predicates import predicates
-from snowmelt.spark.sql.query import in_full, needed_columns
-from snowmelt.spark.sql.system_views import is_history, is_information
-from snowmelt.spark.tables.visible_columns import TableRead, file_names, visible_columns
+from snowmelt.spark.sql.predicates import extract_predicates
+from snowmelt.spark.sql.query import list_needed_columns, qualify_reference
+from snowmelt.spark.sql.system_views import is_history_view, is_information_schema_view
+from snowmelt.spark.tables.visible_columns import TableRead, list_visible_columns, map_parquet_names
 from snowmelt.table.pruning import prune_chunks, prune_files
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.table_reader import make_chunk_tasks
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.schema.types import Column
-    from snowmelt.spark.sql.query import Query, Reference
+    from snowmelt.spark.sql.query import SparkQuery, TableReference
     from snowmelt.spark.tables.visible_columns import VisibleColumn
     from snowmelt.table.pruning import Predicate
     from snowmelt.table.snapshot import TableSnapshot
 
-_PARTS = 3
+_FULL_NAME_PARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedTable:
     """What is read for one mention of a table, by its index among a query's references."""
 
     index: int
@@ -43,7 +43,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _TableRequest:
     """A snapshot, and what of it one mention needs."""
 
     snapshot: TableSnapshot
@@ -51,7 +51,7 @@ class _Wanted:
     predicates: tuple[Predicate, ...]
 
 
-class Planner:
+class QueryPlanner:
     """Plans queries of one role; thread-safe."""
 
     def __init__(
@@ -63,69 +63,79 @@ class Planner:
         self._role = role
         self._clock = clock
 
-    def table(self, name: TableName) -> TableRead:
+    def plan_table(self, name: TableName) -> TableRead:
         """Plan to read a whole table.
 
         Raises:
             TableNotFound: It does not exist, or the role may not read it.
         """
-        snapshot = self._snapshots([name])[name]
-        columns = tuple(visible_columns(snapshot.table.schema))
-        return self._planned(0, _Wanted(snapshot, columns, ())).read
+        snapshot = self._take_snapshots([name])[name]
+        columns = tuple(list_visible_columns(snapshot.table.schema))
+        return self._plan_read(0, _TableRequest(snapshot, columns, ())).read
 
-    def query(
+    def plan_query(
         self,
-        query: Query,
+        query: SparkQuery,
         *,
-        utc: bool,
-        is_foreign: Callable[[str], bool],
-        within: tuple[str, ...] = (),
-    ) -> list[Planned]:
+        is_utc: bool,
+        is_spark_catalog: Callable[[str], bool],
+        namespace: tuple[str, ...] = (),
+    ) -> list[PlannedTable]:
         """Plan every mention of our tables in a query, all in one snapshot.
 
-        `is_foreign` tells of the first part of a name whether it is a catalog of Spark's;
-        `within` are database and schema, by internal name, of tables that are named in short.
+        `is_spark_catalog` tells of the first part of a name whether it is a catalog of Spark's;
+        `namespace` are database and schema, by internal name, of tables that are named in short.
 
         Raises:
             TableNotFound: A table does not exist, or the role may not read it.
         """
-        names = self._names(query, within)
+        names = self._resolve_table_names(query, namespace)
         try:
-            snapshots = self._snapshots(names.values())
+            snapshots = self._take_snapshots(names.values())
         except UserError:
             # Asked only now: Spark takes a moment for it, and the table is nearly always ours.
-            names = {index: name for index, name in names.items() if not is_foreign(name.database)}
-            snapshots = self._snapshots(names.values())
-        visible = {name: visible_columns(each.table.schema) for name, each in snapshots.items()}
-        by_name = {name: _by_name(columns) for name, columns in visible.items()}
+            names = {
+                index: name for index, name in names.items() if not is_spark_catalog(name.database)
+            }
+            snapshots = self._take_snapshots(names.values())
+        visible = {
+            name: list_visible_columns(each.table.schema) for name, each in snapshots.items()
+        }
+        by_name = {name: _index_columns_by_name(columns) for name, columns in visible.items()}
         names_of = {query.references[index].start: name for index, name in names.items()}
 
-        def columns_of(reference: Reference) -> dict[str, Column | None] | None:
+        def columns_of(reference: TableReference) -> dict[str, Column | None] | None:
             name = names_of.get(reference.start)
             return None if name is None else by_name[name]
 
         planned = []
         for index, name in names.items():
             reference = query.references[index]
-            needed = needed_columns(query, reference, [each.name for each in visible[name]])
+            needed = list_needed_columns(query, reference, [each.name for each in visible[name]])
             columns = tuple(each for each in visible[name] if each.name in needed)
-            found = tuple(predicates(query, reference, columns_of, utc=utc))
-            planned.append(self._planned(index, _Wanted(snapshots[name], columns, found)))
+            found = tuple(extract_predicates(query, reference, columns_of, is_utc=is_utc))
+            planned.append(self._plan_read(index, _TableRequest(snapshots[name], columns, found)))
         return planned
 
-    def _names(self, query: Query, within: tuple[str, ...]) -> dict[int, TableName]:
+    def _resolve_table_names(
+        self, query: SparkQuery, namespace: tuple[str, ...]
+    ) -> dict[int, TableName]:
         names = {}
         for index, reference in enumerate(query.references):
-            parts = in_full(query, reference, within)
-            if len(parts) != _PARTS or is_history(parts) or is_information(parts):
+            parts = qualify_reference(query, reference, namespace)
+            if (
+                len(parts) != _FULL_NAME_PARTS
+                or is_history_view(parts)
+                or is_information_schema_view(parts)
+            ):
                 continue
             name = TableName(*parts)
-            certain = reference.certain and parts == reference.parts
-            if certain or self._exists(name):
+            certain = reference.is_certain and parts == reference.parts
+            if certain or self._table_exists(name):
                 names[index] = name
         return names
 
-    def _exists(self, name: TableName) -> bool:
+    def _table_exists(self, name: TableName) -> bool:
         try:
             with self._database.reading() as connection:
                 find_table(connection, name)
@@ -133,26 +143,26 @@ class Planner:
             return False
         return True
 
-    def _snapshots(self, names: Iterable[TableName]) -> dict[TableName, TableSnapshot]:
+    def _take_snapshots(self, names: Iterable[TableName]) -> dict[TableName, TableSnapshot]:
         distinct = sorted(set(names))
         if not distinct:
             return {}
         found = take_snapshots(self._database, distinct, clock=self._clock, role=self._role)
         return dict(zip(distinct, found, strict=True))
 
-    def _planned(self, index: int, wanted: _Wanted) -> Planned:
-        snapshot, schema = wanted.snapshot, wanted.snapshot.table.schema
+    def _plan_read(self, index: int, request: _TableRequest) -> PlannedTable:
+        snapshot, schema = request.snapshot, request.snapshot.table.schema
         files = snapshot.list_native_files()
-        kept = prune_files(files, schema, wanted.predicates)
-        chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, wanted.predicates)
+        kept = prune_files(files, schema, request.predicates)
+        chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, request.predicates)
         read = TableRead(
             table=str(snapshot.table.name),
             incarnation=snapshot.table.incarnation,
             pointer=snapshot.pointer,
             schema=schema,
-            columns=wanted.columns,
+            columns=request.columns,
             files=tuple(kept),
-            file_names=file_names(schema, snapshot.schemas.values())
+            parquet_names=map_parquet_names(schema, snapshot.schemas.values())
             if len(snapshot.schemas) > 1
             else {},
             is_whole=len(kept) == len(files),
@@ -161,13 +171,13 @@ class Planner:
                 if chunks
                 else ()
             ),
-            present=frozenset(chunk.seq for chunk in snapshot.chunks),
+            present_chunks=frozenset(chunk.seq for chunk in snapshot.chunks),
             deadline=snapshot.deadline,
         )
-        return Planned(index, read, wanted.predicates, len(files), len(snapshot.chunks))
+        return PlannedTable(index, read, request.predicates, len(files), len(snapshot.chunks))
 
 
-def _by_name(columns: Sequence[VisibleColumn]) -> dict[str, Column | None]:
+def _index_columns_by_name(columns: Sequence[VisibleColumn]) -> dict[str, Column | None]:
     return {each.name.lower(): None if each.is_companion else each.column for each in columns}
 
 
@@ -193,7 +203,7 @@ class TableFiles:
         )
 
 
-def files_of(planned: Planned) -> TableFiles:
+def count_table_files(planned: PlannedTable) -> TableFiles:
     """Return what is opened for one mention of a table."""
     read = planned.read
     return TableFiles(
@@ -207,7 +217,7 @@ def files_of(planned: Planned) -> TableFiles:
     )
 
 
-def rows_of(planned: Planned) -> int:
+def count_table_rows(planned: PlannedTable) -> int:
     """Return how many rows the files and chunks have that are opened."""
     files, tasks = planned.read.files, planned.read.tasks
     return sum(each.rows for each in files) + sum(each.rows for each in tasks)

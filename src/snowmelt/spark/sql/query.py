@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 # Spark's own dialect in sqlglot lacks `v:city`, which Spark itself has.
 DIALECT = "databricks"
 _EXPLAIN_MODES = frozenset({"EXTENDED", "CODEGEN", "COST", "FORMATTED"})
-_STATEMENTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "(", "INSERT", "MERGE"})
+_QUERY_KEYWORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "(", "INSERT", "MERGE"})
 _RELATION_WORDS = frozenset({"FROM", "JOIN", "TABLE"})
-_CHANGING = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Schema)
+_MODIFYING_NODES = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Schema)
 # Characters that only a pattern of column names has (`spark.sql.parser.quotedRegexColumnNames`).
 _PATTERN_CHARACTERS = frozenset("*+?|()[]^")
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class TableReference:
     """One mention of a table: its internal names, and text[start:end], which names it.
 
-    `certain` is false where the same words might be a column instead. `node` is missing when
+    `is_certain` is false where the same words might be a column instead. `node` is missing when
     sqlglot could not parse the statement.
     """
 
     parts: tuple[str, ...]
     start: int
     end: int
-    certain: bool
-    aliased: bool
+    is_certain: bool
+    is_aliased: bool
     node: exp.Table | None = None
 
     @property
@@ -55,61 +55,67 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SparkQuery:
     """A statement for Spark, its words, and the tables that it may read."""
 
     text: str
     words: frozenset[str]
-    references: tuple[Reference, ...]
+    references: tuple[TableReference, ...]
     tree: exp.Expr | None
-    opaque: bool
+    is_opaque: bool
 
 
-def read_query(text: str) -> Query:
+def parse_query(text: str) -> SparkQuery:
     """Find the tables that a statement reads; names of fewer than three parts are Spark's.
 
     Raises:
         Unsupported: The statement would change a table.
     """
     try:
-        tokens = statement_tokens(text)
+        tokens = tokenize_without_explain(text)
     except SqlglotError:
-        return Query(text, frozenset(), (), None, opaque=True)
+        return SparkQuery(text, frozenset(), (), None, is_opaque=True)
     tree = parse_statement(text, tokens)
-    found = _from_tree(text, tree) if tree is not None else None
+    found = _find_references_in_tree(text, tree) if tree is not None else None
     if found is None:
         tree, found = None, {}
-    for reference in _from_tokens(tokens, only_tables=tree is not None):
+    for reference in _find_references_in_tokens(tokens, only_tables=tree is not None):
         found.setdefault(reference.start, reference)
     references = tuple(found[start] for start in sorted(found))
-    _refuse_changes(references)
+    _reject_modifications(references)
     words = frozenset(token.text.lower() for token in tokens)
-    return Query(text, words, references, tree, opaque=tree is None or _is_opaque(tokens, tree))
+    return SparkQuery(
+        text, words, references, tree, is_opaque=tree is None or _is_opaque(tokens, tree)
+    )
 
 
-def needed_columns(query: Query, reference: Reference, columns: Iterable[str]) -> list[str]:
+def list_needed_columns(
+    query: SparkQuery, reference: TableReference, columns: Iterable[str]
+) -> list[str]:
     """Return those of a table's visible columns that the query may need, in the given order."""
     columns = list(columns)
-    if query.opaque or reference.node is None or _takes_every_column(query, reference):
+    if query.is_opaque or reference.node is None or _needs_all_columns(query, reference):
         return columns
     return [name for name in columns if name.lower() in query.words]
 
 
-def in_full(query: Query, reference: Reference, within: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a reference's parts, a short name completed by database and schema `within`.
+def qualify_reference(
+    query: SparkQuery, reference: TableReference, namespace: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return a reference's parts, a short name completed by database and schema `namespace`.
 
     The name of a WITH clause stays as it is.
     """
-    missing = len(within) + 1 - len(reference.parts)
+    missing = len(namespace) + 1 - len(reference.parts)
     if missing <= 0 or query.tree is None or reference.node is None:
         return reference.parts
     named = {each.alias.upper() for each in query.tree.find_all(exp.CTE)}
     if len(reference.parts) == 1 and reference.parts[0].upper() in named:
         return reference.parts
-    return (*within[:missing], *reference.parts)
+    return (*namespace[:missing], *reference.parts)
 
 
-def sources(query: Query, select: exp.Expr) -> list[Reference]:
+def list_select_sources(query: SparkQuery, select: exp.Expr) -> list[TableReference]:
     """Return the catalog tables that stand in the FROM clause of this very SELECT."""
     return [
         reference
@@ -118,7 +124,7 @@ def sources(query: Query, select: exp.Expr) -> list[Reference]:
     ]
 
 
-def rewrite(query: Query, placeholders: Mapping[int, str]) -> str:
+def replace_references(query: SparkQuery, placeholders: Mapping[int, str]) -> str:
     """Return the statement with the reference at each index of `placeholders` replaced.
 
     An unaliased table keeps its name as alias, in parentheses, because a sample or pivot clause
@@ -126,29 +132,29 @@ def rewrite(query: Query, placeholders: Mapping[int, str]) -> str:
     the formatter of `SparkSession.sql` wants them.
     """
     replaced = [(query.references[index], name) for index, name in placeholders.items()]
-    edits = [_edit(reference, name) for reference, name in replaced]
-    edits += _unqualified(query, [reference for reference, _ in replaced])
+    edits = [_make_edit(reference, name) for reference, name in replaced]
+    edits += _make_unqualifying_edits(query, [reference for reference, _ in replaced])
     pieces = []
     position = 0
     for start, end, text in sorted(edits):
-        pieces += [_escaped(query.text[position:start]), text]
+        pieces += [_escape_braces(query.text[position:start]), text]
         position = end
-    pieces.append(_escaped(query.text[position:]))
+    pieces.append(_escape_braces(query.text[position:]))
     return "".join(pieces)
 
 
-def _edit(reference: Reference, name: str) -> tuple[int, int, str]:
-    if reference.aliased:
+def _make_edit(reference: TableReference, name: str) -> tuple[int, int, str]:
+    if reference.is_aliased:
         return reference.start, reference.end, name
-    alias = _escaped("`" + reference.parts[-1].replace("`", "``") + "`")
+    alias = _escape_braces("`" + reference.parts[-1].replace("`", "``") + "`")
     return reference.start, reference.end, f"({name} AS {alias})"
 
 
-def _escaped(text: str) -> str:
+def _escape_braces(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def own_tokens(text: str) -> list[Token]:
+def tokenize_statement(text: str) -> list[Token]:
     """Return the tokens of a statement as it stands: one that is only explained begins so.
 
     Raises:
@@ -157,13 +163,13 @@ def own_tokens(text: str) -> list[Token]:
     return list(sqlglot.tokenize(text, read=DIALECT))
 
 
-def statement_tokens(text: str) -> list[Token]:
+def tokenize_without_explain(text: str) -> list[Token]:
     """Return the tokens of a statement, without the EXPLAIN that may be before it.
 
     Raises:
         SqlglotError: A text or a quoted name does not end.
     """
-    tokens = own_tokens(text)
+    tokens = tokenize_statement(text)
     if not tokens or tokens[0].text.upper() != "EXPLAIN":
         return tokens
     # To sqlglot what follows EXPLAIN is one text.
@@ -176,7 +182,7 @@ def statement_tokens(text: str) -> list[Token]:
 def parse_statement(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
     """Return the tree of a statement with these tokens; None if it is none that reads tables."""
     # Other statements would only make sqlglot warn that it keeps them as they are.
-    if not tokens or tokens[0].text.upper() not in _STATEMENTS:
+    if not tokens or tokens[0].text.upper() not in _QUERY_KEYWORDS:
         return None
     start = tokens[0].start
     try:
@@ -187,7 +193,7 @@ def parse_statement(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
     return trees[0] if len(trees) == 1 and not isinstance(trees[0], exp.Command) else None
 
 
-def _from_tree(text: str, tree: exp.Expr) -> dict[int, Reference] | None:
+def _find_references_in_tree(text: str, tree: exp.Expr) -> dict[int, TableReference] | None:
     """Return the references by position, or None when the positions are not to be trusted."""
     found = {}
     for table in tree.find_all(exp.Table):
@@ -196,7 +202,7 @@ def _from_tree(text: str, tree: exp.Expr) -> dict[int, Reference] | None:
             continue
         if isinstance(table.parent, exp.JoinHint):
             continue
-        if not all(_stands_at(text, part) for part in parts):
+        if not all(_is_at_position(text, part) for part in parts):
             # sqlglot made this one up (a pipe's step); ours always stand in the text.
             if len(parts) >= 3:
                 return None
@@ -204,33 +210,35 @@ def _from_tree(text: str, tree: exp.Expr) -> dict[int, Reference] | None:
         start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
         in_from = isinstance(table.parent, exp.From | exp.Join)
         aliased = bool(table.args.get("alias")) or not in_from
-        names = tuple(_internal(part.name, quoted=part.quoted) for part in parts)
-        found[start] = Reference(names, start, end, True, aliased, table)
+        names = tuple(_to_internal_name(part.name, quoted=part.quoted) for part in parts)
+        found[start] = TableReference(names, start, end, True, aliased, table)
     return found
 
 
-def _stands_at(text: str, part: exp.Identifier) -> bool:
-    start, end = part.meta.get("start"), part.meta.get("end")
+def _is_at_position(text: str, identifier: exp.Identifier) -> bool:
+    start, end = identifier.meta.get("start"), identifier.meta.get("end")
     if start is None or end is None:
         return False
     written = text[start : end + 1]
     if written.startswith("`"):
         written = written[1:-1].replace("``", "`")
-    return written == part.name
+    return written == identifier.name
 
 
-def _from_tokens(tokens: Sequence[Token], *, only_tables: bool) -> Iterable[Reference]:
+def _find_references_in_tokens(
+    tokens: Sequence[Token], *, only_tables: bool
+) -> Iterable[TableReference]:
     """Yield `a.b.c` where a table may stand; `only_tables`: behind the word TABLE alone."""
     index = 0
     while index < len(tokens):
-        run = dotted(tokens, index)
-        before = _word_before(tokens, index)
+        run = read_dotted_name(tokens, index)
+        before = _find_word_before(tokens, index)
         wanted = before == "TABLE" if only_tables else True
-        if len(run) == 3 and wanted and not _called(tokens, index + 5):
-            names = internal_parts(run)
+        if len(run) == 3 and wanted and not _is_call(tokens, index + 5):
+            names = to_internal_parts(run)
             certain = before in _RELATION_WORDS
             aliased = before not in ("FROM", "JOIN") or _alias_follows(tokens, index + 5)
-            yield Reference(names, run[0].start, run[-1].end + 1, certain, aliased)
+            yield TableReference(names, run[0].start, run[-1].end + 1, certain, aliased)
         index += max(1, 2 * len(run) - 1)
 
 
@@ -241,7 +249,7 @@ def _alias_follows(tokens: Sequence[Token], index: int) -> bool:
     return token.token_type in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.ALIAS)
 
 
-def dotted(tokens: Sequence[Token], index: int) -> list[Token]:
+def read_dotted_name(tokens: Sequence[Token], index: int) -> list[Token]:
     """Return the names of the dotted name that begins here; empty when none does."""
     run: list[Token] = []
     while index < len(tokens) and _is_name(tokens[index]):
@@ -252,9 +260,9 @@ def dotted(tokens: Sequence[Token], index: int) -> list[Token]:
     return run
 
 
-def internal_parts(run: Sequence[Token]) -> tuple[str, ...]:
+def to_internal_parts(name_tokens: Sequence[Token]) -> tuple[str, ...]:
     """Return a dotted name's parts as the catalog keeps them: in capitals unless quoted."""
-    return tuple(_internal(token.text, quoted=_quoted(token)) for token in run)
+    return tuple(_to_internal_name(token.text, quoted=_is_quoted(token)) for token in name_tokens)
 
 
 def _is_name(token: Token) -> bool:
@@ -263,28 +271,28 @@ def _is_name(token: Token) -> bool:
     return token.token_type == TokenType.IDENTIFIER or token.text.isidentifier()
 
 
-def _quoted(token: Token) -> bool:
+def _is_quoted(token: Token) -> bool:
     return bool(token.token_type == TokenType.IDENTIFIER)
 
 
-def _called(tokens: Sequence[Token], index: int) -> bool:
+def _is_call(tokens: Sequence[Token], index: int) -> bool:
     return index < len(tokens) and tokens[index].token_type == TokenType.L_PAREN
 
 
-def _word_before(tokens: Sequence[Token], index: int) -> str:
+def _find_word_before(tokens: Sequence[Token], index: int) -> str:
     before = index - 1
     while before >= 0 and tokens[before].token_type == TokenType.L_PAREN:
         before -= 1
     return tokens[before].text.upper() if before >= 0 else ""
 
 
-def _internal(name: str, *, quoted: bool) -> str:
+def _to_internal_name(name: str, *, quoted: bool) -> str:
     return name if quoted else name.upper()
 
 
-def _refuse_changes(references: Sequence[Reference]) -> None:
+def _reject_modifications(references: Sequence[TableReference]) -> None:
     for reference in references:
-        if reference.node is not None and isinstance(reference.node.parent, _CHANGING):
+        if reference.node is not None and isinstance(reference.node.parent, _MODIFYING_NODES):
             raise Unsupported(
                 what=f"Changing {'.'.join(reference.parts)} by a query",
                 instead="rows come in through channels",
@@ -299,12 +307,12 @@ def _is_opaque(tokens: Sequence[Token], tree: exp.Expr) -> bool:
             return True
         if word in ("IDENTIFIER", "COLUMNS") and following.token_type == TokenType.L_PAREN:
             return True
-        if _quoted(token) and not _PATTERN_CHARACTERS.isdisjoint(token.text):
+        if _is_quoted(token) and not _PATTERN_CHARACTERS.isdisjoint(token.text):
             return True
     return tree.find(exp.Parameter, exp.Command) is not None
 
 
-def _takes_every_column(query: Query, reference: Reference) -> bool:
+def _needs_all_columns(query: SparkQuery, reference: TableReference) -> bool:
     node = reference.node
     if node is None or not isinstance(node.parent, exp.From | exp.Join):
         return True
@@ -314,23 +322,25 @@ def _takes_every_column(query: Query, reference: Reference) -> bool:
     select = node.parent_select
     if not isinstance(select, exp.Select) or select.args.get("pivots"):
         return True
-    return any(_star_takes(query, star, reference) for star in select.find_all(exp.Star))
+    return any(_star_includes(query, star, reference) for star in select.find_all(exp.Star))
 
 
-def _star_takes(query: Query, star: exp.Star, reference: Reference) -> bool:
+def _star_includes(query: SparkQuery, star: exp.Star, reference: TableReference) -> bool:
     if isinstance(star.parent, exp.Count) or star.parent_select is None:
         return False
     select = star.parent_select
     if isinstance(select.parent, exp.Exists):
         return False
-    if not any(source is reference for source in sources(query, select)):
+    if not any(source is reference for source in list_select_sources(query, select)):
         return False
     if isinstance(star.parent, exp.Column) and star.parent.table:
         return star.parent.table.lower() == reference.alias.lower()
     return True
 
 
-def _unqualified(query: Query, references: Sequence[Reference]) -> list[tuple[int, int, str]]:
+def _make_unqualifying_edits(
+    query: SparkQuery, references: Sequence[TableReference]
+) -> list[tuple[int, int, str]]:
     """Return edits that turn `demo.public.t.c` and `public.t.c` into `t.c`."""
     if query.tree is None:
         return []
@@ -338,7 +348,7 @@ def _unqualified(query: Query, references: Sequence[Reference]) -> list[tuple[in
     edits = []
     for column in query.tree.find_all(exp.Column):
         parts = [part for part in column.parts if isinstance(part, exp.Identifier)]
-        if len(parts) < 3 or not all(_stands_at(query.text, part) for part in parts[:-1]):
+        if len(parts) < 3 or not all(_is_at_position(query.text, part) for part in parts[:-1]):
             continue
         names = tuple(part.name.lower() for part in parts[:-1])
         if any(names == table[-len(names) :] for table in tables):
@@ -346,7 +356,7 @@ def _unqualified(query: Query, references: Sequence[Reference]) -> list[tuple[in
     return edits
 
 
-def name_of(text: str) -> tuple[str, ...]:
+def parse_dotted_name(text: str) -> tuple[str, ...]:
     """Return the internal names of a dotted name, empty when the text is no such name.
 
     Parts may be quoted as Spark does it, with backticks, or as Snowflake does.
@@ -359,6 +369,6 @@ def name_of(text: str) -> tuple[str, ...]:
     if len(parts) != len(dots) + 1 or any(dot.token_type != TokenType.DOT for dot in dots):
         return ()
     return tuple(
-        _internal(part.text, quoted=_quoted(part) or part.token_type == TokenType.STRING)
+        _to_internal_name(part.text, quoted=_is_quoted(part) or part.token_type == TokenType.STRING)
         for part in parts
     )

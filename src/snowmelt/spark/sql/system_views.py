@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from snowmelt.schema.types import Column
 
 # The ledger of calls, which is not in the catalog: see `function_history`.
-CALLS = "EXTERNAL_FUNCTION_CALLS"
-_PLACES = frozenset({(), ("ACCOUNT_USAGE",), ("SNOWMELT", "ACCOUNT_USAGE")})
+CALL_LOG_VIEW = "EXTERNAL_FUNCTION_CALLS"
+_HISTORY_NAMESPACES = frozenset({(), ("ACCOUNT_USAGE",), ("SNOWMELT", "ACCOUNT_USAGE")})
 
-_MIGRATIONS = StructType(
+_MIGRATION_SCHEMA = StructType(
     [
         StructField("START_TIME", TimestampType()),
         StructField("END_TIME", TimestampType()),
@@ -55,7 +55,7 @@ _MIGRATIONS = StructType(
 )
 
 
-_LOADS = StructType(
+_LOAD_SCHEMA = StructType(
     [
         StructField("START_TIME", TimestampType()),
         StructField("END_TIME", TimestampType()),
@@ -77,7 +77,7 @@ _LOADS = StructType(
         StructField("SNAPSHOT_ID", LongType()),
     ]
 )
-_FILES = StructType(
+_FILE_SCHEMA = StructType(
     [
         StructField("FILE_NAME", StringType()),
         StructField("TABLE_DATABASE", StringType()),
@@ -95,7 +95,7 @@ _FILES = StructType(
         StructField("LOAD_ID", StringType()),
     ]
 )
-_MAINTENANCE = StructType(
+_MAINTENANCE_SCHEMA = StructType(
     [
         StructField("START_TIME", TimestampType()),
         StructField("END_TIME", TimestampType()),
@@ -118,7 +118,7 @@ _MAINTENANCE = StructType(
 )
 
 
-_CHANNELS = StructType(
+_CHANNEL_SCHEMA = StructType(
     [
         StructField("EVENT_TIMESTAMP", TimestampType()),
         StructField("EVENT_TYPE", StringType()),
@@ -135,33 +135,37 @@ _CHANNELS = StructType(
 )
 
 
-def is_history(parts: tuple[str, ...]) -> bool:
+def is_history_view(parts: tuple[str, ...]) -> bool:
     """Tell whether a table's name is that of a view of what was done."""
     return (
-        parts[-1:] != () and (parts[-1] in _VIEWS or parts[-1] == CALLS) and parts[:-1] in _PLACES
+        parts[-1:] != ()
+        and (parts[-1] in _HISTORY_VIEWS or parts[-1] == CALL_LOG_VIEW)
+        and parts[:-1] in _HISTORY_NAMESPACES
     )
 
 
-def history_frame(spark: SparkSession, database: Database, role: str, view: str) -> DataFrame:
+def create_history_frame(
+    spark: SparkSession, database: Database, role: str, view: str
+) -> DataFrame:
     """Return what was done to the tables that the role may read, the newest first.
 
     Numbers are missing until a run has ended; tables that are gone for good are left out.
     """
-    schema, rows_of = _VIEWS[view]
+    schema, rows_of = _HISTORY_VIEWS[view]
     with database.reading() as connection:
         rows = list(rows_of(connection, role))
     return spark.createDataFrame(rows, schema)
 
 
-def _migrations(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+def _list_migration_rows(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
     runs = list_migrations(connection)
-    tables = _readable(connection, {run.table_id for run in runs}, role)
+    tables = _find_readable_tables(connection, {run.table_id for run in runs}, role)
     return [
         (
             run.started_at,
             run.ended_at,
             run.table_id,
-            *_named(tables[run.table_id]),
+            *_split_table_name(tables[run.table_id]),
             run.bytes,
             run.rows,
             run.files,
@@ -177,15 +181,15 @@ def _migrations(connection: Connection, role: str) -> Iterable[tuple[object, ...
     ]
 
 
-def _loads(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+def _list_load_rows(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
     found = list_loads(connection)
-    tables = _readable(connection, {load.table_id for load in found}, role)
+    tables = _find_readable_tables(connection, {load.table_id for load in found}, role)
     return [
         (
             load.started_at,
             load.ended_at,
             load.table_id,
-            *_named(tables[load.table_id]),
+            *_split_table_name(tables[load.table_id]),
             load.stream_name,
             str(load.state),
             load.files,
@@ -204,13 +208,13 @@ def _loads(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
     ]
 
 
-def _files(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+def _list_file_rows(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
     found = list_file_history(connection)
-    tables = _readable(connection, {each.load.table_id for each in found}, role)
+    tables = _find_readable_tables(connection, {each.load.table_id for each in found}, role)
     return [
         (
             each.file.path,
-            *_named(tables[each.load.table_id]),
+            *_split_table_name(tables[each.load.table_id]),
             str(each.file.state),
             each.file.rows,
             each.file.rejects,
@@ -227,15 +231,15 @@ def _files(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
     ]
 
 
-def _maintenance(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+def _list_maintenance_rows(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
     runs = list_maintenance_runs(connection)
-    tables = _readable(connection, {run.table_id for run in runs}, role)
+    tables = _find_readable_tables(connection, {run.table_id for run in runs}, role)
     return [
         (
             run.started_at,
             run.ended_at,
             run.table_id,
-            *_named(tables[run.table_id]),
+            *_split_table_name(tables[run.table_id]),
             str(run.kind),
             str(run.state),
             run.rows,
@@ -253,7 +257,7 @@ def _maintenance(connection: Connection, role: str) -> Iterable[tuple[object, ..
     ]
 
 
-def _channels(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
+def _list_channel_rows(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
     tables = [
         table.table_id for table in [*list_tables(connection), *list_dropped_tables(connection)]
     ]
@@ -262,32 +266,36 @@ def _channels(connection: Connection, role: str) -> Iterable[tuple[object, ...]]
             event.at,
             event.event,
             table_id,
-            *_named(table),
+            *_split_table_name(table),
             event.channel,
             event.client_sequencer,
             event.row_sequencer,
             event.offset_token,
             event.user,
         )
-        for table_id, table in _readable(connection, set(tables), role).items()
+        for table_id, table in _find_readable_tables(connection, set(tables), role).items()
         for event in list_channel_history(connection, table_id)
     ]
 
 
-_VIEWS: dict[str, tuple[StructType, Callable[[Connection, str], Iterable[tuple[object, ...]]]]] = {
-    "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": (_MIGRATIONS, _migrations),
-    "SNOWPIPE_STREAMING_CHANNEL_HISTORY": (_CHANNELS, _channels),
-    "LOAD_HISTORY": (_LOADS, _loads),
-    "COPY_HISTORY": (_FILES, _files),
-    "MAINTENANCE_HISTORY": (_MAINTENANCE, _maintenance),
+_HISTORY_VIEWS: dict[
+    str, tuple[StructType, Callable[[Connection, str], Iterable[tuple[object, ...]]]]
+] = {
+    "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": (_MIGRATION_SCHEMA, _list_migration_rows),
+    "SNOWPIPE_STREAMING_CHANNEL_HISTORY": (_CHANNEL_SCHEMA, _list_channel_rows),
+    "LOAD_HISTORY": (_LOAD_SCHEMA, _list_load_rows),
+    "COPY_HISTORY": (_FILE_SCHEMA, _list_file_rows),
+    "MAINTENANCE_HISTORY": (_MAINTENANCE_SCHEMA, _list_maintenance_rows),
 }
 
 
-def _named(table: TableRecord) -> tuple[str, str, str]:
+def _split_table_name(table: TableRecord) -> tuple[str, str, str]:
     return table.name.database, table.name.schema, table.name.table
 
 
-def _readable(connection: Connection, table_ids: set[int], role: str) -> dict[int, TableRecord]:
+def _find_readable_tables(
+    connection: Connection, table_ids: set[int], role: str
+) -> dict[int, TableRecord]:
     readable = {}
     for table_id in table_ids:
         try:
@@ -303,36 +311,38 @@ def _readable(connection: Connection, table_ids: set[int], role: str) -> dict[in
 #
 # Column names are Snowflake's. The name is taken: tables of a schema that somebody calls so are not read.
 
-SCHEMA = "INFORMATION_SCHEMA"
-_PARTS = 3
+INFORMATION_SCHEMA = "INFORMATION_SCHEMA"
+_FULL_NAME_PARTS = 3
 
 
-def _fields(texts: str, numbers: str = "", times: str = "") -> dict[str, StructField]:
+def _make_fields(
+    string_names: str, number_names: str = "", timestamp_names: str = ""
+) -> dict[str, StructField]:
     return {
         name: StructField(name, kind)
         for names, kind in (
-            (texts, StringType()),
-            (numbers, LongType()),
-            (times, TimestampType()),
+            (string_names, StringType()),
+            (number_names, LongType()),
+            (timestamp_names, TimestampType()),
         )
         for name in names.split()
     }
 
 
-def _ordered(fields: dict[str, StructField], order: str) -> StructType:
+def _order_fields(fields: dict[str, StructField], order: str) -> StructType:
     return StructType([fields[name] for name in order.split()])
 
 
-_DATABASES = _ordered(
-    _fields("DATABASE_NAME DATABASE_OWNER COMMENT", "RETENTION_TIME", "CREATED"),
+_DATABASES_SCHEMA = _order_fields(
+    _make_fields("DATABASE_NAME DATABASE_OWNER COMMENT", "RETENTION_TIME", "CREATED"),
     "DATABASE_NAME DATABASE_OWNER CREATED RETENTION_TIME COMMENT",
 )
-_SCHEMATA = _ordered(
-    _fields("CATALOG_NAME SCHEMA_NAME SCHEMA_OWNER COMMENT", "RETENTION_TIME", "CREATED"),
+_SCHEMATA_SCHEMA = _order_fields(
+    _make_fields("CATALOG_NAME SCHEMA_NAME SCHEMA_OWNER COMMENT", "RETENTION_TIME", "CREATED"),
     "CATALOG_NAME SCHEMA_NAME SCHEMA_OWNER CREATED RETENTION_TIME COMMENT",
 )
-_TABLES = _ordered(
-    _fields(
+_TABLES_SCHEMA = _order_fields(
+    _make_fields(
         "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_OWNER TABLE_TYPE CLUSTERING_KEY "
         "ENABLE_SCHEMA_EVOLUTION ERROR_TABLE COMMENT",
         "ROW_COUNT BYTES RETENTION_TIME",
@@ -341,8 +351,8 @@ _TABLES = _ordered(
     "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_OWNER TABLE_TYPE CLUSTERING_KEY ROW_COUNT BYTES "
     "CREATED RETENTION_TIME ENABLE_SCHEMA_EVOLUTION ERROR_TABLE COMMENT",
 )
-_COLUMNS = _ordered(
-    _fields(
+_COLUMNS_SCHEMA = _order_fields(
+    _make_fields(
         "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME COLUMN_DEFAULT IS_NULLABLE DATA_TYPE "
         "COMMENT",
         "ORDINAL_POSITION CHARACTER_MAXIMUM_LENGTH CHARACTER_OCTET_LENGTH NUMERIC_PRECISION "
@@ -356,12 +366,16 @@ _COLUMNS = _ordered(
 _TYPE_NAMES = {LogicalType.FIXED: "NUMBER", LogicalType.REAL: "FLOAT"}
 
 
-def is_information(parts: tuple[str, ...]) -> bool:
+def is_information_schema_view(parts: tuple[str, ...]) -> bool:
     """Tell whether a table's name is that of a view of this schema."""
-    return len(parts) == _PARTS and parts[1] == SCHEMA and parts[2] in _VIEWS_INFORMATION_SCHEMA
+    return (
+        len(parts) == _FULL_NAME_PARTS
+        and parts[1] == INFORMATION_SCHEMA
+        and parts[2] in _INFORMATION_SCHEMA_VIEWS
+    )
 
 
-def information_frame(
+def create_information_schema_frame(
     spark: SparkSession, database: Database, role: str, parts: tuple[str, ...]
 ) -> DataFrame:
     """Return a view's rows: what the role may see of one database.
@@ -369,7 +383,7 @@ def information_frame(
     Raises:
         DatabaseNotFound: It does not exist, or the role has no privilege on it.
     """
-    schema, rows_of = _VIEWS_INFORMATION_SCHEMA[parts[2]]
+    schema, rows_of = _INFORMATION_SCHEMA_VIEWS[parts[2]]
     with database.reading() as connection:
         sight = VisibleObjects(connection, role)
         seen = [each for each in list_databases(connection) if sight.includes_database(each)]
@@ -379,63 +393,63 @@ def information_frame(
     return spark.createDataFrame(rows, schema)
 
 
-def _databases(
-    connection: Connection, sight: VisibleObjects, _: str
+def _list_database_rows(
+    connection: Connection, visibility: VisibleObjects, _: str
 ) -> Iterable[tuple[object, ...]]:
     return [
         (each.name, each.owner, each.created_at, each.retention_days, each.comment)
         for each in list_databases(connection)
-        if sight.includes_database(each)
+        if visibility.includes_database(each)
     ]
 
 
-def _schemata(
-    connection: Connection, sight: VisibleObjects, name: str
+def _list_schema_rows(
+    connection: Connection, visibility: VisibleObjects, database_name: str
 ) -> Iterable[tuple[object, ...]]:
     return [
         (each.database, each.name, each.owner, each.created_at, each.retention_days, each.comment)
-        for each in list_schemas(connection, name)
-        if sight.includes_schema(each)
+        for each in list_schemas(connection, database_name)
+        if visibility.includes_schema(each)
     ]
 
 
-def _tables(
-    connection: Connection, sight: VisibleObjects, name: str
+def _list_table_rows(
+    connection: Connection, visibility: VisibleObjects, database_name: str
 ) -> Iterable[tuple[object, ...]]:
     return [
         (
-            *_named_information_schema(table),
+            *_split_qualified_name(table),
             table.owner,
             "BASE TABLE",
             f"LINEAR({', '.join(table.cluster_by)})" if table.cluster_by else None,
-            *_size(connection, table),
+            *_measure_table_size(connection, table),
             table.created_at,
             table.retention_days,
             "YES" if table.schema_evolution else "NO",
-            _error_table(connection, table),
+            _find_error_table_name(connection, table),
             table.comment,
         )
-        for table in list_tables(connection, name)
-        if sight.includes_table(table)
+        for table in list_tables(connection, database_name)
+        if visibility.includes_table(table)
     ]
 
 
-def _columns(
-    connection: Connection, sight: VisibleObjects, name: str
+def _list_column_rows(
+    connection: Connection, visibility: VisibleObjects, database_name: str
 ) -> Iterable[tuple[object, ...]]:
     return [
-        _column(table, column, position)
-        for table in list_tables(connection, name)
-        if sight.includes_table(table)
+        _make_column_row(table, column, position)
+        for table in list_tables(connection, database_name)
+        if visibility.includes_table(table)
         for position, column in enumerate(table.schema.columns, start=1)
     ]
 
 
-def _column(table: TableRecord, column: Column, position: int) -> tuple[object, ...]:
+def _make_column_row(table: TableRecord, column: Column, position: int) -> tuple[object, ...]:
     fixed = column.kind is LogicalType.FIXED
     timed = column.scale if not fixed else None
     return (
-        *_named_information_schema(table),
+        *_split_qualified_name(table),
         column.name,
         position,
         None,
@@ -451,16 +465,18 @@ def _column(table: TableRecord, column: Column, position: int) -> tuple[object, 
     )
 
 
-def _named_information_schema(table: TableRecord) -> tuple[str, str, str]:
+def _split_qualified_name(table: TableRecord) -> tuple[str, str, str]:
     return table.name.database, table.name.schema, table.name.table
 
 
-def _error_table(connection: Connection, table: TableRecord) -> str | None:
+def _find_error_table_name(connection: Connection, table: TableRecord) -> str | None:
     found = find_error_table(connection, table)
     return None if found is None else str(found.name)
 
 
-def _size(connection: Connection, table: TableRecord) -> tuple[int | None, int | None]:
+def _measure_table_size(
+    connection: Connection, table: TableRecord
+) -> tuple[int | None, int | None]:
     """Return rows and bytes, native files and chunks; nothing where the files cannot be asked."""
     waiting = measure_backlog(connection, table.table_id)
     try:
@@ -474,12 +490,12 @@ def _size(connection: Connection, table: TableRecord) -> tuple[int | None, int |
     return native.facts.total_rows + waiting.rows, size + waiting.bytes
 
 
-_VIEWS_INFORMATION_SCHEMA: dict[
+_INFORMATION_SCHEMA_VIEWS: dict[
     str,
     tuple[StructType, Callable[[Connection, VisibleObjects, str], Iterable[tuple[object, ...]]]],
 ] = {
-    "DATABASES": (_DATABASES, _databases),
-    "SCHEMATA": (_SCHEMATA, _schemata),
-    "TABLES": (_TABLES, _tables),
-    "COLUMNS": (_COLUMNS, _columns),
+    "DATABASES": (_DATABASES_SCHEMA, _list_database_rows),
+    "SCHEMATA": (_SCHEMATA_SCHEMA, _list_schema_rows),
+    "TABLES": (_TABLES_SCHEMA, _list_table_rows),
+    "COLUMNS": (_COLUMNS_SCHEMA, _list_column_rows),
 }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 
-from snowmelt.spark.tables.visible_columns import quoted
+from snowmelt.spark.tables.visible_columns import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
 
 # A Spark setting: how much of the stage, in bytes as they lie there, may be kept decoded.
 # Decoded rows take some four times that. 0 keeps nothing.
-BUDGET = "spark.snowmelt.keptChunkBytes"
-_DEFAULT_BUDGET = 128 * 1024 * 1024
+BUDGET_SETTING = "spark.snowmelt.keptChunkBytes"
+_DEFAULT_BUDGET_BYTES = 128 * 1024 * 1024
 
 # What is kept was planned with a deadline, after which its chunks are not read anew. It outlives
 # the plan by this much, and is used for no longer: five of the ten minutes by which clean-up
 # waits longer than a plan lives.
-GRACE = dt.timedelta(minutes=5)
+EVICTION_GRACE = dt.timedelta(minutes=5)
 # Each costs a query a scan of its own, some milliseconds.
-_MAX_SEGMENTS = 6
-_MAX_KEPT = 64
+_MAX_SEGMENTS_PER_READ = 6
+_MAX_CACHED_SEGMENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Segment:
+class _CachedSegment:
     """Some chunks of a table, by commit number, with some of its visible columns."""
 
     table: tuple[str, int]
     chunks: frozenset[int]
     columns: frozenset[str]
-    size: int
+    size_bytes: int
     deadline: dt.datetime
     frame: DataFrame
 
 
-class KeptChunks:
+class ChunkCache:
     """Frames of chunks in one Spark session; thread-safe."""
 
     def __init__(self, spark: SparkSession, decode: Callable[[TableRead], DataFrame]) -> None:
@@ -60,32 +60,32 @@ class KeptChunks:
         self._spark = spark
         self._decode = decode
         self._lock = threading.Lock()
-        self._kept: OrderedDict[int, _Segment] = OrderedDict()
-        self._made = 0
+        self._segments: OrderedDict[int, _CachedSegment] = OrderedDict()
+        self._segment_counter = 0
 
-    def frames(self, read: TableRead) -> list[DataFrame]:
+    def build_frames(self, read: TableRead) -> list[DataFrame]:
         """Return frames that together have the rows of a plan's chunks, each with its columns.
 
         They may have rows of other chunks of the same snapshot, too: what a condition has left
         out of the plan, the query's own condition leaves out of its rows.
         """
         with self._lock:
-            self._drop_old(read)
-            numbers = self._covering(read)
-            rest = _without(read.tasks, self._chunks_of(numbers))
-            if len(numbers) > _MAX_SEGMENTS:
+            self._evict_expired(read)
+            numbers = self._find_covering_segments(read)
+            rest = _exclude_chunks(read.tasks, self._collect_chunks(numbers))
+            if len(numbers) > _MAX_SEGMENTS_PER_READ:
                 # Chunks come one by one; the small frames are made one again.
                 numbers, merged = numbers[:1], numbers[1:]
-                wanted = self._chunks_of(merged) | {task.seq for task in rest}
+                wanted = self._collect_chunks(merged) | {task.seq for task in rest}
                 rest = tuple(task for task in read.tasks if task.seq in wanted)
                 for number in merged:
-                    self._drop(number)
-            frames = [self._kept[number].frame for number in numbers]
+                    self._evict_segment(number)
+            frames = [self._segments[number].frame for number in numbers]
             for number in numbers:
-                self._kept.move_to_end(number)
+                self._segments.move_to_end(number)
             if rest:
-                frames.append(self._decoded(read, rest, numbers))
-        names = [quoted(each.name) for each in read.columns]
+                frames.append(self._decode_and_cache(read, rest, numbers))
+        names = [quote_identifier(each.name) for each in read.columns]
         # A condition, though it says nothing: `SparkSession.sql` makes views of the frames that
         # it is handed and drops them again, and Spark then forgets what it keeps of equal plans.
         return [frame.selectExpr(*names).where("true") for frame in frames]
@@ -93,21 +93,21 @@ class KeptChunks:
     def clear(self) -> None:
         """Keep nothing any more; frames that were handed out go on, and decode anew."""
         with self._lock:
-            for number in list(self._kept):
-                self._drop(number)
+            for number in list(self._segments):
+                self._evict_segment(number)
 
-    def _covering(self, read: TableRead) -> list[int]:
+    def _find_covering_segments(self, read: TableRead) -> list[int]:
         """Return kept segments of this snapshot that share no chunk, the largest first."""
         wanted = {task.seq for task in read.tasks}
         columns = {each.name for each in read.columns}
         found: list[int] = []
         seen = set[int]()
-        largest_first = sorted(self._kept.items(), key=lambda item: -len(item[1].chunks))
+        largest_first = sorted(self._segments.items(), key=lambda item: -len(item[1].chunks))
         for number, segment in largest_first:
             if (
-                segment.table == _table(read)
+                segment.table == _make_table_key(read)
                 and segment.columns >= columns
-                and segment.chunks <= read.present
+                and segment.chunks <= read.present_chunks
                 and segment.chunks.isdisjoint(seen)
                 and not segment.chunks.isdisjoint(wanted)
                 # A broken chunk must not fail a query that does not need it.
@@ -117,47 +117,47 @@ class KeptChunks:
                 seen |= segment.chunks
         return found
 
-    def _decoded(
+    def _decode_and_cache(
         self, read: TableRead, tasks: tuple[ChunkTask, ...], used: Sequence[int]
     ) -> DataFrame:
         """Return a frame that decodes chunks, and keep it if it fits beside what is used."""
         share = len(read.columns) / max(1, len(read.schema.columns))
         size = int(min(1.0, share) * sum(task.length for task in tasks))
-        room = int(self._spark.conf.get(BUDGET, str(_DEFAULT_BUDGET)) or 0) - size
-        if sum(self._kept[number].size for number in used) > room:
+        room = int(self._spark.conf.get(BUDGET_SETTING, str(_DEFAULT_BUDGET_BYTES)) or 0) - size
+        if sum(self._segments[number].size_bytes for number in used) > room:
             return self._decode(replace(read, tasks=tasks))
-        for number in [each for each in self._kept if each not in used]:
-            kept = sum(segment.size for segment in self._kept.values())
-            if kept <= room and len(self._kept) < _MAX_KEPT:
+        for number in [each for each in self._segments if each not in used]:
+            kept = sum(segment.size_bytes for segment in self._segments.values())
+            if kept <= room and len(self._segments) < _MAX_CACHED_SEGMENTS:
                 break
-            self._drop(number)
-        frame = self._decode(replace(read, tasks=tasks, deadline=read.deadline + GRACE))
+            self._evict_segment(number)
+        frame = self._decode(replace(read, tasks=tasks, deadline=read.deadline + EVICTION_GRACE))
         frame.persist(StorageLevel.MEMORY_ONLY)
-        self._made += 1
-        self._kept[self._made] = _Segment(
-            table=_table(read),
+        self._segment_counter += 1
+        self._segments[self._segment_counter] = _CachedSegment(
+            table=_make_table_key(read),
             chunks=frozenset(task.seq for task in tasks),
             columns=frozenset(each.name for each in read.columns),
-            size=size,
+            size_bytes=size,
             deadline=read.deadline,
             frame=frame,
         )
         return frame
 
-    def _drop_old(self, read: TableRead) -> None:
-        for number, segment in list(self._kept.items()):
-            if read.deadline - segment.deadline > GRACE:
-                self._drop(number)
+    def _evict_expired(self, read: TableRead) -> None:
+        for number, segment in list(self._segments.items()):
+            if read.deadline - segment.deadline > EVICTION_GRACE:
+                self._evict_segment(number)
 
-    def _drop(self, number: int) -> None:
+    def _evict_segment(self, number: int) -> None:
         # Frames that use it go on, and decode anew.
-        self._kept.pop(number).frame.unpersist()
+        self._segments.pop(number).frame.unpersist()
 
-    def _chunks_of(self, numbers: Iterable[int]) -> set[int]:
-        return {seq for number in numbers for seq in self._kept[number].chunks}
+    def _collect_chunks(self, numbers: Iterable[int]) -> set[int]:
+        return {seq for number in numbers for seq in self._segments[number].chunks}
 
 
-def _table(read: TableRead) -> tuple[str, int]:
+def _make_table_key(read: TableRead) -> tuple[str, int]:
     return read.incarnation, read.schema.version
 
 
@@ -170,5 +170,7 @@ def _is_loaded(frame: DataFrame) -> bool:
         return False
 
 
-def _without(tasks: tuple[ChunkTask, ...], covered: Collection[int]) -> tuple[ChunkTask, ...]:
+def _exclude_chunks(
+    tasks: tuple[ChunkTask, ...], covered: Collection[int]
+) -> tuple[ChunkTask, ...]:
     return tuple(task for task in tasks if task.seq not in covered)

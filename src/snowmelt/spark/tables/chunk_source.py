@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 FORMAT = "snowmelt_chunks"
 # Redacted by Spark wherever options are shown: it matches `spark.redaction.regex`.
-_OPTION = "secret_tasks"
+_TASKS_OPTION = "secret_tasks"
 _MAX_BATCH_ROWS = 65_536
 _MAX_BATCH_BYTES = 16 * 1024 * 1024
 # What opening a chunk costs, in bytes decoded meanwhile (2 ms at 45 MB/s).
 _OPEN_COST_BYTES = 100_000
 # Half a second of decoding.
-_PARTITION_BYTES = 24 * 1024 * 1024
+_TARGET_PARTITION_BYTES = 24 * 1024 * 1024
 # Less than this is decoded before a second worker has begun.
-_LEAST_BYTES = 4 * 1024 * 1024
+_MIN_PARTITION_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ChunkPartition(InputPartition):
         self.read = read
 
 
-class ChunkSource(DataSource):
+class ChunkDataSource(DataSource):
     """The data source that Spark knows under the name `snowmelt_chunks`; used by us alone."""
 
     @classmethod
@@ -78,7 +78,7 @@ class ChunkSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of the chunks that the option brings."""
         # Only bytes that this very process's driver has pickled come here.
-        payload = base64.b85decode(self.options[_OPTION])
+        payload = base64.b85decode(self.options[_TASKS_OPTION])
         return ChunkReader(pickle.loads(payload), schema)  # noqa: S301
 
 
@@ -102,10 +102,10 @@ class ChunkReader(DataSourceReader):
         """
         assert isinstance(partition, ChunkPartition)  # noqa: S101  Spark hands back our own
         # Made here: the reader itself is shipped with every task.
-        return batches(partition.read, to_arrow_schema(self._schema, timezone="UTC"))
+        return read_batches(partition.read, to_arrow_schema(self._schema, timezone="UTC"))
 
 
-def batches(read: ChunkRead, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_batches(read: ChunkRead, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of chunks as batches of exactly this schema, small chunks joined."""
     waiting: list[pa.Table] = []
     for task in read.tasks:
@@ -120,42 +120,46 @@ def batches(read: ChunkRead, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             sum(part.num_rows for part in waiting) >= _MAX_BATCH_ROWS
             or sum(part.nbytes for part in waiting) >= _MAX_BATCH_BYTES
         ):
-            yield from _joined(waiting)
+            yield from _concat_to_batches(waiting)
             waiting = []
     if waiting:
-        yield from _joined(waiting)
+        yield from _concat_to_batches(waiting)
 
 
-def _joined(parts: Sequence[pa.Table]) -> list[pa.RecordBatch]:
-    whole: pa.Table = pa.concat_tables(parts).combine_chunks()
+def _concat_to_batches(tables: Sequence[pa.Table]) -> list[pa.RecordBatch]:
+    whole: pa.Table = pa.concat_tables(tables).combine_chunks()
     batches: list[pa.RecordBatch] = whole.to_batches(max_chunksize=_MAX_BATCH_ROWS)
     return batches
 
 
-def chunks_frame(
+def create_chunk_frame(
     spark: SparkSession, read: ChunkRead, schema: StructType, *, cores: int
 ) -> DataFrame:
     """Return a DataFrame of chunks; `schema` names and types the native fields, all nullable."""
-    _register(spark)
-    payload = base64.b85encode(pickle.dumps(divided(read, cores))).decode()
-    return spark.read.format(FORMAT).schema(schema).option(_OPTION, payload).load()
+    _register_source(spark)
+    payload = base64.b85encode(pickle.dumps(split_into_partitions(read, cores))).decode()
+    return spark.read.format(FORMAT).schema(schema).option(_TASKS_OPTION, payload).load()
 
 
-_registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()
-_registering = threading.Lock()
+_registered_sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+_registration_lock = threading.Lock()
 
 
-def _register(spark: SparkSession) -> None:
-    with _registering:
-        if spark not in _registered:
-            spark.dataSource.register(ChunkSource)
-            _registered.add(spark)
+def _register_source(spark: SparkSession) -> None:
+    with _registration_lock:
+        if spark not in _registered_sessions:
+            spark.dataSource.register(ChunkDataSource)
+            _registered_sessions.add(spark)
 
 
-def divided(read: ChunkRead, cores: int) -> list[ChunkRead]:
+def split_into_partitions(read: ChunkRead, cores: int) -> list[ChunkRead]:
     """Return the chunks in groups of about equal work, each in commit order."""
     weights = [task.length + _OPEN_COST_BYTES for task in read.tasks]
-    wanted = max(-(-sum(weights) // _PARTITION_BYTES), min(cores, sum(weights) // _LEAST_BYTES), 1)
+    wanted = max(
+        -(-sum(weights) // _TARGET_PARTITION_BYTES),
+        min(cores, sum(weights) // _MIN_PARTITION_BYTES),
+        1,
+    )
     # Whole rounds of the cores, once there is enough for more than one.
     count = min(len(read.tasks), wanted if wanted <= 1 else -(-wanted // cores) * cores)
     groups: list[list[ChunkTask]] = [[] for _ in range(count)]

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from snowmelt.spark.tables.visible_columns import TableRead
 
 FORMAT = "snowmelt_native_files"
-_OPTION = "files"
-_BATCH_ROWS = 65_536
+_FILES_OPTION = "files"
+_MAX_BATCH_ROWS = 65_536
 # A second or two of fetching and decoding.
-_PARTITION_BYTES = 64 * 1024 * 1024
+_TARGET_PARTITION_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class NativeSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of the files that the option brings."""
         # Only bytes that this very process's driver has pickled come here.
-        payload = base64.b85decode(self.options[_OPTION])
+        payload = base64.b85decode(self.options[_FILES_OPTION])
         return NativeReader(pickle.loads(payload), schema)  # noqa: S301
 
 
@@ -86,7 +86,7 @@ class NativeReader(DataSourceReader):
         assert isinstance(partition, NativePartition)  # noqa: S101  Spark hands back our own
         schema = to_arrow_schema(self._schema, timezone="UTC")
         for address in partition.read.addresses:
-            for table in read_native_fields(address, partition.read.fields, _BATCH_ROWS):
+            for table in read_native_fields(address, partition.read.fields, _MAX_BATCH_ROWS):
                 arrays = [
                     column.cast(field.type)
                     for column, field in zip(table.columns, schema, strict=True)
@@ -94,21 +94,21 @@ class NativeReader(DataSourceReader):
                 yield from pa.Table.from_arrays(arrays, schema=schema).combine_chunks().to_batches()
 
 
-def native_frame(spark: SparkSession, read: TableRead, schema: StructType) -> DataFrame:
+def create_native_frame(spark: SparkSession, read: TableRead, schema: StructType) -> DataFrame:
     """Return the chosen columns of a table's files, as `schema` names and types them."""
     fields = {int(part.metadata[FIELD_ID]): part for part in native_schema(read.schema)}
     wanted = pa.schema([fields[each.field_id] for each in read.columns])
     spark.dataSource.register(NativeSource)
-    payload = base64.b85encode(pickle.dumps(_divided(read, wanted))).decode()
-    return spark.read.format(FORMAT).schema(schema).option(_OPTION, payload).load()
+    payload = base64.b85encode(pickle.dumps(_split_into_partitions(read, wanted))).decode()
+    return spark.read.format(FORMAT).schema(schema).option(_FILES_OPTION, payload).load()
 
 
-def _divided(read: TableRead, fields: pa.Schema) -> list[NativeRead]:
+def _split_into_partitions(read: TableRead, fields: pa.Schema) -> list[NativeRead]:
     """Return the files in groups of about equal size, in the order of their chunks."""
     groups: list[list[str]] = [[]]
     size = 0
     for file in read.files:
-        if groups[-1] and size + file.size > _PARTITION_BYTES:
+        if groups[-1] and size + file.size > _TARGET_PARTITION_BYTES:
             groups.append([])
             size = 0
         groups[-1].append(file.path)

@@ -17,23 +17,28 @@ from pyspark.sql.functions import expr
 
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PlanExpired
-from snowmelt.spark.tables.chunk_cache import KeptChunks
-from snowmelt.spark.tables.chunk_source import ChunkRead, chunks_frame
-from snowmelt.spark.tables.native_source import native_frame
-from snowmelt.spark.tables.visible_columns import TableRead, VisibleColumn, quoted, visible_columns
+from snowmelt.spark.tables.chunk_cache import ChunkCache
+from snowmelt.spark.tables.chunk_source import ChunkRead, create_chunk_frame
+from snowmelt.spark.tables.native_source import create_native_frame
+from snowmelt.spark.tables.visible_columns import (
+    TableRead,
+    VisibleColumn,
+    list_visible_columns,
+    quote_identifier,
+)
 from snowmelt.table.file_io import is_local_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
-_KEPT_FRAMES = 32
+_MAX_CACHED_FRAMES = 32
 # From so many on, paths go to the JVM as one text.
-_MANY_PATHS = 100
-_GUARD_STEP_MS = 60_000
+_MIN_PATHS_TO_LIST_FOLDERS = 100
+_DEADLINE_STEP_MS = 60_000
 
 
-class TableReader:
+class TableFrameBuilder:
     """Makes DataFrames in one Spark session; thread-safe.
 
     Listing native files in Spark costs 0.1 ms each, so DataFrames of the same files are kept:
@@ -42,55 +47,57 @@ class TableReader:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._kept: OrderedDict[object, DataFrame] = OrderedDict()
+        self._cached_frames: OrderedDict[object, DataFrame] = OrderedDict()
         self._listable: dict[str, bool] = {}
-        self._cores = cores_of(spark)
-        self._chunks = KeptChunks(spark, self._decoded)
+        self._cores = count_cores(spark)
+        self._chunks = ChunkCache(spark, self._build_chunk_frame)
 
-    def frame(self, read: TableRead) -> DataFrame:
+    def build_frame(self, read: TableRead) -> DataFrame:
         """Return the rows of a table; no file is opened and no job is run by this."""
         if not read.columns:
-            return self._counted(read)
+            return self._build_count_frame(read)
         parts = []
         if read.files:
-            parts.append(self._native(read).selectExpr(*_of_files(read)))
+            parts.append(self._build_native_frame(read).selectExpr(*_select_file_columns(read)))
         if read.tasks:
-            parts += self._chunks.frames(read)
+            parts += self._chunks.build_frames(read)
         if read.files:
-            parts.append(self._guard(read))
+            parts.append(self._get_deadline_guard(read))
         if not parts:
-            parts.append(self._spark.createDataFrame([], _schema(read.columns)))
+            parts.append(self._spark.createDataFrame([], _make_spark_schema(read.columns)))
         whole = parts[0]
         for part in parts[1:]:
             whole = whole.union(part)
-        if not any(visible.is_cast for visible in read.columns):
+        if not any(visible.needs_cast for visible in read.columns):
             return whole
         return whole.selectExpr(*(visible.expression for visible in read.columns))
 
-    def clear(self) -> None:
+    def clear_caches(self) -> None:
         """Give back what Spark keeps in memory; DataFrames that were handed out go on."""
         self._chunks.clear()
-        self._kept.clear()
+        self._cached_frames.clear()
 
-    def _counted(self, read: TableRead) -> DataFrame:
+    def _build_count_frame(self, read: TableRead) -> DataFrame:
         rows = sum(file.rows for file in read.files) + sum(task.rows for task in read.tasks)
         return self._spark.range(0, rows, 1, self._cores if rows > 100_000 else 1).select()
 
-    def _native(self, read: TableRead) -> DataFrame:
+    def _build_native_frame(self, read: TableRead) -> DataFrame:
         paths = tuple(file.path for file in read.files)
-        if not self._can_list(paths[0]):
-            return native_frame(self._spark, read, _schema(read.columns, read.file_names))
-        return self._keep(
-            (read.pointer, read.schema.version, paths), lambda: self._listed(read, paths)
+        if not self._spark_can_read(paths[0]):
+            return create_native_frame(
+                self._spark, read, _make_spark_schema(read.columns, read.parquet_names)
+            )
+        return self._get_or_create(
+            (read.pointer, read.schema.version, paths), lambda: self._read_parquet(read, paths)
         )
 
-    def _can_list(self, path: str) -> bool:
+    def _spark_can_read(self, path: str) -> bool:
         """Tell whether Spark's own reader has a file system for this kind of address."""
         scheme = urlsplit(path).scheme
         if is_local_location(path):
             return True
         if scheme not in self._listable:
-            java = _java(self._spark)
+            java = _find_jvm(self._spark)
             try:
                 configuration = self._spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  no other way
                 java.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
@@ -99,12 +106,14 @@ class TableReader:
                 self._listable[scheme] = False
         return self._listable[scheme]
 
-    def _listed(self, read: TableRead, paths: tuple[str, ...]) -> DataFrame:
-        reader = self._spark.read.schema(_schema(visible_columns(read.schema), read.file_names))
+    def _read_parquet(self, read: TableRead, paths: tuple[str, ...]) -> DataFrame:
+        reader = self._spark.read.schema(
+            _make_spark_schema(list_visible_columns(read.schema), read.parquet_names)
+        )
         for name, value in _PARQUET_OPTIONS.items():
             reader = reader.option(name, value)
-        java = _java(self._spark)
-        if java is None or len(paths) < _MANY_PATHS:
+        java = _find_jvm(self._spark)
+        if java is None or len(paths) < _MIN_PATHS_TO_LIST_FOLDERS:
             return reader.parquet(*paths)
         # Listing a folder takes a fifth of asking for each of its files. What came of it is taken
         # only when it is these very files: a migration that failed half-way leaves others there.
@@ -121,66 +130,70 @@ class TableReader:
         reader = reader.option("pathGlobFilter", "*")
         return reader._df(reader._jreader.parquet(array))  # noqa: SLF001  as `parquet` does
 
-    def _keep(self, key: object, make: Callable[[], DataFrame]) -> DataFrame:
-        frame = self._kept.pop(key, None)
+    def _get_or_create(self, key: object, create: Callable[[], DataFrame]) -> DataFrame:
+        frame = self._cached_frames.pop(key, None)
         if frame is None:
-            frame = make()
+            frame = create()
         # Put last: what was not asked for the longest time goes first.
-        self._kept[key] = frame
-        while len(self._kept) > _KEPT_FRAMES:
-            self._kept.popitem(last=False)
+        self._cached_frames[key] = frame
+        while len(self._cached_frames) > _MAX_CACHED_FRAMES:
+            self._cached_frames.popitem(last=False)
         return frame
 
-    def _decoded(self, read: TableRead) -> DataFrame:
+    def _build_chunk_frame(self, read: TableRead) -> DataFrame:
         wanted = dict.fromkeys(visible.column.name for visible in read.columns)
-        return chunks_frame(
+        return create_chunk_frame(
             self._spark,
             ChunkRead(
                 table=read.table,
                 tasks=read.tasks,
                 columns=tuple(wanted),
-                fields=tuple(visible.stored for visible in read.columns),
+                fields=tuple(visible.native_name for visible in read.columns),
                 deadline=read.deadline,
             ),
-            _schema(read.columns),
+            _make_spark_schema(read.columns),
             cores=self._cores,
         )
 
-    def _guard(self, read: TableRead) -> DataFrame:
+    def _get_deadline_guard(self, read: TableRead) -> DataFrame:
         """Return no rows, or after the deadline an error: native files may be gone by then.
 
         The clock is read by a function that Spark must not compute beforehand, in a plan of its
         own, where it does not keep conditions from reaching the Parquet reader.
         """
         # Spark compiles the limit into code, which takes longer than the check: one a minute.
-        limit = to_epoch_ms(read.deadline) // _GUARD_STEP_MS * _GUARD_STEP_MS
+        limit = to_epoch_ms(read.deadline) // _DEADLINE_STEP_MS * _DEADLINE_STEP_MS
         types = tuple(
-            (quoted(visible.name), visible.raw_type.simpleString()) for visible in read.columns
+            (quote_identifier(visible.name), visible.raw_type.simpleString())
+            for visible in read.columns
         )
-        return self._keep(
-            ("guard", read.table, limit, types), lambda: self._guarded(read.table, limit, types)
+        return self._get_or_create(
+            ("guard", read.table, limit, types),
+            lambda: self._build_deadline_guard(read.table, limit, types),
         )
 
-    def _guarded(self, table: str, limit: int, columns: tuple[tuple[str, str], ...]) -> DataFrame:
+    def _build_deadline_guard(
+        self, table: str, deadline_ms: int, columns: tuple[tuple[str, str], ...]
+    ) -> DataFrame:
         message = str(PlanExpired(table=table)).replace("\\", "\\\\").replace("'", "\\'")
         # Made of the clock, too: a condition on a constant would be decided beforehand, and the
         # whole part left out.
         made = [f"try_cast(cast(now AS STRING) AS {kind}) AS {name}" for name, kind in columns]
         return (
             self._spark.range(0, 1, 1, 1)
-            .select(_milliseconds_now(self._spark).alias("now"))
-            .where(f"if(now > {limit}, raise_error('{message}'), false)")
+            .select(_make_current_time_ms_column(self._spark).alias("now"))
+            .where(f"if(now > {deadline_ms}, raise_error('{message}'), false)")
             .selectExpr(*made)
         )
 
 
-def _milliseconds_now(spark: SparkSession) -> SparkColumn:
+def _make_current_time_ms_column(spark: SparkSession) -> SparkColumn:
     """Return the executor's clock as a column that is not computed when a query is planned.
 
     SQL's own way to it, `reflect`, is not compiled, and so keeps Spark from compiling the whole
     union that it is a part of: summing a column of 4.5 million native rows took 0.4 s longer.
     """
-    java = _java(spark)
+    java = _find_jvm(spark)
     if java is None:
         return expr("cast(reflect('java.lang.System', 'currentTimeMillis') AS BIGINT)")
     try:
@@ -210,18 +223,18 @@ _PARQUET_OPTIONS = {
 }
 
 
-def _of_files(read: TableRead) -> list[str]:
+def _select_file_columns(read: TableRead) -> list[str]:
     """Return the columns of native files, under the names that the query has for them."""
-    names = read.file_names
+    names = read.parquet_names
     return [
-        f"{quoted(names[each.field_id])} AS {quoted(each.name)}"
+        f"{quote_identifier(names[each.field_id])} AS {quote_identifier(each.name)}"
         if each.field_id in names
-        else quoted(each.name)
+        else quote_identifier(each.name)
         for each in read.columns
     ]
 
 
-def _schema(
+def _make_spark_schema(
     columns: Sequence[VisibleColumn], names: Mapping[int, str] = MappingProxyType({})
 ) -> st.StructType:
     # By field id, so that a column keeps its data whatever it is called; nullable throughout,
@@ -239,7 +252,7 @@ def _schema(
     )
 
 
-def _java(spark: SparkSession) -> Any:
+def _find_jvm(spark: SparkSession) -> Any:
     """Return the way into the session's JVM, None with Spark Connect, which has none."""
     try:
         return spark.sparkContext._jvm  # noqa: SLF001  what it is used for has no other way
@@ -247,7 +260,7 @@ def _java(spark: SparkSession) -> Any:
         return None
 
 
-def cores_of(spark: SparkSession) -> int:
+def count_cores(spark: SparkSession) -> int:
     """Return how many tasks run at a time."""
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))

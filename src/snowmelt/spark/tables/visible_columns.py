@@ -41,11 +41,11 @@ class VisibleColumn:
     """A column of the DataFrame: one of the table's, or a companion of one.
 
     `name` is what queries and both readers call it, and no other, even when case is ignored;
-    `stored` is the native field's name.
+    `native_name` is the native field's name.
     """
 
     name: str
-    stored: str
+    native_name: str
     field_id: int
     column: Column
     is_companion: bool
@@ -60,7 +60,7 @@ class VisibleColumn:
         return _SPARK_TYPES.get(self.column.kind, st.StringType())
 
     @property
-    def is_cast(self) -> bool:
+    def needs_cast(self) -> bool:
         """Whether the visible column differs from the raw one."""
         if self.is_companion:
             return False
@@ -70,8 +70,8 @@ class VisibleColumn:
     @property
     def expression(self) -> str:
         """The Spark SQL that makes the visible column of the raw one."""
-        name = quoted(self.name)
-        if not self.is_cast:
+        name = quote_identifier(self.name)
+        if not self.needs_cast:
             return name
         if self.column.kind is LogicalType.TIME:
             return f"cast({name} AS TIME({self.column.scale or 0})) AS {name}"
@@ -87,8 +87,8 @@ class TableRead:
     """What a query reads of one table: chosen columns, files and chunks, out of how many.
 
     `pointer` names the native snapshot, `is_whole` tells that `files` are all of its files,
-    `file_names` what the Parquet reader calls columns (see there);
-    `present` are all of the snapshot's chunks by commit number. No columns at all means that rows
+    `parquet_names` what the Parquet reader calls columns (see there);
+    `present_chunks` are all of the snapshot's chunks by commit number. No columns at all means that rows
     are only counted.
     """
 
@@ -98,14 +98,14 @@ class TableRead:
     schema: TableSchema
     columns: tuple[VisibleColumn, ...]
     files: tuple[NativeFile, ...]
-    file_names: Mapping[int, str]
+    parquet_names: Mapping[int, str]
     is_whole: bool
     tasks: tuple[ChunkTask, ...]
-    present: frozenset[int]
+    present_chunks: frozenset[int]
     deadline: dt.datetime
 
 
-def visible_columns(schema: TableSchema) -> list[VisibleColumn]:
+def list_visible_columns(schema: TableSchema) -> list[VisibleColumn]:
     """Return what a DataFrame of the table has, each companion right after its column.
 
     Spark takes names that differ only by case for the same: the later ones get `_` and their
@@ -122,7 +122,7 @@ def visible_columns(schema: TableSchema) -> list[VisibleColumn]:
             visible.append(
                 VisibleColumn(
                     name=name,
-                    stored=field.name,
+                    native_name=field.name,
                     field_id=int(field.metadata[FIELD_ID]),
                     column=column,
                     is_companion=field.name != column.name,
@@ -131,7 +131,7 @@ def visible_columns(schema: TableSchema) -> list[VisibleColumn]:
     return visible
 
 
-def file_names(schema: TableSchema, versions: Iterable[TableSchema]) -> dict[int, str]:
+def map_parquet_names(schema: TableSchema, versions: Iterable[TableSchema]) -> dict[int, str]:
     """Return by field id what the Parquet reader must call a column, where that is not its name.
 
     Spark finds a file's columns by field id, but compares conditions with the statistics of the
@@ -141,10 +141,10 @@ def file_names(schema: TableSchema, versions: Iterable[TableSchema]) -> dict[int
     """
     had: dict[str, set[tuple[int, st.DataType]]] = {}
     for version in (*versions, schema):
-        for visible in visible_columns(version):
+        for visible in list_visible_columns(version):
             had.setdefault(visible.name.lower(), set()).add((visible.field_id, visible.raw_type))
     names: dict[int, str] = {}
-    for visible in visible_columns(schema):
+    for visible in list_visible_columns(schema):
         if len(had[visible.name.lower()]) > 1:
             name = visible.name
             while name.lower() in had:
@@ -154,6 +154,6 @@ def file_names(schema: TableSchema, versions: Iterable[TableSchema]) -> dict[int
     return names
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """Return a name as Spark's SQL takes it, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"

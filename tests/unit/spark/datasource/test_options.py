@@ -8,14 +8,14 @@ import pytest
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused
-from snowmelt.spark.datasource.options import moment_asked
+from snowmelt.spark.datasource.options import requested_time
 
 
 def test_a_moment_is_utc_and_has_been():
     now = SystemClock().now()
-    assert moment_asked(now.isoformat()) == now
-    assert moment_asked("2026-01-31") == dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
+    assert requested_time(now.isoformat()) == now
+    assert requested_time("2026-01-31") == dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
     with pytest.raises(LoadRefused, match="lies in the future"):
-        moment_asked((now + dt.timedelta(hours=2)).replace(tzinfo=None).isoformat())
+        requested_time((now + dt.timedelta(hours=2)).replace(tzinfo=None).isoformat())
     with pytest.raises(LoadRefused, match="write a time as"):
-        moment_asked("yesterday")
+        requested_time("yesterday")

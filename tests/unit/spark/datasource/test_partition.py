@@ -10,8 +10,8 @@ import pytest
 
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import Column, LogicalType, TableSchema
-from snowmelt.spark.datasource.options import conditions
-from snowmelt.spark.datasource.partition import filtered
+from snowmelt.spark.datasource.options import parse_where_option
+from snowmelt.spark.datasource.partition import filter_rows
 
 SCHEMA = TableSchema(
     1,
@@ -53,7 +53,7 @@ ROWS = pa.table(
     ],
 )
 def test_rows_are_those_for_which_the_condition_is_true(where, rows):
-    found = filtered(ROWS, conditions(where, SCHEMA))
+    found = filter_rows(ROWS, parse_where_option(where, SCHEMA))
     assert found["ROW"].to_pylist() == rows
 
 
@@ -73,4 +73,4 @@ def test_rows_are_those_for_which_the_condition_is_true(where, rows):
 )
 def test_what_cannot_be_said_exactly_is_refused(where):
     with pytest.raises(Unsupported, match="is not supported"):
-        conditions(where, SCHEMA)
+        parse_where_option(where, SCHEMA)

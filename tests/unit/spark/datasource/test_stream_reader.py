@@ -12,10 +12,10 @@ import pytest
 from fixtures.chunks import NUMBERS, numbers
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.errors import LoadRefused, TableNotFound
-from snowmelt.spark.datasource.connection import Connection
-from snowmelt.spark.datasource.reader import schema_asked
+from snowmelt.spark.datasource.connection import LakeConnection
+from snowmelt.spark.datasource.reader import read_requested_schema
 from snowmelt.spark.datasource.stream_reader import TableStreamReader
-from snowmelt.spark.datasource.write_commit import Once, commit_written, target_of
+from snowmelt.spark.datasource.write_commit import WriteId, commit_write, resolve_write_target
 from snowmelt.spark.datasource.write_task import write_rows
 from snowmelt.table.compaction import compact
 from snowmelt.table.garbage_collection import collect_garbage
@@ -29,13 +29,13 @@ class Query:
 
     def __init__(self, lakehouse, **options):
         self.lakehouse, self.options = lakehouse, {"table": TABLE, **options}
-        self.connection = Connection(
+        self.connection = LakeConnection(
             catalog=lakehouse.database.url,
             stage=lakehouse.stage.url,
             warehouse=lakehouse.warehouse.url,
             keys=lakehouse.folder / "keys",
         )
-        self.schema = schema_asked(self.connection, {"table": TABLE, "columns": "n"})
+        self.schema = read_requested_schema(self.connection, {"table": TABLE, "columns": "n"})
         self.restart()
         self.offset = self.reader.initialOffset()
 
@@ -69,9 +69,9 @@ class Query:
 
 def load(query, first, count, once=None):
     """Write rows as a task and the driver of Spark do; tell whether it was done."""
-    target = target_of(query.connection, NUMBERS, ["n"], "test")
+    target = resolve_write_target(query.connection, NUMBERS, ["n"], "test")
     batch = pa.record_batch([pa.array(range(first, first + count))], names=["n"])
-    return commit_written(target, [write_rows(target.plan, [batch])], once=once)
+    return commit_write(target, [write_rows(target.plan, [batch])], write_id=once)
 
 
 def join_files(lakehouse):
@@ -191,8 +191,8 @@ def test_a_stream_begins_where_it_is_told_and_ends_with_what_is_there(lakehouse)
 def test_a_batch_is_committed_once(lakehouse):
     lakehouse.create()
     query = Query(lakehouse)
-    assert load(query, 0, 3, Once("spark:a", 0))
-    assert not load(query, 0, 3, Once("spark:a", 0))
-    assert load(query, 0, 3, Once("spark:b", 0))
-    assert load(query, 3, 3, Once("spark:a", 1))
+    assert load(query, 0, 3, WriteId("spark:a", 0))
+    assert not load(query, 0, 3, WriteId("spark:a", 0))
+    assert load(query, 0, 3, WriteId("spark:b", 0))
+    assert load(query, 3, 3, WriteId("spark:a", 1))
     assert sorted(lakehouse.read_numbers()) == [0, 0, 1, 1, 2, 2, 3, 4, 5]

@@ -10,7 +10,12 @@ import pytest
 
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.schema.types import Column, LogicalType, TableSchema
-from snowmelt.spark.datasource.write_task import by_position, cast_column, cast_companion, matched
+from snowmelt.spark.datasource.write_task import (
+    cast_column,
+    cast_companion,
+    match_columns,
+    name_values_by_position,
+)
 
 NUMBER = Column("N", LogicalType.FIXED, 1, nullable=False, precision=5, scale=2)
 TEXT = Column("T", LogicalType.TEXT, 2, length=3, byte_length=12)
@@ -74,14 +79,14 @@ def test_structs_lists_and_maps_become_documents():
 
 
 def test_columns_are_found_by_name_and_misfits_are_named():
-    assert matched(SCHEMA, ["t", "N"], "X") == (1, 0, None, None, None)
-    assert matched(SCHEMA, ["n", "at", "at$tz"], "X") == (0, None, 1, None, 2)
+    assert match_columns(SCHEMA, ["t", "N"], "X") == (1, 0, None, None, None)
+    assert match_columns(SCHEMA, ["n", "at", "at$tz"], "X") == (0, None, 1, None, 2)
     pair = TableSchema(
         1, (Column("T", LogicalType.BOOLEAN, 1), Column("t", LogicalType.BOOLEAN, 2))
     )
-    assert matched(pair, ["t"], "X") == (None, 0)
-    assert matched(pair, ["t", "T"], "X") == (1, 0)
-    assert matched(pair, ["T", "t_2"], "X") == (0, 1)
+    assert match_columns(pair, ["t"], "X") == (None, 0)
+    assert match_columns(pair, ["t", "T"], "X") == (1, 0)
+    assert match_columns(pair, ["T", "t_2"], "X") == (0, 1)
     for names, why in (
         (["t"], "no value is given for N"),
         (["n", "N"], "two columns are meant for N"),
@@ -89,10 +94,10 @@ def test_columns_are_found_by_name_and_misfits_are_named():
         (["n", "at$ns"], "it says more of AT"),
     ):
         with pytest.raises(LoadRefused, match=why):
-            matched(SCHEMA, names, "X")
-    assert by_position(SCHEMA, ("at", "n"), 2, "X") == ["AT", "N"]
+            match_columns(SCHEMA, names, "X")
+    assert name_values_by_position(SCHEMA, ("at", "n"), 2, "X") == ["AT", "N"]
     with pytest.raises(LoadRefused, match=r"3 columns .N, T, AT. want as many values, 2 are given"):
-        by_position(SCHEMA, None, 2, "X")
+        name_values_by_position(SCHEMA, None, 2, "X")
 
 
 def test_texts_are_dates_and_times_as_sql_and_spark_write_them():

@@ -10,8 +10,8 @@ from pyspark.sql.types import DecimalType, StructField, StructType
 from fixtures.chunks import numbers
 from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.errors import LoadOvertaken
-from snowmelt.spark.datasource.connection import Connection
-from snowmelt.spark.datasource.writer import StreamWriter
+from snowmelt.spark.datasource.connection import LakeConnection
+from snowmelt.spark.datasource.writer import TableStreamWriter
 
 SCHEMA = StructType([StructField("N", DecimalType(18, 0))])
 
@@ -19,13 +19,15 @@ SCHEMA = StructType([StructField("N", DecimalType(18, 0))])
 @pytest.fixture
 def writer(numbers_table):
     """Makes a writer as each of Spark's processes does."""
-    lake = Connection(
+    lake = LakeConnection(
         catalog=numbers_table.database.url,
         stage=numbers_table.stage.url,
         warehouse=numbers_table.warehouse.url,
         keys=numbers_table.folder / "keys",
     )
-    return lambda: StreamWriter(lake, {"table": "demo.public.numbers"}, SCHEMA, overwrite=False)
+    return lambda: TableStreamWriter(
+        lake, {"table": "demo.public.numbers"}, SCHEMA, overwrite=False
+    )
 
 
 def written(by):

@@ -7,7 +7,7 @@ import datetime as dt
 from snowmelt.clock import ManualClock
 from snowmelt.functions.caller.call_log import CallRecord
 from snowmelt.functions.caller.plan import QueryPosition
-from snowmelt.spark.functions.call_log import Spool, forget, records
+from snowmelt.spark.functions.call_log import CallLogFiles, delete_records, read_records
 from snowmelt.storage.local_store import LocalStore
 
 START = dt.datetime(2026, 3, 1, 23, 59, tzinfo=dt.UTC)
@@ -19,7 +19,7 @@ def record(batch="b", **changes):
 
 
 def written(folder, clock, *batches):
-    ledger = Spool(str(folder), "DEMO.PUBLIC.F").open(PLACE, clock)
+    ledger = CallLogFiles(str(folder), "DEMO.PUBLIC.F").open_task_log(PLACE, clock)
     for batch in batches:
         ledger.add_value(record(batch))
     return ledger
@@ -29,31 +29,31 @@ def test_what_is_closed_is_read(tmp_path):
     clock = ManualClock(START)
     written(tmp_path, clock, "b1", "b2").close()
     written(tmp_path, clock, "b3").close()
-    found = sorted(records(LocalStore(tmp_path)), key=lambda each: each.batch_id)
+    found = sorted(read_records(LocalStore(tmp_path)), key=lambda each: each.batch_id)
     assert [each.batch_id for each in found] == ["b1", "b2", "b3"]
     assert {each.function for each in found} == {"DEMO.PUBLIC.F"}
 
 
 def test_a_name_may_hold_any_sign(tmp_path):
     name = 'D."P","query_id":.F\\'
-    ledger = Spool(str(tmp_path), name).open(PLACE, ManualClock(START))
+    ledger = CallLogFiles(str(tmp_path), name).open_task_log(PLACE, ManualClock(START))
     ledger.add_value(CallRecord('","query_id":\\"', "query", "b"))
     ledger.close()
     assert [
-        (each.function, each.query_id, each.batch_id) for each in records(LocalStore(tmp_path))
+        (each.function, each.query_id, each.batch_id) for each in read_records(LocalStore(tmp_path))
     ] == [(name, "query", "b")]
 
 
 def test_a_long_task_writes_now_and_then(tmp_path):
     clock = ManualClock(START)
     ledger = written(tmp_path, clock, "b1")
-    assert list(records(LocalStore(tmp_path))) == []
+    assert list(read_records(LocalStore(tmp_path))) == []
     clock.sleep(2)
     ledger.add_value(record("b2"))
-    assert len(list(records(LocalStore(tmp_path)))) == 2
+    assert len(list(read_records(LocalStore(tmp_path)))) == 2
     for n in range(1000):
         ledger.add_value(record(f"c{n}"))
-    assert len(list(records(LocalStore(tmp_path)))) == 1002
+    assert len(list(read_records(LocalStore(tmp_path)))) == 1002
 
 
 def test_days_are_told_apart(tmp_path):
@@ -62,9 +62,9 @@ def test_days_are_told_apart(tmp_path):
     clock.sleep(3600)
     written(tmp_path, clock, "new").close()
     store = LocalStore(tmp_path)
-    assert [each.batch_id for each in records(store, dt.date(2026, 3, 2))] == ["new"]
-    assert forget(store, dt.date(2026, 3, 2)) == 1
-    assert [each.batch_id for each in records(store)] == ["new"]
+    assert [each.batch_id for each in read_records(store, dt.date(2026, 3, 2))] == ["new"]
+    assert delete_records(store, dt.date(2026, 3, 2)) == 1
+    assert [each.batch_id for each in read_records(store)] == ["new"]
 
 
 def test_a_ledger_that_cannot_be_written_ends_no_query(tmp_path, caplog):

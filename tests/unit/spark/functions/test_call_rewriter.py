@@ -9,7 +9,7 @@ from snowmelt.spark.functions.call_rewriter import CallMalformed, find_calls, re
 
 def rewritten(text, names=("F", "G")):
     calls = find_calls(text)
-    chosen = {call.start: call for call in calls.found if call.parts[-1] in names}
+    chosen = {call.start: call for call in calls.calls if call.parts[-1] in names}
 
     def render(call, given):
         texts = [each.text if each.name is None else f"{each.name}={each.text}" for each in given]

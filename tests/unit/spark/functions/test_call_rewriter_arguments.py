@@ -8,7 +8,12 @@ from snowmelt.catalog.objects.callable_functions import CallableFunction
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
-from snowmelt.spark.functions.call_rewriter import CallMalformed, Given, bound, overload
+from snowmelt.spark.functions.call_rewriter import (
+    CallArgument,
+    CallMalformed,
+    bind_arguments,
+    select_overload,
+)
 
 TEXT = parse_type("VARCHAR")
 
@@ -26,27 +31,35 @@ THREE = function(("A", None), ("B", None), ("c", "'x'"))
 
 
 def given(*texts, **named):
-    return [Given(text) for text in texts] + [Given(text, name) for name, text in named.items()]
+    return [CallArgument(text) for text in texts] + [
+        CallArgument(text, name) for name, text in named.items()
+    ]
 
 
 def test_overloads_differ_by_the_number_of_arguments():
-    assert overload([ONE, THREE], given("1")) is ONE
-    assert overload([ONE, THREE], given("1", "2")) is THREE
-    assert overload([ONE, THREE], given("1", "2", "3")) is THREE
+    assert select_overload([ONE, THREE], given("1")) is ONE
+    assert select_overload([ONE, THREE], given("1", "2")) is THREE
+    assert select_overload([ONE, THREE], given("1", "2", "3")) is THREE
     with pytest.raises(
         CallMalformed, match=r"1 argument \(A VARCHAR\) or 2 to 3 arguments .*not 4"
     ):
-        overload([ONE, THREE], given(*"1234"))
+        select_overload([ONE, THREE], given(*"1234"))
 
 
 def test_a_function_may_take_none():
     with pytest.raises(CallMalformed, match="it takes 0 arguments, not 1"):
-        overload([function()], given("1"))
+        select_overload([function()], given("1"))
 
 
 def test_names_find_their_places_in_any_case():
-    assert [each and each.text for each in bound(THREE, given("1", C="3", b="2"))] == [*"123"]
-    assert [each and each.text for each in bound(THREE, given(B="2", A="1"))] == ["1", "2", None]
+    assert [each and each.text for each in bind_arguments(THREE, given("1", C="3", b="2"))] == [
+        *"123"
+    ]
+    assert [each and each.text for each in bind_arguments(THREE, given(B="2", A="1"))] == [
+        "1",
+        "2",
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -55,9 +68,12 @@ def test_names_find_their_places_in_any_case():
         (given("1", A="2"), "A is given twice"),
         (given("1", D="2"), "it has no argument D"),
         (given("1", C="2"), "B is missing"),
-        ([Given("1", "A"), Given("2")], "arguments by position come before those by name"),
+        (
+            [CallArgument("1", "A"), CallArgument("2")],
+            "arguments by position come before those by name",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, message):
     with pytest.raises(CallMalformed, match=message):
-        bound(THREE, arguments)
+        bind_arguments(THREE, arguments)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from snowmelt.functions.definition import Volatility
-from snowmelt.spark.functions.explain import explained
+from snowmelt.spark.functions.explain import estimate_calls
 
 NAME = "snowmelt_f_0123456789abcdef"
 NODE = "ArrowEvalPython [{name}(s#{n})#1{n}], [pythonUDF0#2{n}], 251, Statistics(sizeInBytes=9.0 B{rows})"
@@ -29,7 +29,7 @@ def calls(plan, *, volatility=Volatility.VOLATILE, text="select 1", table_rows=N
     whole = (
         "== Optimized Logical Plan ==\n" + "\n".join(plan) + "\n\n== Physical Plan ==\n" + node()
     )
-    [found] = explained(asked, whole, table_rows=table_rows)
+    [found] = estimate_calls(asked, whole, table_rows=table_rows)
     return found
 
 

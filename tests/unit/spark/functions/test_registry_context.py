@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from snowmelt.spark.functions.registry import Asker, context_of
+from snowmelt.spark.functions.registry import CallerContext, make_context_headers
 
 
 def test_only_what_was_asked_for_is_told():
-    asker = Asker("READER", "ann", "s1", ("DEMO", "public"), "select 1")
+    asker = CallerContext("READER", "ann", "s1", ("DEMO", "public"), "select 1")
     names = ("CURRENT_ROLE", "CURRENT_SCHEMAS", "CURRENT_STATEMENT", "CURRENT_REGION")
-    assert context_of(names, asker) == {
+    assert make_context_headers(names, asker) == {
         "CURRENT_ROLE": "READER",
         "CURRENT_SCHEMAS": '["DEMO.\\"public\\""]',
         "CURRENT_STATEMENT": "select 1",
@@ -18,5 +18,5 @@ def test_only_what_was_asked_for_is_told():
 
 def test_without_a_database_there_is_no_schema():
     names = ("CURRENT_DATABASE", "CURRENT_SCHEMA", "CURRENT_SCHEMAS")
-    told = context_of(names, Asker("READER", "ann", "s1"))
+    told = make_context_headers(names, CallerContext("READER", "ann", "s1"))
     assert told == {"CURRENT_DATABASE": "", "CURRENT_SCHEMA": "", "CURRENT_SCHEMAS": "[]"}

@@ -10,8 +10,8 @@ import pytest
 from snowmelt.functions.caller.plan import CallPlan
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
-from snowmelt.spark.functions.call_log import Spool
-from snowmelt.spark.functions.worker import INSTANTS, Use, place_of
+from snowmelt.spark.functions.call_log import CallLogFiles
+from snowmelt.spark.functions.worker import TIME_HEADERS, FunctionUse, find_query_position
 
 SESSION = "5a3e9c1e-2f0b-4d1c-8a57-3f1f6d2a9b10"
 
@@ -33,19 +33,19 @@ def tagged(execution, **options):
 
 
 def test_attempts_are_at_the_same_place():
-    first, second = (place_of(tagged(7, attempt=n), "other") for n in (0, 1))
+    first, second = (find_query_position(tagged(7, attempt=n), "other") for n in (0, 1))
     assert (first.query_id, first.stage, first.partition) == (second.query_id, 3, 2)
     assert (first.attempt, second.attempt) == (0, 1)
 
 
 def test_executions_and_sessions_have_ids_of_their_own():
     places = [
-        place_of(tagged(7), "s"),
-        place_of(tagged(8), "s"),
-        place_of(task(spark__sql__execution__root__id="7"), "s"),
-        place_of(task(spark__sql__execution__root__id="7"), "t"),
-        place_of(task(), "s"),
-        place_of(task(stage=4), "s"),
+        find_query_position(tagged(7), "s"),
+        find_query_position(tagged(8), "s"),
+        find_query_position(task(spark__sql__execution__root__id="7"), "s"),
+        find_query_position(task(spark__sql__execution__root__id="7"), "t"),
+        find_query_position(task(), "s"),
+        find_query_position(task(stage=4), "s"),
     ]
     assert len({place.query_id for place in places}) == len(places)
 
@@ -53,9 +53,9 @@ def test_executions_and_sessions_have_ids_of_their_own():
 def test_a_streaming_batch_keeps_its_id_in_another_run():
     stream = {"sql__streaming__queryId": SESSION, "streaming__sql__batchId": "5"}
     before, after = task(stage=3, **stream), tagged(99, stage=41, **stream)
-    assert place_of(before, "s") == place_of(after, "t")
+    assert find_query_position(before, "s") == find_query_position(after, "t")
     other = task(**{**stream, "streaming__sql__batchId": "6"})
-    assert place_of(other, "s").query_id != place_of(before, "s").query_id
+    assert find_query_position(other, "s").query_id != find_query_position(before, "s").query_id
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_streaming_batch_keeps_its_id_in_another_run():
 )
 def test_instants_are_told_in_the_zone_of_the_session(name, text):
     zone = dt.timezone(dt.timedelta(hours=2))
-    assert INSTANTS[name](dt.datetime(2026, 3, 1, 1, 2, 3, 456789, zone)) == text
+    assert TIME_HEADERS[name](dt.datetime(2026, 3, 1, 1, 2, 3, 456789, zone)) == text
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,5 @@ def test_a_column_comes_for_the_instant_or_for_the_number_of_rows(arguments, hea
     )
     function = ExternalFunction(signature, "http://h/f", "I", context_headers=headers)
     plan = CallPlan(function, ApiIntegration("I", "http", ("http://h",)), "UTC")
-    use = Use(plan, False, SESSION, Spool("file:///nowhere", "F"))
-    assert use.columns == columns
+    use = FunctionUse(plan, False, SESSION, CallLogFiles("file:///nowhere", "F"))
+    assert use.column_count == columns

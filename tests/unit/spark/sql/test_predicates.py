@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 
 from snowmelt.schema.types import Column, LogicalType
-from snowmelt.spark.sql.predicates import predicates
-from snowmelt.spark.sql.query import read_query
+from snowmelt.spark.sql.predicates import extract_predicates
+from snowmelt.spark.sql.query import parse_query
 from snowmelt.table.pruning import And, Comparison, InList, IsNull, Or, StartsWith
 
 COLUMNS = {
@@ -29,12 +29,12 @@ OTHER = {"n": COLUMNS["n"], "k": COLUMNS["n"]}
 
 
 def found(text, *, utc=True, index=0):
-    query = read_query(text)
+    query = parse_query(text)
 
     def columns_of(reference):
         return {"T": COLUMNS, "U": OTHER}.get(reference.parts[-1])
 
-    return predicates(query, query.references[index], columns_of, utc=utc)
+    return extract_predicates(query, query.references[index], columns_of, is_utc=utc)
 
 
 def where(condition, **options):

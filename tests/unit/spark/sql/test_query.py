@@ -5,24 +5,30 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import Unsupported
-from snowmelt.spark.sql.query import in_full, name_of, needed_columns, read_query, rewrite
+from snowmelt.spark.sql.query import (
+    list_needed_columns,
+    parse_dotted_name,
+    parse_query,
+    qualify_reference,
+    replace_references,
+)
 
 COLUMNS = ["ORIGIN", "DEST", "DAY", "V", "AT", "AT$ns", "USER"]
 
 
 def tables(text):
-    return [".".join(reference.parts) for reference in read_query(text).references]
+    return [".".join(reference.parts) for reference in parse_query(text).references]
 
 
 def needed(text, index=0):
-    query = read_query(text)
-    return needed_columns(query, query.references[index], COLUMNS)
+    query = parse_query(text)
+    return list_needed_columns(query, query.references[index], COLUMNS)
 
 
 def rewritten(text):
-    query = read_query(text)
+    query = parse_query(text)
     ours = [i for i, reference in enumerate(query.references) if len(reference.parts) == 3]
-    return rewrite(query, {index: f"{{t{index}}}" for index in ours})
+    return replace_references(query, {index: f"{{t{index}}}" for index in ours})
 
 
 @pytest.mark.parametrize(
@@ -45,13 +51,13 @@ def test_tables_are_found_wherever_they_stand(text, expected):
 
 
 def test_tables_are_found_in_what_sqlglot_cannot_parse():
-    query = read_query("SELECT ~~ ??? FROM a.b.c JOIN a.b.d USING (i)")
+    query = parse_query("SELECT ~~ ??? FROM a.b.c JOIN a.b.d USING (i)")
     assert query.tree is None
     assert [reference.parts for reference in query.references] == [
         ("A", "B", "C"),
         ("A", "B", "D"),
     ]
-    assert needed_columns(query, query.references[0], COLUMNS) == COLUMNS
+    assert list_needed_columns(query, query.references[0], COLUMNS) == COLUMNS
 
 
 def test_a_table_handed_to_a_function_is_found():
@@ -84,7 +90,7 @@ def test_a_table_handed_to_a_function_is_found():
     ],
 )
 def test_only_columns_that_may_be_needed_are_taken(text, expected):
-    query = read_query(text)
+    query = parse_query(text)
     index = next(i for i, each in enumerate(query.references) if len(each.parts) == 3)
     assert needed(text, index) == expected
 
@@ -115,14 +121,14 @@ def test_columns_lose_database_and_schema():
 
 def test_a_query_that_would_change_a_table_is_refused():
     with pytest.raises(Unsupported, match="rows come in through channels"):
-        read_query("INSERT INTO a.b.c SELECT 1")
+        parse_query("INSERT INTO a.b.c SELECT 1")
 
 
 def test_a_dotted_name_is_folded_unless_quoted():
-    assert name_of("demo.Public.flights") == ("DEMO", "PUBLIC", "FLIGHTS")
-    assert name_of('demo."Public".`fl ights`') == ("DEMO", "Public", "fl ights")
-    assert name_of("demo public") == ()
-    assert name_of("") == ()
+    assert parse_dotted_name("demo.Public.flights") == ("DEMO", "PUBLIC", "FLIGHTS")
+    assert parse_dotted_name('demo."Public".`fl ights`') == ("DEMO", "Public", "fl ights")
+    assert parse_dotted_name("demo public") == ()
+    assert parse_dotted_name("") == ()
 
 
 @pytest.mark.parametrize(
@@ -136,6 +142,6 @@ def test_a_dotted_name_is_folded_unless_quoted():
     ],
 )
 def test_short_names_are_completed(text, full):
-    query = read_query(text)
-    assert in_full(query, query.references[-1], ("D", "S")) == full
-    assert in_full(query, query.references[-1], ()) == query.references[-1].parts
+    query = parse_query(text)
+    assert qualify_reference(query, query.references[-1], ("D", "S")) == full
+    assert qualify_reference(query, query.references[-1], ()) == query.references[-1].parts

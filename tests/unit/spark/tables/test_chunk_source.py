@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.schema.types import TableSchema
-from snowmelt.spark.tables.chunk_source import ChunkRead, divided
+from snowmelt.spark.tables.chunk_source import ChunkRead, split_into_partitions
 from snowmelt.table.chunk_reader import ChunkTask
 
 MIB = 1024 * 1024
@@ -26,7 +26,7 @@ def chunks(lengths):
 
 @given(st.lists(st.integers(1, 50 * MIB), min_size=1, max_size=300), st.integers(1, 16))
 def test_every_chunk_is_in_one_part_and_parts_keep_order(lengths, cores):
-    parts = divided(chunks(lengths), cores)
+    parts = split_into_partitions(chunks(lengths), cores)
     numbers = [[task.seq for task in part.tasks] for part in parts]
     assert sorted(number for part in numbers for number in part) == list(range(len(lengths)))
     assert all(part == sorted(part) and part for part in numbers)
@@ -44,10 +44,10 @@ def test_every_chunk_is_in_one_part_and_parts_keep_order(lengths, cores):
     ],
 )
 def test_few_small_chunks_are_one_task(lengths, cores, parts):
-    assert len(divided(chunks(lengths), cores)) == parts
+    assert len(split_into_partitions(chunks(lengths), cores)) == parts
 
 
 def test_parts_are_of_about_equal_work():
-    parts = divided(chunks([MIB, 27 * MIB, MIB, MIB, 27 * MIB, MIB, MIB, MIB]), 2)
+    parts = split_into_partitions(chunks([MIB, 27 * MIB, MIB, MIB, 27 * MIB, MIB, MIB, MIB]), 2)
     sizes = [sum(task.length for task in part.tasks) for part in parts]
     assert max(sizes) == 27 * MIB
