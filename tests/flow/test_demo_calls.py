@@ -23,15 +23,18 @@ from snowmelt.functions.caller.plan import CallPlan, QueryPosition
 
 @pytest.mark.slow
 def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
-    flights = dataset.load()
-    expected = function_chapter.expected(flights)
+    flights = dataset.load_flights()
+    expected = function_chapter.compute_expected_calls(flights)
     routes = Counter(zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True))
     ledger = InMemoryCallLog()
     with (
         closing(open_database(str(tmp_path / "catalog.db"))) as database,
-        function_chapter.AirportService(tmp_path / "airports.log") as service,
+        function_chapter.AirportServiceProcess(tmp_path / "airports.log") as service,
     ):
-        for statement in ("CREATE DATABASE demo", *function_chapter.statements(service.url)):
+        for statement in (
+            "CREATE DATABASE demo",
+            *function_chapter.build_function_statements(service.url),
+        ):
             execute_statement(database, statement, user=None, clock=SystemClock())
 
         def ask(function: str, *columns: list[str]) -> list[object]:
@@ -61,7 +64,7 @@ def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
 
 
 def test_the_service_ends_with_its_context(tmp_path):
-    with function_chapter.AirportService(tmp_path / "airports.log") as service:
+    with function_chapter.AirportServiceProcess(tmp_path / "airports.log") as service:
         process = service._process
         os.kill(process.pid, 0)
     assert process.returncode is not None

@@ -14,25 +14,25 @@ from snowmelt.loaders.task_runner import LocalTaskRunner
 
 @pytest.mark.slow
 def test_weather_and_planes_are_loaded_through_a_filter_written_for_vertica(tmp_path):
-    expected = raw_files.make(tmp_path / "files")
+    expected = raw_files.write_files(tmp_path / "files")
     (tmp_path / "warehouse").mkdir()
     database = open_database(str(tmp_path / "catalog.db"))
     try:
         for statement in (
             "CREATE DATABASE demo",
-            *raw_files.TABLES,
+            *raw_files.CREATE_TABLE_STATEMENTS,
             f"CREATE LIBRARY stations AS '{tmp_path}/files/remarks.py' LANGUAGE 'Python'",
             "CREATE FILTER Remarks AS LANGUAGE 'Python' NAME 'RemarksFactory' LIBRARY stations",
         ):
             execute_statement(database, statement, user=None, clock=SystemClock())
         context = CopyContext(database, str(tmp_path / "warehouse"), "ACCOUNTADMIN", SystemClock())
-        copies = raw_files.copies(tmp_path / "files")
+        copies = raw_files.build_copy_statements(tmp_path / "files")
         weather = run_copy(context, copies[raw_files.WEATHER], LocalTaskRunner())
         planes = run_copy(context, copies[raw_files.PLANES], LocalTaskRunner())
         again = run_copy(context, copies[raw_files.WEATHER], LocalTaskRunner())
     finally:
         database.close()
-    assert weather.totals.rows == len(expected.weather) > 26_000
-    assert planes.totals.rows == len(expected.planes) > 3_300
+    assert weather.totals.rows == len(expected.weather_keys) > 26_000
+    assert planes.totals.rows == len(expected.manufacturer_by_plane) > 3_300
     assert weather.totals.rejects + planes.totals.rejects == expected.rejects > 60
     assert (again.load_id, again.skipped_files) == (None, 3)

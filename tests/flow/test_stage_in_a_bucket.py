@@ -24,7 +24,7 @@ import snowmelt
 from fixtures.s3 import ROLE, S3Process
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.blob.bdec import make_blob_path
-from snowmelt.cli.health_checks import Finding, check_stage_role
+from snowmelt.cli.health_checks import CheckStatus, check_stage_role
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
 from snowmelt.client.stage import S3Credentials, encode_url_path, sign_headers
 from snowmelt.client.transport import parse_service_url
@@ -208,7 +208,7 @@ def test_clients_upload_to_the_bucket_itself_with_a_role_narrowed_to_their_prefi
         assert not [each for each in secrets if each in house.process.service.log]
         settings = dataclasses.replace(house.settings, stage_url=house.stage_url, stage_role=ROLE)
         check = check_stage_role(settings, SystemClock())
-        assert check.finding is Finding.FINE, check.detail
+        assert check.finding is CheckStatus.FINE, check.detail
         assert house.blobs() == sorted([own.removeprefix(f"{folder}/"), *streamed])
         # The official client cannot renew for one prefix, and goes through the service.
         assert configured(house, key_pair)["stage_location"]["endPoint"] == house.process.url

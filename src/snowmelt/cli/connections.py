@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from snowmelt.client.client import Client
 
 
-def settings_of(options: argparse.Namespace, **overrides: object) -> Settings:
+def load_settings(options: argparse.Namespace, **overrides: object) -> Settings:
     """Settle the settings of a command; `overrides` are its own options, None for not given.
 
     Raises:
@@ -29,7 +29,7 @@ def settings_of(options: argparse.Namespace, **overrides: object) -> Settings:
 
 
 @contextlib.contextmanager
-def opened_catalog(settings: Settings, *, create: bool = False) -> Iterator[Database]:
+def opening_catalog(settings: Settings, *, create: bool = False) -> Iterator[Database]:
     """Open the catalog for a command; only with `create` a missing data folder is made.
 
     Raises:
@@ -38,7 +38,7 @@ def opened_catalog(settings: Settings, *, create: bool = False) -> Iterator[Data
     """
     from snowmelt.catalog.db.database import open_database
 
-    is_new = not has_catalog(settings)
+    is_new = not may_have_catalog(settings)
     if create and is_new:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(open_database(settings.catalog_url, create=create)) as database:
@@ -47,7 +47,7 @@ def opened_catalog(settings: Settings, *, create: bool = False) -> Iterator[Data
         yield database
 
 
-def has_catalog(settings: Settings) -> bool:
+def may_have_catalog(settings: Settings) -> bool:
     """Tell whether the catalog may be there: of SQLite its file is looked for.
 
     Raises:
@@ -63,7 +63,7 @@ def has_catalog(settings: Settings) -> bool:
 # --- The options by which a command finds the service that it writes to, and the client for it.
 
 
-def add_service(group: argparse._ArgumentGroup) -> None:
+def add_service_options(group: argparse._ArgumentGroup) -> None:
     """Describe where the service is, and as whom it is written to."""
     group.add_argument(
         "--url", default="http://127.0.0.1:8080", help="its streaming API (default: %(default)s)"
@@ -77,7 +77,7 @@ def add_service(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def client_of(options: argparse.Namespace) -> Client:
+def create_client(options: argparse.Namespace) -> Client:
     """Return a client by these options and `--role`.
 
     Raises:
@@ -98,7 +98,7 @@ def client_of(options: argparse.Namespace) -> Client:
 
 
 @contextlib.contextmanager
-def stopped_by_signals() -> Iterator[threading.Event]:
+def stopping_on_signals() -> Iterator[threading.Event]:
     """Let SIGTERM and the first Ctrl-C end what runs in good order; the second ends it at once."""
     stop = threading.Event()
 

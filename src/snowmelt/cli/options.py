@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 
 
-def add_global(parser: argparse.ArgumentParser, *, outermost: bool = False) -> None:
+def add_global_options(parser: argparse.ArgumentParser, *, is_top_level: bool = False) -> None:
     """Add the global options, which may stand before a command, after it, and after its action.
 
     Only the outermost parser brings defaults: an inner one would undo what stood further left.
     """
-    absent = None if outermost else argparse.SUPPRESS
+    absent = None if is_top_level else argparse.SUPPRESS
     group = parser.add_argument_group("everywhere")
     group.add_argument(
         "--data-dir",
@@ -30,6 +30,6 @@ def add_global(parser: argparse.ArgumentParser, *, outermost: bool = False) -> N
     group.add_argument(
         "--debug",
         action="store_true",
-        default=False if outermost else argparse.SUPPRESS,
+        default=False if is_top_level else argparse.SUPPRESS,
         help="show where an error came from",
     )

@@ -21,120 +21,130 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "csv")
 # A table is laid out only once all its rows are known, so there must not be too many.
-MOST_TABLE_ROWS = 1000
-_UNLIMITED = 100_000
-_VARIANT_DIGITS = 60
+MAX_TABLE_ROWS = 1000
+_UNLIMITED_WIDTH = 100_000
+_VARIANT_PRECISION = 60
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_format_option(parser: argparse.ArgumentParser) -> None:
     """Add the option `--format`."""
     parser.add_argument(
         "--format",
         choices=FORMATS,
         default="table",
-        help=f"form of the rows (default: %(default)s, which shows {MOST_TABLE_ROWS} at most)",
+        help=f"form of the rows (default: %(default)s, which shows {MAX_TABLE_ROWS} at most)",
     )
 
 
-def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], form: str) -> None:
+def print_rows(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], output_format: str
+) -> None:
     """Print rows in one of FORMATS; JSON and CSV are written as the rows come."""
-    {"table": _table, "json": _json, "csv": _csv}[form](columns, rows)
+    {"table": _print_table, "json": _print_json, "csv": _print_csv}[output_format](columns, rows)
 
 
-def print_message(message: str, form: str) -> None:
+def print_message(message: str, output_format: str) -> None:
     """Print what a statement without rows did; other programs get it as a row `status`."""
-    if form == "table":
+    if output_format == "table":
         print(message, flush=True)
     else:
-        print_rows(("status",), [(message,)], form)
+        print_rows(("status",), [(message,)], output_format)
 
 
-def cell(value: object) -> str:
+def format_cell(value: object) -> str:
     """Return a value as one reads it: ISO 8601, hexadecimal bytes, plain decimals."""
-    for kind, text in _CELLS:
+    for kind, text in _CELL_FORMATTERS:
         if isinstance(value, kind):
             return text(value)
-    return _variant(value) if type(value).__name__ == "VariantVal" else str(value)
+    return _format_variant(value) if type(value).__name__ == "VariantVal" else str(value)
 
 
-def json_text(value: object) -> str:
+def to_json_text(value: object) -> str:
     """Return a value as JSON; decimals keep every digit, a VARIANT is its own JSON."""
-    for kind, text in _JSON_TEXTS:
+    for kind, text in _JSON_FORMATTERS:
         if isinstance(value, kind):
             return text(value)
     if type(value).__name__ == "VariantVal":  # Spark's; its text is JSON
-        return _variant(value)
-    return _quoted(cell(value))
+        return _format_variant(value)
+    return _quote_json(format_cell(value))
 
 
-def _variant(value: object) -> str:
+def _format_variant(value: object) -> str:
     # PySpark makes decimals by arithmetic, which rounds to the context's digits: 28 by default.
-    with localcontext(prec=_VARIANT_DIGITS):
+    with localcontext(prec=_VARIANT_PRECISION):
         return str(value)
 
 
-def _quoted(value: object) -> str:
+def _quote_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _json_number(value: Any) -> str:
+def _format_json_number(value: Any) -> str:
     # JSON has no NaN and no infinity.
-    return cell(value) if math.isfinite(value) else _quoted(str(value))
+    return format_cell(value) if math.isfinite(value) else _quote_json(str(value))
 
 
-def _json_tuple(value: Any) -> str:
+def _format_json_tuple(value: Any) -> str:
     # Spark's rows and structs are tuples with names.
     names = getattr(value, "__fields__", None)
-    return _json_list(value) if names is None else _object(zip(names, value, strict=True))
-
-
-def _json_list(value: Iterable[object]) -> str:
-    return "[" + ", ".join(map(json_text, value)) + "]"
-
-
-def _object(items: Iterable[tuple[object, object]]) -> str:
     return (
-        "{" + ", ".join(f"{_quoted(str(name))}: {json_text(value)}" for name, value in items) + "}"
+        _format_json_list(value)
+        if names is None
+        else _format_json_object(zip(names, value, strict=True))
+    )
+
+
+def _format_json_list(value: Iterable[object]) -> str:
+    return "[" + ", ".join(map(to_json_text, value)) + "]"
+
+
+def _format_json_object(items: Iterable[tuple[object, object]]) -> str:
+    return (
+        "{"
+        + ", ".join(f"{_quote_json(str(name))}: {to_json_text(value)}" for name, value in items)
+        + "}"
     )
 
 
 # In this order: a bool is an int, and a datetime a date.
-_CELLS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
+_CELL_FORMATTERS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
     (str, str),
     (bool, lambda value: str(value).lower()),
     (bytes | bytearray, lambda value: value.hex().upper()),
     (Decimal, lambda value: format(value, "f")),
     (dt.datetime, lambda value: value.isoformat(" ")),
     (dt.date | dt.time, lambda value: value.isoformat()),
-    (dict | list | tuple, lambda value: json_text(value)),
+    (dict | list | tuple, lambda value: to_json_text(value)),
 )
-_JSON_TEXTS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
-    (NoneType | bool | int | str, _quoted),
-    (float | Decimal, _json_number),
-    (dict, lambda value: _object(value.items())),
-    (tuple, _json_tuple),
-    (list, _json_list),
+_JSON_FORMATTERS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
+    (NoneType | bool | int | str, _quote_json),
+    (float | Decimal, _format_json_number),
+    (dict, lambda value: _format_json_object(value.items())),
+    (tuple, _format_json_tuple),
+    (list, _format_json_list),
 )
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     rest = iter(rows)
-    shown = list(islice(rest, MOST_TABLE_ROWS))
+    shown = list(islice(rest, MAX_TABLE_ROWS))
     # Where nobody looks, nothing is folded to a screen's width.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else _UNLIMITED, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else _UNLIMITED_WIDTH, highlight=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
         numeric = any(_is_number(row[number]) for row in shown)
         table.add_column(
-            Text(_printable(column)), justify="right" if numeric else "left", overflow="fold"
+            Text(_escape_unprintable(column)),
+            justify="right" if numeric else "left",
+            overflow="fold",
         )
     for row in shown:
-        table.add_row(*(_styled(value) for value in row))
+        table.add_row(*(_style_cell(value) for value in row))
     with console.capture() as capture:
         console.print(table)
     print("\n".join(line.rstrip() for line in capture.get().strip("\n").split("\n")))
@@ -143,13 +153,17 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     print(f"first {count}; --format csv or json gives all" if more else count, flush=True)
 
 
-def _styled(value: object) -> Text:
+def _style_cell(value: object) -> Text:
     from rich.text import Text
 
-    return Text("NULL", style="dim") if value is None else Text(_printable(cell(value)))
+    return (
+        Text("NULL", style="dim")
+        if value is None
+        else Text(_escape_unprintable(format_cell(value)))
+    )
 
 
-def _printable(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     """Escape what would move a terminal's cursor or worse."""
     if text.isprintable():
         return text
@@ -160,29 +174,29 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def _json(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    names = [_quoted(column) for column in columns]
+def _print_json(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    names = [_quote_json(column) for column in columns]
     separator = "["
     for row in rows:
         pairs = zip(names, row, strict=True)
-        line = ", ".join(f"{name}: {json_text(value)}" for name, value in pairs)
+        line = ", ".join(f"{name}: {to_json_text(value)}" for name, value in pairs)
         print(f"{separator}\n {{{line}}}", end="")
         separator = ","
     print("[]" if separator == "[" else "\n]", flush=True)
 
 
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def _print_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
-        writer.writerow(["" if value is None else cell(value) for value in row])
+        writer.writerow(["" if value is None else format_cell(value) for value in row])
         if line.tell() > 1 << 16:
-            _flush(line)
-    _flush(line)
+            _flush_buffer(line)
+    _flush_buffer(line)
 
 
-def _flush(line: io.StringIO) -> None:
-    print(line.getvalue(), end="", flush=True)
-    line.seek(0)
-    line.truncate()
+def _flush_buffer(buffer: io.StringIO) -> None:
+    print(buffer.getvalue(), end="", flush=True)
+    buffer.seek(0)
+    buffer.truncate()

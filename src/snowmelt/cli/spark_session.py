@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from snowmelt.config import Settings
     from snowmelt.spark.lake import Snowmelt
 
-_STDERR = 2
+_STDERR_FD = 2
 # How Python writes an error of ours, whichever room it is of.
-_OURS = re.compile(r"\bsnowmelt(?:\.\w+)+: (.+)")
+_SNOWMELT_ERROR = re.compile(r"\bsnowmelt(?:\.\w+)+: (.+)")
 
 
 @contextlib.contextmanager
-def spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
+def opening_spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
     """Start a local Spark session; at the end it is stopped.
 
     Java greets with a dozen lines and logs what Python raises anyhow; `quiet` drops all that.
@@ -35,18 +35,18 @@ def spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
         JavaMissing: There is no Java.
         RemoteError: Spark did not start, with its last words; or its Java process ended.
     """
-    with _in_utc(), _session(quiet=quiet) as spark:
+    with _using_utc(), _opening_session(quiet=quiet) as spark:
         yield spark
 
 
 @contextlib.contextmanager
-def _session(*, quiet: bool) -> Iterator[SparkSession]:
+def _opening_session(*, quiet: bool) -> Iterator[SparkSession]:
     from snowmelt.spark.session import local_session
 
-    spark = _started_quietly(local_session) if quiet else local_session()
+    spark = _start_quietly(local_session) if quiet else local_session()
     java = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else tells
     if quiet:
-        _leave_out_traces(spark)
+        _suppress_py4j_traces(spark)
     try:
         yield spark
     except Exception as error:
@@ -64,7 +64,7 @@ def _session(*, quiet: bool) -> Iterator[SparkSession]:
             spark.stop()
 
 
-def _leave_out_traces(spark: SparkSession) -> None:
+def _suppress_py4j_traces(spark: SparkSession) -> None:
     """Keep the traces of Spark's own threads out of the error output when Java ends."""
     server = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
@@ -74,7 +74,7 @@ def _leave_out_traces(spark: SparkSession) -> None:
 
 
 @contextlib.contextmanager
-def _in_utc() -> Iterator[None]:
+def _using_utc() -> Iterator[None]:
     """Let instants be shown in UTC, whatever the zone of this machine.
 
     PySpark makes local times of them that do not say of which zone, and raises at the ends of the
@@ -82,25 +82,25 @@ def _in_utc() -> Iterator[None]:
     """
     # The C library reads it in the environment.
     zone = os.environ.get("TZ")  # noqa: TID251
-    _set_zone("UTC")
+    _set_timezone("UTC")
     try:
         yield
     finally:
-        _set_zone(zone)
+        _set_timezone(zone)
 
 
-def _set_zone(zone: str | None) -> None:
-    if zone is None:
+def _set_timezone(timezone: str | None) -> None:
+    if timezone is None:
         os.environ.pop("TZ", None)  # noqa: TID251
     else:
-        os.environ["TZ"] = zone  # noqa: TID251
+        os.environ["TZ"] = timezone  # noqa: TID251
     time.tzset()
 
 
-def _started_quietly(start: Callable[[], SparkSession]) -> SparkSession:
+def _start_quietly(start: Callable[[], SparkSession]) -> SparkSession:
     with tempfile.TemporaryFile() as words:
-        saved = os.dup(_STDERR)
-        os.dup2(words.fileno(), _STDERR)  # Java inherits it, and keeps it
+        saved = os.dup(_STDERR_FD)
+        os.dup2(words.fileno(), _STDERR_FD)  # Java inherits it, and keeps it
         try:
             return start()
         except SnowmeltError:
@@ -110,12 +110,12 @@ def _started_quietly(start: Callable[[], SparkSession]) -> SparkSession:
             last = words.read().decode(errors="replace").strip().rpartition("\n")[2]
             raise RemoteError(f"Spark did not start: {last or error}") from error
         finally:
-            os.dup2(saved, _STDERR)
+            os.dup2(saved, _STDERR_FD)
             os.close(saved)
 
 
 @contextlib.contextmanager
-def opened_lake(settings: Settings, *, role: str, quiet: bool = True) -> Iterator[Snowmelt]:
+def opening_lake(settings: Settings, *, role: str, quiet: bool = True) -> Iterator[Snowmelt]:
     """Open the settings' catalog in a local Spark session, for queries of a role.
 
     Raises:
@@ -125,7 +125,7 @@ def opened_lake(settings: Settings, *, role: str, quiet: bool = True) -> Iterato
     from snowmelt.spark.lake import Snowmelt
 
     with (
-        spark_session(quiet=quiet) as spark,
+        opening_spark_session(quiet=quiet) as spark,
         Snowmelt(
             spark,
             catalog=settings.catalog_url,
@@ -139,7 +139,7 @@ def opened_lake(settings: Settings, *, role: str, quiet: bool = True) -> Iterato
 
 
 @contextlib.contextmanager
-def plain_errors() -> Iterator[None]:
+def translating_spark_errors() -> Iterator[None]:
     """Turn what Spark raises into a sentence: our own error in it if there is one.
 
     Raises:
@@ -150,12 +150,12 @@ def plain_errors() -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
             raise
-        raise RemoteError(_sentence(str(error))) from error
+        raise RemoteError(_extract_message(str(error))) from error
 
 
-def _sentence(text: str) -> str:
+def _extract_message(text: str) -> str:
     """Return the sentence in a message that may hold plans and traces of two languages."""
-    ours = _OURS.findall(text)
+    ours = _SNOWMELT_ERROR.findall(text)
     if ours:
         # What an error came from stands before it.
         return str(ours[-1])

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from snowmelt.cli.output import MOST_TABLE_ROWS, cell, json_text, print_message, print_rows
+from snowmelt.cli.output import MAX_TABLE_ROWS, format_cell, print_message, print_rows, to_json_text
 
 DAY = dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC)
 
@@ -28,18 +28,18 @@ DAY = dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC)
     ],
 )
 def test_cells_read_well(value, text):
-    assert cell(value) == text
+    assert format_cell(value) == text
 
 
 def test_json_keeps_every_digit():
     digits = "12345678901234567890.123456789012345678"
-    assert json_text(Decimal(digits)) == digits
-    assert json_text(2**80) == str(2**80)
+    assert to_json_text(Decimal(digits)) == digits
+    assert to_json_text(2**80) == str(2**80)
 
 
 def test_json_is_json_for_numbers_that_json_does_not_have():
     values = [float("nan"), float("-inf"), Decimal("NaN"), 'a"\n']
-    assert json.loads(json_text(values)) == ["nan", "-inf", "NaN", 'a"\n']
+    assert json.loads(to_json_text(values)) == ["nan", "-inf", "NaN", 'a"\n']
 
 
 def test_a_table_escapes_what_would_steer_a_terminal(capsys):
@@ -52,7 +52,7 @@ def test_a_table_escapes_what_would_steer_a_terminal(capsys):
 
 
 def test_a_table_says_that_there_are_more_rows(capsys):
-    print_rows(("n",), ((n,) for n in range(MOST_TABLE_ROWS + 1)), "table")
+    print_rows(("n",), ((n,) for n in range(MAX_TABLE_ROWS + 1)), "table")
     assert capsys.readouterr().out.endswith("first 1,000 rows; --format csv or json gives all\n")
 
 

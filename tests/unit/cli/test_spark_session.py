@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
-from snowmelt.cli.spark_session import plain_errors
+from snowmelt.cli.spark_session import translating_spark_errors
 from snowmelt.errors import RemoteError
 
 WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance reads data: Traceback
@@ -41,11 +41,11 @@ JAVA = """An error occurred while calling o73.collectToPython.
     ],
 )
 def test_spark_errors_become_sentences(raised, said):
-    with pytest.raises(RemoteError) as caught, plain_errors():
+    with pytest.raises(RemoteError) as caught, translating_spark_errors():
         raise raised
     assert str(caught.value) == said
 
 
 def test_other_errors_stay_what_they_are():
-    with pytest.raises(KeyError), plain_errors():
+    with pytest.raises(KeyError), translating_spark_errors():
         raise KeyError

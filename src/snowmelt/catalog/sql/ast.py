@@ -348,7 +348,7 @@ class DescribeObject:
 
 @dataclass(frozen=True, slots=True)
 class ShowObjects:
-    """SHOW of a kind (`TABLES`, `CHANNELS` …), narrowed by pattern and scope.
+    """SHOW of a kind (`CREATE_TABLE_STATEMENTS`, `CHANNELS` …), narrowed by pattern and scope.
 
     `like_pattern` is an SQL pattern without regard to case, `starts_with` a prefix with it.
     `level` is None where a bare name follows IN: its parts say what it is. `with_history` adds

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import settings_of
+from snowmelt.cli.connections import load_settings
 from snowmelt.clock import SystemClock
 from snowmelt.errors import OutputRefused, UserError
 from snowmelt.storage.output_paths import check_output_location
@@ -30,12 +30,12 @@ Clients are told of the authority: ca_file="certs/ca.pem" for snowmelt.Client, A
 CLI and boto3, SSL_CERT_FILE for most others. Run again, it renews the certificate and keeps the authority;
 `kill -HUP` makes a running service show the new one.
 """
-_LOCAL = ("localhost", "127.0.0.1", "::1")
-_AUTHORITY_DAYS, _SERVER_DAYS = 3650, 397
-_SKEW = dt.timedelta(minutes=5)
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_AUTHORITY_VALIDITY_DAYS, _SERVER_VALIDITY_DAYS = 3650, 397
+_MAX_CLOCK_SKEW = dt.timedelta(minutes=5)
 
 
-class AuthorityBroken(UserError):
+class AuthorityUnreadable(UserError):
     """{path} cannot be read as {what}; move it away to get a new authority."""
 
     code = "authority_broken"
@@ -58,20 +58,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write ca.pem, ca.key, server.pem and server.key."""
     folder: Path = options.out
-    check_output_location("--out", str(folder), reserved=settings_of(options).deployment_paths())
+    check_output_location("--out", str(folder), reserved=load_settings(options).deployment_paths())
     folder.mkdir(parents=True, exist_ok=True)
     now = SystemClock().now()
-    _check_replaced(folder)
-    hosts = tuple(dict.fromkeys((*_LOCAL, *options.host)))
-    authority, key = _authority(folder, now)
-    _write_server(folder, authority, key, hosts, now)
+    _check_overwrite(folder)
+    hosts = tuple(dict.fromkeys((*_LOCAL_HOSTS, *options.host)))
+    authority, key = _load_or_create_authority(folder, now)
+    _write_server_certificate(folder, authority, key, hosts, now)
     print(f"Authority: {folder / 'ca.pem'} (give it to clients; keep ca.key to yourself)")
-    print(f"Certificate for {', '.join(hosts)}, {_SERVER_DAYS} days: {folder / 'server.pem'}")
+    print(
+        f"Certificate for {', '.join(hosts)}, {_SERVER_VALIDITY_DAYS} days: {folder / 'server.pem'}"
+    )
     print(f"snowmelt serve --tls-cert {folder / 'server.pem'} --tls-key {folder / 'server.key'}")
     return 0
 
 
-def _check_replaced(folder: Path) -> None:
+def _check_overwrite(folder: Path) -> None:
     """Refuse a folder with certificates or keys that an earlier run did not write.
 
     Raises:
@@ -97,7 +99,7 @@ def _check_replaced(folder: Path) -> None:
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
     except ValueError:
-        return  # `_authority` says so
+        return  # `_load_or_create_authority` says so
     try:
         shown = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
         shown.verify_directly_issued_by(authority)
@@ -107,7 +109,7 @@ def _check_replaced(folder: Path) -> None:
         ) from None
 
 
-def _authority(
+def _load_or_create_authority(
     folder: Path, now: dt.datetime
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     """Return the folder's authority, a new one where there is none."""
@@ -121,28 +123,28 @@ def _authority(
         try:
             known = x509.load_pem_x509_certificate(certificate_path.read_bytes())
         except ValueError:
-            raise AuthorityBroken(path=certificate_path, what="a certificate") from None
+            raise AuthorityUnreadable(path=certificate_path, what="a certificate") from None
         try:
             key = serialization.load_pem_private_key(key_path.read_bytes(), None)
         except (ValueError, TypeError):
-            raise AuthorityBroken(path=key_path, what="its key") from None
+            raise AuthorityUnreadable(path=key_path, what="its key") from None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise AuthorityBroken(path=key_path, what="its key")
+            raise AuthorityUnreadable(path=key_path, what="its key")
         return known, key
     new = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Snowmelt local authority")])
     certificate = (
-        _begun(name, name, new, now, _AUTHORITY_DAYS)
+        _make_certificate_builder(name, name, new, now, _AUTHORITY_VALIDITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(_make_key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(new.public_key()), critical=False)
         .sign(new, hashes.SHA256())
     )
-    _write_pair(certificate_path, certificate, key_path, new)
+    _write_certificate_and_key(certificate_path, certificate, key_path, new)
     return certificate, new
 
 
-def _write_server(
+def _write_server_certificate(
     folder: Path,
     authority: x509.Certificate,
     authority_key: ec.EllipticCurvePrivateKey,
@@ -158,25 +160,25 @@ def _write_server(
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[-1])])
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     certificate = (
-        _begun(name, authority.subject, key, now, _SERVER_DAYS)
+        _make_certificate_builder(name, authority.subject, key, now, _SERVER_VALIDITY_DAYS)
         .add_extension(
-            x509.SubjectAlternativeName([_alternative(h) for h in hosts]), critical=False
+            x509.SubjectAlternativeName([_make_alternative_name(h) for h in hosts]), critical=False
         )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(_make_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(issuer, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
-    _write_pair(folder / "server.pem", certificate, folder / "server.key", key)
+    _write_certificate_and_key(folder / "server.pem", certificate, folder / "server.key", key)
 
 
-def _begun(
+def _make_certificate_builder(
     subject: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
     now: dt.datetime,
-    days: int,
+    validity_days: int,
 ) -> x509.CertificateBuilder:
     from cryptography import x509
 
@@ -187,12 +189,12 @@ def _begun(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         # Clocks differ a little.
-        .not_valid_before(now - _SKEW)
-        .not_valid_after(now + dt.timedelta(days=days))
+        .not_valid_before(now - _MAX_CLOCK_SKEW)
+        .not_valid_after(now + dt.timedelta(days=validity_days))
     )
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _make_key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     from cryptography import x509
 
     return x509.KeyUsage(
@@ -208,7 +210,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _alternative(host: str) -> x509.GeneralName:
+def _make_alternative_name(host: str) -> x509.GeneralName:
     from cryptography import x509
 
     try:
@@ -217,7 +219,7 @@ def _alternative(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _write_pair(
+def _write_certificate_and_key(
     certificate_path: Path,
     certificate: x509.Certificate,
     key_path: Path,
@@ -231,11 +233,11 @@ def _write_pair(
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    _replace(key_path, pem, 0o600)
-    _replace(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    _replace_file(key_path, pem, 0o600)
+    _replace_file(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
 
 
-def _replace(path: Path, data: bytes, mode: int) -> None:
+def _replace_file(path: Path, data: bytes, mode: int) -> None:
     from snowmelt.storage.local_store import create_durable_file, open_folder
 
     new = path.with_name(path.name + ".new")

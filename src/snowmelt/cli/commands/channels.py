@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import opened_catalog, settings_of
-from snowmelt.cli.options import add_global
-from snowmelt.cli.output import add_format, print_rows
+from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.options import add_global_options
+from snowmelt.cli.output import add_format_option, print_rows
 
 if TYPE_CHECKING:
     import argparse
@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="action", required=True)
     listing = actions.add_parser("list", help="list channels and where they stand")
     listing.add_argument("--table", metavar="NAME", help="those of one table only")
-    add_format(listing)
-    add_global(listing)
-    listing.set_defaults(action=_list)
+    add_format_option(listing)
+    add_global_options(listing)
+    listing.set_defaults(action=_list_channels)
     dropping = actions.add_parser(
         "drop",
         help="drop a channel and forget its offset token",
@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     dropping.add_argument("channel", help="its name, exactly as it was opened")
     dropping.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
-    add_global(dropping)
-    dropping.set_defaults(action=_drop)
+    add_global_options(dropping)
+    dropping.set_defaults(action=_drop_channel)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,16 +46,16 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _list(options: argparse.Namespace) -> None:
+def _list_channels(options: argparse.Namespace) -> None:
     from snowmelt.catalog.commands.executor import execute_statement
 
     scope = f" IN TABLE {options.table}" if options.table is not None else ""
-    with opened_catalog(settings_of(options)) as database:
+    with opening_catalog(load_settings(options)) as database:
         shown = execute_statement(database, f"SHOW CHANNELS{scope}")
     print_rows(shown.columns, shown.rows, options.format)
 
 
-def _drop(options: argparse.Namespace) -> None:
+def _drop_channel(options: argparse.Namespace) -> None:
     from snowmelt.catalog.model.privileges import ACCOUNTADMIN
     from snowmelt.catalog.objects.tables import find_table
     from snowmelt.catalog.sql.parser import parse_table_name
@@ -63,7 +63,7 @@ def _drop(options: argparse.Namespace) -> None:
     from snowmelt.clock import SystemClock
 
     name = parse_table_name(options.table)
-    with opened_catalog(settings_of(options)) as database, database.writing() as connection:
+    with opening_catalog(load_settings(options)) as database, database.writing() as connection:
         table = find_table(connection, name)
         dropped = drop_channel(
             connection, table, options.channel, user=ACCOUNTADMIN, now=SystemClock().now()

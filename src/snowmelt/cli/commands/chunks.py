@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import opened_catalog, settings_of
-from snowmelt.cli.options import add_global
-from snowmelt.cli.output import add_format, print_rows
+from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.options import add_global_options
+from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.errors import NotFound
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ EXAMPLES = """examples:
   snowmelt chunks give-up 4711 --table demo.public.flights
 """
 
-_COLUMNS = ("table", "chunk", "rows", "blob", "reason")
+_LIST_COLUMNS = ("table", "chunk", "rows", "blob", "reason")
 
 
-class ChunkNotSetAside(NotFound):
+class ChunkNotQuarantined(NotFound):
     """Chunk {chunk} of {table} is not one that was set aside; `snowmelt chunks list` shows those."""
 
     code = "chunk_not_set_aside"
@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's options."""
     actions = parser.add_subparsers(metavar="action", required=True)
     listing = actions.add_parser("list", help="list the chunks that were set aside, and why")
-    add_format(listing)
-    add_global(listing)
-    listing.set_defaults(action=_list)
+    add_format_option(listing)
+    add_global_options(listing)
+    listing.set_defaults(action=_list_quarantined_chunks)
     giving = actions.add_parser(
         "give-up",
         help="lose the rows of a chunk that was set aside, so that its table can be read again",
@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     giving.add_argument("chunk", type=int, help="its number, as `snowmelt chunks list` tells it")
     giving.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
-    add_global(giving)
-    giving.set_defaults(action=_give_up)
+    add_global_options(giving)
+    giving.set_defaults(action=_discard_chunk)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,11 +54,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _list(options: argparse.Namespace) -> None:
+def _list_quarantined_chunks(options: argparse.Namespace) -> None:
     from snowmelt.catalog.objects.tables import find_table_by_id
     from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
 
-    with opened_catalog(settings_of(options)) as database, database.reading() as connection:
+    with opening_catalog(load_settings(options)) as database, database.reading() as connection:
         found = [
             (find_table_by_id(connection, chunk.table_id), chunk)
             for chunk in list_quarantined_chunks(connection)
@@ -68,24 +68,24 @@ def _list(options: argparse.Namespace) -> None:
         for table, chunk in found
         if table.dropped_at is None
     ]
-    print_rows(_COLUMNS, rows, options.format)
+    print_rows(_LIST_COLUMNS, rows, options.format)
 
 
-def _give_up(options: argparse.Namespace) -> None:
+def _discard_chunk(options: argparse.Namespace) -> None:
     from snowmelt.catalog.objects.tables import find_table
     from snowmelt.catalog.sql.parser import parse_table_name
     from snowmelt.catalog.streaming import chunks
     from snowmelt.clock import SystemClock
 
     name = parse_table_name(options.table)
-    with opened_catalog(settings_of(options)) as database, database.writing() as connection:
+    with opening_catalog(load_settings(options)) as database, database.writing() as connection:
         table = find_table(connection, name)
         set_aside = {
             chunk.seq: chunk for chunk in chunks.list_quarantined_chunks(connection, table.table_id)
         }
         lost = set_aside.get(options.chunk)
         if lost is None:
-            raise ChunkNotSetAside(chunk=options.chunk, table=name)
+            raise ChunkNotQuarantined(chunk=options.chunk, table=name)
         chunks.discard_quarantined(connection, table.table_id, SystemClock().now(), seq=lost.seq)
     print(
         f"Chunk {lost.seq} of {name} is given up: its {lost.rows:,} rows are lost, the rest of the"

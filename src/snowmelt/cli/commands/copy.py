@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import opened_catalog, settings_of
-from snowmelt.cli.output import add_format, print_rows
-from snowmelt.cli.spark_session import plain_errors, spark_session
+from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.output import add_format_option, print_rows
+from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.errors import UserError
 from snowmelt.schema.types import internal_name
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's options."""
     parser.add_argument("text", nargs="?", help="the COPY statement")
     parser.add_argument("-f", "--file", type=Path, help="read the statement from this file")
-    add_format(parser)
+    add_format_option(parser)
     parser.add_argument("--spark", action="store_true", help="run the load as a Spark job")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument("--role", help="run as this role (default: ACCOUNTADMIN)")
@@ -52,11 +52,11 @@ def run(options: argparse.Namespace) -> int:
     if (options.text is None) == (options.file is None):
         raise UserError("Give one COPY statement, or a file with -f.")
     text = options.file.read_text(encoding="utf-8") if options.text is None else options.text
-    settings = settings_of(options)
+    settings = load_settings(options)
     with contextlib.ExitStack() as opened:
-        database = opened.enter_context(opened_catalog(settings))
-        progress = None if options.quiet else _Progress()
-        runner = _runner(options, opened, progress)
+        database = opened.enter_context(opening_catalog(settings))
+        progress = None if options.quiet else _CopyProgress()
+        runner = _create_runner(options, opened, progress)
         context = CopyContext(
             database,
             settings.warehouse_url,
@@ -66,72 +66,76 @@ def run(options: argparse.Namespace) -> int:
             None if options.schema is None else internal_name(options.schema),
             settings.lease_s,
             user_code_limits=UserCodeLimits.from_settings(settings),
-            reserved_paths=(*settings.deployment_paths(), *_given_files(options)),
+            reserved_paths=(*settings.deployment_paths(), *_list_statement_files(options)),
         )
-        with plain_errors():
+        with translating_spark_errors():
             copied = run_copy(context, text, runner, on_progress=progress)
-    show(copied, options.format)
+    print_copy_result(copied, options.format)
     return 0
 
 
-def _given_files(options: argparse.Namespace) -> tuple[str, ...]:
+def _list_statement_files(options: argparse.Namespace) -> tuple[str, ...]:
     return () if options.file is None else (str(options.file),)
 
 
-def show(copied: CopyResult, form: str) -> None:
+def print_copy_result(result: CopyResult, output_format: str) -> None:
     """Print what a COPY did: a few lines to read, or a row for another program."""
-    if form != "table":
-        print_rows(copied.COLUMNS, [copied.to_row()], form)
+    if output_format != "table":
+        print_rows(result.COLUMNS, [result.to_row()], output_format)
         return
-    totals = copied.totals
-    for path, other in copied.duplicate_paths:
+    totals = result.totals
+    for path, other in result.duplicate_paths:
         print(f"left out: {path}: it is the same file as {other}", file=sys.stderr)
-    if copied.load_id is None:
+    if result.load_id is None:
         print(
-            f"{copied.table}: nothing to load, {_counted(copied.skipped_files, 'file')} loaded before"
+            f"{result.table}: nothing to load, {_format_count(result.skipped_files, 'file')} loaded before"
         )
         return
     skipped = (
-        f", {_counted(copied.skipped_files, 'file')} loaded before" if copied.skipped_files else ""
+        f", {_format_count(result.skipped_files, 'file')} loaded before"
+        if result.skipped_files
+        else ""
     )
     print(
-        f"{copied.table}: {_counted(totals.rows, 'row')} of {_counted(totals.files, 'file')}, "
-        f"{totals.bytes:,} bytes{skipped} (load {copied.load_id})",
+        f"{result.table}: {_format_count(totals.rows, 'row')} of {_format_count(totals.files, 'file')}, "
+        f"{totals.bytes:,} bytes{skipped} (load {result.load_id})",
         flush=True,
     )
-    for path, reason in copied.failed_files:
+    for path, reason in result.failed_files:
         print(f"left out: {path}: {reason}", file=sys.stderr)
     if totals.rejects:
-        where = copied.rejected_to or "kept nowhere: add REJECTED DATA AS TABLE to keep them"
-        print(f"{_counted(totals.rejects, 'record')} rejected, {where}", file=sys.stderr)
-        for reason, count in copied.reject_reasons:
+        where = result.rejected_to or "kept nowhere: add REJECTED DATA AS TABLE to keep them"
+        print(f"{_format_count(totals.rejects, 'record')} rejected, {where}", file=sys.stderr)
+        for reason, count in result.reject_reasons:
             print(f"  {count:,} × {reason}", file=sys.stderr)
 
 
-class _Progress:
+class _CopyProgress:
     """Says how far a load is: each time that a portion is done, or as Spark counts its tasks."""
 
     def __init__(self) -> None:
-        self._done = 0
-        self._rows = 0
+        self._done_portions = 0
+        self._loaded_rows = 0
 
-    def __call__(self, portion: PortionResult, count: int) -> None:
-        self._done += 1
-        self._rows += portion.counts.rows
-        end = "\n" if self._done == count else ""
-        self._show(f"{self._done} of {count} portions, {self._rows:,} rows", end)
+    def __call__(self, portion: PortionResult, portion_count: int) -> None:
+        self._done_portions += 1
+        self._loaded_rows += portion.counts.rows
+        end = "\n" if self._done_portions == portion_count else ""
+        self._print_line(
+            f"{self._done_portions} of {portion_count} portions, {self._loaded_rows:,} rows", end
+        )
 
-    def tasks(self, done: int, count: int) -> None:
+    def report_tasks(self, done_tasks: int, task_count: int) -> None:
         """Take how many tasks of Spark are done."""
-        self._show(f"{done} of {count} tasks", "")
+        self._print_line(f"{done_tasks} of {task_count} tasks", "")
 
-    def _show(self, text: str, end: str) -> None:
+    def _print_line(self, text: str, end: str) -> None:
         if sys.stderr.isatty():
             print(f"\r{text}", end=end, file=sys.stderr, flush=True)
 
 
-def _runner(
-    options: argparse.Namespace, opened: contextlib.ExitStack, progress: _Progress | None
+def _create_runner(
+    options: argparse.Namespace, exit_stack: contextlib.ExitStack, progress: _CopyProgress | None
 ) -> TaskRunner:
     if not options.spark:
         from snowmelt.loaders.task_runner import LocalTaskRunner
@@ -139,9 +143,9 @@ def _runner(
         return LocalTaskRunner()
     from snowmelt.spark.load_job import SparkRunner
 
-    spark = opened.enter_context(spark_session(quiet=not options.debug))
-    return SparkRunner(spark, None if progress is None else progress.tasks)
+    spark = exit_stack.enter_context(opening_spark_session(quiet=not options.debug))
+    return SparkRunner(spark, None if progress is None else progress.report_tasks)
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _format_count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

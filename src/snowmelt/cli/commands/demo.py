@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   snowmelt demo
   snowmelt demo --folder /tmp/flights --rows-per-s 10000
 """
-_MARK = ".snowmelt-demo"
+_MARKER_FILE = ".snowmelt-demo"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,30 +43,30 @@ def run(options: argparse.Namespace) -> int:
     """Run the demo; return 0 only if every promise was kept."""
     from rich.console import Console
 
-    from snowmelt.cli.flights_demo.scenario import Story  # needs the demo's extra packages
+    from snowmelt.cli.flights_demo.scenario import DemoScenario  # needs the demo's extra packages
 
-    folder = _fresh(options.folder)
-    settings = Settings.load(data_dir=folder, port=_free_port(), s3_port=0, migrate=False)
+    folder = _reset_folder(options.folder)
+    settings = Settings.load(data_dir=folder, port=_find_free_port(), s3_port=0, migrate=False)
     # Without a terminal rich would fold the closing table at 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 120)
-    story = Story(settings, options.rows_per_s, console)
-    return 0 if story.tell() else 1
+    story = DemoScenario(settings, options.rows_per_s, console)
+    return 0 if story.run() else 1
 
 
-def _fresh(folder: Path) -> Path:
+def _reset_folder(folder: Path) -> Path:
     """Empty the folder of an earlier demo; refuse one that is anything else."""
     if folder.exists() and any(folder.iterdir()):
-        if not (folder / _MARK).exists():
+        if not (folder / _MARKER_FILE).exists():
             raise ConfigurationError(
                 setting="--folder", reason=f"{folder} is not empty and not of an earlier demo"
             )
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _MARK).touch()
+    (folder / _MARKER_FILE).touch()
     return folder.resolve()
 
 
-def _free_port() -> int:
+def _find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

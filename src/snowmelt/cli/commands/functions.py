@@ -11,7 +11,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.cli.options import add_global
+from snowmelt.cli.options import add_global_options
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,11 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         made: argparse.ArgumentParser = actions.add_parser(
             name, help=does, epilog=epilog, formatter_class=parser.formatter_class
         )
-        add_global(made)
+        add_global_options(made)
         made.set_defaults(action=run)
         return made
 
-    serving = action("serve", "host a service, or a Lambda handler", _serve, _SERVE_EXAMPLES)
+    serving = action(
+        "serve", "host a service, or a Lambda handler", _serve_functions, _SERVE_EXAMPLES
+    )
     source = serving.add_mutually_exclusive_group(required=True)
     source.add_argument("file", nargs="?", metavar="FILE.py[:NAME]", help="with a RemoteService")
     source.add_argument("--lambda", dest="handler", metavar="FILE.py:HANDLER",
@@ -85,12 +87,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                          help="whose events the handler expects (default: %(default)s)")  # fmt: skip
     serving.add_argument("--at-once", type=int, default=1, metavar="N",
                          help="calls of the handler at a time (default: 1, as Lambda does)")  # fmt: skip
-    _add_address(serving)
-    writing = action("sql", "print the statements that create a service's functions", _sql)
+    _add_listen_options(serving)
+    writing = action("sql", "print the statements that create a service's functions", _print_sql)
     writing.add_argument("file", metavar="FILE.py[:NAME]")
     writing.add_argument("--url", required=True, help="of the service as callers reach it")
     writing.add_argument("--integration", required=True, help="name of the API integration")
-    calling = action("call", "send rows of a CSV to a service", _call, _CALL_EXAMPLES)
+    calling = action("call", "send rows of a CSV to a service", _call_service, _CALL_EXAMPLES)
     calling.add_argument("url", help="of the function")
     calling.add_argument("--csv", required=True, metavar="FILE", help="with a header; - for a pipe")
     calling.add_argument("--arguments", metavar="LIST", help='such as "(lat FLOAT, lon FLOAT)"')
@@ -103,25 +105,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     calling.add_argument("--patience", type=float, default=600.0, metavar="SECONDS",
                          help="for one batch (default: %(default)s)")  # fmt: skip
     calling.add_argument("--format", choices=("table", "json", "csv"), default="table")
-    recording = action("record", "pass calls on to a service and write them down", _record)
+    recording = action("record", "pass calls on to a service and write them down", _record_calls)
     recording.add_argument("url", help="of the service")
     recording.add_argument(
         "--out", required=True, metavar="FILE", help="appended to, a line a call"
     )
-    _add_address(recording)
-    replaying = action("replay", "answer calls from what was recorded", _replay)
+    _add_listen_options(recording)
+    replaying = action("replay", "answer calls from what was recorded", _replay_calls)
     replaying.add_argument("file", help="of `record`")
-    _add_address(replaying)
+    _add_listen_options(replaying)
     disturbing = action(
-        "faults", "pass calls on to a service and break some", _disturb, _FAULTS_EXAMPLES
+        "faults", "pass calls on to a service and break some", _inject_faults, _FAULTS_EXAMPLES
     )
     disturbing.add_argument("url", help="of the service")
     disturbing.add_argument("--fault", action="append", default=[], metavar="KIND[:RULES]",
                             help="may be given several times")  # fmt: skip
-    _add_address(disturbing)
+    _add_listen_options(disturbing)
 
 
-def _add_address(parser: argparse.ArgumentParser) -> None:
+def _add_listen_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=int, default=8700, help="port to listen on, 0 for any free "
                         "one (default: %(default)s)")  # fmt: skip
@@ -133,10 +135,10 @@ def run(options: argparse.Namespace) -> int:
     return action(options)
 
 
-def _serve(options: argparse.Namespace) -> int:
+def _serve_functions(options: argparse.Namespace) -> int:
     from snowmelt.server.listener import HttpListener, open_listening_socket
 
-    app, what = _hosted(options)
+    app, what = _load_app(options)
     listener = HttpListener(
         app, open_listening_socket(options.host, options.port, setting="port"), drain_s=10
     )
@@ -158,9 +160,9 @@ def _serve(options: argparse.Namespace) -> int:
     return 0
 
 
-def _hosted(options: argparse.Namespace) -> tuple[AsgiApp, str]:
+def _load_app(options: argparse.Namespace) -> tuple[AsgiApp, str]:
     if options.handler is None:
-        service = _service(options.file)
+        service = _load_service(options.file)
         names = ", ".join(each.name for each in service.functions.values())
         return service.asgi(), f"Service {service.name} with {names or 'no functions'}"
     import logging
@@ -172,7 +174,7 @@ def _hosted(options: argparse.Namespace) -> tuple[AsgiApp, str]:
     path, _, name = options.handler.rpartition(":")
     if not path:
         raise UserError(f"{options.handler} names no handler; handler.py:handler does.")
-    handler = getattr(_module(path), name, None)
+    handler = getattr(_load_module(path), name, None)
     if not callable(handler):
         raise UserError(f"{path} has no function {name}.")
     host = LambdaHost(
@@ -181,11 +183,11 @@ def _hosted(options: argparse.Namespace) -> tuple[AsgiApp, str]:
     return host.asgi(), f"Handler {name} of {path}"
 
 
-def _service(source: str) -> RemoteService:
+def _load_service(source: str) -> RemoteService:
     from snowmelt.functions.service import RemoteService
 
     path, _, name = source.rpartition(":") if not source.endswith(".py") else (source, "", "")
-    module = _module(path)
+    module = _load_module(path)
     if name:
         found = [getattr(module, name, None)]
     else:
@@ -197,7 +199,7 @@ def _service(source: str) -> RemoteService:
     return found[0]
 
 
-def _module(path: str) -> Any:
+def _load_module(path: str) -> Any:
     file = Path(path)
     if not file.is_file():
         raise UserError(f"There is no file {path}.")
@@ -212,38 +214,38 @@ def _module(path: str) -> Any:
     return module
 
 
-def _sql(options: argparse.Namespace) -> int:
-    print(_service(options.file).create_sql(options.url, options.integration))
+def _print_sql(options: argparse.Namespace) -> int:
+    print(_load_service(options.file).create_sql(options.url, options.integration))
     return 0
 
 
-def _call(options: argparse.Namespace) -> int:
+def _call_service(options: argparse.Namespace) -> int:
     from snowmelt.cli.output import print_rows
     from snowmelt.clock import SystemClock
     from snowmelt.functions.probe import ServiceProbe
 
-    with _lines(options.csv) as lines:
+    with _open_lines(options.csv) as lines:
         rows = csv.reader(lines)
         columns = next(rows, None)
         if not columns:
             raise UserError(f"{options.csv} is empty; its first line must name the arguments.")
-        signature = _signature(options, columns)
+        signature = _build_signature(options, columns)
         asker = ServiceProbe(
             options.url,
             signature,
             SystemClock(),
             timeout_s=options.patience,
-            headers=dict(_header(text) for text in options.header),
+            headers=dict(_parse_header(text) for text in options.header),
             compress=options.gzip,
         )
         with contextlib.closing(asker):
-            answers = _answers(asker, signature, rows, options.batch_rows)
+            answers = _call_in_batches(asker, signature, rows, options.batch_rows)
             print_rows((*columns, signature.name), answers, options.format)
     return 0
 
 
 @contextlib.contextmanager
-def _lines(path: str) -> Iterator[Iterator[str]]:
+def _open_lines(path: str) -> Iterator[Iterator[str]]:
     if path == "-":
         yield iter(sys.stdin)
         return
@@ -251,14 +253,14 @@ def _lines(path: str) -> Iterator[Iterator[str]]:
         yield file
 
 
-def _header(text: str) -> tuple[str, str]:
+def _parse_header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
         raise UserError(f"{text} is no header; NAME: VALUE is.")
     return name.strip(), value.strip()
 
 
-def _signature(options: argparse.Namespace, columns: list[str]) -> FunctionSignature:
+def _build_signature(options: argparse.Namespace, columns: list[str]) -> FunctionSignature:
     from snowmelt.functions.signature import (
         FunctionArgument,
         FunctionSignature,
@@ -280,8 +282,8 @@ def _signature(options: argparse.Namespace, columns: list[str]) -> FunctionSigna
     )
 
 
-def _answers(
-    asker: ServiceProbe, signature: FunctionSignature, rows: Iterator[list[str]], size: int
+def _call_in_batches(
+    probe: ServiceProbe, signature: FunctionSignature, rows: Iterator[list[str]], batch_rows: int
 ) -> Iterator[tuple[object, ...]]:
     from itertools import islice
 
@@ -290,7 +292,7 @@ def _answers(
     readers = [make_value_reader(each.type, Formats()) for each in signature.arguments]
     query_id = str(uuid.uuid4())
     for number in range(sys.maxsize):
-        batch = list(islice(rows, size))
+        batch = list(islice(rows, batch_rows))
         if not batch:
             return
         columns = []
@@ -301,41 +303,41 @@ def _answers(
                 columns.append([None if text == "" else read(text) for text in texts])
             except ValueMismatch as error:
                 raise UserError(f"Column {argument.name}: {error}.") from None
-        reply = asker.send_batch(len(batch), columns, query_id, number)
+        reply = probe.send_batch(len(batch), columns, query_id, number)
         for at, (row, value) in enumerate(zip(batch, reply.values, strict=True)):
             failure = reply.failures.get(at)
             yield (*row, value if failure is None else f"{failure.code}: {failure.message}")
 
 
-def _record(options: argparse.Namespace) -> int:
-    from snowmelt.cli.connections import settings_of
+def _record_calls(options: argparse.Namespace) -> int:
+    from snowmelt.cli.connections import load_settings
     from snowmelt.functions.proxy.recorder import TrafficRecorder
     from snowmelt.storage.output_paths import CommandOutput, check_outputs
 
     output = CommandOutput("--out", options.out, appends=True)
-    check_outputs([output], reserved=settings_of(options).deployment_paths())
+    check_outputs([output], reserved=load_settings(options).deployment_paths())
     recorder = TrafficRecorder(options.url, options.out, host=options.host, port=options.port)
-    return _run(recorder.server, f"Recording {options.url} into {options.out}")
+    return _run_server(recorder.server, f"Recording {options.url} into {options.out}")
 
 
-def _replay(options: argparse.Namespace) -> int:
+def _replay_calls(options: argparse.Namespace) -> int:
     from snowmelt.functions.proxy.recorder import TrafficReplayer
 
     replayer = TrafficReplayer(options.file, host=options.host, port=options.port)
-    return _run(replayer.server, f"Replaying {options.file}")
+    return _run_server(replayer.server, f"Replaying {options.file}")
 
 
-def _disturb(options: argparse.Namespace) -> int:
+def _inject_faults(options: argparse.Namespace) -> int:
     from snowmelt.functions.proxy.faults import parse_fault
     from snowmelt.functions.proxy.relay import FaultProxy
 
     faults = [parse_fault(text) for text in options.fault]
     proxy = FaultProxy(options.url, faults, host=options.host, port=options.port)
-    return _run(proxy.server, f"Disturbing {options.url}")
+    return _run_server(proxy.server, f"Disturbing {options.url}")
 
 
-def _run(server: LoopbackHttpServer, what: str) -> int:
+def _run_server(server: LoopbackHttpServer, activity: str) -> int:
     with contextlib.suppress(KeyboardInterrupt), server:
-        print(f"{what} on {server.url}", flush=True)
+        print(f"{activity} on {server.url}", flush=True)
         server.wait()
     return 0

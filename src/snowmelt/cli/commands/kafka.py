@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.connections import (
-    add_service,
-    client_of,
-    opened_catalog,
-    settings_of,
-    stopped_by_signals,
+    add_service_options,
+    create_client,
+    load_settings,
+    opening_catalog,
+    stopping_on_signals,
 )
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     stream = parser.add_argument_group("with --stream")
     stream.add_argument("--stream", action="store_true", help="through channels of a service")
-    add_service(stream)
+    add_service_options(stream)
     stream.add_argument(
         "--buffer-time",
         type=float,
@@ -115,9 +115,9 @@ def run(options: argparse.Namespace) -> int:
         or min(options.buffer_time, options.buffer_rows, options.buffer_bytes) < 0
     ):
         raise UserError("A frame is longer than nothing, and buffers are not negative.")
-    with stopped_by_signals() as stop:
+    with stopping_on_signals() as stop:
         if options.stream:
-            _stream(options, stop)
+            _stream_messages(options, stop)
         else:
             _load_frames(options, stop)
         if options.once and not options.stream and stop.is_set():
@@ -130,13 +130,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.catalog.db.catalog_clock import open_catalog_clock
-    from snowmelt.cli.commands.copy import show
+    from snowmelt.cli.commands.copy import print_copy_result
     from snowmelt.load.udx.worker_progress import UserCodeLimits
     from snowmelt.loaders.copy_job import CopyContext
     from snowmelt.loaders.kafka import KafkaFrameOptions, run_frames
     from snowmelt.loaders.task_runner import LocalTaskRunner
 
-    settings = settings_of(options)
+    settings = load_settings(options)
     frames = KafkaFrameOptions(
         topic=options.topic,
         table=options.table,
@@ -149,7 +149,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
         group=options.group,
         on_gap=options.on_gap,
     )
-    with opened_catalog(settings) as database:
+    with opening_catalog(settings) as database:
         context = CopyContext(
             database,
             settings.warehouse_url,
@@ -160,15 +160,15 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
             reserved_paths=settings.deployment_paths(),
         )
         for copied in run_frames(frames, context, LocalTaskRunner(), stop, once=options.once):
-            show(copied, "table")
+            print_copy_result(copied, "table")
 
 
-def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
+def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.load.kafka.connection import KafkaConnection
     from snowmelt.load.kafka.connection import parse_settings as kafka_settings
     from snowmelt.loaders.kafka import KafkaConnector, KafkaConnectorOptions
 
-    errors = _checked_errors(options)
+    errors = _check_errors_path(options)
     connection = KafkaConnection(
         options.brokers,
         options.group,
@@ -183,22 +183,24 @@ def _stream(options: argparse.Namespace, stop: threading.Event) -> None:
     )
     with (
         contextlib.ExitStack() as opened,
-        client_of(options) as client,
+        create_client(options) as client,
     ):
-        refused = _refused(errors, opened)
+        refused = _make_rejection_handler(errors, opened)
         KafkaConnector(wanted, client, connection, SystemClock(), refused).run(stop)
 
 
-def _checked_errors(options: argparse.Namespace) -> Path | None:
+def _check_errors_path(options: argparse.Namespace) -> Path | None:
     path: Path | None = options.errors
     if path is not None:
         output = CommandOutput("--errors", str(path), appends=True)
-        check_outputs([output], reserved=settings_of(options).deployment_paths())
+        check_outputs([output], reserved=load_settings(options).deployment_paths())
     return path
 
 
-def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[RejectedMessage], None]:
-    file = None if path is None else opened.enter_context(path.open("a", encoding="utf-8"))
+def _make_rejection_handler(
+    path: Path | None, exit_stack: contextlib.ExitStack
+) -> Callable[[RejectedMessage], None]:
+    file = None if path is None else exit_stack.enter_context(path.open("a", encoding="utf-8"))
 
     def tell(refused: RejectedMessage) -> None:
         print(f"refused: {refused.position}: {refused.reason}", file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.cli.connections import settings_of
+from snowmelt.cli.connections import load_settings
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ The check cuts inputs in many ways, with new objects and with one again and agai
 the output changes. The exit code is 1 if it does.
 """
 
-_SHOWN = 5
+_MAX_SHOWN_DIFFERENCES = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,18 +53,18 @@ def run(options: argparse.Namespace) -> int:
 
     inputs = {str(path): path.read_bytes() for path in options.input} or dict(SAMPLE_INPUTS)
     name, reports = run_isolated(
-        _reports,
+        _check_filter_inputs,
         options.file,
         options.factory,
         options.parameters,
         inputs,
-        limits=UserCodeLimits.from_settings(settings_of(options)),
+        limits=UserCodeLimits.from_settings(load_settings(options)),
     )
     changed, answered = False, False
     for title, report in reports:
         changed |= bool(report.differences)
         answered |= report.error is None
-        _print(title, report)
+        _print_report(title, report)
     if not (changed or answered):
         print(f"{name}: it refuses all of it, so nothing is known of its output.")
         return 1
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     return int(changed)
 
 
-def _reports(
+def _check_filter_inputs(
     file: Path, factory: str | None, parameters: Sequence[str], inputs: Mapping[str, bytes]
 ) -> tuple[str, list[tuple[str, FilterReport]]]:
     """Check a filter with each input, in the process that runs code of users."""
@@ -81,31 +81,31 @@ def _reports(
     from snowmelt.load.udx import worker_progress
 
     with worker_progress.running_step(f"{file.name}, {factory or 'its filter'}"):
-        library = load_library(file.stem, _files(file))
-        name = factory or _only(library)
+        library = load_library(file.stem, _read_library_files(file))
+        name = factory or _find_only_filter(library)
         definition = library.filter(name)
-        given = _parameters(definition, parameters)
+        given = _parse_parameters(definition, parameters)
         return name, [
             (title, check_filter(definition, given, data)) for title, data in inputs.items()
         ]
 
 
-def _print(title: str, report: FilterReport) -> None:
+def _print_report(title: str, report: FilterReport) -> None:
     print(f"{title}: {report.runs} runs, {report.output_bytes:,} bytes")
     if report.error is not None:
         print(f"  refused: {report.error}")
-    for difference in report.differences[:_SHOWN]:
+    for difference in report.differences[:_MAX_SHOWN_DIFFERENCES]:
         print(f"  {difference}")
-    if len(report.differences) > _SHOWN:
-        print(f"  … and {len(report.differences) - _SHOWN} more")
+    if len(report.differences) > _MAX_SHOWN_DIFFERENCES:
+        print(f"  … and {len(report.differences) - _MAX_SHOWN_DIFFERENCES} more")
 
 
-def _files(path: Path) -> dict[str, bytes]:
+def _read_library_files(path: Path) -> dict[str, bytes]:
     beside = sorted(each for each in path.parent.glob("*.py") if each != path)
     return {each.name: each.read_bytes() for each in (path, *beside)}
 
 
-def _only(library: Library) -> str:
+def _find_only_filter(library: Library) -> str:
     """Return the one name of the file that can be a filter; a factory before its filter."""
     found = library.list_definitions()
     for method in ("prepare", "process", "run"):
@@ -120,18 +120,18 @@ def _only(library: Library) -> str:
     return names[0]
 
 
-def _parameters(definition: PhaseDefinition[Any], given: Sequence[str]) -> dict[str, object]:
+def _parse_parameters(definition: PhaseDefinition[Any], given: Sequence[str]) -> dict[str, object]:
     kinds = {parameter.name.lower(): parameter.kind for parameter in definition.parameters}
     values: dict[str, object] = {}
     for each in given:
         name, equals, text = each.partition("=")
         if not equals:
             raise UserError(f"-p is {each!r}; it must be like name=value.")
-        values[name] = _value(name, text, kinds.get(name.lower(), str))
+        values[name] = _parse_parameter_value(name, text, kinds.get(name.lower(), str))
     return values
 
 
-def _value(name: str, text: str, kind: type) -> object:
+def _parse_parameter_value(name: str, text: str, kind: type) -> object:
     try:
         if kind is dt.timedelta:
             return dt.timedelta(seconds=float(text))

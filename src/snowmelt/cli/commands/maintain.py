@@ -6,8 +6,8 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import opened_catalog, settings_of
-from snowmelt.cli.output import add_format, print_rows
+from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.errors import SnowmeltError, TableNotFound
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ go on meanwhile. What a running query may still read is kept for SNOWMELT_RETENT
 3,000 s.
 snowmelt serve does the same in the background; SNOWMELT_COMPACT=no turns that off.
 """
-_COLUMNS = ("table", "small files", "bytes", "files after", "snapshots to let go of")
+_DRY_RUN_COLUMNS = ("table", "small files", "bytes", "files after", "snapshots to let go of")
 _MIB = 1024 * 1024
 # Migrations wait while a background compaction runs.
-_LOOK_BYTES = 256 * _MIB
+_MAX_RUN_BYTES = 256 * _MIB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be joined")
     parser.add_argument("--full", action="store_true", help="join all that can be joined")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
-    add_format(parser)
+    add_format_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,51 +61,55 @@ def run(options: argparse.Namespace) -> int:
     from snowmelt.catalog.sql.parser import parse_table_name
 
     names = [parse_table_name(text) for text in options.table]
-    settings = settings_of(options)
-    with opened_catalog(settings) as database:
-        chosen = _chosen(settings, full=options.full)
-        tables = _tables(database, names)
+    settings = load_settings(options)
+    with opening_catalog(settings) as database:
+        chosen = _make_maintenance_settings(settings, full=options.full)
+        tables = _list_native_tables(database, names)
         clock = open_catalog_clock(database)
         if options.dry_run:
-            rows = [_planned(database, name, chosen, clock) for name in tables]
-            print_rows(_COLUMNS, [row for row in rows if any(row[1:])], options.format)
+            rows = [_plan_row(database, name, chosen, clock) for name in tables]
+            print_rows(_DRY_RUN_COLUMNS, [row for row in rows if any(row[1:])], options.format)
             return 0
         failed = False
         for name in tables:
-            failed |= not _maintained(database, name, chosen, clock, quiet=options.quiet)
+            failed |= not _maintain_table(database, name, chosen, clock, quiet=options.quiet)
         if not names:
-            failed |= not _clean(database, settings, clock)
+            failed |= not _collect_garbage(database, settings, clock)
     return int(failed)
 
 
-class Maintainer:
+class BackgroundMaintainer:
     """Maintains tables in the background of something else: a part at a time, every now and then."""
 
     def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
         self._database = database
-        self._chosen = _chosen(settings, run_bytes=_LOOK_BYTES)
+        self._maintenance_settings = _make_maintenance_settings(settings, run_bytes=_MAX_RUN_BYTES)
         self._interval_s = settings.compact_interval_s
         self._clock = clock
-        self._next = clock.monotonic() + self._interval_s
+        self._next_run_s = clock.monotonic() + self._interval_s
 
-    def look(self, names: Sequence[TableName]) -> None:
+    def maintain_if_due(self, table_names: Sequence[TableName]) -> None:
         """Maintain these tables, or all, when it is time for it; errors are printed."""
-        if self._clock.monotonic() < self._next:
+        if self._clock.monotonic() < self._next_run_s:
             return
         more = False
-        for name in _tables(self._database, names):
+        for name in _list_native_tables(self._database, table_names):
             try:
-                for done in _steps(self._database, name, self._chosen, self._clock, once=True):
+                for done in _run_steps(
+                    self._database, name, self._maintenance_settings, self._clock, single_run=True
+                ):
                     more |= bool(done.files_before)
-                    _tell(name, done)
+                    _print_result(name, done)
             except TableNotFound:
                 continue
             except Exception as error:  # noqa: BLE001 - one table must not keep the others from it
                 print(f"{name}: {error}", file=sys.stderr, flush=True)
-        self._next = self._clock.monotonic() + (0.0 if more else self._interval_s)
+        self._next_run_s = self._clock.monotonic() + (0.0 if more else self._interval_s)
 
 
-def _chosen(settings: Settings, *, full: bool = False, run_bytes: int = 0) -> MaintenanceSettings:
+def _make_maintenance_settings(
+    settings: Settings, *, full: bool = False, run_bytes: int = 0
+) -> MaintenanceSettings:
     from snowmelt.table.maintenance import MaintenanceSettings
     from snowmelt.table.snapshot import check_retention
 
@@ -121,7 +125,7 @@ def _chosen(settings: Settings, *, full: bool = False, run_bytes: int = 0) -> Ma
     )
 
 
-def _tables(database: Database, names: Sequence[TableName]) -> list[TableName]:
+def _list_native_tables(database: Database, names: Sequence[TableName]) -> list[TableName]:
     from snowmelt.catalog.objects.tables import find_table, list_tables
 
     with database.reading() as connection:
@@ -129,73 +133,75 @@ def _tables(database: Database, names: Sequence[TableName]) -> list[TableName]:
     return [table.name for table in found if table.pointer is not None]
 
 
-def _planned(
-    database: Database, name: TableName, chosen: MaintenanceSettings, clock: Clock
+def _plan_row(
+    database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
 ) -> tuple[object, ...]:
     from snowmelt.table.compaction import plan_compaction
     from snowmelt.table.maintenance import count_expired_snapshots
 
-    groups = plan_compaction(database, name, chosen)
+    groups = plan_compaction(database, name, settings)
     return (
         str(name),
         sum(len(group) for group in groups),
         sum(file.size for group in groups for file in group),
         len(groups),
-        count_expired_snapshots(database, name, chosen, clock),
+        count_expired_snapshots(database, name, settings, clock),
     )
 
 
-def _steps(
+def _run_steps(
     database: Database,
     name: TableName,
-    chosen: MaintenanceSettings,
+    settings: MaintenanceSettings,
     clock: Clock,
     *,
-    once: bool = False,
+    single_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[MaintenanceTotals]:
     """Yield what each run on a table did, until nothing is left to do or another is at it."""
     from snowmelt.table.compaction import compact
     from snowmelt.table.maintenance import expire_snapshots
 
-    while (done := compact(database, name, chosen, clock=clock, progress=progress)) is not None:
+    while (done := compact(database, name, settings, clock=clock, progress=progress)) is not None:
         yield done
-        if once:
+        if single_run:
             break
-    expired = expire_snapshots(database, name, chosen, clock)
+    expired = expire_snapshots(database, name, settings, clock)
     if expired is not None:
         yield expired
 
 
-def _maintained(
-    database: Database, name: TableName, chosen: MaintenanceSettings, clock: Clock, *, quiet: bool
+def _maintain_table(
+    database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock, *, quiet: bool
 ) -> bool:
     """Maintain one table and print what was done; tell whether nothing failed."""
     try:
-        with _progress(name, quiet=quiet) as progress:
-            for done in _steps(database, name, chosen, clock, progress=progress):
-                _tell(name, done)
+        with _showing_progress(name, quiet=quiet) as progress:
+            for done in _run_steps(database, name, settings, clock, progress=progress):
+                _print_result(name, done)
     except SnowmeltError as error:
         print(f"{name}: {error}", file=sys.stderr, flush=True)
         return False
     return True
 
 
-def _tell(name: TableName, done: MaintenanceTotals) -> None:
+def _print_result(name: TableName, result: MaintenanceTotals) -> None:
     parts = []
-    if done.files_before:
+    if result.files_before:
         parts.append(
-            f"{done.rows:,} rows of {done.files_before:,} files, {done.bytes_before:,} bytes, now "
-            f"in {done.files_after:,}, {done.bytes_after:,} bytes"
+            f"{result.rows:,} rows of {result.files_before:,} files, {result.bytes_before:,} bytes, now "
+            f"in {result.files_after:,}, {result.bytes_after:,} bytes"
         )
-    if done.snapshots_expired:
-        parts.append(f"{done.snapshots_expired} old snapshots let go of")
+    if result.snapshots_expired:
+        parts.append(f"{result.snapshots_expired} old snapshots let go of")
     if parts:
         print(f"{name}: {'; '.join(parts)}", flush=True)
 
 
 @contextlib.contextmanager
-def _progress(name: TableName, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+def _showing_progress(
+    name: TableName, *, quiet: bool
+) -> Iterator[Callable[[int, int], None] | None]:
     """Show a bar on standard error while files are joined, where somebody looks."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -209,7 +215,7 @@ def _progress(name: TableName, *, quiet: bool) -> Iterator[Callable[[int, int], 
         yield lambda done, whole: bar.update(task, completed=done, total=whole)
 
 
-def _clean(database: Database, settings: Settings, clock: Clock) -> bool:
+def _collect_garbage(database: Database, settings: Settings, clock: Clock) -> bool:
     """Delete what nobody needs, and print how much; tell whether nothing failed."""
     from snowmelt.storage.store_factory import open_store
     from snowmelt.table import garbage_collection

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import opened_catalog, settings_of
-from snowmelt.cli.output import add_format, print_rows
+from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.errors import NotFound
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ every migration. Chunks that are not migrated yet are not in it; without a table
 _COLUMNS = ("table", "waiting_chunks", "metadata")
 
 
-class NothingNative(NotFound):
+class NativeFilesMissing(NotFound):
     """{table} has no native files yet; `snowmelt migrate` makes them of its chunks."""
 
     code = "nothing_native"
@@ -33,7 +33,7 @@ class NothingNative(NotFound):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's options."""
     parser.add_argument("table", metavar="TABLE", nargs="?", help="database.schema.table")
-    add_format(parser)
+    add_format_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from snowmelt.catalog.objects.tables import find_table, list_tables
     from snowmelt.catalog.sql.parser import parse_table_name
 
-    with opened_catalog(settings_of(options)) as database, database.reading() as connection:
+    with opening_catalog(load_settings(options)) as database, database.reading() as connection:
         if options.table is not None:
             found = [find_table(connection, parse_table_name(options.table))]
         else:
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         rows = [(str(each.name), each.last_seq - each.migrated_seq, each.pointer) for each in found]
         print_rows(_COLUMNS, rows, options.format)
     elif found[0].pointer is None:
-        raise NothingNative(table=found[0].name)
+        raise NativeFilesMissing(table=found[0].name)
     else:
         print(found[0].pointer)
     return 0

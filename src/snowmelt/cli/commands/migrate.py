@@ -7,9 +7,9 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
-from snowmelt.cli.commands.maintain import Maintainer
-from snowmelt.cli.connections import opened_catalog, settings_of
-from snowmelt.cli.spark_session import plain_errors, spark_session
+from snowmelt.cli.commands.maintain import BackgroundMaintainer
+from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.clock import SystemClock
 from snowmelt.errors import SnowmeltError, TableNotFound
 
@@ -36,10 +36,10 @@ With it, it looks every SNOWMELT_MIGRATE_INTERVAL_S seconds for tables whose bac
 SNOWMELT_MIGRATE_MIN_BYTES, SNOWMELT_MIGRATE_MAX_CHUNKS or SNOWMELT_MIGRATE_MAX_AGE_S; and every
 SNOWMELT_COMPACT_INTERVAL_S seconds it does what snowmelt maintain does, unless SNOWMELT_COMPACT=no.
 """
-_WAIT_S = 0.5
+_RETRY_INTERVAL_S = 0.5
 
 
-class Engine(Protocol):
+class MigrationRunner(Protocol):
     """What runs one migration of a table: this process, or Spark."""
 
     def __call__(self, name: TableName) -> MigrationResult | None:
@@ -65,21 +65,21 @@ def run(options: argparse.Namespace) -> int:
     from snowmelt.catalog.sql.parser import parse_table_name
 
     names = [parse_table_name(text) for text in options.tables]
-    settings = settings_of(options)
+    settings = load_settings(options)
     with contextlib.ExitStack() as opened:
-        database = opened.enter_context(opened_catalog(settings))
+        database = opened.enter_context(opening_catalog(settings))
         if options.loop:
             from snowmelt.server.workers import install_graceful_shutdown
 
             install_graceful_shutdown(database)
-        run = _Run(database, settings, options, opened)
+        run = _MigrateCommand(database, settings, options, opened)
         if options.loop:
-            run.loop(names)
-        run.once(names)
+            run.migrate_forever(names)
+        run.migrate_once(names)
     return 0
 
 
-class _Run:
+class _MigrateCommand:
     """Migrations of one command; the engine starts with the first of them."""
 
     def __init__(
@@ -87,70 +87,72 @@ class _Run:
         database: Database,
         settings: Settings,
         options: argparse.Namespace,
-        opened: contextlib.ExitStack,
+        exit_stack: contextlib.ExitStack,
     ) -> None:
         from snowmelt.catalog.db.catalog_clock import CatalogClock
 
         self._database = database
         self._settings = settings
-        self._wanted = options.engine
+        self._engine_name = options.engine
         # The loop's output is a log: there Java may speak.
         self._quiet = not (options.loop or options.debug)
-        self._opened = opened
-        self._engine: Engine | None = None
+        self._exit_stack = exit_stack
+        self._runner: MigrationRunner | None = None
         self._clock = CatalogClock(SystemClock())
 
-    def once(self, names: Sequence[TableName]) -> None:
+    def migrate_once(self, names: Sequence[TableName]) -> None:
         """Migrate all that was committed before the call; waits for other migrators."""
-        for name, (target, _) in self._positions(names).items():
-            self._up_to(name, target, dropped_is_fine=not names)
+        for name, (target, _) in self._read_sequences(names).items():
+            self._migrate_up_to(name, target, ignore_dropped=not names)
 
-    def loop(self, names: Sequence[TableName]) -> None:
+    def migrate_forever(self, names: Sequence[TableName]) -> None:
         """Migrate what is due, look again after the interval, and never return."""
         seconds = self._settings.migrate_interval_s
         print(f"Looking for chunks to migrate every {seconds:g} s", flush=True)
-        maintainer = Maintainer(self._database, self._settings, self._clock)
+        maintainer = BackgroundMaintainer(self._database, self._settings, self._clock)
         while True:
             try:
-                self._look(names, maintainer)
+                self._run_cycle(names, maintainer)
             except SnowmeltError as error:
                 if not error.retryable:
                     raise
                 print(f"{error} Trying again.", file=sys.stderr, flush=True)
             self._clock.sleep(seconds)
 
-    def _look(self, names: Sequence[TableName], maintainer: Maintainer) -> None:
+    def _run_cycle(self, names: Sequence[TableName], maintainer: BackgroundMaintainer) -> None:
         with self._database.reading() as connection:
             self._clock.synchronize(connection)
-        for name in self._due(names):
+        for name in self._list_due_tables(names):
             try:
-                self._migrate(name)
+                self._migrate_table(name)
             except SnowmeltError as error:
                 # The table may be gone, or another was faster; the next look will tell.
                 print(f"{name}: {error}", file=sys.stderr, flush=True)
         if self._settings.compact:
-            maintainer.look(names)
+            maintainer.maintain_if_due(names)
 
-    def _up_to(self, name: TableName, target: int, *, dropped_is_fine: bool) -> None:
+    def _migrate_up_to(
+        self, name: TableName, target_sequence: int, *, ignore_dropped: bool
+    ) -> None:
         waiting = False
         while True:
             try:
-                _, migrated = self._positions([name])[name]
+                _, migrated = self._read_sequences([name])[name]
             except TableNotFound:
-                if dropped_is_fine:
+                if ignore_dropped:
                     return
                 raise
-            if migrated >= target:
+            if migrated >= target_sequence:
                 return
-            if not self._migrate(name):
+            if not self._migrate_table(name):
                 if not waiting:
                     print(f"{name}: waiting for another migrator", flush=True)
                 waiting = True
-                self._clock.sleep(_WAIT_S)
+                self._clock.sleep(_RETRY_INTERVAL_S)
 
-    def _migrate(self, name: TableName) -> bool:
+    def _migrate_table(self, name: TableName) -> bool:
         """Run one migration and print a line about it; tell whether there was one."""
-        engine = self._engine or self._start()
+        engine = self._runner or self._start_runner()
         began = self._clock.monotonic()
         migrated = engine(name)
         if migrated is None:
@@ -166,38 +168,38 @@ class _Run:
             print(f"{name}: chunk {chunk.seq} set aside: {chunk.reason}", file=sys.stderr)
         return True
 
-    def _start(self) -> Engine:
-        wanted = self._wanted
+    def _start_runner(self) -> MigrationRunner:
+        wanted = self._engine_name
         if wanted == "auto":
             wanted = "spark" if find_spec("pyspark") is not None else "local"
-        self._engine = self._spark() if wanted == "spark" else self._local()
-        return self._engine
+        self._runner = self._make_spark_runner() if wanted == "spark" else self._make_local_runner()
+        return self._runner
 
-    def _local(self) -> Engine:
+    def _make_local_runner(self) -> MigrationRunner:
         from snowmelt.table.migration import migrate_locally
 
-        keyring, chosen = self._keyring(), self._chosen()
+        keyring, chosen = self._load_keyring(), self._make_migration_settings()
 
         def migrate(name: TableName) -> MigrationResult | None:
             return migrate_locally(self._database, keyring, name, chosen, clock=self._clock)
 
         return migrate
 
-    def _spark(self) -> Engine:
+    def _make_spark_runner(self) -> MigrationRunner:
         from snowmelt.spark.migration_job import migrate_table
 
-        keyring, chosen = self._keyring(), self._chosen()
-        spark = self._opened.enter_context(spark_session(quiet=self._quiet))
+        keyring, chosen = self._load_keyring(), self._make_migration_settings()
+        spark = self._exit_stack.enter_context(opening_spark_session(quiet=self._quiet))
 
         def migrate(name: TableName) -> MigrationResult | None:
-            with plain_errors():
+            with translating_spark_errors():
                 return migrate_table(
                     spark, self._database, keyring, name, chosen, clock=self._clock
                 )
 
         return migrate
 
-    def _chosen(self) -> MigrationSettings:
+    def _make_migration_settings(self) -> MigrationSettings:
         from snowmelt.table.migration import MigrationSettings
 
         settings = self._settings
@@ -208,12 +210,12 @@ class _Run:
             lease_s=settings.lease_s,
         )
 
-    def _keyring(self) -> KeyRing:
+    def _load_keyring(self) -> KeyRing:
         from snowmelt.catalog.security.encryption_keys import open_keyring
 
         return open_keyring(self._database, self._settings.keys_dir)
 
-    def _positions(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
+    def _read_sequences(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
         """Return the last and the migrated sequence of these tables, or of all."""
         from snowmelt.catalog.objects.tables import find_table, list_tables
 
@@ -221,7 +223,7 @@ class _Run:
             found = [find_table(connection, name) for name in names] or list_tables(connection)
             return {table.name: (table.last_seq, table.migrated_seq) for table in found}
 
-    def _due(self, names: Sequence[TableName]) -> list[TableName]:
+    def _list_due_tables(self, names: Sequence[TableName]) -> list[TableName]:
         from snowmelt.catalog.objects.tables import find_table_by_id
         from snowmelt.catalog.streaming.chunks import list_backlogged_tables, measure_backlog
 
@@ -234,13 +236,13 @@ class _Run:
                     due.append(name)
         return due
 
-    def _is_due(self, waiting: MigrationBacklog) -> bool:
+    def _is_due(self, backlog: MigrationBacklog) -> bool:
         settings = self._settings
         age_s = 0.0
-        if waiting.oldest_registered_at is not None:
-            age_s = (self._clock.now() - waiting.oldest_registered_at).total_seconds()
+        if backlog.oldest_registered_at is not None:
+            age_s = (self._clock.now() - backlog.oldest_registered_at).total_seconds()
         return (
-            waiting.bytes >= settings.migrate_min_bytes
-            or waiting.chunks >= settings.migrate_max_chunks
+            backlog.bytes >= settings.migrate_min_bytes
+            or backlog.chunks >= settings.migrate_max_chunks
             or age_s >= settings.migrate_max_age_s
         )

@@ -7,7 +7,12 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import add_service, client_of, opened_catalog, settings_of
+from snowmelt.cli.connections import (
+    add_service_options,
+    create_client,
+    load_settings,
+    opening_catalog,
+)
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 
@@ -32,7 +37,7 @@ table, where lines with PROTOCOL 'replay' tell what went in. Run it after the re
 after ALTER TABLE, or change the rows on their way. It reads the error table from the data folder, and
 inserts by the service.
 """
-_TOLD_REASONS = 10
+_MAX_SHOWN_REASONS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values that name none (default: %(default)s)",
     )
     service = parser.add_argument_group("service")
-    add_service(service)
+    add_service_options(service)
     service.add_argument("--role", help="default: the user's")
 
 
@@ -87,45 +92,45 @@ def run(options: argparse.Namespace) -> int:
 
     wanted = ReplayOptions(
         table=parse_table_name(options.table),
-        zone=_zone(options.time_zone),
-        since=_instant(options.since),
+        zone=_parse_timezone(options.time_zone),
+        since=_parse_timestamp(options.since),
         former_names=frozenset(str(parse_table_name(name)) for name in options.former_name),
-        transform_row=_change(options),
-        parse_text=_parser(options),
+        transform_row=_make_row_change(options),
+        parse_text=_make_line_parser(options),
     )
-    settings = settings_of(options)
-    with opened_catalog(settings) as database:
+    settings = load_settings(options)
+    with opening_catalog(settings) as database:
         keyring = KeyRing(load_master_key(settings.keys_dir))
         lake = ReplaySource(database, keyring, open_store(settings.stage_url), SystemClock())
         replay = ErrorReplay(wanted, lake)
         if options.dry_run:
             done = replay.dry_run()
         else:
-            with client_of(options) as client:
-                done = replay.run(client, _progress if sys.stderr.isatty() else None)
-    _tell(done, dry_run=options.dry_run)
+            with create_client(options) as client:
+                done = replay.run(client, _print_progress if sys.stderr.isatty() else None)
+    _print_result(done, dry_run=options.dry_run)
     return 2 if done.rejected else 0
 
 
-def _tell(done: ReplayResult, *, dry_run: bool) -> None:
+def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
     verb = "would go in" if dry_run else "went in"
-    said = f"{done.inserted:,} rows {verb}"
-    if done.already_inserted:
-        said += f", {done.already_inserted:,} had gone in before"
-    print(said + (f", {done.rejected:,} are refused still:" if done.rejected else "."))
-    for reason, count in done.reject_reasons.most_common(_TOLD_REASONS):
+    said = f"{result.inserted:,} rows {verb}"
+    if result.already_inserted:
+        said += f", {result.already_inserted:,} had gone in before"
+    print(said + (f", {result.rejected:,} are refused still:" if result.rejected else "."))
+    for reason, count in result.reject_reasons.most_common(_MAX_SHOWN_REASONS):
         print(f"  {count:,} × {reason}")
-    more = len(done.reject_reasons) - _TOLD_REASONS
+    more = len(result.reject_reasons) - _MAX_SHOWN_REASONS
     if more > 0:
         print(f"  and {more:,} other reasons")
 
 
-def _progress(done: ReplayResult) -> None:
-    line = f"{done.inserted:,} rows went in, {done.rejected:,} are refused still"
+def _print_progress(result: ReplayResult) -> None:
+    line = f"{result.inserted:,} rows went in, {result.rejected:,} are refused still"
     print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
 
-def _instant(text: str | None) -> dt.datetime | None:
+def _parse_timestamp(text: str | None) -> dt.datetime | None:
     if text is None:
         return None
     try:
@@ -135,7 +140,7 @@ def _instant(text: str | None) -> dt.datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
 
 
-def _zone(name: str) -> ZoneInfo:
+def _parse_timezone(name: str) -> ZoneInfo:
     from zoneinfo import ZoneInfo
 
     try:
@@ -144,7 +149,9 @@ def _zone(name: str) -> ZoneInfo:
         raise UserError(f"--time-zone {name!r} is no zone such as Europe/Berlin.") from None
 
 
-def _parser(options: argparse.Namespace) -> Callable[[str], Mapping[str, object] | str] | None:
+def _make_line_parser(
+    options: argparse.Namespace,
+) -> Callable[[str], Mapping[str, object] | str] | None:
     if options.csv is None:
         return None
     from snowmelt.client.line_source import CsvLineParser
@@ -155,38 +162,40 @@ def _parser(options: argparse.Namespace) -> Callable[[str], Mapping[str, object]
     return lambda text: rows(text.rstrip("\r\n").encode(), 1) or "it is a blank line"
 
 
-def _change(options: argparse.Namespace) -> Change | None:
-    renamed = dict(_pair(text, "--rename", "OLD=NEW") for text in options.rename)
+def _make_row_change(options: argparse.Namespace) -> Change | None:
+    renamed = dict(_parse_pair(text, "--rename", "OLD=NEW") for text in options.rename)
     given = {
-        name: _value(text)
-        for name, text in (_pair(each, "--set", "COLUMN=VALUE") for each in options.set)
+        name: _parse_value(text)
+        for name, text in (_parse_pair(each, "--set", "COLUMN=VALUE") for each in options.set)
     }
     if not (renamed or given or options.without):
         return None
-    folded = {_folded(old): new for old, new in renamed.items()}
-    gone = {_folded(name) for name in (*options.without, *given)}
+    folded = {_normalize_name(old): new for old, new in renamed.items()}
+    gone = {_normalize_name(name) for name in (*options.without, *given)}
 
     def change(row: dict[str, object]) -> dict[str, object]:
-        kept = {name: value for name, value in row.items() if _folded(name) not in gone}
-        return {folded.get(_folded(name), name): value for name, value in kept.items()} | given
+        kept = {name: value for name, value in row.items() if _normalize_name(name) not in gone}
+        return {
+            folded.get(_normalize_name(name), name): value for name, value in kept.items()
+        } | given
 
     return change
 
 
-def _folded(name: str) -> str:
+def _normalize_name(name: str) -> str:
     from snowmelt.schema.types import internal_name
 
     return internal_name(name)
 
 
-def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+def _parse_pair(text: str, option: str, syntax: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not (name and sign):
-        raise UserError(f"{option} {text!r} is not of the form {form}.")
+        raise UserError(f"{option} {text!r} is not of the form {syntax}.")
     return name, value
 
 
-def _value(text: str) -> object:
+def _parse_value(text: str) -> object:
     """Return JSON as what it says, and anything else as the text that it is."""
     try:
         return json.loads(text)

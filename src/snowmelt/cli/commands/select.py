@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from snowmelt.cli.connections import settings_of
-from snowmelt.cli.output import FORMATS, MOST_TABLE_ROWS, print_rows
+from snowmelt.cli.connections import load_settings
+from snowmelt.cli.output import FORMATS, MAX_TABLE_ROWS, print_rows
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,16 +36,16 @@ The name tells form and compression (.csv .tsv .json .jsonl .parquet, .gz .bz2 .
 options do. A name with * or ? stands for many files or objects, which are read in order.
 """
 
-_FORMS = ("csv", "lines", "json", "parquet")
-_FORM_SUFFIXES = {
+_INPUT_FORMATS = ("csv", "lines", "json", "parquet")
+_FORMAT_BY_SUFFIX = {
     ".json": "json",
     ".jsonl": "lines",
     ".ndjson": "lines",
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-_PACKED_SUFFIXES = {".gz": "GZIP", ".bz2": "BZIP2", ".zst": "ZSTD"}
-_PIPE = "-"
+_COMPRESSION_BY_SUFFIX = {".gz": "GZIP", ".bz2": "BZIP2", ".zst": "ZSTD"}
+_STDIN_SOURCE = "-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="a path, - for standard input, or s3://bucket/key")
     parser.add_argument("sql", help="one SELECT; the source is `from s3object`")
     form = parser.add_argument_group("form of the source")
-    form.add_argument("--input", choices=_FORMS, help="default: by the name's ending, or csv")
+    form.add_argument(
+        "--input", choices=_INPUT_FORMATS, help="default: by the name's ending, or csv"
+    )
     form.add_argument("--header", choices=("none", "use", "ignore"), default="none",
                       help="what the first CSV record is (default: data)")  # fmt: skip
     form.add_argument("--delimiter", help=r"between CSV fields (default: , or \t for .tsv)")
@@ -71,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="whose SQL and CSV (default: %(default)s)")  # fmt: skip
     parser.add_argument("--format", choices=FORMATS, default="table",
                         help=f"form of the answer; json is one object a line (default: "
-                        f"%(default)s, which shows {MOST_TABLE_ROWS} records at most)")  # fmt: skip
+                        f"%(default)s, which shows {MAX_TABLE_ROWS} records at most)")  # fmt: skip
     endpoint = parser.add_argument_group("endpoint of s3:// names")
     endpoint.add_argument("--endpoint", metavar="URL",
                           help="default: that of the service here, http://127.0.0.1:9000")  # fmt: skip
@@ -81,8 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Stream the answer to standard output."""
-    request = _request(options)
-    with contextlib.closing(_payloads(options, request)) as payloads:
+    request = _build_request(options)
+    with contextlib.closing(_stream_payloads(options, request)) as payloads:
         if options.format == "table":
             _print_table(payloads)
         else:
@@ -92,20 +94,20 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _payloads(options: argparse.Namespace, request: SelectRequest) -> Generator[bytes]:
+def _stream_payloads(options: argparse.Namespace, request: SelectRequest) -> Generator[bytes]:
     if options.source.startswith("s3://"):
-        yield from _from_endpoint(options, request)
+        yield from _select_from_endpoint(options, request)
         return
     from snowmelt.select.limits import EngineSettings
     from snowmelt.select.local import open_local_select
 
-    limits = EngineSettings.from_settings(settings_of(options))
-    source = sys.stdin.buffer if options.source == _PIPE else _paths(options.source)
+    limits = EngineSettings.from_settings(load_settings(options))
+    source = sys.stdin.buffer if options.source == _STDIN_SOURCE else _expand_paths(options.source)
     with contextlib.closing(open_local_select(request, source, settings=limits)) as execution:
         yield from execution.stream_payloads()
 
 
-def _from_endpoint(options: argparse.Namespace, request: SelectRequest) -> Iterator[bytes]:
+def _select_from_endpoint(options: argparse.Namespace, request: SelectRequest) -> Iterator[bytes]:
     from botocore.exceptions import BotoCoreError
 
     from snowmelt.select.client import SelectEndpoint, select_object
@@ -114,7 +116,7 @@ def _from_endpoint(options: argparse.Namespace, request: SelectRequest) -> Itera
     key = options.source.removeprefix(f"s3://{parts.netloc}/")
     if not parts.netloc or key == options.source:
         raise UserError(f"{options.source} names no object; s3://bucket/key does.")
-    url = options.endpoint or _endpoint_here(options)
+    url = options.endpoint or _local_endpoint_url(options)
     client = SelectEndpoint(url, options.access_key, options.secret_key).create_client()
     many = "*" in key or "?" in key or key.endswith("/")
     try:
@@ -123,54 +125,54 @@ def _from_endpoint(options: argparse.Namespace, request: SelectRequest) -> Itera
         raise UserError(f"{url} could not be asked: {error}") from error
 
 
-def _endpoint_here(options: argparse.Namespace) -> str:
-    settings = settings_of(options)
+def _local_endpoint_url(options: argparse.Namespace) -> str:
+    settings = load_settings(options)
     return f"http{'s' if settings.tls_cert else ''}://127.0.0.1:{settings.s3_port}"
 
 
-def _paths(text: str) -> Path | list[Path]:
-    path = Path(text)
-    if path.exists() or not any(sign in text for sign in "*?["):
+def _expand_paths(pattern_text: str) -> Path | list[Path]:
+    path = Path(pattern_text)
+    if path.exists() or not any(sign in pattern_text for sign in "*?["):
         return path
     anchor = Path(path.anchor) if path.is_absolute() else Path()
-    pattern = str(path.relative_to(path.anchor)) if path.is_absolute() else text
+    pattern = str(path.relative_to(path.anchor)) if path.is_absolute() else pattern_text
     found = sorted(each for each in anchor.glob(pattern) if each.is_file())
     if not found:
-        raise UserError(f"No file is called {text}.")
+        raise UserError(f"No file is called {pattern_text}.")
     return found
 
 
-def _request(options: argparse.Namespace) -> SelectRequest:
+def _build_request(options: argparse.Namespace) -> SelectRequest:
     from snowmelt.select.dialect import Dialect
     from snowmelt.select.request import CsvOutput, JsonOutput, ObjectCompression, SelectRequest
 
-    suffixes = Path(options.source).suffixes[-2:] if options.source != _PIPE else []
-    packed = _PACKED_SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
+    suffixes = Path(options.source).suffixes[-2:] if options.source != _STDIN_SOURCE else []
+    packed = _COMPRESSION_BY_SUFFIX.get(suffixes[-1].lower()) if suffixes else None
     if packed:
         suffixes.pop()
     compression = options.compression.upper() if options.compression else packed or "NONE"
     dialect = Dialect(options.dialect)
     return SelectRequest(
         expression=options.sql,
-        input=_input(options, suffixes[-1].lower() if suffixes else "", dialect),
+        input=_build_input(options, suffixes[-1].lower() if suffixes else "", dialect),
         output=CsvOutput() if options.format == "csv" else JsonOutput(),
         compression=ObjectCompression(compression),
-        scan_range=_scan_range(options.scan_range),
+        scan_range=_parse_scan_range(options.scan_range),
         dialect=dialect,
     )
 
 
-def _input(options: argparse.Namespace, suffix: str, dialect: str) -> InputFormat:
+def _build_input(options: argparse.Namespace, suffix: str, dialect: str) -> InputFormat:
     from snowmelt.select.request import CsvInput, HeaderMode, JsonInput, ParquetInput
 
-    form = options.input or _FORM_SUFFIXES.get(suffix, "csv")
+    form = options.input or _FORMAT_BY_SUFFIX.get(suffix, "csv")
     if form == "parquet":
         return ParquetInput()
     if form != "csv":
         return JsonInput(lines=form == "lines")
     default = CsvInput() if dialect == "aws" else CsvInput(escape=b"\\", comment=b"")
     if options.quote is not None and dialect == "aws":
-        default = replace(default, escape=_bytes(options.quote))
+        default = replace(default, escape=_parse_bytes(options.quote))
     given = {
         "field_delimiter": options.delimiter or (r"\t" if suffix == ".tsv" else None),
         "record_delimiter": options.record_delimiter,
@@ -182,11 +184,11 @@ def _input(options: argparse.Namespace, suffix: str, dialect: str) -> InputForma
         default,
         header=HeaderMode(options.header.upper()),
         quoted_record_delimiter=options.quoted_records,
-        **{name: _bytes(text) for name, text in given.items() if text is not None},
+        **{name: _parse_bytes(text) for name, text in given.items() if text is not None},
     )
 
 
-def _bytes(text: str) -> bytes:
+def _parse_bytes(text: str) -> bytes:
     r"""Return an option's bytes; `\t`, `\n`, `\x01` and the like may be written so."""
     try:
         # A backslash alone is one, since it is what escapes are.
@@ -196,7 +198,7 @@ def _bytes(text: str) -> bytes:
     return plain.encode() if text.isascii() else text.encode()
 
 
-def _scan_range(text: str | None) -> ScanRange | None:
+def _parse_scan_range(text: str | None) -> ScanRange | None:
     from snowmelt.select.request import ScanRange
 
     if text is None:
@@ -210,13 +212,13 @@ def _scan_range(text: str | None) -> ScanRange | None:
 def _print_table(payloads: Iterable[bytes]) -> None:
     import msgspec
 
-    lines = _lines(payloads)
-    shown = [msgspec.json.decode(line) for line in islice(lines, MOST_TABLE_ROWS + 1)]
+    lines = _split_lines(payloads)
+    shown = [msgspec.json.decode(line) for line in islice(lines, MAX_TABLE_ROWS + 1)]
     columns = list(dict.fromkeys(name for record in shown for name in record))
     print_rows(columns, ([record.get(name) for name in columns] for record in shown), "table")
 
 
-def _lines(payloads: Iterable[bytes]) -> Iterator[bytes]:
+def _split_lines(payloads: Iterable[bytes]) -> Iterator[bytes]:
     rest = b""
     for payload in payloads:
         *whole, rest = (rest + payload).split(b"\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import settings_of
+from snowmelt.cli.connections import load_settings
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
-    settings = settings_of(
+    settings = load_settings(
         options,
         host=options.host,
         port=options.port,

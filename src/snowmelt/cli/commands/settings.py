@@ -6,8 +6,8 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import settings_of
-from snowmelt.cli.output import add_format, print_rows
+from snowmelt.cli.connections import load_settings
+from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.config import Settings, read_environment_variable, variable_for_setting
 
 if TYPE_CHECKING:
@@ -27,20 +27,20 @@ and its name in capitals; what a folder or URL is where none is given, follows f
 Passwords in URLs are not shown.
 """
 _COLUMNS = ("setting", "value", "default", "from", "meaning")
-_OPTIONS = {"data_dir": "--data-dir", "catalog_url": "--catalog"}
-_SECRET = re.compile(r"(?<=://)([^/@:]*):[^/@]+(?=@)")
+_OPTION_BY_SETTING = {"data_dir": "--data-dir", "catalog_url": "--catalog"}
+_URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+(?=@)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's options."""
     parser.add_argument("word", metavar="WORD", nargs="?", default="", help="part of a name")
     parser.add_argument("--changed", action="store_true", help="only what is not the default")
-    add_format(parser)
+    add_format_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a row for each setting."""
-    rows = _rows(settings_of(options), given=_given(options))
+    rows = _list_setting_rows(load_settings(options), given_options=_list_given_options(options))
     word = options.word.lower().removeprefix("snowmelt_")
     chosen = [
         row for row in rows if word in row[0] and (row[3] != "default" or not options.changed)
@@ -49,24 +49,26 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _given(options: argparse.Namespace) -> dict[str, str]:
+def _list_given_options(options: argparse.Namespace) -> dict[str, str]:
     values = {"data_dir": options.data_dir, "catalog_url": options.catalog}
-    return {name: _OPTIONS[name] for name, value in values.items() if value is not None}
+    return {name: _OPTION_BY_SETTING[name] for name, value in values.items() if value is not None}
 
 
-def _rows(settings: Settings, *, given: dict[str, str]) -> Iterator[tuple[str, ...]]:
+def _list_setting_rows(
+    settings: Settings, *, given_options: dict[str, str]
+) -> Iterator[tuple[str, ...]]:
     usual = Settings.from_environment({}, data_dir=settings.data_dir)
     for each in dataclasses.fields(settings):
         name, variable = each.name, variable_for_setting(each.name)
-        origin = given.get(name) or (
+        origin = given_options.get(name) or (
             "default" if read_environment_variable(variable) is None else variable
         )
         default = each.default if name == "data_dir" else getattr(usual, name)
-        value = _SECRET.sub(r"\1:***", _text(getattr(settings, name)))
-        yield name, value, _text(default), origin, each.metadata["about"]
+        value = _URL_PASSWORD.sub(r"\1:***", _format_value(getattr(settings, name)))
+        yield name, value, _format_value(default), origin, each.metadata["about"]
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.commands.copy import show
-from snowmelt.cli.connections import opened_catalog, settings_of
-from snowmelt.cli.output import MOST_TABLE_ROWS, add_format, print_message, print_rows
-from snowmelt.cli.spark_session import opened_lake, plain_errors
+from snowmelt.cli.commands.copy import print_copy_result
+from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.output import MAX_TABLE_ROWS, add_format_option, print_message, print_rows
+from snowmelt.cli.spark_session import opening_lake, translating_spark_errors
 from snowmelt.clock import SystemClock
 from snowmelt.errors import StatementError, UserError
 from snowmelt.schema.types import internal_name
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from snowmelt.spark.lake import Snowmelt
 
 _DEFAULT_ROLE = "ACCOUNTADMIN"
-_FIRST_STATEMENTS = (["CREATE", "DATABASE"], ["CREATE", "ROLE"], ["CREATE", "USER"])
+_CATALOG_CREATING_STATEMENTS = (["CREATE", "DATABASE"], ["CREATE", "ROLE"], ["CREATE", "USER"])
 
 NAME = "sql"
 SUMMARY = "run SQL statements: DDL on the catalog, COPY here, queries on Spark"
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("text", nargs="?", help="statements; standard input when not given")
     source.add_argument("-f", "--file", type=Path, help="read the statements from this file")
-    add_format(parser)
+    add_format_option(parser)
     parser.add_argument("--role", help="run as this role (default: ACCOUNTADMIN)")
     parser.add_argument("--database", help="where names without a database are")
     parser.add_argument("--schema", help="where names without a schema are (default: PUBLIC)")
@@ -56,46 +56,46 @@ def run(options: argparse.Namespace) -> int:
     """Run the statements in order."""
     from snowmelt.catalog.sql.lexer import split_script
 
-    pieces = split_script(_text(options))
+    pieces = split_script(_read_script(options))
     if not pieces:
         raise UserError("There is no statement to run.")
-    settings = settings_of(options)
+    settings = load_settings(options)
     with contextlib.ExitStack() as opened:
-        runner = _Runner(options, settings, opened)
+        runner = _ScriptRunner(options, settings, opened)
         for piece in pieces:
             try:
-                runner.run(piece)
+                runner.run_statement(piece)
             except StatementError as error:
-                raise _placed(error, piece) from None
+                raise _locate_in_script(error, piece) from None
     return 0
 
 
-class _Runner:
+class _ScriptRunner:
     """Opens the catalog and Spark when the first statement needs them."""
 
     def __init__(
-        self, options: argparse.Namespace, settings: Settings, opened: contextlib.ExitStack
+        self, options: argparse.Namespace, settings: Settings, exit_stack: contextlib.ExitStack
     ) -> None:
         self._options = options
         self._role = _DEFAULT_ROLE if options.role is None else internal_name(options.role)
         self._settings = settings
-        self._opened = opened
+        self._exit_stack = exit_stack
         self._database: Database | None = None
         self._lake: Snowmelt | None = None
 
-    def run(self, piece: ScriptStatement) -> None:
+    def run_statement(self, statement: ScriptStatement) -> None:
         from snowmelt.catalog.commands.executor import execute_statement, is_query
         from snowmelt.load.copy_ast import is_copy
 
-        if is_query(piece.text):
-            self._query(piece.text)
+        if is_query(statement.text):
+            self._run_query(statement.text)
             return
-        if is_copy(piece.text):
-            self._copy(piece.text)
+        if is_copy(statement.text):
+            self._run_copy(statement.text)
             return
         result = execute_statement(
-            self._catalog(piece.text),
-            piece.text,
+            self._open_catalog_database(statement.text),
+            statement.text,
             role=self._role,
             default_database=self._options.database,
             default_schema=self._options.schema,
@@ -105,25 +105,25 @@ class _Runner:
         else:
             print_message(result.message, self._options.format)
 
-    def _catalog(self, statement: str = "") -> Database:
+    def _open_catalog_database(self, statement: str = "") -> Database:
         """Open the catalog; only a statement that could be a catalog's first creates a new one.
 
         Elsewhere a missing catalog is a wrong folder, and no rows would be a wrong answer.
         """
         if self._database is None:
             words = statement.upper().split(maxsplit=2)[:2]
-            catalog = opened_catalog(self._settings, create=words in _FIRST_STATEMENTS)
-            self._database = self._opened.enter_context(catalog)
+            catalog = opening_catalog(self._settings, create=words in _CATALOG_CREATING_STATEMENTS)
+            self._database = self._exit_stack.enter_context(catalog)
         return self._database
 
-    def _copy(self, text: str) -> None:
+    def _run_copy(self, text: str) -> None:
         from snowmelt.load.udx.worker_progress import UserCodeLimits
         from snowmelt.loaders.copy_job import CopyContext, run_copy
         from snowmelt.loaders.task_runner import LocalTaskRunner
 
         database, schema = self._options.database, self._options.schema
         context = CopyContext(
-            self._catalog(),
+            self._open_catalog_database(),
             self._settings.warehouse_url,
             self._role,
             SystemClock(),
@@ -133,25 +133,25 @@ class _Runner:
             user_code_limits=UserCodeLimits.from_settings(self._settings),
             reserved_paths=self._settings.deployment_paths(),
         )
-        show(run_copy(context, text, LocalTaskRunner()), self._options.format)
+        print_copy_result(run_copy(context, text, LocalTaskRunner()), self._options.format)
 
-    def _query(self, text: str) -> None:
+    def _run_query(self, text: str) -> None:
         if self._lake is None:
             # Before Spark starts, which takes seconds.
-            self._catalog()
-            lake = opened_lake(self._settings, role=self._role, quiet=not self._options.debug)
-            self._lake = self._opened.enter_context(lake)
-        with plain_errors():
+            self._open_catalog_database()
+            lake = opening_lake(self._settings, role=self._role, quiet=not self._options.debug)
+            self._lake = self._exit_stack.enter_context(lake)
+        with translating_spark_errors():
             frame = self._lake.sql(
                 text, database=self._options.database, schema=self._options.schema
             )
             # One more than is shown tells that there are more.
             few = self._options.format == "table"
-            rows = frame.take(MOST_TABLE_ROWS + 1) if few else frame.toLocalIterator()
+            rows = frame.take(MAX_TABLE_ROWS + 1) if few else frame.toLocalIterator()
             print_rows(frame.columns, rows, self._options.format)
 
 
-def _text(options: argparse.Namespace) -> str:
+def _read_script(options: argparse.Namespace) -> str:
     if options.file is not None:
         return str(options.file.read_text(encoding="utf-8"))
     if options.text is not None:
@@ -161,13 +161,13 @@ def _text(options: argparse.Namespace) -> str:
     return sys.stdin.read()
 
 
-def _placed(error: StatementError, piece: ScriptStatement) -> StatementError:
+def _locate_in_script(error: StatementError, statement: ScriptStatement) -> StatementError:
     """Point into the whole script instead of the one statement."""
     line, column = error.fields.get("line"), error.fields.get("column")
     if not (isinstance(line, int) and isinstance(column, int)):
         return error
     return StatementError(
         reason=error.fields["reason"],
-        line=piece.position.line + line - 1,
-        column=column + (piece.position.column - 1 if line == 1 else 0),
+        line=statement.position.line + line - 1,
+        column=column + (statement.position.column - 1 if line == 1 else 0),
     )

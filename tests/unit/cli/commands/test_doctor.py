@@ -8,7 +8,7 @@ import sqlite3
 
 import pytest
 
-from snowmelt.cli.health_checks import Finding, check_places, clock_check
+from snowmelt.cli.health_checks import CheckStatus, check_clock_skew, check_storage_locations
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.config import Settings
 from snowmelt.embedded import EmbeddedService
@@ -110,9 +110,9 @@ def test_a_place_that_cannot_be_written_is_a_finding(tmp_path):
     stage = tmp_path / "data" / "stage"
     stage.parent.mkdir()
     stage.write_text("a file, not a folder")
-    found = check_places(Settings.load(tmp_path / "data"), SystemClock())
+    found = check_storage_locations(Settings.load(tmp_path / "data"), SystemClock())
     (check,) = (check for check in found if check.what == "stage")
-    assert check.finding is Finding.WRONG
+    assert check.finding is CheckStatus.WRONG
     assert "is a file where a folder should be" in check.detail
 
 
@@ -167,11 +167,15 @@ def test_a_certificate_is_told_of_before_it_ends(snowmelt, tmp_path, days, findi
         tmp_path, tls_cert=str(certs / "server.pem"), tls_key=str(certs / "server.key")
     )
     now = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
-    (check,) = (check for check in check_places(settings, ManualClock(now)) if check.what == "tls")
+    (check,) = (
+        check
+        for check in check_storage_locations(settings, ManualClock(now))
+        if check.what == "tls"
+    )
     assert check.finding == finding, check.detail
 
 
 def test_clocks_that_differ_are_a_finding():
-    assert clock_check("t", 1.0, "it").finding is Finding.FINE
-    assert "30 s behind" in clock_check("t", -30.0, "it").detail
-    assert clock_check("t", 30.0, "it").finding is Finding.WRONG
+    assert check_clock_skew("t", 1.0, "it").finding is CheckStatus.FINE
+    assert "30 s behind" in check_clock_skew("t", -30.0, "it").detail
+    assert check_clock_skew("t", 30.0, "it").finding is CheckStatus.WRONG
