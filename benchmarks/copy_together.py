@@ -12,7 +12,7 @@ from pathlib import Path
 
 from report import Report
 
-from snowmelt.testing.soak import Together
+from snowmelt.testing.soak import SoakHarness
 
 COLUMNS = (
     *("seconds", "kills", "loads", "loads lost", "compactions", "queries", "queries wrong"),
@@ -32,28 +32,28 @@ def main() -> int:
     )
     with (
         tempfile.TemporaryDirectory(prefix="snowmelt-bench-") as folder,
-        Together(Path(folder) / "data", seed=options.seed) as site,
+        SoakHarness(Path(folder) / "data", seed=options.seed) as site,
     ):
         counted = site.run_for(options.seconds)
     report.add(
         f"{options.seconds:g}",
         counted.kills,
-        counted.loads,
+        counted.committed_loads,
         counted.lost_loads,
         counted.compactions,
         counted.queries,
-        len(counted.wrong),
-        counted.streamed,
-        counted.copied,
-        counted.lost,
-        counted.doubled,
+        len(counted.violations),
+        counted.streamed_rows,
+        counted.copied_rows,
+        counted.lost_rows,
+        counted.duplicate_rows,
     )
     report.remark(
         "Killed at any moment: the process that copies, the one that migrates, the one that joins "
         "files, the client that streams, the service. A query is right if it sees whole commits, "
         "each row once, and none gone. Each file is named in many a COPY and has one record that is rejected."
     )
-    for sentence in sorted(set(counted.wrong)):
+    for sentence in sorted(set(counted.violations)):
         report.remark(f"A query: {sentence}.")
     report.keep()
     return 0 if counted.is_exact else 1

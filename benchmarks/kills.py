@@ -20,11 +20,11 @@ from snowmelt.testing.crash_harness import (
     CLIENT_POINTS,
     MIGRATION_POINTS,
     SERVICE_POINTS,
-    CrashSite,
+    CrashHarness,
 )
 
 if TYPE_CHECKING:
-    from snowmelt.testing.crash_harness import Outcome
+    from snowmelt.testing.crash_harness import CrashResult
 
 SUBJECT = "kills"
 COLUMNS = ("point", "migrations by", "kills", "rows", "lost", "doubled", "commit")
@@ -37,7 +37,7 @@ REMARK = (
 )
 
 
-def keep(engine: str, outcome: Outcome) -> None:
+def keep(engine: str, outcome: CrashResult) -> None:
     """Put the outcome on the page, in the place of an older one."""
     page = RESULTS / f"{SUBJECT}.md"
     lines = page.read_text().splitlines() if page.exists() else []
@@ -45,7 +45,9 @@ def keep(engine: str, outcome: Outcome) -> None:
     rows = {row[:2]: row for row in cells if len(row) == len(COLUMNS) and row[1] in ENGINES}
     rows[outcome.point.value, engine] = (
         *(outcome.point.value, engine),
-        *map(str, (outcome.kills, outcome.rows, outcome.lost, outcome.doubled)),
+        *map(
+            str, (outcome.kills, outcome.expected_rows, outcome.lost_rows, outcome.duplicate_rows)
+        ),
         commit(),
     )
     report = Report(SUBJECT, "Rows lost and doubled by kill -9", COLUMNS, remarks=[REMARK])
@@ -63,11 +65,11 @@ def main() -> int:
     bad = 0
     with (
         tempfile.TemporaryDirectory(prefix="snowmelt-kills-") as folder,
-        CrashSite(Path(folder) / "site", engine=options.engine) as site,
+        CrashHarness(Path(folder) / "site", engine=options.engine) as site,
     ):
         for point in options.point or ENGINES[options.engine]:
             outcome = site.run(point, options.kills)
-            bad += outcome.lost + outcome.doubled
+            bad += outcome.lost_rows + outcome.duplicate_rows
             keep(options.engine, outcome)
     return 1 if bad else 0
 

@@ -14,7 +14,7 @@ import pytest
 from fixtures.functions import Counted, counting
 from snowmelt.clock import SystemClock
 from snowmelt.functions.service import Context, RemoteService
-from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 from support.functions_service import hosted
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -105,7 +105,7 @@ def run(program, folder, url, *, is_time=lambda: True):
         env={
             **os.environ,
             "PYTHONPATH": str(Path(__file__).parents[1]),
-            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
+            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS,
         },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -22,7 +22,7 @@ from fixtures.functions import Counted, counting
 from snowmelt.clock import SystemClock
 from snowmelt.functions.service import Context, RemoteService
 from snowmelt.spark.java import use_java
-from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 from support.functions_service import hosted
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -114,7 +114,7 @@ def daemon(folder: Path, name: str, *arguments: str):
             env={
                 **os.environ,
                 "JAVA_HOME": str(use_java()),
-                "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
+                "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS,
                 "SPARK_HOME": str(home),
                 "SPARK_DAEMON_MEMORY": "256m",
                 "SPARK_LOCAL_DIRS": str(folder),
@@ -172,7 +172,7 @@ def test_copies_and_attempts_of_a_task_are_worked_on_once(master, service, tmp_p
     url, counted, worked = service
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "lake"), url, master],
-        env={**os.environ, "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA},
+        env={**os.environ, "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS},
         capture_output=True,
         text=True,
         timeout=600,

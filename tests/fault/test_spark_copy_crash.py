@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.chunks import Lakehouse
 from snowmelt.failpoints import Failpoint
-from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -97,7 +97,7 @@ def test_a_load_survives_the_death_of_executors_and_workers_at_any_step(numbers_
         env={
             **os.environ,
             "PYTHONPATH": str(Path(__file__).parents[1]),
-            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
+            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS,
         },
         capture_output=True,
         text=True,

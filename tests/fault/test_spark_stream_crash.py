@@ -18,7 +18,7 @@ from snowmelt.clock import SystemClock
 from snowmelt.schema.types import TableName
 from snowmelt.table.compaction import compact
 from snowmelt.table.maintenance import MaintenanceSettings
-from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -84,7 +84,7 @@ def start(folder, kill):
         env={
             **os.environ,
             "PYTHONPATH": str(Path(__file__).parents[1]),
-            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
+            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS,
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -9,7 +9,7 @@ from snowmelt.testing.crash_harness import (
     CLIENT_POINTS,
     MIGRATION_POINTS,
     SERVICE_POINTS,
-    CrashSite,
+    CrashHarness,
 )
 from support import forked_processes
 
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    with CrashSite(tmp_path_factory.mktemp("crash") / "site", popen=forked_processes.Popen) as site:
+    with CrashHarness(
+        tmp_path_factory.mktemp("crash") / "site", popen=forked_processes.Popen
+    ) as site:
         yield site
 
 
@@ -26,13 +28,13 @@ def site(tmp_path_factory):
 @pytest.mark.parametrize("point", [*CLIENT_POINTS, *SERVICE_POINTS, *MIGRATION_POINTS])
 def test_every_committed_row_is_there_once_after_kills_at(site, point):
     outcome = site.run(point, kills=2)
-    assert outcome.rows > 0
-    assert (outcome.lost, outcome.doubled) == (0, 0)
+    assert outcome.expected_rows > 0
+    assert (outcome.lost_rows, outcome.duplicate_rows) == (0, 0)
 
 
 @pytest.fixture(scope="module")
 def spark_site(tmp_path_factory):
-    with CrashSite(tmp_path_factory.mktemp("crash") / "spark", engine="spark") as site:
+    with CrashHarness(tmp_path_factory.mktemp("crash") / "spark", engine="spark") as site:
         yield site
 
 
@@ -43,5 +45,5 @@ def spark_site(tmp_path_factory):
 @pytest.mark.parametrize("point", [Failpoint.MIGRATION_INSIDE_COMMIT])
 def test_every_committed_row_is_there_once_after_kills_of_spark_at(spark_site, point):
     outcome = spark_site.run(point, kills=1)
-    assert outcome.rows > 0
-    assert (outcome.lost, outcome.doubled) == (0, 0)
+    assert outcome.expected_rows > 0
+    assert (outcome.lost_rows, outcome.duplicate_rows) == (0, 0)

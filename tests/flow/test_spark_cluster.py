@@ -21,7 +21,7 @@ import snowmelt
 from fixtures.service import ServiceProcess, prepare_loading
 from snowmelt.clock import SystemClock
 from snowmelt.spark.java import use_java
-from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 from support.ports import free_port
 from support.sdk_table import rows
 
@@ -49,7 +49,7 @@ class Cluster:
         self._class = str(home / "bin" / "spark-class")
         self._environment = environment | {
             "JAVA_HOME": str(use_java()),
-            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA,
+            "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS,
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(folder),
@@ -171,7 +171,7 @@ def test_a_worker_may_die_in_each_step(environment, data, tmp_path):
                     environment["FILES"],
                     "{}:{}".format(*WRITTEN),
                 ],
-                env=environment | {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA},
+                env=environment | {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.chunks import numbers
-from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA
+from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -78,7 +78,7 @@ def test_tables_are_read_written_and_streamed_without_a_jvm(lakehouse):
     lakehouse.put(numbers(10, 10))
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(lakehouse.folder)],
-        env={**os.environ, "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA},
+        env={**os.environ, "JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS},
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,

@@ -31,7 +31,7 @@ from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
-from snowmelt.testing.workload import DDL
+from snowmelt.testing.workload import COLUMNS_DDL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,24 +61,24 @@ MIGRATION_POINTS = (
 
 _USER = "CRASH"
 # For a machine on which a dozen others work as well; alone, seconds are enough.
-_STEP_LIMIT_S = 600.0
+_STEP_TIMEOUT_S = 600.0
 # A Java that lives for seconds had better not compile for hours of work.
-SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_WORKER_DIED = "Python worker exited unexpectedly"
+SHORT_LIVED_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_WORKER_DIED_MESSAGE = "Python worker exited unexpectedly"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CrashResult:
     """What one point did: kills that happened, rows that should be there, lost, doubled."""
 
     point: Failpoint
     kills: int
-    rows: int
-    lost: int
-    doubled: int
+    expected_rows: int
+    lost_rows: int
+    duplicate_rows: int
 
 
-class CrashSite:
+class CrashHarness:
     """A data folder with a service, a user and numbered loaders; everything ends with the context.
 
     `engine` is whose migrations are killed: those of `local` or `spark`. What they leave is
@@ -106,10 +106,10 @@ class CrashSite:
             data_dir=folder, port=port, s3_port=0, migrate=False, lease_s=1.0
         )
         self.url = f"http://127.0.0.1:{port}"
-        self._key = folder / "crash-key.pem"
-        self._log = folder / "processes.log"
+        self._key_file = folder / "crash-key.pem"
+        self._log_file = folder / "processes.log"
         self._database: Database | None = None
-        self._stop = folder / "stop"
+        self._stop_file = folder / "stop"
         self._service: subprocess.Popen[bytes] | None = None
         # One for all tries: to make a client takes longer than to ask.
         self._http = httpx.Client(base_url=self.url, timeout=2.0, verify=False)  # noqa: S501 - no TLS
@@ -118,8 +118,8 @@ class CrashSite:
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._database = open_database(self.settings.catalog_url)
-        public = _make_key(self._key)
-        self._execute(
+        public = _write_key_pair(self._key_file)
+        self._execute_statements(
             "CREATE DATABASE crash",
             f"CREATE USER {_USER} RSA_PUBLIC_KEY = '{public}' DEFAULT_ROLE = ACCOUNTADMIN",
             f"GRANT ROLE ACCOUNTADMIN TO USER {_USER}",
@@ -138,84 +138,88 @@ class CrashSite:
         if self._database is not None:
             self._database.close()
 
-    def run(self, point: Failpoint, kills: int) -> Outcome:
+    def run(self, point: Failpoint, kills: int) -> CrashResult:
         """Kill at `point` that often while rows stream in, let it all end well, and count."""
         table = f"crash.public.{point.name}"
-        self._execute(f"CREATE TABLE {table} ({DDL})")
-        self._stop.unlink(missing_ok=True)
+        self._execute_statements(f"CREATE TABLE {table} ({COLUMNS_DDL})")
+        self._stop_file.unlink(missing_ok=True)
         if point in CLIENT_POINTS:
             done = self._kill_clients(point, table, kills)
         elif point in SERVICE_POINTS:
             done = self._kill_services(point, table, kills)
         else:
             done = self._kill_migrations(point, table, kills)
-        return self._count(point, table, kills, done)
+        return self._count_rows(point, table, kills, done)
 
     def _kill_clients(self, point: Failpoint, table: str, kills: int) -> int:
         for _ in range(kills):
-            loader = self._start_loader(table, self._fault(point))
-            self._until_dead(loader)
-            _must_be_killed(loader, point)
-        return self._finish(self._start_loader(table))
+            loader = self._start_loader(table, self._format_kill_fault(point))
+            self._wait_for_exit(loader)
+            _check_killed(loader, point)
+        return self._stop_loader(self._start_loader(table))
 
     def _kill_services(self, point: Failpoint, table: str, kills: int) -> int:
         loader = self._start_loader(table)
         for _ in range(kills):
             self._stop_service()
-            service = self._start_service(self._fault(point))
-            self._until_dead(service)
-            _must_be_killed(service, point)
+            service = self._start_service(self._format_kill_fault(point))
+            self._wait_for_exit(service)
+            _check_killed(service, point)
         self._start_service()
-        return self._finish(loader)
+        return self._stop_loader(loader)
 
     def _kill_migrations(self, point: Failpoint, table: str, kills: int) -> int:
         # Migrators take their time: what streams in meanwhile shall not outgrow them.
         loader = self._start_loader(table, lag_ms=1000 if self._engine == "spark" else 300)
         for _ in range(kills):
-            self._until(lambda: self._has_backlog(table))
+            self._wait_until(lambda: self._has_backlog(table))
             self._kill_migration(point, table)
-        done = self._finish(loader)
-        if self._migrate(table, "local").wait(_STEP_LIMIT_S) != 0:
-            raise InternalError(f"The migration after the kills at {point} failed: {self._tail()}")
+        done = self._stop_loader(loader)
+        if self._start_migration(table, "local").wait(_STEP_TIMEOUT_S) != 0:
+            raise InternalError(
+                f"The migration after the kills at {point} failed: {self._read_log_tail()}"
+            )
         return done
 
     def _kill_migration(self, point: Failpoint, table: str) -> None:
         """Migrate with the fault armed; the migrator waits until a dead one's lease has run out."""
-        said = self._log.stat().st_size
-        migration = self._migrate(table, self._engine, f"{point.value}=kill")
-        migration.wait(_STEP_LIMIT_S)
+        said = self._log_file.stat().st_size
+        migration = self._start_migration(table, self._engine, f"{point.value}=kill")
+        migration.wait(_STEP_TIMEOUT_S)
         if self._engine == "spark" and point is Failpoint.MIGRATION_TASK:
             # It strikes Spark's worker; the driver fails by itself.
-            words = self._log.read_bytes()[said:].decode(errors="replace")
-            if migration.returncode <= 0 or _WORKER_DIED not in words:
-                raise InternalError(f"No worker was killed at {point}: {self._tail()}")
+            words = self._log_file.read_bytes()[said:].decode(errors="replace")
+            if migration.returncode <= 0 or _WORKER_DIED_MESSAGE not in words:
+                raise InternalError(f"No worker was killed at {point}: {self._read_log_tail()}")
         else:
-            _must_be_killed(migration, point)
+            _check_killed(migration, point)
 
     def _has_backlog(self, table: str) -> bool:
         with self._catalog.reading() as connection:
             found = find_table(connection, TableName(*table.upper().split(".")))
         return found.last_seq > found.migrated_seq
 
-    def _finish(self, loader: subprocess.Popen[bytes]) -> int:
+    def _stop_loader(self, loader: subprocess.Popen[bytes]) -> int:
         self._clock.sleep(0.3)
-        self._stop.touch()
-        answer, _ = loader.communicate(timeout=_STEP_LIMIT_S)
+        self._stop_file.touch()
+        answer, _ = loader.communicate(timeout=_STEP_TIMEOUT_S)
         if loader.returncode != 0:
-            raise InternalError(f"The last loader failed: {self._tail()}")
+            raise InternalError(f"The last loader failed: {self._read_log_tail()}")
         return int(answer)
 
-    def _count(self, point: Failpoint, table: str, kills: int, done: int) -> Outcome:
+    def _count_rows(
+        self, point: Failpoint, table: str, kills: int, expected_rows: int
+    ) -> CrashResult:
         keyring = KeyRing(load_master_key(self.settings.keys_dir))
         stage = open_store(self.settings.stage_url)
         name = TableName(*table.upper().split("."))
         rows = read_table(self._catalog, keyring, stage, name, columns=["NUMBER"])
         seen = Counter(int(number) for number in rows["NUMBER"].to_pylist())
-        lost = sum(1 for number in range(1, done + 1) if number not in seen)
+        lost = sum(1 for number in range(1, expected_rows + 1) if number not in seen)
         doubled = sum(count - 1 for count in seen.values())
-        return Outcome(point, kills, done, lost, doubled)
+        return CrashResult(point, kills, expected_rows, lost, doubled)
 
-    def _fault(self, point: Failpoint) -> str:
+    def _format_kill_fault(self, point: Failpoint) -> str:
         # Batches come faster than flushes: some of them shall be committed before the kill.
         passages = 20 if point is Failpoint.ROWS_BUFFERED else 4
         return f"{point.value}=kill:{self._random.randint(1, passages)}"
@@ -223,9 +227,9 @@ class CrashSite:
     def _start_service(self, fault: str = "") -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "snowmelt", "serve"]
         environment = self.settings.to_environment() | {"SNOWMELT_FAULT": fault}
-        self._service = self._start(command, environment)
+        self._service = self._start_process(command, environment)
         if not fault:
-            self._until(self._service_answers)
+            self._wait_until(self._is_service_ready)
         return self._service
 
     def _stop_service(self) -> None:
@@ -233,9 +237,9 @@ class CrashSite:
             self._service.kill()
             self._service.wait()
 
-    def _service_answers(self) -> bool:
+    def _is_service_ready(self) -> bool:
         if self._service is not None and self._service.poll() is not None:
-            raise ServiceUnavailable(url=self.url, reason=self._tail())
+            raise ServiceUnavailable(url=self.url, reason=self._read_log_tail())
         try:
             return self._http.get("/healthz").status_code == httpx.codes.OK
         except httpx.TransportError:
@@ -245,27 +249,34 @@ class CrashSite:
         self, table: str, fault: str = "", *, lag_ms: int = 100
     ) -> subprocess.Popen[bytes]:
         command = [
-            *(sys.executable, "-m", "snowmelt.testing.workload", self.url, _USER, str(self._key)),
-            *(table, "channel", "--stop", str(self._stop), "--lag-ms", str(lag_ms)),
+            *(
+                sys.executable,
+                "-m",
+                "snowmelt.testing.workload",
+                self.url,
+                _USER,
+                str(self._key_file),
+            ),
+            *(table, "channel", "--stop", str(self._stop_file), "--lag-ms", str(lag_ms)),
         ]
-        return self._start(command, {"SNOWMELT_FAULT": fault}, stdout=subprocess.PIPE)
+        return self._start_process(command, {"SNOWMELT_FAULT": fault}, stdout=subprocess.PIPE)
 
-    def _migrate(self, table: str, engine: str, fault: str = "") -> subprocess.Popen[bytes]:
+    def _start_migration(self, table: str, engine: str, fault: str = "") -> subprocess.Popen[bytes]:
         # With --debug, Java says on standard error what became of its workers.
         command = [sys.executable, "-m", "snowmelt", "--debug", "migrate", table]
-        return self._start(
+        return self._start_process(
             [*command, "--engine", engine],
             self.settings.to_environment() | {"SNOWMELT_FAULT": fault},
         )
 
-    def _start(
+    def _start_process(
         self, command: list[str], environment: dict[str, str], stdout: int | None = None
     ) -> subprocess.Popen[bytes]:
-        everywhere = copy_environment() | {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA}
+        everywhere = copy_environment() | {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS}
         # Hundreds of processes are started: without bytecode each would compile what it imports.
         if everywhere.pop("PYTHONDONTWRITEBYTECODE", ""):
             everywhere.setdefault("PYTHONPYCACHEPREFIX", str(self._folder / "bytecode"))
-        with self._log.open("ab") as log:
+        with self._log_file.open("ab") as log:
             child = self._popen(
                 command,
                 env=everywhere | environment,
@@ -281,30 +292,36 @@ class CrashSite:
             raise InternalError("A crash site is used as a context manager.")
         return self._database
 
-    def _execute(self, *statements: str) -> None:
+    def _execute_statements(self, *statements: str) -> None:
         for statement in statements:
             execute_statement(self._catalog, statement, user=None, clock=self._clock)
 
-    def _until_dead(self, process: subprocess.Popen[bytes]) -> None:
-        self._until(lambda: process.poll() is not None)
+    def _wait_for_exit(self, process: subprocess.Popen[bytes]) -> None:
+        self._wait_until(lambda: process.poll() is not None)
 
-    def _until(self, reached: Callable[[], bool]) -> None:
-        until = self._clock.monotonic() + _STEP_LIMIT_S
-        while not reached():
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        until = self._clock.monotonic() + _STEP_TIMEOUT_S
+        while not condition():
             if self._clock.monotonic() > until:
-                raise InternalError(f"A step of the crash run took too long: {self._tail()}")
+                raise InternalError(
+                    f"A step of the crash run took too long: {self._read_log_tail()}"
+                )
             self._clock.sleep(0.02)
 
-    def _tail(self) -> str:
-        return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else "no output"
+    def _read_log_tail(self) -> str:
+        return (
+            self._log_file.read_text(errors="replace")[-2000:]
+            if self._log_file.exists()
+            else "no output"
+        )
 
 
-def _must_be_killed(process: subprocess.Popen[bytes], point: Failpoint) -> None:
+def _check_killed(process: subprocess.Popen[bytes], point: Failpoint) -> None:
     if process.returncode != -signal.SIGKILL:
         raise InternalError(f"Nothing was killed at {point}: exit code {process.returncode}.")
 
 
-def _make_key(path: Path) -> str:
+def _write_key_pair(path: Path) -> str:
     private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     path.touch(mode=0o600)
     path.write_bytes(

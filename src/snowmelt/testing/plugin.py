@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from snowmelt.client.client import Client
 
-_QUICK = dt.timedelta(milliseconds=100)
-_START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+_MAX_CLIENT_LAG = dt.timedelta(milliseconds=100)
+_CLOCK_START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def snowmelt_service() -> Iterator[LocalService]:
 @pytest.fixture
 def snowmelt_client(snowmelt_service: LocalService) -> Iterator[Client]:
     """A client of the test's own that flushes every 100 ms."""
-    client = snowmelt_service.client(max_client_lag=_QUICK)
+    client = snowmelt_service.client(max_client_lag=_MAX_CLIENT_LAG)
     yield client
     client.close(timeout=dt.timedelta(seconds=30))
 
@@ -62,4 +62,4 @@ def snowmelt_faults() -> Iterator[Callable[..., None]]:
 @pytest.fixture
 def snowmelt_clock() -> ManualClock:
     """A clock that stands at the beginning of 2026 until it is moved."""
-    return ManualClock(_START)
+    return ManualClock(_CLOCK_START)

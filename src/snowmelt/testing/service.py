@@ -46,7 +46,7 @@ class LocalService:
             self._embedded = undo.enter_context(
                 EmbeddedService(self.folder / "data", clock=self.clock, **settings)
             )
-            self._undo = undo.pop_all()
+            self._resources = undo.pop_all()
 
     @property
     def url(self) -> str:
@@ -68,19 +68,19 @@ class LocalService:
         results = [self._embedded.sql(statement) for statement in statements]
         return results[-1]
 
-    def create_table(self, name: str, columns: str, more: str = "") -> str:
+    def create_table(self, name: str, columns: str, table_clauses: str = "") -> str:
         """Create a table, and its database and schema if need be; return its name.
 
         Args:
             name: `database.schema.table`.
             columns: As in CREATE TABLE, such as `id INT, name VARCHAR`.
-            more: Clauses behind them.
+            table_clauses: Clauses behind them.
         """
         where = parse_table_name(name)
         self.sql(
             f"CREATE DATABASE IF NOT EXISTS {where.database}",
             f"CREATE SCHEMA IF NOT EXISTS {where.database}.{where.schema}",
-            f"CREATE TABLE {where} ({columns}) {more}",
+            f"CREATE TABLE {where} ({columns}) {table_clauses}",
         )
         return name
 
@@ -114,7 +114,7 @@ class LocalService:
             with contextlib.suppress(SnowmeltError):
                 client.close()
         self._clients.clear()
-        self._undo.close()
+        self._resources.close()
 
     def __enter__(self) -> Self:
         return self

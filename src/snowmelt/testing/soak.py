@@ -22,8 +22,8 @@ from snowmelt.errors import InternalError, PlanExpired
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
-from snowmelt.testing.crash_harness import CrashSite
-from snowmelt.testing.workload import DDL
+from snowmelt.testing.crash_harness import CrashHarness
+from snowmelt.testing.workload import COLUMNS_DDL
 
 if TYPE_CHECKING:
     import subprocess
@@ -33,216 +33,229 @@ if TYPE_CHECKING:
 
 # --- Queries beside writers: does every one of them see whole commits, each row once, and no row go?
 
-_PAUSE_S = 0.2
+_READ_INTERVAL_S = 0.2
 
 
-class Looking(threading.Thread):
-    """Reads a table of numbered rows again and again until `stop`; `wrong` says what was not right.
+class ConsistencyReader(threading.Thread):
+    """Reads a table of numbered rows again and again until `stop`; `violations` says what was not right.
 
     Rows of `channel` have the numbers from 1 without a gap; of all others so many at a time come.
     """
 
     def __init__(
-        self, database: Database, keyring: KeyRing, stage_url: str, table: TableName, at_once: int
+        self,
+        database: Database,
+        keyring: KeyRing,
+        stage_url: str,
+        table: TableName,
+        rows_per_load: int,
     ) -> None:
         super().__init__(name="looking", daemon=True)
         self.queries = 0
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self._source = (database, keyring, open_store(stage_url), table)
-        self._at_once = at_once
-        self._seen = 0
+        self._rows_per_load = rows_per_load
+        self._last_row_count = 0
         self._stopping = threading.Event()
 
     def run(self) -> None:
         """Query until stopped."""
-        while not self._stopping.wait(_PAUSE_S):
+        while not self._stopping.wait(_READ_INTERVAL_S):
             try:
-                self._look()
+                self._check_once()
             except PlanExpired:
                 # The machine was too slow for this one, and it was told so.
                 continue
             except Exception as error:  # noqa: BLE001 - a query must not fail beside writers
-                self.wrong.append(f"{type(error).__name__}: {error}")
+                self.violations.append(f"{type(error).__name__}: {error}")
 
     def stop(self) -> None:
         """End after the query under way."""
         self._stopping.set()
         self.join()
 
-    def _look(self) -> None:
+    def _check_once(self) -> None:
         rows = read_table(*self._source, columns=["CHANNEL", "NUMBER"])
         pairs = zip(rows["CHANNEL"].to_pylist(), rows["NUMBER"].to_pylist(), strict=True)
         seen = Counter((channel, int(number)) for channel, number in pairs)
         streamed = {number for channel, number in seen if channel == "channel"}
         self.queries += 1
         if max(seen.values(), default=1) > 1:
-            self.wrong.append("a row was there twice")
+            self.violations.append("a row was there twice")
         if streamed != set(range(1, len(streamed) + 1)):
-            self.wrong.append("a row was missing before others of its channel")
-        if (len(seen) - len(streamed)) % self._at_once:
-            self.wrong.append("a part of a load was there")
-        if len(seen) < self._seen:
-            self.wrong.append("rows were gone")
-        self._seen = len(seen)
+            self.violations.append("a row was missing before others of its channel")
+        if (len(seen) - len(streamed)) % self._rows_per_load:
+            self.violations.append("a part of a load was there")
+        if len(seen) < self._last_row_count:
+            self.violations.append("rows were gone")
+        self._last_row_count = len(seen)
 
 
-_TABLE = "crash.public.together"
-_NAME = TableName("CRASH", "PUBLIC", "TOGETHER")
-_ROWS_A_FILE = 500
+_TABLE_SQL = "crash.public.together"
+_TABLE_NAME = TableName("CRASH", "PUBLIC", "TOGETHER")
+_ROWS_PER_FILE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class SoakResult:
     """What came of it: processes killed, loads committed, rows streamed and copied, lost, doubled.
 
     `rejects` are those of committed loads, one in each file; `compactions` those that committed;
-    `wrong` is what queries saw that was not right.
+    `violations` is what queries saw that was not right.
     """
 
     kills: int
-    loads: int
+    committed_loads: int
     lost_loads: int
     compactions: int
-    streamed: int
-    copied: int
+    streamed_rows: int
+    copied_rows: int
     rejects: int
-    lost: int
-    doubled: int
+    lost_rows: int
+    duplicate_rows: int
     queries: int
-    wrong: tuple[str, ...]
+    violations: tuple[str, ...]
 
     @property
     def is_exact(self) -> bool:
         """Whether every row is there once, and was for each query."""
         return (
-            not (self.lost or self.doubled or self.wrong)
-            and self.rejects * _ROWS_A_FILE == self.copied
+            not (self.lost_rows or self.duplicate_rows or self.violations)
+            and self.rejects * _ROWS_PER_FILE == self.copied_rows
         )
 
 
-class Together(CrashSite):
+class SoakHarness(CrashHarness):
     """A crash site where loads, migrations and a stream meet."""
 
     def __init__(self, folder: Path, *, seed: int = 1) -> None:
         super().__init__(folder, seed=seed)
-        self._inputs = folder / "inputs"
-        self._files = 0
-        self._dice = random.Random(seed)  # noqa: S311 - when to kill is no secret
+        self._input_folder = folder / "inputs"
+        self._file_count = 0
+        self._kill_random = random.Random(seed)  # noqa: S311 - when to kill is no secret
 
-    def run_for(self, seconds: float, *, pause_s: float = 0.7, least_kills: int = 0) -> Counted:
-        """Let all work for so many seconds, and kill one of them every `pause_s` on average.
+    def run_for(
+        self, duration_s: float, *, kill_interval_s: float = 0.7, min_kills: int = 0
+    ) -> SoakResult:
+        """Let all work for so many seconds, and kill one of them every `kill_interval_s` on average.
 
-        A slow machine, on which starts take long, is given more until there were `least_kills`.
+        A slow machine, on which starts take long, is given more until there were `min_kills`.
         """
-        self._execute(f"CREATE TABLE {_TABLE} ({DDL})")
-        self._inputs.mkdir()
-        loader = self._start_loader(_TABLE)
-        copier, migrator = self._copy(), self._migrate(_TABLE, "local")
-        maintainer = self._maintain()
-        looking = self._look()
-        kills, until = 0, self._clock.monotonic() + seconds
-        while self._clock.monotonic() < until or kills < least_kills:
-            self._clock.sleep(self._dice.uniform(0.2, 2 * pause_s - 0.2))
-            self._add_file()
+        self._execute_statements(f"CREATE TABLE {_TABLE_SQL} ({COLUMNS_DDL})")
+        self._input_folder.mkdir()
+        loader = self._start_loader(_TABLE_SQL)
+        copier, migrator = self._start_copy(), self._start_migration(_TABLE_SQL, "local")
+        maintainer = self._start_maintenance()
+        looking = self._start_reader()
+        kills, until = 0, self._clock.monotonic() + duration_s
+        while self._clock.monotonic() < until or kills < min_kills:
+            self._clock.sleep(self._kill_random.uniform(0.2, 2 * kill_interval_s - 0.2))
+            self._add_input_file()
             if copier.poll() is not None:
-                copier = self._copy()
+                copier = self._start_copy()
             if migrator.poll() is not None:
-                migrator = self._migrate(_TABLE, "local")
+                migrator = self._start_migration(_TABLE_SQL, "local")
             if maintainer.poll() is not None:
-                maintainer = self._maintain()
+                maintainer = self._start_maintenance()
             victims = ("copier", "copier", "migrator", "maintainer", "loader", "service")
-            victim = self._dice.choice(victims)
+            victim = self._kill_random.choice(victims)
             kills += 1
             if victim == "service":
                 self._stop_service()
                 self._start_service()
             elif victim == "loader":
                 loader.kill()
-                self._close(loader)
-                loader = self._start_loader(_TABLE)
+                self._wait_and_close(loader)
+                loader = self._start_loader(_TABLE_SQL)
             else:
                 {"copier": copier, "migrator": migrator, "maintainer": maintainer}[victim].kill()
-        self._settle(copier, migrator, maintainer)
-        streamed = self._finish(loader)
+        self._finish_jobs(copier, migrator, maintainer)
+        streamed = self._stop_loader(loader)
         looking.stop()
-        return self._counted(kills, streamed, looking)
+        return self._make_result(kills, streamed, looking)
 
-    def _settle(self, *processes: subprocess.Popen[bytes]) -> None:
+    def _finish_jobs(self, *processes: subprocess.Popen[bytes]) -> None:
         for process in processes:
             process.kill()
             process.wait()
-        self._must_end_well(self._copy(), self._migrate(_TABLE, "local"))
+        self._wait_for_success(self._start_copy(), self._start_migration(_TABLE_SQL, "local"))
         # A maintainer whose lease another one had when it died goes home without a word.
         self._clock.sleep(self.settings.lease_s)
-        self._must_end_well(self._maintain())
+        self._wait_for_success(self._start_maintenance())
 
-    def _must_end_well(self, *processes: subprocess.Popen[bytes]) -> None:
+    def _wait_for_success(self, *processes: subprocess.Popen[bytes]) -> None:
         for process in processes:
             if process.wait(120) != 0:
                 raise InternalError(
-                    f"The last load, migration or compaction failed: {self._tail()}"
+                    f"The last load, migration or compaction failed: {self._read_log_tail()}"
                 )
 
-    def _look(self) -> Looking:
+    def _start_reader(self) -> ConsistencyReader:
         keyring = KeyRing(load_master_key(self.settings.keys_dir))
-        looking = Looking(
-            self._catalog, keyring, self.settings.stage_url, _NAME, at_once=_ROWS_A_FILE
+        looking = ConsistencyReader(
+            self._catalog,
+            keyring,
+            self.settings.stage_url,
+            _TABLE_NAME,
+            rows_per_load=_ROWS_PER_FILE,
         )
         looking.start()
         return looking
 
-    def _counted(self, kills: int, streamed: int, looking: Looking) -> Counted:
+    def _make_result(self, kills: int, streamed_rows: int, reader: ConsistencyReader) -> SoakResult:
         rows = read_table(
             self._catalog,
             KeyRing(load_master_key(self.settings.keys_dir)),
             open_store(self.settings.stage_url),
-            _NAME,
+            _TABLE_NAME,
             columns=["CHANNEL", "NUMBER"],
         )
         pairs = zip(rows["CHANNEL"].to_pylist(), rows["NUMBER"].to_pylist(), strict=True)
         seen = Counter((channel, int(number)) for channel, number in pairs)
-        copied = self._files * _ROWS_A_FILE
-        wanted = {("channel", number) for number in range(1, streamed + 1)}
+        copied = self._file_count * _ROWS_PER_FILE
+        wanted = {("channel", number) for number in range(1, streamed_rows + 1)}
         wanted |= {("copied", number) for number in range(copied)}
         with self._catalog.reading() as connection:
             loads = list_loads(connection)
             runs = list_maintenance_runs(connection)
         done = [load for load in loads if load.state is LoadState.COMMITTED]
-        return Counted(
+        return SoakResult(
             kills=kills,
-            loads=len(done),
+            committed_loads=len(done),
             lost_loads=len(loads) - len(done),
             compactions=sum(1 for run in runs if run.state is MaintenanceState.COMMITTED),
-            streamed=streamed,
-            copied=copied,
+            streamed_rows=streamed_rows,
+            copied_rows=copied,
             rejects=sum(load.rejects or 0 for load in done),
-            lost=len(wanted - set(seen)),
-            doubled=sum(seen.values()) - len(wanted & set(seen)),
-            queries=looking.queries,
-            wrong=tuple(looking.wrong),
+            lost_rows=len(wanted - set(seen)),
+            duplicate_rows=sum(seen.values()) - len(wanted & set(seen)),
+            queries=reader.queries,
+            violations=tuple(reader.violations),
         )
 
-    def _add_file(self) -> None:
-        first = self._files * _ROWS_A_FILE
-        lines = [f"copied|{first + at}|from a file\n" for at in range(_ROWS_A_FILE)]
-        unfinished = self._inputs / "next"
+    def _add_input_file(self) -> None:
+        first = self._file_count * _ROWS_PER_FILE
+        lines = [f"copied|{first + at}|from a file\n" for at in range(_ROWS_PER_FILE)]
+        unfinished = self._input_folder / "next"
         unfinished.write_text("".join([*lines, "copied|x|a reject\n"]))
-        unfinished.rename(self._inputs / f"{self._files:05d}.csv")
-        self._files += 1
+        unfinished.rename(self._input_folder / f"{self._file_count:05d}.csv")
+        self._file_count += 1
 
-    def _copy(self) -> subprocess.Popen[bytes]:
-        if not self._files:
-            self._add_file()
-        statement = f"COPY {_TABLE} FROM '{self._inputs}/*.csv'"
+    def _start_copy(self) -> subprocess.Popen[bytes]:
+        if not self._file_count:
+            self._add_input_file()
+        statement = f"COPY {_TABLE_SQL} FROM '{self._input_folder}/*.csv'"
         command = [sys.executable, "-m", "snowmelt", "--debug", "copy", statement]
-        return self._start(command, self.settings.to_environment())
+        return self._start_process(command, self.settings.to_environment())
 
-    def _maintain(self) -> subprocess.Popen[bytes]:
+    def _start_maintenance(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "snowmelt", "--debug", "maintain", "--full"]
-        return self._start([*command, "--table", _TABLE], self.settings.to_environment())
+        return self._start_process(
+            [*command, "--table", _TABLE_SQL], self.settings.to_environment()
+        )
 
     @staticmethod
-    def _close(process: subprocess.Popen[bytes]) -> None:
+    def _wait_and_close(process: subprocess.Popen[bytes]) -> None:
         process.wait()
         if process.stdout is not None:
             process.stdout.close()

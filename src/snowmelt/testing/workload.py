@@ -16,31 +16,33 @@ from pathlib import Path
 from snowmelt.client.client import Client
 from snowmelt.clock import SystemClock
 
-DDL = "channel VARCHAR(32) NOT NULL, number NUMBER(18,0) NOT NULL, text VARCHAR(64)"
-_ROWS = 20
+COLUMNS_DDL = "channel VARCHAR(32) NOT NULL, number NUMBER(18,0) NOT NULL, text VARCHAR(64)"
+_ROWS_PER_BATCH = 20
 _BATCHES_PER_FLUSH = 5
 
 
-def load(client: Client, table: str, name: str, *, stop: Path, pause_s: float) -> int:
-    """Insert numbered rows, every `pause_s` seconds some, until `stop` exists.
+def stream_numbered_rows(
+    client: Client, table: str, channel_name: str, *, stop_file: Path, batch_interval_s: float
+) -> int:
+    """Insert numbered rows, every `batch_interval_s` seconds some, until `stop_file` exists.
 
     Returns:
         The last number, which is committed.
     """
     clock = SystemClock()
-    channel = client.open_channel(name, table=table, on_error="abort")
+    channel = client.open_channel(channel_name, table=table, on_error="abort")
     number = int(channel.latest_committed_offset_token() or 0)
     while True:
-        ending = stop.exists()
+        ending = stop_file.exists()
         rows = [
-            {"channel": name, "number": each, "text": f"row {each} of {name}"}
-            for each in range(number + 1, number + _ROWS + 1)
+            {"channel": channel_name, "number": each, "text": f"row {each} of {channel_name}"}
+            for each in range(number + 1, number + _ROWS_PER_BATCH + 1)
         ]
-        number += _ROWS
+        number += _ROWS_PER_BATCH
         channel.insert_rows(rows, offset_token=str(number))
         if ending:
             break
-        clock.sleep(pause_s)
+        clock.sleep(batch_interval_s)
     channel.wait_for_commit(str(number), timeout=dt.timedelta(seconds=300))
     return number
 
@@ -57,7 +59,9 @@ def main() -> int:
     pause_s = lag.total_seconds() / _BATCHES_PER_FLUSH
     key = Path(options.key).read_text()
     with Client(options.url, user=options.user, private_key=key, max_client_lag=lag) as client:
-        number = load(client, options.table, options.channel, stop=options.stop, pause_s=pause_s)
+        number = stream_numbered_rows(
+            client, options.table, options.channel, stop_file=options.stop, batch_interval_s=pause_s
+        )
     print(number, flush=True)  # noqa: T201 - its answer
     return 0
 
