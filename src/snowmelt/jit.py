@@ -42,6 +42,6 @@ def _digest_kernel_sources(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.py")):
         text = path.read_bytes()
-        if b"numba" in text or b"import kernel" in text:
+        if b"numba" in text or b"import jit_kernel" in text:
             digest.update(text)
     return digest.hexdigest()

@@ -9,4 +9,7 @@ from snowmelt.clock import ManualClock
 from snowmelt.failpoints import Failpoint, arm, disarm
 from snowmelt.testing.service import LocalService
 
-__all__ = ["Failpoint", "LocalService", "ManualClock", "arm", "disarm"]
+Point = Failpoint
+"""The former name of `Failpoint`."""
+
+__all__ = ["Failpoint", "LocalService", "ManualClock", "Point", "arm", "disarm"]

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 LOADED = """
-import sys, snowmelt.select.warmup as warming
+import sys, snowmelt.select.warmup as warmup
 from numba.core.dispatcher import Dispatcher
-warming.warm()
+warmup.warm_up_kernels()
 kernels = {
     f"{name}.{key}": value
     for name, module in list(sys.modules.items()) if name.startswith("snowmelt.select")
@@ -43,12 +43,12 @@ def test_warming_loads_every_kernel():
 
 COUNTED = """
 import numpy as np
-from snowmelt.select.formats.csv_dialect import csv_rules
+from snowmelt.select.formats.csv_dialect import make_csv_rules
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.request import CsvInput
-from snowmelt.select.formats.csv_tokenizer import RecordCounter
+from snowmelt.select.formats.csv_tokenizer import CsvRecordCounter
 data = np.frombuffer(bytearray(b"a\\nb\\n" + bytes(64)), np.uint8)
-print(RecordCounter(csv_rules(CsvInput(), Dialect.AWS))(data, 0, 4)[0])
+print(CsvRecordCounter(make_csv_rules(CsvInput(), Dialect.AWS))(data, 0, 4)[0])
 """
 
 

@@ -18,8 +18,7 @@ from snowmelt.catalog.objects.external_functions import (
     display_overload,
     list_overloads,
 )
-from snowmelt.catalog.objects.libraries import LibraryRecord
-from snowmelt.catalog.objects.libraries import LoadFunctionRecord as FunctionRecordChangingLibraries
+from snowmelt.catalog.objects.libraries import LibraryRecord, LoadFunctionRecord
 from snowmelt.catalog.objects.tables import find_schema_ids
 from snowmelt.catalog.security import access_control as access
 from snowmelt.catalog.security import access_control as account
@@ -437,7 +436,7 @@ def _create_load_function(statement: CreateLoadFunction, session: Session) -> St
     if there and statement.create_mode is CreateMode.IF_NOT_EXISTS:
         return StatementResult(message=f"{shown} exists already; nothing was done.")
     _check_factory_exists(statement, session)
-    record = FunctionRecordChangingLibraries(
+    record = LoadFunctionRecord(
         kind=kind,
         name=statement.name,
         factory=statement.factory,

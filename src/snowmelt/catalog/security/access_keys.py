@@ -135,7 +135,7 @@ def _secret_purpose(access_key_id: str) -> str:
 # Nothing of them is stored: the session token carries user, prefix, end and secret, sealed with the
 # master key, so every service of the deployment can check a signature made with them.
 
-_STAGE_TOKEN_PURPOSE = "stage credentials"
+_STAGE_PURPOSE = "stage credentials"
 # As long as AWS's, so that every tool takes them; the letters tell them from lasting keys.
 _STAGE_ID_PREFIX = "SMST"
 _STAGE_ID_ALPHABET = string.ascii_uppercase + "234567"
@@ -184,7 +184,7 @@ def issue_stage_credentials(
         expires_at.timestamp(),
         "".join(secrets.choice(_STAGE_SECRET_ALPHABET) for _ in range(_SECRET_LENGTH)),
     )
-    token = keyring.seal(msgspec.msgpack.encode(sealed), _STAGE_TOKEN_PURPOSE)
+    token = keyring.seal(msgspec.msgpack.encode(sealed), _STAGE_PURPOSE)
     return _to_stage_credentials(sealed, base64.urlsafe_b64encode(token).decode())
 
 
@@ -193,7 +193,7 @@ def parse_stage_token(keyring: KeyRing, token: str) -> StageCredentials | None:
     if len(token) > _MAX_TOKEN_CHARACTERS:
         return None
     try:
-        opened = keyring.unseal(base64.urlsafe_b64decode(token.encode()), _STAGE_TOKEN_PURPOSE)
+        opened = keyring.unseal(base64.urlsafe_b64decode(token.encode()), _STAGE_PURPOSE)
         sealed = msgspec.msgpack.decode(opened, type=_StageTokenPayload)
     except (ConfigurationError, ValueError, binascii.Error, msgspec.DecodeError):
         return None

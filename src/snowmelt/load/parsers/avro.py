@@ -78,8 +78,11 @@ class AvroParser:
         self._options = options
 
     def parse(
-        self, reader: ByteReader, target: ParseTarget, portion: Portion
-    ) -> Iterator[ParsedBatch]:  # noqa: ARG002
+        self,
+        reader: ByteReader,
+        target: ParseTarget,
+        portion: Portion,  # noqa: ARG002
+    ) -> Iterator[ParsedBatch]:
         """Yield what became of the records, at most a few thousand at once.
 
         Raises:

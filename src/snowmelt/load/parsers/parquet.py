@@ -50,8 +50,11 @@ class ParquetParser:
         self._strict = strict
 
     def parse(
-        self, reader: ByteReader, target: ParseTarget, portion: Portion
-    ) -> Iterator[ParsedBatch]:  # noqa: ARG002
+        self,
+        reader: ByteReader,
+        target: ParseTarget,
+        portion: Portion,  # noqa: ARG002
+    ) -> Iterator[ParsedBatch]:
         """Yield what became of the rows, some thousands at once.
 
         Raises:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias, cast, get_args
-from typing import Any as AnyRewriting
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -334,7 +333,7 @@ def replace_nodes(
     answer = replacement(expression)
     if answer is not None:
         return answer
-    changes: dict[str, AnyRewriting] = {}
+    changes: dict[str, Any] = {}
     for part in dataclasses.fields(expression):
         value = getattr(expression, part.name)
         changed = _replace_in_field_value(value, replacement)
@@ -344,8 +343,8 @@ def replace_nodes(
 
 
 def _replace_in_field_value(
-    value: AnyRewriting, replacement: Callable[[Expression], Expression | None]
-) -> AnyRewriting:
+    value: Any, replacement: Callable[[Expression], Expression | None]
+) -> Any:
     if isinstance(value, tuple):
         items = tuple(_replace_in_field_value(item, replacement) for item in value)
         return items if any(a is not b for a, b in zip(items, value, strict=True)) else value

@@ -252,7 +252,7 @@ def test_a_filter_that_breaks_a_rule_fails_with_the_reason(reason):
             {ANSWERS[reason]}
     """
     with pytest.raises(PhaseFailed) as info:
-        filtered(hosted(code, patience_seconds=0.2), b"abc")
+        filtered(hosted(code, call_timeout_s=0.2), b"abc")
     assert reason in str(info.value)
     assert info.value.fields["phase"] == "filter F()"
 
@@ -296,7 +296,7 @@ def test_a_blocked_filter_is_cancelled_and_the_next_stream_gets_a_new_object():
             self.cancels.append(self)
             self.end.set()
     """
-    one = hosted(code, patience_seconds=0.2)
+    one = hosted(code, call_timeout_s=0.2)
     first = one.user_object
     with pytest.raises(PhaseFailed, match="has not returned"):
         filtered(one, b"block")

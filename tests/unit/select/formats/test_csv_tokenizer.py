@@ -194,22 +194,22 @@ def test_a_buffer_without_padding_is_refused():
 IN_BOUNDS = """
 import random
 import numpy as np
-from snowmelt.select.formats.csv_dialect import csv_rules
+from snowmelt.select.formats.csv_dialect import make_csv_rules
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.request import CsvInput
-from snowmelt.select.formats.csv_tokenizer import RecordFinder
+from snowmelt.select.formats.csv_tokenizer import CsvRecordFinder
 
 chance = random.Random(5)
 for dialect in Dialect:
     for places in ((), (0,), (1, 4), None):
-        rules = csv_rules(CsvInput(), dialect)
-        find = RecordFinder(rules, places)
+        rules = make_csv_rules(CsvInput(), dialect)
+        find = CsvRecordFinder(rules, places)
         for size in (0, 1, 63, 64, 65, 300, 5_000, 40_000):
             text = bytes(chance.choices(b'a,,"#' + b"\\n\\r" * 3, k=size))
             data = np.frombuffer(bytearray(text + bytes(64)), np.uint8)
             find(data, 0, size)
             for fewest in range(1, 40) if size < 1_000 else ():
-                RecordFinder(rules, places, fewest=fewest)(data, 0, size)
+                CsvRecordFinder(rules, places, FEWEST=fewest)(data, 0, size)
 print("done")
 """
 
