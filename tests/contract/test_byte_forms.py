@@ -36,7 +36,7 @@ class Asking:
     def target(self):
         with self.world.database.reading() as connection:
             told = row_channels.base64_client_since(connection, str(PATH.name))
-        return SimpleNamespace(path=PATH, table=BINARY, told_base64=told)
+        return SimpleNamespace(path=PATH, table=BINARY, base64_client_since=told)
 
     def ask(self, client):
         self.services.reverse()

@@ -32,7 +32,9 @@ def chunks_of(world):
 
 def parts(client, *tokens):
     """Chunks that hold together the rows of one row sequencer."""
-    return [client.offer(advance("C", 0, 1, token), parts=len(tokens)) for token in tokens]
+    return [
+        client.offer(advance("C", 0, 1, token), commit_chunk_count=len(tokens)) for token in tokens
+    ]
 
 
 def test_the_parts_of_one_commit_are_taken_together(world, client):
@@ -46,7 +48,7 @@ def test_the_parts_of_one_commit_are_taken_together(world, client):
 
 def test_a_part_that_is_refused_costs_the_others(world, client):
     first, last = parts(client, None, "a")
-    damaged = replace(last, refusal=(28, "It has another MD5."))
+    damaged = replace(last, rejection=(28, "It has another MD5."))
     assert world.codes(first, damaged) == [[22], [28]]
     assert world.codes(first) == world.codes(last) == [[12]]
     assert world.codes(first, first) == [[12], [12]]

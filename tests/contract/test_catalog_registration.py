@@ -162,8 +162,8 @@ def test_a_repetition_survives_checks_that_fail_by_now(world, client):
     world.register(offer)
     with world.database.writing() as connection:
         access_control.revoke_role(connection, "WRITER", "LOADER")
-    assert world.codes(replace(offer, refusal=(38, "no file"))) == [[0]]
-    fresh = client.offer(advance("C", 0, 2), refusal=(38, "no file"))
+    assert world.codes(replace(offer, rejection=(38, "no file"))) == [[0]]
+    fresh = client.offer(advance("C", 0, 2), rejection=(38, "no file"))
     assert world.codes(fresh) == [[38]]
 
 
@@ -406,7 +406,7 @@ def test_a_blob_that_is_being_deleted_takes_no_more_chunks(world, client):
 
 def test_refused_offers_of_foreign_prefixes_leave_no_sighting(world, client):
     world.register(client.offer(advance("C", 0, 1), prefix="unheard"))
-    world.register(client.offer(advance("C", 0, 5), refusal=(38, "no file")))
+    world.register(client.offer(advance("C", 0, 5), rejection=(38, "no file")))
     with world.database.reading() as connection:
         assert connection.execute(sa.select(model.sightings)).all() == []
 

@@ -141,7 +141,7 @@ def test_groups_of_several_keys_do_not_wait_for_each_other(database, writes, lin
         query = sa.text(f"SELECT line FROM lines WHERE line = :line{lock}")
         return connection.execute(query, {"line": key}).scalar_one()
 
-    futures = [writes.submit(lambda c, lock_key=n % 4: work(c, key), key=n % 4) for n in range(400)]
+    futures = [writes.submit(lambda c, key=n % 4: work(c, key), lock_key=n % 4) for n in range(400)]
     assert [future.result(LONG_S) for future in futures] == [n % 4 for n in range(400)]
 
 

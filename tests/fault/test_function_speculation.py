@@ -34,7 +34,7 @@ import json, sys, time
 from pyspark import TaskContext
 
 from snowmelt.spark import Snowmelt
-from snowmelt.spark.functions.registry import hosts_of
+from snowmelt.spark.functions.registry import count_executor_hosts
 from snowmelt.spark.session import local_session
 
 folder, url, master = sys.argv[1:]
@@ -66,7 +66,7 @@ def told(given):
     print(json.dumps(given), flush=True)
 
 
-while hosts_of(spark) < 2:
+while count_executor_hosts(spark) < 2:
     time.sleep(0.05)
 found = lake.sql("select id, int(demo.public.doubled(id)) v from range(0, 40, 1, 4)")
 told(sorted(tuple(row) for row in found.mapInArrow(breaking, found.schema).collect()))

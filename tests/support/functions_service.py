@@ -35,7 +35,7 @@ def ask(service, *rows, path="/", method="POST", body=None, loop=None, **headers
         sent[BATCH] = sent.pop("batch-id")
     if body is None:
         body = json.dumps({"data": [[at, *row] for at, row in enumerate(rows)]}).encode()
-    answering = service.answer(ServiceRequest(method, path, sent, body))
+    answering = service.handle_request(ServiceRequest(method, path, sent, body))
     return asyncio.run(answering) if loop is None else loop.run_until_complete(answering)
 
 

@@ -120,5 +120,5 @@ def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them()
     first, single, *others = buffer.pop_slice().segments
     assert first.to_table().column("A").to_pylist() == [1.0, None]
     assert single == [(9.0,)]
-    assert [part.table().column("A").to_pylist() for part in others] == [[3.0], [4.0, 5.0]]
+    assert [part.to_table().column("A").to_pylist() for part in others] == [[3.0], [4.0, 5.0]]
     assert [part.form for part in others] == [older, newer]

@@ -25,7 +25,7 @@ LIBRARY = '''
 import pyarrow as pa
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.phases import Parsed
+from snowmelt.load.phases import ParsedBatch
 from snowmelt.load.portion import InputFile
 
 
@@ -90,7 +90,7 @@ class Miscounting:
     splittable = False
 
     def parse(self, reader, target, portion):
-        yield Parsed(pa.table({"A": pa.array([1], pa.decimal128(38, 0))}), (), 2)
+        yield ParsedBatch(pa.table({"A": pa.array([1], pa.decimal128(38, 0))}), (), 2)
 '''
 
 

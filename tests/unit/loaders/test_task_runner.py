@@ -41,7 +41,7 @@ def test_who_interrupts_does_not_wait_for_the_other_portions(copying, tmp_path):
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        copying.copy(f"COPY numbers FROM {quick}, {slow} {command(waits)}", progress=interrupted)
+        copying.copy(f"COPY numbers FROM {quick}, {slow} {command(waits)}", on_progress=interrupted)
     assert time.monotonic() - began < 30
     assert copying.house.read_numbers() == []
     assert copying.states() == ["failed"]

@@ -49,7 +49,7 @@ EXAMPLES = [
     ("feature", "dialect"), EXAMPLES, ids=[f"{f.name}-{dialect}" for f, dialect in EXAMPLES]
 )
 def test_an_example_is_true_in_each_dialect(feature, dialect):
-    expected = feature.answer(dialect)
+    expected = feature.expected_output(dialect)
     if expected.startswith("!"):
         # What costs the row ends the query with the hundredth.
         with pytest.raises(SelectError) as refused:

@@ -32,7 +32,7 @@ def taken(monkeypatch) -> list[object]:
 
     def note(self: FastPathProtocol) -> None:
         chosen(self)
-        seen.append(type(self.cycle).__name__ == "_Cycle")
+        seen.append(type(self.cycle).__name__ == "_FastPathCycle")
 
     monkeypatch.setattr(FastPathProtocol, "on_headers_complete", note)
     return seen

@@ -29,10 +29,10 @@ from snowmelt.server.settings_validation import check_settings
 class Doorman:
     """Knows tokens by heart; whoever it does not know it refuses."""
 
-    def recalled(self, headers):
+    def get_cached_principal(self, headers):
         return {b"Bearer known": Principal("U")}.get(headers.get(b"authorization"))
 
-    def identify(self, headers):
+    def authenticate_any(self, headers):
         raise AuthenticationFailed(reason="unknown")
 
 

@@ -66,7 +66,7 @@ def test_a_round_that_is_ended_anywhere_is_gone_on_with_by_the_next(house):
     for rounds in range(100):  # noqa: B007 - read above
         asked = 0
         try:
-            house.collect(HOUR, between=stop_later)
+            house.collect(HOUR, on_step=stop_later)
         except ServiceBusy:
             continue
         break

@@ -237,7 +237,7 @@ def test_statements_mean_what_snowflake_means(text):
     statement = parse_statement(text + " ;")
     if isinstance(statement, ShowObjects) and statement.level is NameLevel.ACCOUNT:
         assert statement.scope is None
-        assert (statement.kind, statement.like_pattern) == (expected.kind, expected.like)
+        assert (statement.kind, statement.like_pattern) == (expected.kind, expected.like_pattern)
     else:
         assert statement == expected
 

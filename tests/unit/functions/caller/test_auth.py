@@ -92,14 +92,16 @@ def check(url, said, method="POST", body=b"{}"):
     claimed = said["authorization"].replace(f"/{service}/", "/s3/")
     sent = {**said, "host": parts.netloc, "authorization": claimed}
     query = dict(piece.partition("=")[::2] for piece in parts.query.split("&") if piece)
-    nothing = {"bucket": "", "key": "", "request_id": "", "in_host": False}
+    nothing = {"bucket": "", "key": "", "request_id": "", "is_virtual_hosted": False}
     request = S3Request(method, parts.path, parts.query, sent, query, **nothing)
     found = signing.parse_credentials(request)
     assert (found.access_key_id, found.region) == ("AKIATEST", region)
     assert found.payload_hash == hashlib.sha256(body).hexdigest()
 
     class Scoped(signing.SignatureCredentials):
-        scope = property(lambda self: f"{self.date}/{self.region}/{service}/aws4_request")
+        credential_scope = property(
+            lambda self: f"{self.date}/{self.region}/{service}/aws4_request"
+        )
 
     scoped = Scoped(
         **{name: getattr(found, name) for name in signing.SignatureCredentials.__slots__}

@@ -25,7 +25,7 @@ def made(clock, tmp_path):
 
 @pytest.fixture
 def opened(clock, made):
-    breaker = made(failures=3, pause_s=30.0)
+    breaker = made(failure_threshold=3, open_duration_s=30.0)
     for _ in range(3):
         breaker.check_call_allowed("f")
         breaker.record_failure("status 503")
@@ -35,7 +35,7 @@ def opened(clock, made):
 
 def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(opened):
     with pytest.raises(CircuitOpen) as refusal:
-        opened.check("f")
+        opened.check_call_allowed("f")
     text = str(refusal.value)
     assert "since 2026-01-01 00:00:02" in text
     assert "3 batches" in text
@@ -44,7 +44,7 @@ def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(opened):
 
 
 def test_a_good_batch_in_between_starts_the_count_anew(made):
-    breaker = made(failures=3)
+    breaker = made(failure_threshold=3)
     for _ in range(5):
         breaker.record_failure("a")
         breaker.record_failure("b")
@@ -54,7 +54,7 @@ def test_a_good_batch_in_between_starts_the_count_anew(made):
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_batches_that_a_service_does_not_take_say_nothing_about_the_service(made, status):
-    breaker = made(failures=3)
+    breaker = made(failure_threshold=3)
     for _ in range(10):
         breaker.record_failure("refused", status)
         breaker.check_call_allowed("f")
@@ -62,34 +62,34 @@ def test_batches_that_a_service_does_not_take_say_nothing_about_the_service(made
 
 def test_one_batch_is_let_through_after_the_pause(opened, clock):
     clock.advance(30.0)
-    opened.check("f")
+    opened.check_call_allowed("f")
     with pytest.raises(CircuitOpen):
-        opened.check("f")
+        opened.check_call_allowed("f")
     opened.record_success()
-    opened.check("f")
-    opened.check("f")
+    opened.check_call_allowed("f")
+    opened.check_call_allowed("f")
 
 
 def test_a_probe_that_fails_keeps_it_open_since_the_beginning(opened, clock):
     clock.advance(30.0)
-    opened.check("f")
-    opened.failed("still down")
+    opened.check_call_allowed("f")
+    opened.record_failure("still down")
     with pytest.raises(CircuitOpen, match=r"00:00:02.*4 batches.*still down"):
-        opened.check("f")
+        opened.check_call_allowed("f")
 
 
 def test_a_probe_that_never_ends_keeps_nobody_out_for_ever(opened, clock):
     clock.advance(30.0)
-    opened.check("f")
+    opened.check_call_allowed("f")
     clock.advance(30.0)
-    opened.check("f")
+    opened.check_call_allowed("f")
 
 
 def test_processes_of_a_machine_share_one(made, clock):
-    first, second = made(failures=3), made(failures=3)
+    first, second = made(failure_threshold=3), made(failure_threshold=3)
     for each in (first, second, first):
         each.record_failure("status 503")
-    for each in (first, second, made(failures=3)):
+    for each in (first, second, made(failure_threshold=3)):
         with pytest.raises(CircuitOpen, match="3 batches"):
             each.check_call_allowed("f")
     clock.advance(30.0)

@@ -24,7 +24,7 @@ def test_the_request_arrives_as_it_was_written(with_client):
     with RawService(OK) as service:
         with_client(asking(service, body=b"abc", path="/a/f?key=1"))
     request = service.requests[0]
-    assert (request.first, request.body) == ("POST /a/f?key=1 HTTP/1.1", b"abc")
+    assert (request.start_line, request.body) == ("POST /a/f?key=1 HTTP/1.1", b"abc")
     assert request.headers == {
         "host": f"127.0.0.1:{service.port}",
         "x-test": "1",
@@ -190,7 +190,7 @@ def test_the_reply_to_a_request_that_was_given_up_answers_no_other(with_client, 
     async def work(client):
         if end == "timeout":
             with pytest.raises(CallTimeout):
-                await ask(client, service, idle_s=0.05, reply_s=0.05)
+                await ask(client, service, idle_timeout_s=0.05, response_timeout_s=0.05)
         else:
             task = asyncio.ensure_future(ask(client, service))
             assert await asyncio.to_thread(service.asked.acquire, timeout=60)
@@ -214,7 +214,7 @@ def test_a_host_that_takes_no_connection_times_out(with_client):
             each.connect_ex(full.getsockname())
         service = At(f"http://127.0.0.1:{full.getsockname()[1]}")
         with pytest.raises(CallTimeout, match="while connecting"):
-            with_client(asking(service, connect_s=0.2))
+            with_client(asking(service, connect_timeout_s=0.2))
         for each in waiting:
             each.close()
 

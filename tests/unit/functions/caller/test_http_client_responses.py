@@ -98,7 +98,7 @@ BROKEN = {
 def test_what_is_no_reply_fails_and_names_the_host_alone(with_client, case):
     said, reason = BROKEN[case]
     with RawService(said) as service, pytest.raises(TransportFailed, match=reason) as failed:
-        with_client(asking(service, path="/secret?code=secret", reply_s=5))
+        with_client(asking(service, path="/secret?code=secret", response_timeout_s=5))
     assert str(failed.value).startswith(f"127.0.0.1:{service.port}: ")
     assert "secret" not in str(failed.value)
 
@@ -132,7 +132,7 @@ def damaged(draw):
 def test_whatever_comes_is_a_reply_or_a_failure_and_nothing_else(with_client, pieces):
     async def work(client):
         try:
-            found = await ask(client, service, reply_s=5)
+            found = await ask(client, service, response_timeout_s=5)
         except (TransportFailed, PayloadTooLarge):
             return
         assert 200 <= found.status <= 999
@@ -158,10 +158,10 @@ def test_a_reset_in_the_middle_fails(with_client):
 @pytest.mark.parametrize(
     ("said", "bounds"),
     [
-        (None, {"reply_s": 0.2}),
-        ((b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhel", None), {"idle_s": 0.2}),
-        (slowly(reply(body=b"x" * 500), 0.01), {"idle_s": 2.0, "reply_s": 0.3}),
-        (slowly(b"HTTP/1.1 103 Hint\r\n\r\n" * 100, 0.01), {"reply_s": 0.3}),
+        (None, {"response_timeout_s": 0.2}),
+        ((b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhel", None), {"idle_timeout_s": 0.2}),
+        (slowly(reply(body=b"x" * 500), 0.01), {"idle_timeout_s": 2.0, "response_timeout_s": 0.3}),
+        (slowly(b"HTTP/1.1 103 Hint\r\n\r\n" * 100, 0.01), {"response_timeout_s": 0.3}),
     ],
     ids=["silence", "silence in the middle", "drip", "notices"],
 )
@@ -178,7 +178,9 @@ def test_a_reply_that_is_too_slow_times_out_and_its_connection_is_closed(with_cl
 @pytest.mark.slow
 def test_a_slow_reply_that_goes_on_is_waited_for(with_client):
     with RawService(slowly(reply(body=b"x" * 50), 0.01)) as service:
-        assert len(with_client(asking(service, idle_s=0.6, reply_s=60)).body) == 50
+        assert (
+            len(with_client(asking(service, idle_timeout_s=0.6, response_timeout_s=60)).body) == 50
+        )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ def test_a_reply_that_is_too_large_is_not_read_to_its_end(with_client, said):
         RawService(parts) as service,
         pytest.raises(PayloadTooLarge, match="larger than 1000 bytes"),
     ):
-        with_client(asking(service, reply_bytes=1000))
+        with_client(asking(service, max_response_bytes=1000))
 
 
 def test_a_large_body_of_an_error_is_cut_off(with_client):

@@ -42,7 +42,7 @@ async def calls(limits, clock, count, reply, seconds=0.001):
 
 
 def answered(turn):
-    turn.answered()
+    turn.record_success()
 
 
 def turned_away(turn):

@@ -26,11 +26,11 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from support.call_plans import place, plan
 from snowmelt.clock import SystemClock
-from snowmelt.functions.caller.limits import Budget
+from snowmelt.functions.caller.limits import CallBudget
 from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.functions.errors import BudgetExceeded
 options = CallerOptions(max_calls_per_query=1000)
-budget = Budget(plan(options), place(), SystemClock(), folder=Path(sys.argv[2]))
+budget = CallBudget(plan(options), place(), SystemClock(), folder=Path(sys.argv[2]))
 spent = 0
 try:
     while True:

@@ -108,7 +108,7 @@ def test_failures_are_not_kept():
     one = composer(ValueCache(10**6), volatility=Volatility.IMMUTABLE)
     (batch,) = batches([("a", 1.0), ("b", 1.0)])
     work = one.build_work(batch)
-    one.cache_values(work, answers_to(work.request), failed={0})
+    one.cache_values(work, answers_to(work.request), failed_rows={0})
     assert one.build_work(batch).request.body == b'{"data":[[0,"a",1.0]]}'
 
 

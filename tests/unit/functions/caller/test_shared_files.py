@@ -16,9 +16,9 @@ _TWO = struct.Struct("=dd")
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from snowmelt.functions.caller.shared_files import HostFile
-file = HostFile(Path(sys.argv[1]))
-print(file.hold(3), flush=True)
+from snowmelt.functions.caller.shared_files import SharedFile
+file = SharedFile(Path(sys.argv[1]))
+print(file.try_lock_slot(3), flush=True)
 time.sleep(60)
 """
 
@@ -75,16 +75,16 @@ def test_numbers_that_nobody_wrote_are_zeros(tmp_path):
 _FORKING = """
 import os, sys
 from pathlib import Path
-from snowmelt.functions.caller.shared_files import HostFile
-file = HostFile(Path(sys.argv[1]))
-assert file.hold(0)
+from snowmelt.functions.caller.shared_files import SharedFile
+file = SharedFile(Path(sys.argv[1]))
+assert file.try_lock_slot(0)
 if os.fork() == 0:
-    assert not file.hold(0)  # the parent's
-    assert file.hold(1)
+    assert not file.try_lock_slot(0)  # the parent's
+    assert file.try_lock_slot(1)
     os._exit(0)
 assert os.wait()[1] == 0
-assert file.hold(1)  # the child's died with it
-print(file.hold(0))
+assert file.try_lock_slot(1)  # the child's died with it
+print(file.try_lock_slot(0))
 """
 
 

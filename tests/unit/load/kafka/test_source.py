@@ -48,12 +48,12 @@ def test_all_partitions_are_read_to_their_ends(kafka):
     assert [file.path for file in source.files()] == ["ends|0|0", "ends|2|0"]
     messages, ends = read(source)
     assert messages == numbered(*range(3000), 1, 2)
-    assert [(end.partition, end.next_offset, end.messages) for end in ends] == [
+    assert [(end.partition, end.next_offset, end.message_count) for end in ends] == [
         (0, 3000, 3000),
         (2, 2, 2),
     ]
-    assert {end.reason for end in ends} == {EndReason.END_OF_STREAM}
-    assert sum(end.size for end in ends) == sum(map(len, messages))
+    assert {end.end_reason for end in ends} == {EndReason.END_OF_STREAM}
+    assert sum(end.size_bytes for end in ends) == sum(map(len, messages))
     assert pickle.loads(pickle.dumps(ends)) == ends
 
 
@@ -66,7 +66,7 @@ def test_start_is_read_and_end_is_not(kafka):
     messages, ends = read(made(kafka.brokers, f"{topic}|0|20|20", stop_on_eof=False))
     assert (messages, ends[0].next_offset) == ([], 20)
     messages, ends = read(made(kafka.brokers, f"{topic}|0|18|99"))
-    assert (messages, ends[0].reason) == (numbered(18, 19), EndReason.END_OF_STREAM)
+    assert (messages, ends[0].end_reason) == (numbered(18, 19), EndReason.END_OF_STREAM)
     assert made(kafka.brokers, f"{topic}|0|20").files() == ()
     with pytest.raises(PhaseFailed, match=r"ends at offset 20, before 99: say duration"):
         made(kafka.brokers, f"{topic}|0|18|99", stop_on_eof=False).files()
@@ -112,10 +112,10 @@ def test_messages_without_content_are_counted_or_kept(kafka):
     kafka.produce(topic, 0, [b"one", b"", b"two", b""])
     messages, ends = read(made(kafka.brokers, topic))
     assert messages == [b"one", b"two"]
-    assert (ends[0].messages, ends[0].skipped, ends[0].next_offset) == (2, 2, 4)
+    assert (ends[0].message_count, ends[0].skipped_messages, ends[0].next_offset) == (2, 2, 4)
     source = made(kafka.brokers, topic, zero_length="keep")
     messages, ends = read(source)
-    assert (messages, ends[0].skipped) == ([b"one", b"", b"two", b""], 0)
+    assert (messages, ends[0].skipped_messages) == ([b"one", b"", b"two", b""], 0)
     assert source.locate(4).offset == 3
 
 
@@ -238,7 +238,9 @@ def test_a_killed_broker_is_waited_for_and_nothing_is_read_twice(own_kafka):
             # It forgot everything; what it is given again has the same offsets.
             own_kafka.topic(topic, numbered(*range(100)))
     assert messages == numbered(*range(100))
-    assert [(end.next_offset, end.reason) for end in source.ends] == [(100, EndReason.END_OFFSET)]
+    assert [(end.next_offset, end.end_reason) for end in source.ends] == [
+        (100, EndReason.END_OFFSET)
+    ]
 
 
 @pytest.mark.slow
@@ -251,7 +253,9 @@ def test_a_broker_that_stays_away_ends_the_time_box_as_a_network_error(own_kafka
         messages += batch.to_pylist()
         own_kafka.kill()
     assert messages == numbered(1)
-    assert [(end.next_offset, end.reason) for end in source.ends] == [(1, EndReason.NETWORK_ERROR)]
+    assert [(end.next_offset, end.end_reason) for end in source.ends] == [
+        (1, EndReason.NETWORK_ERROR)
+    ]
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ def test_ctrl_c_ends_a_blocked_filter(tmp_path):
     )  # fmt: skip
     code = """
     import pickle, signal, sys
-    from snowmelt.load.stack import Stack, run_portion
+    from snowmelt.load.stack import run_portion
     # Who runs the tests in the background may have had it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

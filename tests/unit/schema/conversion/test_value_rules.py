@@ -431,7 +431,7 @@ def test_values_of_other_libraries(kind, value, stored):
         (LogicalType.TEXT, timedelta(1), "datetime.timedelta"),
         (LogicalType.VARIANT, [timedelta(1)], "datetime.timedelta"),
         (LogicalType.TEXT, np.datetime64("2021-01-01", "ns"), "numpy.datetime64"),
-        (LogicalType.DATE, Colour.TWO, "test_values.Colour"),
+        (LogicalType.DATE, Colour.TWO, "test_value_rules.Colour"),
         (LogicalType.TEXT, Path("a"), "pathlib.PosixPath"),
         (LogicalType.FIXED, SOME_UUID, "uuid.UUID"),
     ],

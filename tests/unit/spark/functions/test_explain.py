@@ -21,11 +21,11 @@ def calls(plan, *, volatility=Volatility.VOLATILE, text="select 1", table_rows=N
     function = SimpleNamespace(max_batch_rows=100, volatility=volatility)
     registered = SimpleNamespace(
         private_name=NAME,
-        shown="DEMO.PUBLIC.F",
-        called=SimpleNamespace(function=function),
+        public_name="DEMO.PUBLIC.F",
+        definition=SimpleNamespace(function=function),
         use=SimpleNamespace(plan=SimpleNamespace(function=function)),
     )
-    asked = SimpleNamespace(text=text, used=(registered,))
+    asked = SimpleNamespace(text=text, functions=(registered,))
     whole = (
         "== Optimized Logical Plan ==\n" + "\n".join(plan) + "\n\n== Physical Plan ==\n" + node()
     )

@@ -10,17 +10,17 @@ import pytest
 SCRIPT = """
 import socket
 {pair}
-from snowmelt.spark.functions.worker import reader
-said = [reader().is_open(), reader().unread_bytes()]
+from snowmelt.spark.functions.worker import find_output_reader
+said = [find_output_reader().is_open(), find_output_reader().unread_bytes()]
 ours.send(b"values" * 1000)
-said += [reader().is_open(), reader().unread_bytes() >= 6000]
+said += [find_output_reader().is_open(), find_output_reader().unread_bytes() >= 6000]
 while len(theirs.recv(6000, socket.MSG_DONTWAIT | socket.MSG_PEEK)):
     theirs.recv(6000)
-    if not reader().unread_bytes():
+    if not find_output_reader().unread_bytes():
         break
-said += [reader().unread_bytes()]
+said += [find_output_reader().unread_bytes()]
 theirs.close()
-said += [reader().is_open()]
+said += [find_output_reader().is_open()]
 print(said)
 """
 LOCAL = "ours, theirs = socket.socketpair()"
