@@ -1,7 +1,21 @@
-"""Snowmelt: rows in within a second, exactly once, into open tables on Spark.
+"""Snowmelt: exactly-once streaming ingestion, within a second, into open tables on Spark.
 
-The names here are the SDK's. Each is imported when it is first used, so `import snowmelt` is cheap
-and one part never loads another. Their types are in `__init__.pyi`.
+`errors`: the public error tree.
+`clock`, `config`, `backoff`: time, settings, retry delays.
+`failpoints`, `tracing`, `jit`: test interruption points, OpenTelemetry spans, compiled kernels.
+`schema`, `storage`, `blob`, `wire`: columns and types, object stores, blob format, HTTP messages.
+`functions`: external functions in SQL, and the SDK for their services.
+`catalog`: tables, channels, users and jobs in a SQL database.
+`table`, `buckets`: native tables with migration and compaction, S3 buckets.
+`load`, `loaders`: COPY (sources, filters, parsers) and the programs that run it.
+`select`: S3 Select queries on objects.
+`client`: the Python SDK.
+`ingest`, `server`: the streaming service and its HTTP endpoints.
+`spark`: tables in a Spark session.
+`cli`, `embedded`, `testing`: the command line, a service in this process, public test support.
+
+The names exported here are the SDK's. Each is imported at first use, so `import snowmelt` is fast
+and no package loads another one. Their types are in `__init__.pyi`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m snowmelt` is the command `snowmelt`."""
+"""Entry point of `python -m snowmelt`, the same as the command `snowmelt`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""When to try again, and when to give up: growing pauses until a deadline."""
+"""Exponential backoff with jitter up to a deadline."""
 
 from __future__ import annotations
 

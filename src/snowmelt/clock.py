@@ -1,4 +1,4 @@
-"""Time, handed to whoever needs it, so that tests can move it."""
+"""Clocks passed as a dependency, so that tests control the time."""
 
 from __future__ import annotations
 

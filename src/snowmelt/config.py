@@ -1,4 +1,4 @@
-"""Settings: defaults, then the environment (`SNOWMELT_…`), then what the caller gives."""
+"""Settings from defaults, environment variables (`SNOWMELT_…`) and arguments, in this order."""
 
 from __future__ import annotations
 

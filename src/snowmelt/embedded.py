@@ -1,4 +1,4 @@
-"""A whole service inside this process, for one user: the shortest way to a table that streams."""
+"""A complete service and its client inside this process, for one user."""
 
 from __future__ import annotations
 

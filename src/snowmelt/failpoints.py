@@ -1,8 +1,9 @@
-"""Named points at which a test may stop the process or raise: nothing happens unless armed.
+"""Failpoints: named points at which a test kills the process or raises an error.
 
-A process is armed from outside by the environment variable `SNOWMELT_FAULT`, for example
-`blob.staged=kill`, `blob.staged=kill:3` (at the third passage) or `stage.write=enospc`;
-inside a process by `snowmelt.failpoints.arm`. Each name is used at one place.
+An unarmed failpoint does nothing. The environment variable `SNOWMELT_FAULT` arms the failpoints of
+a process, for example `blob.staged=kill`, `blob.staged=kill:3` (at the third passage) or
+`stage.write=enospc`. `snowmelt.failpoints.arm` arms one inside a process. Each failpoint is used at
+one position in the code.
 """
 
 from __future__ import annotations

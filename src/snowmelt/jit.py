@@ -1,8 +1,8 @@
-"""How kernels are compiled: at their first call, outside the GIL, kept on disk if that can be.
+"""Numba compilation of kernels at their first call, without the GIL, cached on disk if possible.
 
-The compiled code lies in NUMBA_CACHE_DIR if that is set, else beside the package, else in the
-user's cache folder (a service's in its data folder); several processes may fill it at once. It is renewed when a file with kernels,
-the kind of processor or numba's version changes.
+The compiled code is in NUMBA_CACHE_DIR if that is set, else beside the package, else in the user's
+cache folder (for a service, in its data folder). Several processes may write it at the same time.
+Kernels are compiled again when a file with kernels, the processor type or numba's version changes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Spans of a row's way through client, service and migrator, for OpenTelemetry.
+"""OpenTelemetry spans of a row's path through client, service and migrator.
 
-They are made where OpenTelemetry has been loaded in the process already, by the application or by
-`opentelemetry-instrument`; nothing here loads it, and where it is not there a span costs a look-up.
+Spans are made only if the application or `opentelemetry-instrument` has loaded OpenTelemetry in
+the process. This module does not load it; without it a span costs one dictionary lookup.
 
-All processes find the same trace without telling each other: its number is made of the blob's path.
+All processes derive the trace id from the blob's path, so they share a trace without passing it on.
 """
 
 from __future__ import annotations

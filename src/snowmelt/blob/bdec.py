@@ -1,4 +1,7 @@
-"""Where a blob lies and how its chunks are laid out (specification of v1, §3.1, §3.2)."""
+"""Paths of blobs, padding of chunks, and their encryption (specification of v1, §3.1–§3.3).
+
+Chunks are encrypted by AES-256 in counter mode, with one key per blob.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Columns of a checked Parquet file to Arrow, by way of a footer of our own.
+"""Decoder of the columns of a checked Parquet file into Arrow, with a rebuilt footer.
 
-pyarrow never sees the file's own footer: it gets a fresh one that holds what was checked, for
-the columns that are wanted. So nothing in a client's footer (statistics, an Arrow schema, wrong
-annotations) reaches a decoder, and BINARY under a UTF8 annotation is read as the bytes it is.
+pyarrow never reads the file's own footer: it receives a new one with the checked values of the
+requested columns. So nothing in a client's footer (statistics, an Arrow schema, wrong annotations)
+reaches a decoder, and BINARY under a UTF8 annotation is read as the bytes it is.
+
+The page headers of a column are read first, to know sizes before anything is decoded: a footer can
+claim any size, but a decoder allocates what the page headers say.
 """
 
 from __future__ import annotations

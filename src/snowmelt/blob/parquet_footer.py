@@ -1,7 +1,7 @@
-"""What a chunk's Parquet footer says, and whether it fits a table.
+"""Parser of a chunk's Parquet footer, and the check that the chunk fits its table.
 
-Footers are parsed here and not by pyarrow: asking pyarrow 26 about a column whose metadata
-contradicts itself ends the process (`terminate called after throwing ParquetException`).
+Footers are parsed here and not by pyarrow: reading a column whose metadata contradicts itself with
+pyarrow 26 ends the process (`terminate called after throwing ParquetException`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chunks back to tables: takes what the official clients write, refuses everything broken."""
+"""Reader of chunks into tables: accepts what official clients write, rejects malformed input."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Thrift structures in compact form, as Parquet's footers and page headers are.
+"""Reader and writer of Thrift's compact protocol, for Parquet's footers and page headers.
 
-Read without a schema into dictionaries by field number, which is all that a check needs, and
-written field by field. Anything malformed raises ValueError.
+Structs are read without a schema into dictionaries by field number, which is all that a check
+needs, and written field by field. Malformed input raises ValueError.
 """
 
 from __future__ import annotations

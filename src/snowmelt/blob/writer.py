@@ -1,6 +1,6 @@
-"""Tables to blobs: one Parquet file per table, encrypted, padded, one after the other.
+"""Writer of blobs: one Parquet file per table, encrypted, padded, one after the other.
 
-Layout of a blob: specification of v1, §3.2; what the Parquet files hold: §3.4.
+Layout of a blob: specification of v1, §3.2. Contents of the Parquet files: §3.4.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every bucket offers, wherever its objects lie."""
+"""The interface of buckets and uploads, object metadata, and listing pages."""
 
 from __future__ import annotations
 

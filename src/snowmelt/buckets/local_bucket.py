@@ -1,4 +1,8 @@
-"""A bucket of our own: the catalog has the index, a local store one file for each object."""
+"""Local buckets: an index in the catalog, and one file for each object in a local store.
+
+The second section deletes files that no object needs: those of replaced or deleted objects, and
+those left by a crash.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A bucket that stands in front of a store: its keys are the store's paths, its truth the store's.
+"""Buckets in front of a store: keys are the store's paths, and the store is authoritative.
 
-What the store cannot keep cannot be asked of it: keys that are no paths (`a//b`, `a/`, `..`), and
-on folders of files headers and user metadata.
+What the store cannot hold is not supported: keys that are not valid paths (`a//b`, `a/`, `..`), and
+headers and user metadata on folders of files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Uploads in parts: parts wait in files of our own, whatever bucket the object goes to."""
+"""Multipart uploads: parts are local files until completion, whatever bucket the object is for."""
 
 from __future__ import annotations
 

@@ -1,1 +1,12 @@
-"""Metadata: the only writer of the database."""
+"""Metadata catalog: the only package that writes the database.
+
+`model`: SQLAlchemy table definitions, record types and constants.
+`db`: engines, transactions, SQL dialects and schema upgrades.
+`versions`: Alembic migrations of the catalog's own tables.
+`sql`: DDL text into statement objects.
+`commands`: execution of statement objects.
+`objects`: databases, schemas, tables, functions, pipes and buckets.
+`security`: users, roles, grants and encryption keys.
+`streaming`: channels, chunks and the commit protocol.
+`jobs`: leases, and the histories of loads, migrations and maintenance.
+"""

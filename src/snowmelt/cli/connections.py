@@ -1,4 +1,4 @@
-"""From options to settings and an open catalog."""
+"""Settings, catalog, client and signal handling for commands, from command-line options."""
 
 from __future__ import annotations
 

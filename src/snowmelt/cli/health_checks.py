@@ -1,4 +1,9 @@
-"""Checks of the catalog: reachable, of the right version, its clock, and what is set aside in it."""
+"""Health checks of `snowmelt doctor`: catalog, services, storage, stage role, runtime, settings.
+
+The sections check the catalog (reachable, version, clock, quarantined chunks), the services that
+share it, folders, stores and the certificate, uploads with the stage role, versions, packages, Java
+and process limits, and the settings that the server validates before it starts.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The command `snowmelt`: finds the subcommand, runs it, and says in one sentence what failed.
+"""Entry point of the command `snowmelt`: subcommand lookup, execution, error messages.
 
-A subcommand is a module beside this one with NAME, SUMMARY, EXAMPLES, `add_arguments(parser)`
-and `run(options)`, which returns the exit code. They import what is heavy only in `run`.
+A subcommand is a module in `commands` with NAME, SUMMARY, EXAMPLES, `add_arguments(parser)` and
+`run(options)`, which returns the exit code. Subcommands import slow modules only in `run`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Options that every command takes."""
+"""Options that all commands take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows on standard output: as a table to read, or as JSON or CSV for another program."""
+"""Rows on standard output, as a table for people, or as JSON or CSV for programs."""
 
 from __future__ import annotations
 

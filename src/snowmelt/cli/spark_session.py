@@ -1,4 +1,4 @@
-"""Spark, for the commands that need it: started when first needed, stopped at the end."""
+"""A local Spark session for commands: started at first use, stopped at the end."""
 
 from __future__ import annotations
 

@@ -1,1 +1,23 @@
-"""The SDK: rows become columns, chunks, blobs; blobs are staged and registered."""
+"""The Python SDK: rows into columns, chunks and blobs on the stage, and their registration.
+
+`client`: public `Client`, which opens channels and commits their rows in the background.
+`settings`: options of a client, their defaults and validation.
+`auth`: OAuth and key-pair tokens for the service.
+`transport`: HTTP requests to the service with kept-alive connections, tokens and retries.
+`api`: configure, open, status, evolve and drop requests.
+`channel`: public `Channel`, which validates and converts inserted rows.
+`channel_manager`: operations of a client that its channels call.
+`channel_state`: state of an open channel; offset token and table name checks.
+`schema_refresh`: refresh and evolution of a channel's schema after its table was altered.
+`error_table_writer`: rejected rows into error tables.
+`row_buffer`: rows of one channel between insert and flush, and their conversion to tables.
+`pending_rows`: uncommitted rows of all channels, flush scheduling and memory limits.
+`flusher`: background threads that encode, stage and register flushes.
+`chunk_planner`: rows into chunks, and chunks into blobs.
+`encoder`: planned chunks into blobs on the stage, with their registration metadata.
+`stage`: uploads to a local folder or an S3 bucket.
+`registrar`: registration of staged chunks, retries and rejections.
+`status`: status of channels and clients, and OpenTelemetry metrics.
+`streaming`: sources with positions into a channel, each row exactly once.
+`line_source`: files of lines as a source for `streaming`.
+"""

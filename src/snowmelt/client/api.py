@@ -1,4 +1,4 @@
-"""The short requests of a client: configure, open, status, drop (specification of v1, §2.1–2.4)."""
+"""Configure, open, status, evolve and drop requests of a client (specification of v1, §2.1-2.4)."""
 
 from __future__ import annotations
 

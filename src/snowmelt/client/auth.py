@@ -1,4 +1,8 @@
-"""OAuth tokens: given by the application, or renewed with a refresh token (specification of v1, §1.4)."""
+"""Token providers: OAuth tokens and key-pair JWTs (specification of v1, §1.3, §1.4).
+
+OAuth tokens come from the application, or from an authorization server through a refresh token.
+Key-pair tokens are JWTs (RS256), signed with the user's private key.
+"""
 
 from __future__ import annotations
 

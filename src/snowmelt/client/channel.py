@@ -1,4 +1,4 @@
-"""A channel: rows in order, exactly once, with offset tokens that say how far it got."""
+"""Channel: ordered, exactly-once inserts whose progress is reported by offset tokens."""
 
 from __future__ import annotations
 

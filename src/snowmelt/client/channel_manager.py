@@ -1,4 +1,4 @@
-"""What a client does for its channels."""
+"""Operations of a client that its channels call: status requests, reopening and dropping."""
 
 from __future__ import annotations
 

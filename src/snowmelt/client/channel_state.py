@@ -1,4 +1,8 @@
-"""What the client knows of a channel; the lock of its backlog guards all that changes."""
+"""State of an open channel, and checks of offset tokens and table names.
+
+The lock of the client's `PendingRows` guards everything that changes. Offset tokens and table names
+are checked as the user gives them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows go into which chunk, and which chunks into which blob (specification of v1, §3.5, §3.6)."""
+"""Planning of a flush: rows into chunks, chunks into blobs (specification of v1, §3.5, §3.6)."""
 
 from __future__ import annotations
 

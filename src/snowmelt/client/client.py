@@ -1,4 +1,4 @@
-"""The client: opens channels and commits their rows in the background."""
+"""Client: opens channels and commits their rows in the background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planned chunks become blobs on the stage, with the metadata that registers them."""
+"""Planned chunks into blobs on the stage, with the metadata that registers them."""
 
 from __future__ import annotations
 

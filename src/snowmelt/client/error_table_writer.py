@@ -1,9 +1,9 @@
-"""Refused rows of a client on their way into error tables.
+"""Rejected rows of a client on their way into error tables.
 
-For each table whose rows are kept the client has one channel of its own into the error table, opened
-with the first channel that goes on after errors. A call's refused rows and its good ones are taken by
-the same flush, so that one request, and so one transaction of the service, commits both; while the
-service takes nothing of one of the two tables, the other's rows wait with them.
+For each table with an error table, the client has one channel of its own into the error table. It
+is opened with the first channel that continues after errors. The same flush takes the rejected and
+the accepted rows of a call, so one request, and one transaction of the service, commits both. While
+the service accepts no rows for one of the two tables, the rows of the other wait as well.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The background of a client: threads that encode and stage, and one that registers.
+"""Background threads of a client: two encode and stage flushes, one registers them.
 
-So flushes n+1 and n+2 are encoded while flush n is being registered; they are registered one
-after the other, as they were taken, but for tables that take nothing now. All threads start with the first row and sleep without a
-timeout when there is none.
+Flushes n+1 and n+2 are encoded while flush n is registered. Flushes are registered one at a time in
+the order in which they were taken, except for tables that wait in a retry queue. All threads start
+with the first row and sleep without a timeout while there is none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A file of lines as a source: positions are `messages_1.log:20`, the number of the line.
+"""Files of lines as a source, with positions such as `messages_1.log:20` (the line number).
 
-A file is known by its inode and its first line, so it may be renamed and stays itself, and what
-is written over it is another file. A line counts once its end is written.
+A file is identified by its inode and its first line. It keeps its identity when it is renamed;
+overwriting it makes it another file. A line is read once its line end is written. The module also
+has the parsers for JSON, text and CSV lines, and for other encodings.
 """
 
 from __future__ import annotations

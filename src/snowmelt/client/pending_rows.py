@@ -1,7 +1,7 @@
-"""Rows that are inserted and not committed yet: what waits for a flush, and who waits for whom.
+"""Uncommitted rows of a client: flush scheduling, memory limits and waiting for commits.
 
 One lock guards every channel of a client. Inserts hold it for microseconds: conversion happens
-before, encoding and requests after. Nothing polls: without rows, nobody wakes up.
+before, encoding and requests after. Nothing polls, so no thread wakes up without rows.
 """
 
 from __future__ import annotations

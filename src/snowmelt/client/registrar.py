@@ -1,10 +1,14 @@
-"""Staged chunks become committed rows: requests, verdicts, and what a refusal costs.
+"""Registration of staged chunks: requests, results per channel, rejections and retries.
 
-An unknown outcome (no answer, codes 7 and 10) is asked again with the same bytes; with an answer
-only the tables that it concerns wait. A definite refusal alone lets a chunk be rebuilt: without the
-channels that have ended, with the rows of others brought into their table's new columns. Client and
-row sequencers stay, so that rows which were committed after all, or whose channel somebody else has
-opened, cannot be committed.
+After an unknown outcome (no response, codes 7 and 10) the same bytes are sent again. If there was a
+response, only the tables that it concerns wait. A chunk is rebuilt only after a definite rejection:
+without the channels that failed, and with the rows of the others adapted to the new columns of
+their table. Client and row sequencers stay the same, so rows that were committed after all, or
+whose channel another client has opened, cannot be committed.
+
+Chunks of a table that takes no rows now wait in a retry queue per table, in order and with a
+backoff of their own. Reasons are too long a backlog of the table (code 7) and an unknown outcome
+(code 10). Rows of other tables are registered meanwhile.
 """
 
 from __future__ import annotations

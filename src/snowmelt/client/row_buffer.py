@@ -1,4 +1,9 @@
-"""Rows of one channel between insert and flush."""
+"""Rows of one channel between insert and flush, and their conversion to tables.
+
+Rows that were inserted for older columns of a table are adapted to its current columns. They become
+what they would be if they had been committed just before the table was altered: a value stays with
+its column's number, values of dropped columns are removed, added columns are NULL.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a channel does when its table was altered: ask for the columns of now, and go on.
+"""Refresh and evolution of a channel's schema after its table was altered.
 
-Nobody is fenced for it: the channel stays the opening it is, and whether it still is the current
-one is told with the columns and checked again with each registration.
+A refresh fences no client: the channel keeps its client sequencer. The response with the columns
+reports whether that sequencer is still the current one, and each registration checks it again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be set on a client."""
+"""Options of a client, their defaults and validation."""
 
 from __future__ import annotations
 

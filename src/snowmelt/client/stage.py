@@ -1,4 +1,10 @@
-"""Where this client's blobs go."""
+"""Blob stage of a client: uploads to a local folder or an S3 bucket.
+
+Requests to S3 are signed with Signature Version 4 (source: AWS, "Signature Version 4 signing
+process", with S3's own rule: paths are encoded once). Uploads use kept-alive connections and
+renewed credentials. A failed upload may be sent again unchanged: the same bytes under the same
+name.
+"""
 
 from __future__ import annotations
 

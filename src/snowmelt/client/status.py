@@ -1,4 +1,4 @@
-"""How channels and clients are doing: what `status()` returns, and counters for OpenTelemetry."""
+"""Status of channels and clients, and metrics for OpenTelemetry."""
 
 from __future__ import annotations
 

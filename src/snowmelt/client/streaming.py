@@ -1,7 +1,7 @@
-"""Whatever has rows at positions goes into a channel exactly once: seek, insert, checkpoint.
+"""Sources with positions into a channel, each row exactly once.
 
-The position of a row is its offset token. So the channel knows how far the source was read, whatever is
-killed; nothing else has to be kept.
+The position of a row is its offset token. The channel therefore stores how far the source was read,
+whichever process is killed, and no other state is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Requests to the service: kept-alive connections, JSON, tokens, and trying again (§1.5, §2.8).
+"""HTTP requests to the service: kept-alive connections, tokens, retries, errors (§1.5, §2.8).
 
-Every request of v1 may safely arrive twice, so a broken connection, a timeout and the HTTP
-answers 408, 429 and 5xx are simply sent again, the same bytes, until patience ends.
+Every request of v1 may safely arrive twice. After a broken connection, a timeout or an HTTP status
+of 408, 429 or 5xx, the same bytes are sent again until the backoff's timeout expires. A status code
+of the service other than 0 becomes an error (specification of v1, §2.7).
 """
 
 from __future__ import annotations

@@ -1,15 +1,21 @@
-"""Every error of Snowmelt: one tree; the docstring of a leaf is its default message.
+"""The public error tree of Snowmelt; the docstring of a leaf is its default message.
+
+`base`: the root of the tree and its five branches.
+`service`: requests, configuration and environment of a process.
+`streaming`: channels, the row API, blobs and stages.
+`data`: rows, values, statements, loads and buckets.
+`catalog`: the catalog's database, names, privileges and tables.
 
 SnowmeltError
-├── UserError        the caller can fix it: name, value, statement, privilege
-├── ConflictError    somebody else was faster, or owns it now
-├── RemoteError      another system failed or does not answer
-├── UnknownOutcome   it may or may not have happened: look before doing it again
-└── InternalError    our own fault
+├── UserError        the caller can correct it: name, value, statement, privilege
+├── ConflictError    another client was faster, or owns it now
+├── RemoteError      another system failed or does not respond
+├── UnknownOutcome   it may or may not have happened: check before repeating it
+└── InternalError    a defect of Snowmelt
 
-Each class has a stable `code`, the HTTP `status` that answers with it, `retryable`, and
+Each class has a stable `code`, the HTTP `status` of the response, `retryable`, and
 `response_code`, the number that streaming v1 uses for it (specification of v1, §2.7).
-Fields given by name fill the braces of the docstring and stay readable as `error.fields`.
+Keyword arguments fill the braces of the docstring and remain available as `error.fields`.
 """
 
 from __future__ import annotations

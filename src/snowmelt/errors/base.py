@@ -1,4 +1,4 @@
-"""The root of all errors, and its five branches."""
+"""The root of the error tree, and its five branches."""
 
 from __future__ import annotations
 

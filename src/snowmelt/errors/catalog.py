@@ -1,4 +1,4 @@
-"""The database of the catalog."""
+"""Errors of the catalog's database, of names and privileges, and of tables and migration."""
 
 from __future__ import annotations
 

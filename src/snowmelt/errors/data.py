@@ -1,4 +1,4 @@
-"""Rows, values and statements."""
+"""Errors of rows, values, statements, loads of files, and buckets."""
 
 from __future__ import annotations
 

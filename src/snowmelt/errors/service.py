@@ -1,4 +1,4 @@
-"""Requests to the service."""
+"""Errors of requests to the service, and of a process's settings, Java and packages."""
 
 from __future__ import annotations
 

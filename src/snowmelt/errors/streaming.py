@@ -1,4 +1,7 @@
-"""Channels and the client that holds them."""
+"""Errors of channels and clients, the row API, blobs and stages.
+
+`wire` is the error code that clients of the row API receive.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""External functions: what a call is, how a batch travels, and the kit that answers.
+"""External functions: definitions, the caller, the service SDK and test proxies.
+
+`signature`: SQL types, arguments and signatures of functions.
+`definition`: external functions, API integrations and translators as records.
+`ddl`: CREATE EXTERNAL FUNCTION statements from definitions.
+`urls`: parsing and normalization of service URLs, allowed and blocked prefixes.
+`errors`: errors of the caller and of the service.
+`wire`: the JSON format of batches, with headers, values and compression.
+`caller`: argument columns into batches, requests and result columns.
+`service`: the SDK for writing services that SQL calls.
+`probe`: single batches to a service, for trials and tests.
+`proxy`: fault injection, recording and replay between a caller and a service.
 
 `snowmelt.functions.service` needs neither Spark nor a database nor a web framework.
 """

@@ -1,4 +1,8 @@
-"""The statement that creates a function, for Snowmelt; without clauses of ours for Snowflake, too."""
+"""CREATE EXTERNAL FUNCTION statements from definitions, for Snowmelt and Snowflake.
+
+Clauses with their default value are left out. A statement without clauses of Snowmelt's own also
+runs in Snowflake. String literals read the same in Snowmelt, Snowflake and Spark.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""External functions and API integrations as their CREATE statements say them.
+"""Definitions of external functions, API integrations and translators, as in CREATE statements.
 
-Both travel to wherever calls are made, so neither holds a secret: a secret is named by a reference
-(`env:NAME`, `file:PATH`) and read where it is used.
+Functions and integrations travel to wherever calls are made, so neither contains a secret. A
+secret is named by a reference (`env:NAME`, `file:PATH`) and read where it is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why a call of an external function fails, on either side of the wire."""
+"""Errors of external functions, on the caller's and on the service's side."""
 
 from __future__ import annotations
 

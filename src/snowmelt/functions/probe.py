@@ -1,4 +1,4 @@
-"""One batch at a time to a service, as by hand: to try it, and to see what it says."""
+"""Service probe: sends single batches to a service and returns its responses, for tests."""
 
 from __future__ import annotations
 

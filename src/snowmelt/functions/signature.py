@@ -1,4 +1,4 @@
-"""A function as its caller and its service both name it."""
+"""Signatures of external functions: arguments, SQL types, and their text in DDL and headers."""
 
 from __future__ import annotations
 

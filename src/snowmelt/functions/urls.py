@@ -1,8 +1,8 @@
-"""Addresses of services, and whether an integration lets calls go there.
+"""Service URLs: strict parsing, normalization, and checks against an integration's prefixes.
 
-Two programs that read a URL differently are how a check is got round. So a URL is read strictly,
-written anew from what was read, and only the written form is compared and called. No error shows
-a query: keys of functions are kept in it.
+Two programs that parse a URL differently can defeat a check. So a URL is parsed strictly and
+rewritten from the parsed parts, and only the rewritten form is compared and called. No error
+contains a query, because queries may contain function keys.
 """
 
 from __future__ import annotations

@@ -1,1 +1,18 @@
-"""The receiving half of streaming: channels and registration."""
+"""Receiving half of Snowpipe Streaming: channels, registrations and the row API.
+
+`channels`: configuring clients; opening, checking and dropping channels; client schema evolution.
+`write_batcher`: small catalog writes of many clients, grouped into a few transactions.
+`stage_locations`: upload locations and credentials for the blobs of a client.
+`request_validation`: structural checks of a registration, without any lookup.
+`catalog_cache`: immutable catalog data in memory: prefix owners, data keys, schema versions.
+`back_pressure`: tables whose migration backlog exceeds the limit.
+`verifier`: checks of registrations against the stage.
+`decoder_pool`: child processes that decode blobs.
+`blob_decoder`: reading, decrypting and decoding of blobs.
+`chunk_validation`: full check of a decrypted chunk and its statistics.
+`durability`: sync of the stage before a commit.
+`registrar`: group commit of registrations and their responses.
+`work_queue`: batching queue and worker threads.
+`metrics`: counters and latencies of registrations and row requests.
+`rows`: the row API, from request bodies to registered chunks.
+"""

@@ -1,7 +1,7 @@
-"""Back-pressure: tables of which too much waits for migration take nothing more until it is less.
+"""Back-pressure for tables whose migration backlog exceeds the configured limit.
 
-What every service of a deployment looks at is the catalog, so they agree within a second. What comes
-between two looks is taken: the limit is soft, and nothing that was taken is ever given up for it.
+All services of a deployment poll the same catalog, so they agree within one second. The limit is
+soft: rows that arrive between two polls are accepted, and accepted rows are never discarded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Inspect blobs on the stage: read, hash, decrypt and decode them, and derive their statistics.
+"""Reading, hashing, decryption and decoding of blobs on the stage.
 
-Nothing here needs the catalog, so that it can run in a process of its own (`inspectors`). A row
-that is reported as committed must never turn out unreadable, and no statistics that a client sends
-may hide a row: what is stored for queries is collected from the decoded rows.
+Needs no catalog, so it can run in a process of its own (`decoder_pool`). A row that is reported as
+committed must stay readable, and statistics that a client sends must not hide a row. The statistics
+stored for queries are therefore collected from the decoded rows.
 """
 
 from __future__ import annotations

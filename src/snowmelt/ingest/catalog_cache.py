@@ -1,7 +1,7 @@
-"""What never changes once it is in the catalog, remembered: whose prefix, whose key, which columns.
+"""Cache of immutable catalog data: prefix owners, data keys and schema versions.
 
-Nothing here decides alone: whether table, role, key and schema still count is asked again
-inside the registering transaction.
+The cache makes no final decision. The registering transaction checks again whether the table,
+role, key and schema are valid.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Channels, from the receiving side: configure a client; open, look at and drop channels."""
+"""Channel service: configures clients; opens, checks and drops channels.
+
+Also adds the columns that a client's rows have and the table lacks (`evolve_schema`).
+"""
 
 from __future__ import annotations
 

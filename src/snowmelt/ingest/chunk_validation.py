@@ -1,6 +1,9 @@
-"""The full check of a chunk: every value decodes and fits its type, and its statistics are true.
+"""Full check of a decrypted chunk: values, column types and statistics.
 
-It runs in a process of its own and needs no catalog.
+Runs in a process of its own and needs no catalog. Queries skip chunks by their statistics, so a
+bound that is too narrow would hide rows. A value that a reader cannot represent would fail every
+query of the table. The module also finds the schema version a chunk was written for, from its
+footer.
 """
 
 from __future__ import annotations

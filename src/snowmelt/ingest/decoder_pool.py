@@ -1,8 +1,9 @@
-"""Processes that inspect blobs: hostile bytes reach no decoder in the service itself.
+"""Pool of child processes that decode blobs, isolated from the service.
 
-A file that crashes a decoder, or takes too much memory, ends one of these processes; the service
-rejects the file and starts another. Decoding also leaves the service's interpreter to requests.
-Parent and child exchange length-prefixed MessagePack frames over the child's standard streams.
+Hostile bytes reach no decoder in the service process. A file that crashes a decoder or takes too
+much memory ends one child process. The service rejects the file and starts another process.
+Decoding in child processes also leaves the service's interpreter to requests. Parent and child
+exchange length-prefixed MessagePack frames over the child's standard streams.
 """
 
 from __future__ import annotations

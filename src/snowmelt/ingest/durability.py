@@ -1,7 +1,8 @@
-"""Sync the stage before commit. After a failed sync, blobs that were on the stage are rejected.
+"""Sync of the stage before commit; after a failed sync, blobs on the stage are rejected.
 
-The stage's file system is held open from start to end, so no failed write is missed, whichever
-program hears of it first. What was put before the start is read from the disk (`RegistrationVerifier`).
+The file system of the stage is held open from start to end, so no failed write is missed,
+whichever program receives the error first. Blobs that were staged before the start are read from
+the disk (`RegistrationVerifier`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How many registrations there were, how they ended, and how long they took; plain numbers.
+"""Counters and latency histograms of registrations and of row requests.
 
-Thousands of registrations pass here each second, so nothing is labelled, locked or formatted
-before somebody asks.
+Thousands of registrations arrive per second, so the counters are plain numbers: they are labeled,
+locked and formatted only when the metrics are read.
 """
 
 from __future__ import annotations

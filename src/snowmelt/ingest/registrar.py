@@ -1,8 +1,9 @@
-"""The registrar: many registrations, one transaction (group commit).
+"""Registrar: group commit of many registrations in one transaction.
 
-Submissions pass two stages. Verifying threads check them against the stage; then one writing
-thread takes all that wait, makes their blobs durable with one `sync`, registers them in one
-transaction, and answers. A pause between groups lets other writers of the catalog through.
+Registrations pass two stages. Verify threads check them against the stage. Then one commit thread
+takes all pending registrations, makes their blobs durable with one `sync`, registers them in one
+transaction and sends the responses. A pause between groups lets other writers use the catalog.
+The module also builds the responses from commit decisions (specification of v1, §2.5).
 """
 
 from __future__ import annotations

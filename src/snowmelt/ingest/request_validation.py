@@ -1,7 +1,7 @@
-"""What a registration must contain before anything is looked up (specification of v1, §2.7).
+"""Structural checks of a registration before any lookup (specification of v1, §2.7).
 
-Pure: message in, refusals out. A mistake that belongs to a chunk is told to its channels; only
-where there is no channel to tell is the whole request refused.
+Pure: takes a message, returns rejections. An error in a chunk is reported to its channels. The
+whole request is rejected only where there is no channel to report to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a client is told to put its blobs, and with what credentials."""
+"""Upload locations and credentials for the blobs of a client."""
 
 from __future__ import annotations
 

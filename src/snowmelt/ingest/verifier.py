@@ -1,9 +1,9 @@
-"""Check what registrations claim against the stage, outside any transaction.
+"""Verification of registrations against the stage, outside any transaction.
 
-A row that is reported as committed must never turn out unreadable, and nothing that a client claims
-may change an answer. So a chunk counts only when its blob is a regular file of the sender's own
-prefix, of the right size and MD5, decrypts with the key it names, and decodes to rows that fit a
-schema of the table; its statistics are collected from these rows.
+A row that is reported as committed must stay readable, and no claim of a client may change a query
+result. A chunk is therefore accepted only if its blob is a regular file under the user's own
+prefix, has the right size and MD5, decrypts with the key it names, and decodes to rows that fit a
+schema of the table. Its statistics are collected from these rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Work that waits for threads, taken many at a time."""
+"""Queue and worker threads that process many items per wake-up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Small catalog writes of many clients, executed together in a few transactions.
+"""Batching of small catalog writes of many clients into a few transactions.
 
-A thousand channels that are opened at once would be a thousand transactions, each with a sync of
-the disk. Here those that wait share a transaction, each in a savepoint of its own.
+Opening a thousand channels at the same time would need a thousand transactions, each with a disk
+sync. Pending writes share a transaction instead, each in a savepoint of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,15 @@
-"""Columns of text become columns of a table: with masks where a value is plain, exactly elsewhere.
+"""Conversion of text and value columns into native table columns, with exact per-value fallback.
 
-The rules are those of a single value (`snowmelt.schema.conversion.value_rules`), with what files write and
-streams do not: a blank between date and time, an hour alone, an offset without a colon, formats,
-trimming, and texts that are cut to their column. A text without a zone is a clock time of UTC.
+Texts whose form is known to be safe are cast by Arrow as whole columns. All others go through the
+rules for a single value (`snowmelt.schema.conversion.value_rules`). Forms that files use and
+streams do not are accepted, too: a blank between date and time, an hour alone, an offset without a
+colon, date formats, trimming, and texts that are truncated to their column's length. A text without
+a time zone is a naive timestamp in UTC.
+
+`TextRewriter` rewrites texts before they are read: date formats, and bytes written as hexadecimal,
+octal or binary digits. Templates are those of `TO_DATE` and `TO_TIMESTAMP`
+(`snowmelt.load.expressions.datetime_templates`). `docs/copy-functions.md` lists what FORMAT
+accepts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a COPY statement says, as data: nothing is looked up yet, and all of it can be pickled."""
+"""The syntax tree of a COPY statement: picklable data, with no name resolved yet.
+
+`is_copy` recognizes COPY statements. It is cheap, because every statement is checked.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""COPY's text into data: table, columns, inputs; the options are in `copy_options`.
+"""Parser of COPY statements: columns, inputs, options, phase calls and intervals.
 
-The grammar is Vertica's, with the forms seen in statements as people write them.
+The grammar is Vertica's, including forms that occur in existing statements. Options of the
+statement and of single columns may come in any order. A phase call is `name(parameter = value, …)`.
+Intervals are written `10 seconds`, `00:10:00` or `1 day 02:00`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Sources, filters and parsers by name: which parameters each takes, and how it is made."""
+"""Definitions of sources, filters and parsers: their parameters and how they are built.
+
+`define_parser` makes a definition from a dataclass whose fields are the parameters.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Runs a filter of users in many ways that must not matter, and says where its output changes.
+"""Tests of a user-defined filter with many input chunkings, to report where its output changes.
 
-How input is cut into calls is the host's, and an object filters one stream after the other: what a
-filter makes of its input may depend on neither.
+The host decides how input is cut into calls, and one object filters several streams in turn. The
+output of a filter must depend on neither.
 """
 
 from __future__ import annotations

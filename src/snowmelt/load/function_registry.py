@@ -1,4 +1,7 @@
-"""Sources, filters and parsers by the names that a statement calls them."""
+"""Registry of the sources, filters and parsers that a load may call by name.
+
+User-defined functions take precedence over built-in ones of the same name.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Libraries of user code: files by name, loaded under a name of their own.
+"""Libraries of user code: files by name, imported as packages with unique names.
 
-Two libraries may hold files of the same name. Within a library `import x` finds its own `x` before
-anything else, and `vertica_sdk` is what `snowmelt.load.udx.vertica_sdk` offers.
+Two libraries may hold files of the same name. Within a library, `import x` finds the library's own
+`x` before any other module, and `vertica_sdk` is `snowmelt.load.udx.vertica_sdk`.
 """
 
 from __future__ import annotations

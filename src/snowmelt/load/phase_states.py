@@ -1,4 +1,4 @@
-"""What a phase tells its host, and what the host tells the phase, with the numbers of the SDK."""
+"""States that a user-defined phase returns and receives, with the numbers of Vertica's SDK."""
 
 from __future__ import annotations
 

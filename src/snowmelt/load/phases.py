@@ -1,6 +1,8 @@
-"""The phases of a load as this project writes them: source, filter and parser.
+"""Protocols of load phases (source, filter, parser) and the data that they exchange.
 
-Classes written for other hosts are turned into these by `snowmelt.load.udx`.
+`snowmelt.load.udx` adapts classes that were written for Vertica's SDK to these protocols. A parser
+receives a `ParseTarget` and a `ByteReader`, and yields `ParsedBatch` objects of rows and rejects.
+Phases that know record boundaries exchange `Records`.
 """
 
 from __future__ import annotations

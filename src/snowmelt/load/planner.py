@@ -1,4 +1,4 @@
-"""From a COPY and the columns of its table to the tasks of a load."""
+"""Planning of a load: a COPY statement and the columns of its table into tasks."""
 
 from __future__ import annotations
 

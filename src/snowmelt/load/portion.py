@@ -1,4 +1,4 @@
-"""A file that is loaded, and the part of it that one task loads."""
+"""Input files, and the portions into which they are split, one per task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the columns that were parsed to the columns of the table."""
+"""Projection of parsed columns to the columns of the table: computed, copied or NULL."""
 
 from __future__ import annotations
 

@@ -1,7 +1,15 @@
-"""Runs one portion of a load through source, filters, parser and expressions.
+"""Execution of one portion of a load through source, filters, parser and expressions.
 
-Each step pulls from the one before it, so that memory is bounded by what one piece needs. What
-a step raises is placed: the error names file, portion, step, byte and record.
+Each step pulls from the one before it, so memory is bounded by what one slice needs. An error of a
+step is located: it names file, portion, step, byte and record. A cancelled load ends every step.
+
+`Prefetcher` runs a step on its own thread ahead of its consumer, such as decompression beside
+parsing. It is only for steps that release the interpreter's lock, since others would just take
+turns.
+
+`check_step_chain` decides which step may follow which. A source of records starts the record
+boundaries, and filters that work on records keep them, or end them by writing the boundaries into
+the bytes. A filter of bytes ends them, too: the next step sees one stream.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one task needs to run its portion through source, filters and parser; all picklable."""
+"""Picklable description of one load task: its portion and its source, filters and parser."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Texts that Arrow reads exactly as the rules of a single value do, by the shape that they have.
+"""Fast casts of texts by Arrow, for text forms where they equal the rules of a single value.
 
-Whatever has another shape is left to those rules; a shape too few costs time, one too many
-would be wrong.
+Texts of any other form are left to those rules. A missing form only costs time, but a wrong one
+would give wrong values. `ArraySyntax` parses arrays as delimited files write them, such as
+`[a,b,"c,d",null]`, with delimiters that a load may choose.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""COPY: from the statement to the commit, on whatever runs the portions.
+"""Execution of one COPY statement from planning to the commit.
 
-A load begins, its portions are run anywhere, their outcomes are added up. Rejects are published
-first, keyed by the load, so that they are there even when the load is given up; then one
-transaction makes the rows part of the table, or nothing is.
+A load starts, a `TaskRunner` runs its portions anywhere, and their results are reconciled. Rejects
+are published first, keyed by the load, so that they exist even if the load is aborted. Then one
+transaction adds all rows to the table, or none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Refused rows once more: from a table's error table into the table, each at most once.
+"""Replay of rejected rows from a table's error table into the table, each at most once.
 
-Rows are inserted in numbered batches. Before a batch goes into the table, by a channel whose
-offset token is its number, markers with that number are committed to the error table, one for
-each row. A row was replayed when its marker's number is committed, which the token tells, and a
-line behind the batch once more. Whoever begins opens both channels first: nothing of a run before
-is under way then, and a batch with markers that was not committed is taken up as it was.
+Rows are inserted in numbered batches. Before a batch is inserted through a channel whose offset
+token is the batch number, one marker per row with that number is committed to the error table. A
+row was replayed if its marker's number is committed. The channel's offset token says so, and a
+further marker after the batch repeats it. Each run first opens both channels, which fences earlier
+runs. A batch that has markers but was not committed is retried unchanged.
 """
 
 from __future__ import annotations

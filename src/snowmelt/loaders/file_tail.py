@@ -1,8 +1,9 @@
-"""Files that grow into a table: a channel for each file, whose token is `messages_1.log:20`.
+"""Tailing of growing files into a table through one channel per file.
 
-A channel is named by what its file is (inode and first line), not by the file's name: rotated
-files go on where they were, and what is written over one is a file of its own. Nothing is kept but
-the channels' tokens, so a tail that is killed goes on with the next one.
+A channel is named after the file's identity (inode and first line), not after its path. Rotated
+files therefore continue where they were, and overwriting a file makes it a new one. An offset token
+such as `messages_1.log:20` names the last line that was read. The tokens are the only state, so a
+tail that was killed continues with the next run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""A topic of Kafka into a table, row by row: a channel for each partition.
+"""Kafka topics into tables, row by row through channels or frame by frame through COPY.
 
-Partition 1 of topic T is written through channel `T:P1`, whose offset token is the offset of the
-last message: whoever starts goes on behind the committed one, and a crash neither loses nor
-doubles a row.
+Rows: partition 1 of topic T is written through channel `T:P1`, whose offset token is the offset of
+the last message. A new process resumes after the committed offset, so a crash neither loses nor
+duplicates a row.
+
+Frames: each frame is one COPY of the messages that have arrived. The end offsets of a frame are
+part of its commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""What the portions of a load come to: may it commit, and what is told of each file."""
+"""Reconciliation of the results of all portions of a load before its commit.
+
+`reconcile` adds up the results, decides whether the load may commit, and makes one record per input
+file. The checks require that no portion is missing or counted twice, that the portions of a file
+cover it exactly, and that the records of each portion are its rows and rejects. The number of each
+portion's first record in its file is computed here, too.
+"""
 
 from __future__ import annotations
 

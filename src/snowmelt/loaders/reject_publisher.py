@@ -1,4 +1,8 @@
-"""Publishing rejects: into their table, and into files of raw records and of reasons."""
+"""Publication of rejects to the reject table, to files, or to the error table.
+
+Reject files hold raw records or reasons. Rejects of a COPY without a reject target become error
+rows of the table's error table.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows and rejects of one portion into native files, a row group at a time."""
+"""Spools that write the rows and rejects of one portion to native files, row group by row group."""
 
 from __future__ import annotations
 

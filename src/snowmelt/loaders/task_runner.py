@@ -1,8 +1,12 @@
 """The work of a load that needs no catalog: one portion in, native files out.
 
-It may run anywhere and more than once; each attempt writes files of its own, and only those
-whose outcome arrives at the commit count. What is wrong with the input is part of the outcome:
-to do it again would not help. What may come back (a store that does not answer) is raised.
+A task may run anywhere and more than once. Each attempt writes its own files, and only files whose
+result reaches the commit count. An error in the input is part of the result, because a retry would
+not help. A transient error, such as an unavailable store, is raised.
+
+`LocalTaskRunner` runs the portions of a load in this process, two at a time if all steps are built
+in. Arrow, decompression and Parquet encoding work without the interpreter's lock: on two cores, two
+files take 0.53 (gzip: 0.6) of the time that they take one after the other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The Arrow form of a chunk: the types that its Parquet file holds, and 128-bit numbers in numpy.
+"""The Arrow form of a chunk, which its Parquet file holds, and 128-bit decimals in NumPy.
 
-Decimals are handled as two arrays of 64-bit words, so that no value goes through Python.
+Decimals are handled as two arrays of 64-bit words, so that no value becomes a Python object.
 """
 
 from __future__ import annotations

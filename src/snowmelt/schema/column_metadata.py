@@ -1,4 +1,4 @@
-"""Columns as streaming v1 describes them on the wire (specification §2.2, §4)."""
+"""Conversion of columns to and from the `table_columns` of streaming v1 (specification §2.2, §4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table of refused rows looks like, and its rows: one shape for SDK, row API and COPY."""
+"""Schema and rows of error tables: one format for rejected rows of SDK, row API and COPY."""
 
 from __future__ import annotations
 

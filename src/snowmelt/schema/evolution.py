@@ -1,6 +1,6 @@
-"""How a table's columns may change, and whether rows written for older columns still fit.
+"""Allowed changes of a table's columns, and the check that rows for older columns still fit.
 
-A column is its ordinal: names and types may change, ordinals are never used again.
+A column is identified by its ordinal: names and types may change, ordinals are never reused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which columns rows have that a table lacks, and of which types: what evolving it asks for."""
+"""Inference of the columns, with their types, that rows have and their table lacks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The native form of a table: what open-table files and the engine hold.
+"""The native form of a table, which Iceberg files and the engine hold.
 
-Timestamps and times become microseconds, floored; what does not fit (nanoseconds, the offset
-of a TIMESTAMP_TZ) goes to companion columns right after their column.
+Timestamps and times become microseconds, floored. What does not fit (nanoseconds, the offset of a
+TIMESTAMP_TZ) is stored in companion columns directly after the column.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many bytes values take in a buffer, by estimate (specification of v1, §5.4)."""
+"""Estimated bytes of values in a client's buffer (specification of v1, §5.4)."""
 
 from __future__ import annotations
 

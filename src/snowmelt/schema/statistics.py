@@ -1,4 +1,4 @@
-"""Statistics of a chunk's columns by the rules of streaming v1, §6, on full values."""
+"""Statistics of a chunk's columns on full values, by the rules of streaming v1, §6."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Columns, their SQL types, and names of tables: the words that all rooms share."""
+"""Columns, logical and SQL types, table names, and modes for reading ambiguous values.
+
+Names follow SQL: an internal name is folded to upper case unless it is quoted. A compatibility mode
+selects the rules for values without one obvious meaning (Streaming v1, §5.4).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a value is refused: the texts of streaming v1, §5.3, naming Python types."""
+"""Errors for rejected values: the messages of streaming v1, §5.3, with Python type names."""
 
 from __future__ import annotations
 

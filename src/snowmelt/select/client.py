@@ -1,4 +1,4 @@
-"""A SELECT sent to an endpoint, with boto3; the answer arrives as it is made."""
+"""Client for SelectObjectContent: sends a request with boto3 and streams the response payloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which SQL a request speaks, where the three differ."""
+"""SQL dialects of S3 Select: AWS, current Ceph, and Ceph of 2020.
+
+All dialects accept one grammar. The dialect decides only where the three conflict.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What the language has, and how far each dialect has it: the table that pages and tests are made of.
+"""Table of language features and their support status in each dialect.
 
-Every function, operator, clause, type, part of a date, symbol of a picture and option of a request
-stands here once. A construct that is not exactly its dialect's is refused by its name, or the line
-says what differs and why.
+Documentation pages and tests are generated from this table. It lists every function, operator,
+clause, type, date part, format symbol and request option exactly once. A construct that differs
+from its dialect is either rejected with an error that names it, or its entry states the
+difference and the reason.
 """
 
 from __future__ import annotations

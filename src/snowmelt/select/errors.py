@@ -1,4 +1,4 @@
-"""Why a statement, a value or an object is refused: the error codes of SelectObjectContent."""
+"""Errors of S3 Select: SelectObjectContent error codes, HTTP statuses and the row error budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What one execution may use, and the errors that name the setting that was too small."""
+"""Resource limits of one execution, and the memory budget that enforces them.
+
+An error for an exceeded limit names the setting that raises it.
+"""
 
 from __future__ import annotations
 

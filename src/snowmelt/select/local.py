@@ -1,4 +1,4 @@
-"""SELECT over a file or a pipe on this machine, without a service."""
+"""Local queries: SELECT over a file, several files or a pipe, without a service."""
 
 from __future__ import annotations
 

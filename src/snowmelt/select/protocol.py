@@ -1,4 +1,13 @@
-"""A SelectObjectContentRequest in XML, read into a SelectRequest (specification §1.6)."""
+"""Wire format of SelectObjectContent: XML requests in, event stream frames out.
+
+XML requests (specification §1.6): clients put raw control bytes such as CR LF and 0x01 into the
+text of delimiter elements. An XML parser folds the first into LF and rejects the second. Therefore
+each control byte is replaced by a private-use character that the document does not contain, and
+restored after parsing.
+
+Event stream frames (specification §1.7): total length, header length, CRC-32 of these eight bytes,
+headers, payload, CRC-32 of everything before. Numbers are unsigned, 32 bits, big endian.
+"""
 
 from __future__ import annotations
 

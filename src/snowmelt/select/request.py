@@ -1,4 +1,4 @@
-"""What a client asks for: the statement, the form of the object and the form of the answer."""
+"""Parsed Select request: statement, input and output format, compression, scan range, dialect."""
 
 from __future__ import annotations
 

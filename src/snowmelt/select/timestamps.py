@@ -1,4 +1,4 @@
-"""Timestamps that keep the precision and the offset they were written with."""
+"""SQL timestamps with their written precision and UTC offset: parsing and date arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of a query: kinds, texts read as numbers, 64-bit integers, and how each is printed.
+"""SQL values of a query: type names, inference from strings, 64-bit integers, formatting.
 
 A value is None, MISSING, bool, int, Decimal, float, str, Timestamp, list or dict.
 """

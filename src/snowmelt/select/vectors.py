@@ -1,7 +1,8 @@
-"""Columns of values as the plan sees them, and what a batch of records offers.
+"""Column vectors of query values, and the interface of a record batch.
 
-A vector says for every row one of three things: a value, NULL, or *deferred*: no kernel may say
-what the value is, so the evaluator has to, in row order. Deferred wins over null.
+Each row of a vector is in one of three states: a value, NULL, or *deferred*. No kernel can compute
+a deferred row exactly, so the scalar evaluator computes it, in row order. Deferred takes precedence
+over NULL.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Loads every kernel before the first query, so that no client waits for the compiler.
+"""Kernel warm-up: loads or compiles every Numba kernel before the first query.
 
-From the cache that takes about a second; where there is none yet, kernels are compiled.
+Loading from the Numba cache takes about 1 s. Without a cache the kernels are compiled.
 """
 
 from __future__ import annotations

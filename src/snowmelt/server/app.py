@@ -1,4 +1,4 @@
-"""The one place where the service's parts are built and joined."""
+"""Construction of the service: all components and the ASGI application."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Who is asking: key-pair JWTs (specification of v1, §1.3) and OAuth tokens, RS256 only; access keys.
+"""Authentication by key-pair JWT (specification of v1, §1.3), OAuth token or access key.
 
-An access key, its id and secret with a point between, is what clients of the row API send as a
-programmatic access token.
+JWTs and OAuth tokens use RS256 only. OAuth tokens come from external authorization servers whose
+issuers are known security integrations. An access key, its ID and secret joined by a point, is what
+clients of the row API send as a programmatic access token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Errors as answers: which HTTP status, and which JSON."""
+"""HTTP responses for errors: status codes and JSON bodies.
+
+Also defines the errors of requests that are rejected before they are parsed.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A short way through HTTP for small registrations and requests of few rows, which come by thousands a second.
+"""HTTP protocol for small registrations and append requests, without a task per request.
 
-uvicorn's protocol makes a task, an event and several messages for each request. With a registrar
-that answers at once, the event loop spent 109 µs on a request that way and 81 on this one. Here the whole
-request goes to its handler at once, and the answer is written when it is there. Whatever is not
-plainly a small, complete request of somebody known goes the ordinary way.
+Thousands of such requests arrive per second. uvicorn's protocol makes a task, an event and several
+messages for each. With a registrar that responds immediately, the event loop took 109 µs per
+request with uvicorn's protocol and 81 µs with this one. Here the complete request goes to its
+handler in one call, and the response is written when it is available. A request takes this path
+only if it is small and complete and its client is already authenticated.
 """
 
 from __future__ import annotations

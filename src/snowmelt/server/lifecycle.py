@@ -1,4 +1,4 @@
-"""Running a service: one per data folder, stopped in order."""
+"""Start, run and graceful shutdown of a service; one service per data folder."""
 
 from __future__ import annotations
 

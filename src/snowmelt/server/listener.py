@@ -1,4 +1,4 @@
-"""A port that is listened on, and the server behind it."""
+"""HTTP listener: a listening socket and the uvicorn server behind it."""
 
 from __future__ import annotations
 

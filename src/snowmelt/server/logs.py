@@ -1,4 +1,4 @@
-"""What a service writes about itself: one line of text or one JSON object for each event, no secrets."""
+"""Log formats of the service: text or JSON lines, with secrets redacted."""
 
 from __future__ import annotations
 

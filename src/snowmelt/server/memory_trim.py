@@ -1,4 +1,4 @@
-"""Memory that allocators retain after a burst, given back to the operating system."""
+"""Release of allocator memory to the operating system after bursts."""
 
 from __future__ import annotations
 

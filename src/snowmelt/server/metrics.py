@@ -1,4 +1,8 @@
-"""The page of metrics, in Prometheus' text format: plain numbers, named only when somebody asks."""
+"""Metrics in Prometheus text format.
+
+Counters are plain numbers. They get names and labels only when the metrics are read. Handlers set
+the route label of a request; raw paths would make the label cardinality unbounded.
+"""
 
 from __future__ import annotations
 

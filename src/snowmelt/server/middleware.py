@@ -1,7 +1,7 @@
-"""The front of the service: every request's checks, and the short way to the busy routes.
+"""Middleware of the service: checks of every request, and dispatch to the fast routes.
 
-A plain ASGI layer: thousands of small registrations a second pass here, and a framework's
-request objects would cost as much as the registration itself.
+A plain ASGI layer. Thousands of small registrations per second pass it, and the request objects of
+a framework would cost as much as the registration itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""`GET /healthz`: is everything there that a registration needs?"""
+"""Routes for monitoring: `GET /healthz` and `GET /metrics`.
+
+`/healthz` checks what a registration needs: the catalog and the stage. `/metrics` serves the
+metrics to Prometheus.
+"""
 
 from __future__ import annotations
 

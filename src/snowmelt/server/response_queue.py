@@ -1,4 +1,4 @@
-"""Answers on their way from threads to the event loop."""
+"""Queue of responses from worker threads to the event loop."""
 
 from __future__ import annotations
 

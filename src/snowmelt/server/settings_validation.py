@@ -1,4 +1,4 @@
-"""Settings that do not go together, found before anything is opened."""
+"""Validation of combined settings before any resource is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The conversation of streaming v1 (specification of v1, §2)."""
+"""Routes of the streaming v1 API (specification of v1, §2) and of schema evolution.
+
+Schema evolution, columns that a client's rows have and the table lacks, is an extension of
+Snowmelt.
+"""
 
 from __future__ import annotations
 

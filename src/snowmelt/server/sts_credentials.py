@@ -1,4 +1,4 @@
-"""Clients upload to the bucket itself, with credentials of a role that STS narrows to their prefix."""
+"""Direct uploads to the bucket with STS credentials restricted to the client's prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certificate that the service shows, if it shows one."""
+"""TLS certificate of the service, with reload of its files."""
 
 from __future__ import annotations
 

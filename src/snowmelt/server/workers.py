@@ -1,4 +1,8 @@
-"""What goes on behind the requests: the migrator, a process of its own, and housekeeping."""
+"""Background workers: migrator process, service heartbeat and housekeeping.
+
+Housekeeping deletes unreferenced blobs and files and old records. The heartbeat registers the
+service in its deployment and follows the clock of the catalog.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,21 @@
-"""The only room that imports PySpark."""
+"""Snowmelt tables in Spark: the only package that imports PySpark.
+
+`java`: a Java runtime for Spark.
+`session`: the Spark settings that Snowmelt needs, and local sessions.
+`daemon`: the Python worker daemon with preloaded imports.
+`lake`: `Snowmelt`, the public interface.
+`sql`: analysis and planning of queries, system views.
+`write_statements`: CREATE TABLE AS and INSERT.
+`tables`: a table as a DataFrame.
+`format`, `datasource`: the data source `snowmelt`.
+`load_source`, `select`: the data sources `snowmelt-load` and `snowmelt-select`.
+`functions`: external functions in a Spark session.
+`load_job`: COPY as a Spark job.
+`migration_job`, `migration_source`: migration as a Spark job, and its tasks on executors.
+`error_translation`: Spark's errors as Snowmelt's.
+
+`Snowmelt` is imported at first use, because importing PySpark takes a second.
+"""
 
 from __future__ import annotations
 

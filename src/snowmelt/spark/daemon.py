@@ -1,7 +1,7 @@
-"""PySpark's worker daemon with what every task of ours needs already imported.
+"""PySpark's worker daemon with the imports that Snowmelt's tasks need.
 
-Workers are forked from it: importing here saves each new one a second or two. A session takes
-it by `spark.python.daemon.module`.
+Workers are forked from it, so each new worker starts a second or two faster. A session selects it
+by `spark.python.daemon.module`.
 """
 
 from __future__ import annotations

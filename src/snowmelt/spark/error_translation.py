@@ -1,4 +1,4 @@
-"""Spark's refusals of a statement, in our sentences."""
+"""Translation of Spark's analysis and parse errors into Snowmelt's errors."""
 
 from __future__ import annotations
 

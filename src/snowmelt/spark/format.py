@@ -1,7 +1,7 @@
 """The data source `snowmelt`: tables for `spark.read`, `df.write`, `readStream`, `writeStream`.
 
-There is no `pushFilters` here, and must not be: Spark 4.3.0 keeps a pushed filter for later
-queries on the same DataFrame, and so loses rows. The option `where` does its work.
+It must not implement `pushFilters`: Spark 4.3.0 keeps a pushed filter for later queries on the same
+DataFrame, and so loses rows. Use the option `where` instead.
 """
 
 from __future__ import annotations

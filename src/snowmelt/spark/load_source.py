@@ -1,8 +1,8 @@
 """`spark.read.format("snowmelt-load")`: raw files through filters and a parser, as a DataFrame.
 
-What stands behind FROM in a COPY is the option `copy` (or the path given to `load`, and the rest
-as the option). Rejected records are never lost without a word: a column `_rejected` in the
-schema takes them, or the option `rejects` names a folder for them; without either the first one
+The option `copy` is the text after FROM in a COPY; alternatively `load` gets the path, and `copy`
+the rest. Rejected records are never lost silently: a column `_rejected` in the schema receives
+them, or the option `rejects` names a folder for them. Without either, the first rejected record
 fails the query, unless the option `ignore_rejects` is true.
 """
 

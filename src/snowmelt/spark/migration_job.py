@@ -1,8 +1,8 @@
-"""Migration as a Spark job: tasks run on executors, the driver plans and commits.
+"""Migration as a Spark job: executors run the tasks, the driver plans and commits.
 
-A task reads chunks and writes native files in Python; what crosses to the JVM is only its
-outcome. Spark may run a task twice; each attempt writes files of its own, and only those whose
-outcome arrives at the driver are committed.
+A task reads chunks and writes native files in Python; only its outcome passes through the JVM.
+Spark may run a task twice. Each attempt writes its own files, and only files whose outcome reaches
+the driver are committed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A migration's tasks as a Python data source: reading a partition does the work.
+"""A data source whose partitions are the tasks of a migration: reading one runs the task.
 
-Kept apart from the driver's half, so that executors import neither catalog nor database.
+Separate from the driver's module, so that executors import neither catalog nor database.
 """
 
 from __future__ import annotations

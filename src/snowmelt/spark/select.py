@@ -1,20 +1,20 @@
-"""`spark.read.format("snowmelt-select")`: objects of an S3 endpoint, filtered where they lie.
+"""`spark.read.format("snowmelt-select")`: objects of an S3 endpoint, filtered by the endpoint.
 
-Columns and the option `where` travel to the endpoint as one SELECT; each Spark task asks for a
-range of the object's bytes. Spark does not tell a Python source which columns a query needs (nor,
-in a way that can be trusted, its filters): the schema or the option `columns` does. Every option
-is text:
+Columns and the option `where` become one SELECT; each Spark task requests a byte range of the
+object. Spark does not report to a Python source which columns a query needs, and does not report
+filters reliably, so the schema or the option `columns` selects the columns. Each option is text:
 
 * `path`: `s3://bucket/key`; `endpoint` (default `http://127.0.0.1:9000`), `accessKey` and
-  `secretKey` (default: where boto3 looks for them)
+  `secretKey` (default: boto3's credential lookup)
 * `input`: `csv` (default), `lines`, `json` or `parquet`; `compression`: `none`, `gzip`, `bzip2`,
   `zstd`; for CSV `header` (`none`, `use`, `ignore`), `delimiter`, `recordDelimiter`, `quote`,
   `escape`, `comment`, `quotedRecords`
-* `columns`: names, commas between (default: all); `where`: the text of a WHERE clause in which
-  columns are `s.name`; `dialect`
-* `rangeBytes`: bytes a task reads (default 64 MiB); only uncompressed CSV and lines are divided
+* `columns`: names, separated by commas (default: all); `where`: the text of a WHERE clause in
+  which columns are `s.name`; `dialect`
+* `rangeBytes`: bytes per task (default 64 MiB); only uncompressed CSV and lines are split
 
-Without a schema one record is looked at: CSV columns are text, JSON values are what they are.
+Without a schema, the source infers one from the first records: CSV columns are strings, JSON values
+keep their types.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every setting of Spark that Snowmelt depends on, in one place."""
+"""The Spark settings that Snowmelt depends on, and local sessions."""
 
 from __future__ import annotations
 

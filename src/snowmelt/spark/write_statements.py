@@ -1,4 +1,4 @@
-"""CREATE TABLE … AS SELECT in `lake.sql`: a table with the columns of a query, and its rows."""
+"""CREATE TABLE AS and INSERT with a query: parsing, and writing the rows as one load."""
 
 from __future__ import annotations
 

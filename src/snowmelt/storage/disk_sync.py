@@ -1,8 +1,9 @@
-"""What a disk really holds: syncs that miss no failed write, and reads past the page cache.
+"""Syncs that detect every failed write, and reads of a file past the page cache.
 
 Linux reports a failed write-back once to each descriptor of the file system that was open when it
-happened (`errseq_t`, syncfs since 5.8). A descriptor opened later hears of it only if no other
-program has. After the report the pages count as clean, and look whole until they are read again.
+happened (`errseq_t`, syncfs since 5.8). A descriptor that is opened later receives the report only
+if no other program has. After the report the pages count as clean, and look intact until they are
+read again.
 """
 
 from __future__ import annotations

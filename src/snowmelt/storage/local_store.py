@@ -1,8 +1,11 @@
-"""Objects as files beneath one folder: no symbolic links, regular files only, atomic puts.
+"""A store of objects as files beneath one folder: regular files, no links, atomic puts.
 
-Everything is opened part by part from the root's descriptor with O_NOFOLLOW, so neither a path
-nor a link planted in a shared stage leads outside. May be pickled and shared: the one state, the
-watch for failed writes, stays with the process that began it.
+Each path is opened segment by segment from the root's descriptor with O_NOFOLLOW, so neither a path
+nor a link planted in a shared stage leads outside. A store may be pickled and shared. Its only
+state, the watch for failed writes, stays with the process that began it.
+
+The first section holds the files themselves: an open object, an object being written, and durable
+creation of files and folders.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Verify that a file which a command writes replaces nothing that is in use.
+"""Verification that a file which a command writes replaces nothing that is in use.
 
-Files are compared by device and inode, and folders also by their place in the file system, so that
+Files are compared by device and inode, and folders also by their path in the file system, so that
 symbolic links, hard links, `..`, another case and bind mounts make no difference.
 """
 

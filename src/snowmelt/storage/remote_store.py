@@ -1,4 +1,7 @@
-"""Objects in S3, GCS, Azure and whatever else obstore speaks to."""
+"""A store of objects in S3, GCS, Azure and any other service that obstore supports.
+
+The first section holds single objects: one that is open, one that is being written.
+"""
 
 from __future__ import annotations
 

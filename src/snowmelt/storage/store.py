@@ -1,4 +1,8 @@
-"""What every store of objects offers, whatever lies underneath."""
+"""The interface of object stores, validation of paths, and ordered listings.
+
+Listings are in the order of bytes, with groups by a delimiter. Python compares strings by code
+points, which is the order of their UTF-8 bytes.
+"""
 
 from __future__ import annotations
 

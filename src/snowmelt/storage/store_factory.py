@@ -1,4 +1,4 @@
-"""From a URL or a folder's path to a store."""
+"""Opening of a store by URL or by the path of a folder."""
 
 from __future__ import annotations
 

@@ -1,1 +1,21 @@
-"""One table: its snapshot, native files and migration."""
+"""One table: snapshots, pruning, native Iceberg files, migration and maintenance.
+
+`snapshot`: a consistent view of tables, native files up to a watermark and chunks above it.
+`pruning`: selection of the files and chunks that can match a query's predicates.
+`chunk_reader`: one chunk into a table in native form, without the catalog.
+`table_reader`: chunks, native files and whole tables without an engine.
+`warehouse`: paths and addresses of native files.
+`file_io`: PyIceberg's file access through our stores.
+`column_bounds`: encoded bounds of native columns.
+`native_writer`: one native Parquet file and its metadata entry.
+`external_sort`: rows of a clustered table sorted in bounded memory.
+`iceberg`: Iceberg metadata and commits of one table.
+`migration_task`: chunks into native files, on any executor.
+`migration`: plan, lease and commit of a migration.
+`load_commit`: begin, commit and abort of a load.
+`rejects`: schema and rows of tables of rejected records.
+`compaction`: small native files into larger ones.
+`maintenance`: runs that replace native files or expire snapshots.
+`run_files`: files of runs that the catalog does not have yet.
+`garbage_collection`: deletion of blobs, native files and dropped tables.
+"""

@@ -1,7 +1,7 @@
-"""Reading one chunk: light to import, because every task of an engine does.
+"""Reader of one chunk in native form; light to import, because every task of an engine does.
 
-A chunk is checked against the catalog's MD5 each time it is read; what differs is an error that
-names the blob, and nothing of it is returned.
+A chunk is verified against the catalog's MD5 on every read. A mismatch raises an error that names
+the blob, and nothing of the chunk is returned.
 """
 
 from __future__ import annotations

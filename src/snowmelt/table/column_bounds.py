@@ -1,9 +1,9 @@
-"""Statistics of native columns as open tables hold them: lowest and highest value as bytes.
+"""Lower and upper bounds of native columns, encoded as Iceberg stores them.
 
-They are made from raw integers and bytes, never by way of Python's dates or text, which cannot
-hold every value (dates before the year 1, text that is not UTF-8). Text and binary bounds are
-cut after 16 code points or bytes; an upper bound is rounded up, or left out when it cannot be.
-A bound that is left out says nothing.
+Bounds are made from raw integers and bytes, never from Python dates or strings, which cannot hold
+every value (dates before the year 1, text that is not UTF-8). String and binary bounds are
+truncated after 16 code points or bytes. An upper bound is rounded up, or omitted if it cannot be.
+An omitted bound means unknown.
 """
 
 from __future__ import annotations

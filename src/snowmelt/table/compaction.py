@@ -1,10 +1,10 @@
-"""Joining small native files: choose, rewrite, commit (`snowmelt.table.maintenance`).
+"""Compaction of small native files: select, rewrite, commit (`snowmelt.table.maintenance`).
 
-Of a table's files those below three quarters of the target are small. They are joined once there
-are enough of about a size, so that a row is rewritten a few times at most until it lies in a file
-of the target's size; each group becomes one file, so that every run leaves fewer. Rows go through
-memory in portions; those of a clustered table are sorted over the whole group. Nothing is
-committed unless the new files have as many rows, and NULLs in each column, as the old ones.
+Files below three quarters of the target size are small. They are compacted once there are enough
+of about one size, so that a row is rewritten only a few times until it is in a file of the target
+size. Each group becomes one file, so every run leaves fewer files. Rows pass through memory in
+batches; rows of a clustered table are sorted over the whole group. Nothing is committed unless the
+new files have as many rows, and as many NULLs in each column, as the old ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sorting the rows of a clustered table, also more of them than fit into memory."""
+"""External sort of the rows of a clustered table, in bounded memory."""
 
 from __future__ import annotations
 

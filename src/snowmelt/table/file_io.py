@@ -1,7 +1,7 @@
-"""PyIceberg's way to files, through our own stores where they are not on a disk.
+"""PyIceberg `FileIO` over our stores for files that are not on a local disk.
 
-So one address and one set of credentials (those of the environment, see `snowmelt.storage`) serve
-everything, and PyIceberg needs no library for any cloud. Files on disk it opens by itself.
+One address and one set of credentials (those of the environment, see `snowmelt.storage`) serve all
+access, and PyIceberg needs no library for any cloud. Local files are opened by PyIceberg itself.
 """
 
 from __future__ import annotations

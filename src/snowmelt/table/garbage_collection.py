@@ -1,18 +1,19 @@
-"""Deleting what nobody can need any more: blobs, native files, traces of dropped tables.
+"""Deletion of unreferenced blobs and native files, and of the remains of dropped tables.
 
-A reader's plan lives no longer than the retention; whatever any plan could still name is kept
-that long after it was replaced. Interrupted anywhere, the next round goes on:
+A reader's plan lives no longer than the retention. What a plan could still reference is retained
+that long after it was replaced. If a round is interrupted, the next one continues:
 
-* A chunk's blob: retention after the commit that made the chunk native, and when streams have
-  read it (`snowmelt.catalog.jobs.read_positions`). Mark the rows, delete
-  the object, remove the rows; an object goes only when every chunk in it is marked.
-* A blob that was never registered: a day after it was first seen, tombstone first.
-* Native files: those that neither the current metadata nor any that was current within the
-  retention refers to, unless a migration is at work; while a load or a compaction is at work,
-  only those that are older than it, and for a day those whose run nobody knows yet. What is listed is listed before the catalog is asked, so a
-  file that a commit has just made part of the table is never taken.
-* A dropped table: everything, after the time for which UNDROP could bring it back, and the
-  retention. It is marked first, in a transaction that UNDROP cannot pass.
+* A chunk's blob is deleted when the retention has passed since the commit of the migration, and
+  streams have read it (`snowmelt.catalog.jobs.read_positions`). The rows are marked, the object is
+  deleted, then the rows are removed. An object is deleted only if every chunk in it is marked.
+* A blob that was never registered is deleted a day after it was first seen; its tombstone is
+  written first.
+* Native files are deleted if neither the current metadata, nor any that was current within the
+  retention, references them. None is deleted during a migration. During a load or a compaction
+  only files older than it are deleted, and files of unknown runs are retained for a day. Files are
+  listed before the catalog is read, so a file of a concurrent commit is never deleted.
+* A dropped table is deleted completely after its retention time for UNDROP and the retention. It is
+  marked first, in a transaction that excludes UNDROP.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One native table as an Iceberg table, format version 2, whose pointer is ours.
+"""Metadata and commits of one native table as an Iceberg table of format version 2.
 
-PyIceberg makes snapshots, manifests and metadata; where a table's current metadata file is, our
-own catalog knows. `PointerCatalog` is handed the one step that makes a commit visible. What a
-commit contains (`IcebergSummary`) is written twice with it: as table properties, which later commits
-keep, and in the snapshot's summary, which proves them.
+PyIceberg makes snapshots, manifests and metadata files; the catalog holds the pointer to a table's
+current metadata file. `PointerCatalog` receives the one step that makes a commit visible. What a
+commit contains (`IcebergSummary`) is written twice with it: as table properties, which later
+commits preserve, and in the snapshot's summary, which proves them.
 """
 
 from __future__ import annotations

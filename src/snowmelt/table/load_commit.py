@@ -1,13 +1,16 @@
-"""Loads of native files into tables: begin, publish the rejects, commit, or give up.
+"""Loads of native files into tables: begin, publish rejects, commit, abort.
 
-A load's files count only once its commit has happened: one transaction of the catalog swaps the
-table's pointer, closes the load in the history, notes its files and moves the offsets of its
-streams. Chunks and their watermark stay as they are. Whoever has moved the pointer meanwhile, a
-migration or another load, costs the loser nothing but another try with the same files.
+A load's files count only after its commit: one transaction of the catalog swaps the table's
+pointer, closes the load in the history, records its files and advances the offsets of its streams.
+Chunks and their watermark do not change. If a migration or another load has moved the pointer
+meanwhile, the load tries again with the same files.
 
-Each load has a lease of its own, which says that its process lives. Clean-up that takes over a
-lease closes the load, and the load can then never commit; its files are swept like all others
-that no commit names.
+Each load holds its own lease, which shows that its process lives. Garbage collection that takes
+over a lease closes the load, which can then never commit. Its files are deleted like all others
+that no commit references.
+
+Two further sections commit a load together with its rows for the error table, in one transaction,
+and create the table of rejects.
 """
 
 from __future__ import annotations

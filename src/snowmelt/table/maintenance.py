@@ -1,10 +1,10 @@
-"""Runs that change how a table's native files lie, never its rows: begin, commit, give up.
+"""Maintenance runs, which replace native files without changing rows: begin, commit, abort.
 
-A run holds a lease of the table, which says that its process lives and keeps a second one away;
-migrations and loads go on beside it. Its commit is the one step by which they commit too: one
+A run holds a lease of the table, which shows that its process lives and excludes a second run.
+Migrations and loads continue beside it. Its commit is the step by which they commit too: one
 transaction of the catalog swaps the pointer and closes the run in the history. Watermark, epoch,
-checksum and number of rows stay as they are. A migration or a load that was faster costs a run
-nothing but another try on the newer metadata, with the same files, since neither takes files away.
+checksum and row count do not change. If a migration or a load has committed first, the run tries
+again on the newer metadata with the same files, since neither removes files.
 """
 
 from __future__ import annotations

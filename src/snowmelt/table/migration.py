@@ -1,17 +1,17 @@
-"""Turning chunks into native files: plan, write (anywhere), commit.
+"""Migration of chunks into native files: plan, write (on any executor), commit.
 
-A run takes a gap-free prefix of the chunks above the watermark. Its tasks need no catalog and
-may run in other processes; their files count only once the commit has happened. The commit is
-one transaction of the catalog, in which everything that could have changed is checked: the
-table's incarnation and pointer, the watermark, the lease's epoch. A run that dies leaves files
-in its own folder, which clean-up removes.
+A run covers a gap-free prefix of the chunks above the watermark. Its tasks need no catalog and may
+run in other processes; their files count only after the commit. The commit is one transaction of
+the catalog, which checks everything that could have changed: the table's incarnation and pointer,
+the watermark, the lease's epoch. A run that dies leaves files in its own folder, which garbage
+collection deletes.
 
-A chunk that is there but cannot be decoded, or whose MD5 is wrong, goes to quarantine, and the
-rest moves on: it is in no native file, is not deleted, and stays visible in the catalog with
-the reason. Its rows were promised, so a query of the table goes on failing with an error that
-names the blob, until the blob is restored or an administrator gives the chunk up
-(`snowmelt.catalog.streaming.chunks`). A missing blob, a missing key or a stage that does not answer fail
-the run instead: they may come back.
+A chunk that exists but cannot be decoded, or whose MD5 is wrong, is quarantined, and the other
+chunks are migrated. It is in no native file, is not deleted, and stays visible in the catalog with
+the reason. Its rows are committed, so queries of the table fail with an error that names the blob
+until the blob is restored or an administrator discards the chunk
+(`snowmelt.catalog.streaming.chunks`). A missing blob, a missing key or an unavailable stage fails
+the run instead, because it may become available again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The work of a migration that needs no catalog: chunks in, native files out."""
+"""The part of a migration that needs no catalog: chunks in, native files out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing one native file: Parquet with field ids, and its entry for the table's metadata."""
+"""Writer of one native file: Parquet with field ids, and its entry for the table's metadata."""
 
 from __future__ import annotations
 

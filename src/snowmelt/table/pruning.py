@@ -1,9 +1,9 @@
-"""Which files and chunks can hold rows that a query's conditions select. Pure.
+"""Selection of the files and chunks that can hold rows that match a query's predicates. Pure.
 
-A condition is dropped on anything that is not certain: a value of another kind than the column,
-a bound that is missing, a column that a file does not know. Bounds may be wider than the values
-(text cut short, microseconds floored), never narrower; so a file is left out only when the
-condition is false or null for every value between its bounds.
+A predicate is ignored wherever the outcome is uncertain: a value of another type than the column,
+a missing bound, a column that a file does not have. Bounds may be wider than the values (truncated
+text, floored microseconds), never narrower. So a file is skipped only if the predicate is false or
+null for every value between its bounds.
 
 The order is Spark's: text and binary by bytes, NaN above everything and equal to itself, -0.0
 equal to 0.0, timestamps by instant, whatever the offset.

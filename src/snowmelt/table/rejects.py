@@ -1,4 +1,4 @@
-"""Rows of a table of rejected records, and its columns; tasks on executors use it."""
+"""Schema and rows of tables of rejected records; imported by tasks on executors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Files of runs that the catalog does not know yet, or whose commit is on its way.
+"""Native files of runs that the catalog does not have yet, or that are about to commit.
 
-Tasks of Spark write native files before their load begins: a DataFrame's write has no process of
-ours from its start to its end. Such files lie in `data/<load id>/` like all others, and clean-up
-leaves them alone for as long as it leaves a blob that was not registered.
+Tasks of Spark write native files before their load begins, because the write of a DataFrame has no
+process of Snowmelt from start to end. Such files are in `data/<load id>/` like all others. Garbage
+collection retains them as long as a blob that was not registered.
 """
 
 from __future__ import annotations

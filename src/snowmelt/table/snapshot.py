@@ -1,8 +1,8 @@
-"""One consistent view of tables: native files up to a watermark, chunks above it.
+"""Consistent snapshots of tables: native files up to a watermark, chunks above it.
 
-Pointer and chunks are read in one transaction, so a migration that commits meanwhile changes
-nothing: before it the rows are in chunks, after it in native files, never in both or neither.
-What a snapshot names is kept until its deadline; clean-up waits longer than that.
+Pointer and chunks are read in one transaction, so a concurrent migration does not change the
+result: its rows are either in chunks or in native files, never in both or neither. Everything that
+a snapshot references is retained until its deadline; garbage collection waits longer than that.
 """
 
 from __future__ import annotations

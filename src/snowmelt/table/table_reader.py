@@ -1,7 +1,7 @@
-"""Reading chunks, and whole tables without an engine.
+"""Readers of chunks, native files and whole tables without an engine.
 
-A chunk in quarantine (see `snowmelt.table.migration`) is read like any other: with an error that
-names the blob, unless somebody has restored it.
+A quarantined chunk (see `snowmelt.table.migration`) is read like any other: it raises an error that
+names the blob, unless the blob has been restored.
 """
 
 from __future__ import annotations

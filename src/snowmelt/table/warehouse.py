@@ -1,6 +1,6 @@
-"""Where native files lie: `<database>/<schema>/<table>/<incarnation>/{metadata,data/<run>}/…`.
+"""Paths of native files: `<database>/<schema>/<table>/<incarnation>/{metadata,data/<run>}/…`.
 
-A table's folder carries its incarnation, so a table that is created again under an old name
+A table's folder contains its incarnation, so a table that is created again under an old name
 shares nothing with the old one.
 """
 

@@ -1,6 +1,10 @@
-"""What is shipped for tests of yours and ours: a service in the process, faults, a clock, and kills.
+"""Public test support: local service, failpoints, manual clock, crash and soak harnesses.
 
-`snowmelt.testing.plugin` has fixtures for pytest.
+`service`: `LocalService`, a service in this process with a temporary folder.
+`plugin`: pytest fixtures for it.
+`workload`: a loading process that the harnesses kill.
+`crash_harness`: kills at failpoints, then a count of lost and duplicate rows.
+`soak`: COPY, migration, compaction, streaming and queries on one table under random kills.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Kill a process of the streaming path at a named point, again and again, and count the rows.
+"""Crash tests of the streaming path: kill a process at a failpoint, restart it, count the rows.
 
-Each run has a real service, real loading processes and real `kill -9` (the process kills itself
-at the point that `SNOWMELT_FAULT` names). The rows are numbered, so lost and doubled ones are
-known exactly: every number up to the last committed offset token must be there once.
+Each run has a real service, real loading processes and a real `kill -9`: the process kills itself
+at the failpoint that `SNOWMELT_FAULT` names. The rows are numbered, so lost and duplicate rows are
+known exactly: each number up to the last committed offset token must be present once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A service for tests of yours: in this process, in a folder that goes with it."""
+"""A real service for tests, in this process, with a temporary folder."""
 
 from __future__ import annotations
 

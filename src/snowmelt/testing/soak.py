@@ -1,9 +1,10 @@
-"""COPY, migration, compaction, streaming and queries on one table: is every row there once?
+"""Soak test: COPY, migration, compaction, streaming and queries on one table under random kills.
 
-A loader streams numbered rows; files of numbered rows appear and are loaded by COPY, each file
-named in many a COPY; migrations move what has streamed in, compactions join what they and the
-loads have written, and clean up behind all. Every process is killed at any moment and started again. Meanwhile
-queries look whether what they see is whole. At the end all is brought to an end in peace, and counted.
+A loader streams numbered rows. Files of numbered rows appear and COPY loads them; each file is
+named in many COPY statements. Migrations convert the streamed chunks; compactions join the files
+that migrations and loads have written, and collect garbage. Each process is killed at a random
+time and restarted. Meanwhile queries check that their results are consistent. At the end, each job
+runs once more without kills, and the rows are counted.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A loading process that is made to be killed: it numbers its rows and resumes from its token.
+"""A loading process for crash tests: it inserts numbered rows and resumes from its offset token.
 
     python -m snowmelt.testing.workload URL USER KEY TABLE CHANNEL --stop FILE
 
-Rows have the columns `CHANNEL` and `NUMBER` (1, 2, 3 …); the offset token is the last number of
-the batch. It ends when the stop file exists and everything is committed, and prints that number.
-A fault point armed by `SNOWMELT_FAULT` ends it earlier.
+Rows have the columns `CHANNEL` and `NUMBER` (1, 2, 3 …); the offset token is the last number of the
+batch. The process ends when the stop file exists and all rows are committed, and prints that
+number. A failpoint armed by `SNOWMELT_FAULT` ends it earlier.
 """
 
 from __future__ import annotations

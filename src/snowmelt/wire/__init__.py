@@ -1,1 +1,6 @@
-"""Messages of each HTTP conversation, data only."""
+"""Message types of both streaming protocols. Data only.
+
+`streaming`: requests, responses and status codes of streaming v1.
+`column_statistics`: statistics of chunks to and from their messages.
+`row_api`: messages of the row API.
+"""

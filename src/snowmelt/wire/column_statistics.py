@@ -1,4 +1,4 @@
-"""Statistics of chunks between their full values and what the wire says (specification §6)."""
+"""Conversion of chunk statistics to and from their messages (specification §6)."""
 
 from __future__ import annotations
 

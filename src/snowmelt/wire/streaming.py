@@ -1,4 +1,8 @@
-"""Messages of streaming v1 (specification §2), requests and answers; unknown fields are ignored."""
+"""Messages of streaming v1 (specification §2): requests and responses, status codes.
+
+Unknown fields are ignored. Further sections hold Snowmelt's own message for schema evolution, the
+conversion of columns to and from `table_columns`, and the status codes (§2.7).
+"""
 
 from __future__ import annotations
 

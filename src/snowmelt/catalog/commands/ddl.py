@@ -1,4 +1,8 @@
-"""Statements that change the catalog: CREATE, ALTER, DROP, GRANT, REVOKE."""
+"""DDL and DCL execution: CREATE, ALTER, DROP, GRANT and REVOKE.
+
+`execute_ddl` dispatches on the statement's class. The other modules of this folder register
+their statements with it, so they must be imported before the first statement runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The property ERROR_TABLE: the table that takes rejected rows, created where there is none."""
+"""Resolution of the ERROR_TABLE property, which names the table that stores rejected rows.
+
+Creates the error table if it does not exist.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The catalog's SQL: one statement, one transaction, one result.
+"""Execution of one catalog statement: one transaction, one result.
 
-Queries are not for here: `is_query` tells them, and Spark runs them.
+Does not run queries. `is_query` recognizes them, and Spark runs them.
 """
 
 from __future__ import annotations

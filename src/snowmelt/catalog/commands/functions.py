@@ -1,4 +1,7 @@
-"""Statements that change external functions and their translators."""
+"""Statements on external functions, translators, API integrations and user-code libraries.
+
+CREATE FILTER, PARSER and SOURCE check that the library has the factory without running its code.
+"""
 
 from __future__ import annotations
 

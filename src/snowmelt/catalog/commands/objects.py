@@ -1,4 +1,8 @@
-"""Statements about whole databases, schemas and tables: UNDROP, ALTER, COMMENT, TRUNCATE, LIKE."""
+"""Statements on whole objects: UNDROP, ALTER, RENAME, COMMENT, TRUNCATE, LIKE, and buckets.
+
+Covers databases, schemas and tables, then buckets, their privileges and access keys.
+TRUNCATE replaces a table with an empty one in one transaction, and retains the old one as dropped.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements about pipes: CREATE, DROP, DESCRIBE, SHOW."""
+"""Statements on pipes: CREATE, DROP and DESCRIBE. SHOW PIPES is in `show`."""
 
 from __future__ import annotations
 

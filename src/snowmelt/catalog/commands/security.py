@@ -1,4 +1,7 @@
-"""Statements that change security integrations; they are the administrator's."""
+"""Statements on security integrations, reserved for ACCOUNTADMIN.
+
+Also resolves ALTER, DROP and DESCRIBE INTEGRATION statements that do not name the kind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who runs a statement, when, and what a name that was not written out means to them."""
+"""Context of one statement: transaction, role, default names, privilege checks; and its result.
+
+Name lookups hide objects on which the role has no privilege: they raise the NotFound errors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Statements that only look: SHOW and DESCRIBE. Each role sees what it may use, no more."""
+"""Execution of SHOW and DESCRIBE. Each role sees only the objects that it may use.
+
+Covers row filters (LIKE, STARTS WITH, LIMIT, TERSE), SHOW PIPES, and the rows of every other kind.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What SHOW and DESCRIBE tell of external functions, translators and API integrations.
+"""SHOW and DESCRIBE rows of external functions, translators and integrations.
 
-URL and headers of a SECURE function are for its owner alone, keys and secrets for nobody: not
-even where they are kept.
+URL and headers of a SECURE function are visible to its owner only. Keys and secrets are visible to
+no role, nor are the references to them.
 """
 
 from __future__ import annotations

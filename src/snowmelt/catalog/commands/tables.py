@@ -1,4 +1,7 @@
-"""ALTER TABLE. Rows stay as they are: what they lack is NULL, what is dropped is not read."""
+"""ALTER TABLE execution, without rewriting stored rows.
+
+Columns that a stored row lacks read as NULL. Dropped columns are not read.
+"""
 
 from __future__ import annotations
 

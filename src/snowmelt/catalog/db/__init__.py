@@ -1,1 +1,9 @@
-"""Engine, transactions, upgrades."""
+"""Database access: engines, transactions, locks and upgrades.
+
+`database`: opens the catalog; read and write transactions on SQLite and PostgreSQL.
+`fair_lock`: FIFO lock for the writer threads of one SQLite file.
+`dialect`: SQL that differs between SQLite and PostgreSQL, and array parameters.
+`schema_versions`: versions of the catalog's tables.
+`schema_upgrade`: Alembic upgrade to the latest version.
+`catalog_clock`: a clock corrected to the database server's time.
+"""

@@ -1,7 +1,7 @@
-"""A clock that follows the catalog's, so that services on several machines agree on the time.
+"""Clock that follows the database server's time, so that services on several machines agree.
 
-Leases, ages of blobs and ends of tokens are judged by one service and written by another. Where their
-machines' clocks differ by seconds, the time of the catalog's database decides.
+Lease expiry, blob age and token expiry are written by one service and checked by another. Where
+the clocks of their machines differ by more than `MAX_CLOCK_SKEW_S`, the database's time decides.
 """
 
 from __future__ import annotations

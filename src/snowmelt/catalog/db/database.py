@@ -1,9 +1,9 @@
-"""Opening the catalog's database, and its two kinds of transaction.
+"""Catalog database: connection URL, read transactions and write transactions.
 
-SQLite is used through two engines. With the driver's defaults two SELECTs of one transaction
-could see different data, and two writers could both read before either wrote; here a writer
-begins with BEGIN IMMEDIATE on the one writing connection, a reader with BEGIN on connections
-that cannot write. Threads get the writing connection in order of arrival (`FairWriterLock`).
+SQLite is used through two engines. With the driver's defaults, two SELECTs of one transaction could
+see different data, and two writers could both read before either wrote. Here a writer begins with
+BEGIN IMMEDIATE on the single write connection, and a reader with BEGIN on read-only connections.
+`FairWriterLock` grants the write connection to threads in order of arrival.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Where SQLite and PostgreSQL differ, or SQLAlchemy keeps apart what they spell alike."""
+"""SQL that differs between SQLite and PostgreSQL, and statements with array parameters.
+
+A statement takes any number of values as one JSON parameter, so its text does not depend on their
+count and it is built once. SQLite inserts and updates fastest row by row, through its driver's
+`executemany`.
+"""
 
 from __future__ import annotations
 

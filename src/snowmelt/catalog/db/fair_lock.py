@@ -1,7 +1,7 @@
-"""Turns of the threads that write to one SQLite file: in order of arrival, commits of rows first.
+"""FIFO lock for the threads that write to one SQLite file, with priority for row commits.
 
-SQLite lets one transaction write at a time. A pool with one connection hands it to whichever
-thread wakes first, so a thread could wait for a minute while others wrote hundreds of times.
+SQLite allows one write transaction at a time. A pool of one connection hands it to whichever thread
+wakes first, so a thread could wait for a minute while others wrote hundreds of times.
 `FairWriterLock` orders the threads of one process; `begin_immediate` is fair between processes.
 """
 

@@ -1,4 +1,4 @@
-"""Bringing the catalog's tables up to date, by Alembic's migrations."""
+"""Upgrade of the catalog's tables by Alembic migrations."""
 
 from __future__ import annotations
 

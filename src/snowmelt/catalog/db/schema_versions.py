@@ -1,4 +1,4 @@
-"""Which versions of the catalog's tables there are, and which one a catalog has."""
+"""Versions of the catalog's tables: current, latest and known."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Leases: one process at a time does a job. Safety comes from the epoch, not from the clock.
+"""Leases that let one process at a time run a job, fenced by epoch rather than by clock.
 
-Each acquisition raises the lease's epoch; whoever commits checks in the same transaction that
-its epoch is still the current one. The expiry only says when others may try, so a clock that
-is wrong costs time, never correctness.
+Each acquisition raises the lease's epoch. A process that commits checks in the same transaction
+that its epoch is current. The expiry only determines when other processes may try, so a wrong clock
+costs time but never correctness. `renewing_lease` renews a lease in the background.
 """
 
 from __future__ import annotations

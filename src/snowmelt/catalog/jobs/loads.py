@@ -1,7 +1,7 @@
-"""What loads were tried, how they ended, what each did with its files, and offsets of streams.
+"""History of loads, the state of each loaded file, and stream offsets.
 
-Functions take a connection and commit nothing. A committed load is closed, its files are noted
-and its offsets move in the very transaction that swaps the table's pointer.
+Functions take a connection and do not commit. A committed load is closed, its files are recorded
+and its offsets advance in the transaction that swaps the table's metadata pointer.
 """
 
 from __future__ import annotations

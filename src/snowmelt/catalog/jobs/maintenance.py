@@ -1,6 +1,6 @@
-"""What maintenance of native files was tried, and how it ended; rows are only added and closed.
+"""History of maintenance runs on native files: compaction and snapshot expiry.
 
-Functions take a connection and commit nothing.
+Rows are only inserted and closed. Functions take a connection and do not commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What migrations were tried, and how they ended; rows are only added and closed."""
+"""History of migrations to native files, and the backlog of unmigrated chunks per table.
+
+Rows are only inserted and closed. The backlog and the totals by state feed the metrics.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How far streams have read tables, so that clean-up keeps what they will want next.
+"""Read positions of streams, so that garbage collection keeps the chunks they read next.
 
-A mark counts for a day after it was set: a stream that stays away for longer is not waited for.
-Functions take a connection and commit nothing.
+A position is valid for `POSITION_TTL` after it was saved. A stream that is inactive for longer no
+longer holds back garbage collection. Functions take a connection and do not commit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The services of a deployment, as they tell each other through the catalog.
+"""Registry of running services: heartbeats stored in the catalog, and the deployment ID.
 
-Nothing rests on it that must not go wrong: it tells operators who runs, and each service how far
-its clock is from the catalog's.
+It informs operators, and tells each service its clock skew to the catalog. Correctness never
+depends on it.
 """
 
 from __future__ import annotations

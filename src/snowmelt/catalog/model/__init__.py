@@ -1,8 +1,19 @@
-"""The tables of the catalog, as SQLAlchemy sees them; `versions/` holds how they came about.
+"""SQLAlchemy tables of the catalog, record types and constants; imports nothing above.
 
-Instants are whole microseconds since 1970, UTC: the same integer on every database. Names of
-databases, schemas, tables and channels are internal names. Whatever may be dropped and created
-again (namespaces, tables) keeps its dropped rows; a partial unique index guards the live ones.
+`base`: column types and shared columns and indexes.
+`deployment`: deployment, services and leases.
+`security`: users, keys, roles and grants.
+`namespaces`: databases, schemas, tables and schema versions.
+`streaming`: channels, encryption keys, chunks, pipes and row API state.
+`jobs`: libraries, loads, migrations, maintenance and external functions.
+`object_store`: S3 buckets, objects and multipart uploads.
+`privileges`: kinds of objects and their privileges.
+`records`: record types shared by several packages.
+
+`versions/` holds the migrations that create these tables. Timestamps are whole microseconds since
+1970, UTC: the same integer on every database. Names of databases, schemas, tables and channels are
+internal names. Objects that can be dropped and created again keep their dropped rows; a partial
+unique index guards the live ones.
 """
 
 from snowmelt.catalog.model.base import UtcTimestamp, metadata, to_microseconds

@@ -1,4 +1,4 @@
-"""How the catalog's tables are declared: instants, numbers, and what several tables have."""
+"""Base for table definitions: metadata, timestamp and ID types, shared columns and indexes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a deployment is, which services run it, and what they hold in turn."""
+"""Tables of the deployment: its identity, running services and leases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What loads need: user code, what was loaded, how far streams came."""
+"""Tables of load functions, loads, stream offsets, migrations, maintenance, external functions.
+
+Definitions of external functions are JSON as `functions.definition` writes it. Fields that are
+searched have columns as well.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases, schemas and tables, with the columns that a table has had."""
+"""Tables of databases, schemas, tables, and the versions of a table's columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The S3 endpoint's buckets, and the index of the objects that lie in local files."""
+"""Tables of the S3 endpoint: buckets, objects, multipart uploads and dropped files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Privileges by kind of object, built-in roles, and the check of a user's public key."""
+"""Kinds of objects with their privileges, built-in roles, and public key parsing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may come in, and what they may do: users, their keys, roles and grants."""
+"""Tables of users, public keys, access keys, security integrations, roles and grants."""
 
 from __future__ import annotations
 

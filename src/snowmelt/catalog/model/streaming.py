@@ -1,4 +1,7 @@
-"""Channels, the keys of their rows, and the chunks that they have committed."""
+"""Tables of channels, encryption keys, chunks, blob sightings, pipes and row API state.
+
+Row API state is kept beside the channels: request IDs, row counts, and client byte encodings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that a query needs from the catalog to call an external function."""
+"""External functions with integration and translators, as a query needs them to make calls."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What stays of channels that are gone: their last client sequencer, so that it never falls.
+"""Tombstones of removed channels, which keep the last client sequencer so that it never falls.
 
-Tombstones go by names, not by table ids: a table that is created again goes on counting, and no
-writer of the old one can match a channel of the new one.
+Tombstones are keyed by name, not by table ID. A table that is created again continues the count, so
+a writer of the old table can never match a channel of the new one.
 """
 
 from __future__ import annotations

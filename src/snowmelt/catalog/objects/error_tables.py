@@ -1,7 +1,7 @@
-"""Tables that take the rows which other tables refuse: named, created, found.
+"""Lookup of error tables, which store the rows that other tables reject.
 
-Whoever may insert into a table may bring refused rows into its error table by that: they are
-rows that were sent to the table, and nobody needs a privilege more to send bad ones.
+A role that may insert into a table may also cause rejected rows in its error table. They are rows
+that were sent to the table, so no further privilege is needed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""External functions as the catalog keeps them.
+"""External functions and translators in the catalog.
 
-A name may have several functions in a schema. Spark cannot tell them apart by types, so no two of
+A name may have several functions in a schema. Spark cannot distinguish them by type, so no two of
 them can be called with the same number of arguments.
 """
 

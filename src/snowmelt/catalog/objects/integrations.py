@@ -1,4 +1,4 @@
-"""API integrations: where external functions may call, and who they say they are."""
+"""API integrations: the URLs that external functions may call, and how calls authenticate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Libraries of user code, and the filters, parsers and sources that are made of it.
+"""Libraries of user code, and the filters, parsers and sources created from them.
 
-Whoever creates a library runs code wherever tables are loaded, so only ACCOUNTADMIN may.
+A library runs code wherever tables are loaded, so only ACCOUNTADMIN may create one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Databases and the schemas in them."""
+"""Databases and their schemas: find, list, create and drop."""
 
 from __future__ import annotations
 

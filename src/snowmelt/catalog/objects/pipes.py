@@ -1,4 +1,4 @@
-"""Pipes: named ways into a table, with what they compute."""
+"""Pipes: named entry points of a table, each with the COPY statement that transforms its rows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What is dropped is kept for a while: how long, how it comes back, and when that has an end.
+"""Retention of dropped objects: properties, UNDROP, and the mark for garbage collection.
 
-`kept_until` is set when something is dropped and does not move. Until then UNDROP brings it
-back; after that clean-up may delete it. The two meet at the row of a table: whoever locks it first
-has it, since clean-up marks it (`purged_at`) before it deletes anything.
+`kept_until` is set when an object is dropped and never changes. Until then UNDROP restores the
+object; after that garbage collection may delete it. Both lock the table's row, and the first one
+wins, because garbage collection sets `purged_at` before it deletes anything.
 
 Locks are taken from the outside in: database, schema, table.
 """

@@ -1,7 +1,8 @@
-"""Buckets of the S3 endpoint, and who may do what with the objects in them.
+"""Buckets of the S3 endpoint, and the privileges on them and on key prefixes.
 
-Privileges on a whole bucket are grants like any other (`access`); those on a prefix stand in a
-table of their own. S3 has no place to name a role, so a user has the privileges of all roles.
+Privileges on a whole bucket are ordinary grants (`security.access_control`). Privileges on a prefix
+have a table of their own. S3 requests cannot name a role, so a user has the privileges of all
+granted roles.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The index of objects that lie in files of our own: key → what it is, and which file.
+"""Index of S3 objects and multipart uploads in local files: key to metadata and file.
 
-A file is written and durable before its row; a row that is replaced leaves its file in
-`list_dropped_files` in the same transaction. So a crash at any point leaves each key whole, old or
-new, and every file either named here or known to be waste.
+A file is written and durable before its row. A row that is replaced leaves its file in
+`dropped_files` in the same transaction. A crash at any point leaves each key whole, old or new, and
+each file either referenced here or known to be garbage.
 """
 
 from __future__ import annotations

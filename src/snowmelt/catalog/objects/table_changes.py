@@ -1,6 +1,8 @@
-"""Changes of what is there: names, a table's order, whether its columns follow its rows.
+"""Changes to existing tables: renames, clustering columns and schema evolution.
 
-Columns change by `tables.add_schema_version`. Functions take a connection and commit nothing.
+Columns change through `tables.add_schema_version`. Functions take a connection and do not commit.
+Schema evolution makes only changes that leave every stored row as it is: nullable new columns, and
+removal of NOT NULL. The caller infers the types; a later caller gets the columns of the first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tables and the versions of their columns.
+"""Tables, the versions of their columns, and the pointer to their native metadata.
 
-Functions take a connection and commit nothing. Those that change a table lock its row first,
-so that they and registrations of chunks follow each other.
+Functions take a connection and do not commit. A function that changes a table locks its row first,
+so that changes and chunk registrations are serialized.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Users, roles and privileges.
+"""Users, roles and privileges on objects and on the account.
 
-A role owns objects and is granted privileges; a user is granted roles. ACCOUNTADMIN may do
-everything. Every user has PUBLIC, and what PUBLIC may do, every role may do. Whoever may not
-use an object is told that it does not exist.
+A role owns objects and holds privileges; a user holds roles. ACCOUNTADMIN may do everything. Every
+user has PUBLIC, and every role has the privileges of PUBLIC. An object that a role may not use is
+reported as missing.
 """
 
 from __future__ import annotations

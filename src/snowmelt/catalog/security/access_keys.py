@@ -1,7 +1,8 @@
-"""Access keys of users: what requests to the S3 endpoint are signed with.
+"""Access keys of the S3 endpoint, and temporary credentials for one client's prefix of the stage.
 
-A signature is checked by making it again, so the secret itself must be kept: sealed with the
-master key, and bound to its id.
+Verifying a signature requires the secret itself, so it is stored sealed with the master key and
+bound to the key ID. Temporary credentials are not stored: the session token carries user, prefix,
+expiry and secret, sealed with the master key, so every service can verify their signatures.
 """
 
 from __future__ import annotations

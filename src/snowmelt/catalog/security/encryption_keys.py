@@ -1,7 +1,8 @@
-"""Keys: the master key in a folder or file, a wrapped key per table, a derived key per table and user.
+"""Encryption keys: master key file, wrapped key per table, derived key per table and user.
 
-Whoever may insert into a table gets only the key for what they write themselves. Key ids are
-never used twice, and belong to one incarnation of a table.
+A user who may insert into a table gets only the key for the user's own rows. Key IDs are never
+reused, and belong to one incarnation of a table. All services of a catalog need the same master
+key; `open_keyring` rejects another one at startup.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Grants on tables and schemas that are yet to come; what is created gets them at once."""
+"""Future grants: privileges that apply to tables and schemas when they are created."""
 
 from __future__ import annotations
 

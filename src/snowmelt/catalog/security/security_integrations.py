@@ -1,7 +1,7 @@
-"""Security integrations: whose OAuth tokens a deployment takes, and which user a token speaks for.
+"""Security integrations: OAuth authorization servers, and the mapping of tokens to users.
 
-Names and values are Snowflake's (TYPE = EXTERNAL_OAUTH); what of them there is, and why no more, is
-in docs/decisions/0022-oauth.md.
+Names and values are Snowflake's (TYPE = EXTERNAL_OAUTH). docs/decisions/0022-oauth.md lists the
+supported ones and the reasons.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of many objects a role may see: all that it has any privilege on, and can get to."""
+"""Objects visible to a role: those it holds a privilege on and can reach through their schema."""
 
 from __future__ import annotations
 

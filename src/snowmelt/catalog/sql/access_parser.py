@@ -1,4 +1,4 @@
-"""USER, ROLE, GRANT and REVOKE."""
+"""Parser for USER, ROLE, GRANT, REVOKE and SHOW GRANTS statements."""
 
 from __future__ import annotations
 

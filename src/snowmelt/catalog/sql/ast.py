@@ -1,4 +1,7 @@
-"""What a statement says, as data: names are internal names, nothing is looked up yet."""
+"""Statement objects. Names are internal names; nothing is resolved yet.
+
+Covers whole objects, ALTER TABLE changes, security integrations, and all other statements.
+"""
 
 from __future__ import annotations
 

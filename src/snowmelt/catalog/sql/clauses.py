@@ -1,4 +1,4 @@
-"""Clauses of the form `WORD = value`, in any order, each once; the sign may be left out."""
+"""Parser for `WORD = value` clauses, in any order, each at most once; the sign is optional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Column types as DDL writes them: Snowflake's names, synonyms and defaults."""
+"""Column types as DDL writes them, with Snowflake's names, synonyms and defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walks over the tokens of one statement; every complaint points at the token it is about."""
+"""Cursor over the tokens of one statement. Each error carries the position of its token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Statements about external functions; the grammar is Snowflake's, with clauses of our own."""
+"""Parser for external functions and translators, in Snowflake's grammar with additional clauses.
+
+Covers the statements, their clauses, signatures with default values, and CREATE FUNCTION of
+translators. Other functions in JavaScript or Python are not supported.
+"""
 
 from __future__ import annotations
 

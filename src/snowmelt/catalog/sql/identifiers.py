@@ -1,4 +1,4 @@
-"""How statements call things: names as they were written, and what they can lead to."""
+"""Names as statements write them, the level they denote, and the modes of CREATE."""
 
 from __future__ import annotations
 

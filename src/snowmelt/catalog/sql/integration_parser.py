@@ -1,4 +1,8 @@
-"""Statements about API integrations; the grammar is Snowflake's, with clauses of our own."""
+"""Parser for API integrations and security integrations.
+
+The grammar is Snowflake's; API integrations have additional clauses. ALTER, DROP and DESCRIBE
+INTEGRATION without a kind are parsed as both kinds.
+"""
 
 from __future__ import annotations
 

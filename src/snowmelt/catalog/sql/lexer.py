@@ -1,4 +1,8 @@
-"""SQL text into words that know their place; sqlglot's Snowflake tokenizer does the cutting."""
+"""Lexers of DDL and COPY with source positions, and the split of scripts into statements.
+
+DDL uses sqlglot's Snowflake tokenizer. COPY has Vertica's strings: a backslash is literal
+in `'…'`, so that ESCAPE AS can name a single backslash, and starts an escape in `E'…'`.
+"""
 
 from __future__ import annotations
 

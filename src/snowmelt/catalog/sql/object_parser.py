@@ -1,4 +1,8 @@
-"""What is said of whole databases, schemas and tables: ALTER, COMMENT ON, TRUNCATE, UNDROP."""
+"""Parser for statements on whole objects: databases, schemas, tables, buckets and libraries.
+
+Covers ALTER, COMMENT ON, TRUNCATE and UNDROP; buckets, whose names are always lower-case; and
+libraries, filters, parsers and sources in Vertica's grammar.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Statement text into data. The grammar is Snowflake's, cut down to what Snowmelt does.
+"""Parser entry point: statement text into a statement object.
 
-Statements whose first word is a query's are left to Spark; see `is_query`.
+The grammar is a subset of Snowflake's. Statements that begin with a query's first word belong to
+Spark; see `is_query`.
 """
 
 from __future__ import annotations

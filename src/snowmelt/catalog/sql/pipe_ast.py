@@ -1,4 +1,4 @@
-"""What a pipe says: where rows go, and what is computed from each. Data only."""
+"""Statement objects of pipes: target table, columns, and the expression tree of each column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""CREATE PIPE of rows that are streamed; other pipes there are none."""
+"""Parser for pipes on streamed rows, and for the expressions that they compute.
+
+Other kinds of pipes are not supported. Expressions are fields of the row, constants, casts, and a
+fixed list of functions.
+"""
 
 from __future__ import annotations
 

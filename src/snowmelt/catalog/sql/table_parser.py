@@ -1,4 +1,4 @@
-"""CREATE TABLE: its columns, and a sentence for each thing that streamed tables cannot have."""
+"""Parser for CREATE TABLE and ALTER TABLE, with a specific error for each unsupported option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channels: opening fences the owner before, dropping leaves the sequencer behind."""
+"""Channels. Opening one fences its previous owner; dropping one keeps its client sequencer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Registered chunks: what a reader or a migration still has to read, and what may be deleted.
+"""Registered chunks: reads for queries and migrations, backlog, quarantine and retirement.
 
-A blob goes in three steps, each a transaction of its own: its chunks are marked as retired,
-the object is deleted, the rows are removed. Interrupted anywhere, the next round goes on.
+A blob is deleted in three steps, each a transaction of its own: its chunks are marked as retired,
+the object is deleted, the rows are removed. After an interruption the next run continues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who may commit what: verdicts on offered chunks, from state that was read before. Pure.
+"""Commit decisions on offered chunks. Pure: works on preloaded state.
 
-A chunk is taken whole or not at all. Verdicts come first, numbers after them, so a refused
-chunk leaves no gap in a table's sequence.
+A chunk is accepted completely or not at all. Decisions come before sequence numbers, so a rejected
+chunk leaves no gap in a table's sequence. Codes are those of streaming v1 (specification §2.7).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Registering chunks: many offers, one transaction, a fixed number of statements.
+"""Registration of a group of chunks in one transaction with a constant number of statements.
 
-The caller's transaction must be a writing one. Table rows are locked in id order; then
-everything the verdicts rest on is read, set by set; then the accepted chunks, the channels
-that moved and the tables' last sequence numbers are written.
+The caller's transaction must be a write transaction. Table rows are locked in ID order, then the
+state for the decisions is loaded, then the accepted chunks, the advanced channels and the tables'
+last sequence numbers are written.
 """
 
 from __future__ import annotations

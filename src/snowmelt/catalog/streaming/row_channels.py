@@ -1,4 +1,8 @@
-"""Channels as the row API sees them: the last request, counts of rows, the last refused row."""
+"""Channel state of the row API: last request, row counts, last rejected row, byte encoding.
+
+The byte encoding is base64 or hexadecimal digits, by pipe path and client token. It matters only
+for paths on which a client was told to write base64; elsewhere no client writes it.
+"""
 
 from __future__ import annotations
 

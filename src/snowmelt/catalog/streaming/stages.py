@@ -1,9 +1,9 @@
-"""The stage as the catalog knows it: whose prefix, and blobs that nobody has registered.
+"""Stage state in the catalog: client prefixes, and sightings and tombstones of blobs.
 
-An unregistered blob is first sighted, and when it stays unregistered for long, gets a
-tombstone; only then is the object deleted. So does a blob whose rows are forgotten after its
-migration. The tombstone stays for days: registrations look at it in their own transaction, so
-none can accept a blob whose deletion has been decided.
+An unregistered blob is first recorded as sighted. If it stays unregistered, it gets a tombstone,
+and only then is the object deleted. A blob whose rows are removed after its migration gets one,
+too. The tombstone stays for days. Registrations read it in their own transaction, so they cannot
+accept a blob whose deletion has been decided.
 """
 
 from __future__ import annotations

@@ -1,1 +1,25 @@
-"""One module per command."""
+"""The subcommands of `snowmelt`, one module per command.
+
+`serve`: run the service.
+`user`: add users, create access keys.
+`cert`: make a certificate authority and a server certificate.
+`settings`: list the settings and where their values come from.
+`sql`: run SQL statements.
+`copy`: run a COPY statement.
+`load`: check a user's load filter.
+`kafka`: load messages from Kafka.
+`tail`: stream lines of files that grow.
+`replay`: insert rejected rows again.
+`migrate`: convert chunks into native files.
+`maintain`: compact native files, expire snapshots and channels, collect garbage.
+`select`: run a SELECT on a file or S3 object.
+`functions`: serve, call, record, replay and disturb external functions.
+`channels`: list and drop channels.
+`chunks`: list and discard quarantined chunks.
+`metadata`: print the Iceberg metadata location of tables.
+`doctor`: check an installation.
+`demo`: run the demo.
+`version`: print the version.
+
+Each module has NAME, SUMMARY, EXAMPLES, `add_arguments(parser)` and `run(options)`.
+"""

@@ -1,4 +1,4 @@
-"""`snowmelt cert`: a certificate authority of one's own, for development and closed networks."""
+"""`snowmelt cert`: a local certificate authority, for development and closed networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt channels`."""
+"""`snowmelt channels`: list channels, or drop one."""
 
 from __future__ import annotations
 

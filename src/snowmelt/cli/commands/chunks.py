@@ -1,4 +1,4 @@
-"""`snowmelt chunks`: the way out when a blob is lost for good."""
+"""`snowmelt chunks`: list quarantined chunks, or discard one whose blob cannot be restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt copy`."""
+"""`snowmelt copy`: run a COPY statement in this process or on Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt demo`: the main job, shown on real data with a real crash."""
+"""`snowmelt demo`: streaming ingestion shown on real data, with a real crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt doctor`."""
+"""`snowmelt doctor`: checks of programs, settings, storage, catalog and service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt functions`: host, try, record and disturb services that SQL calls."""
+"""`snowmelt functions`: serve, call, record, replay and disturb external function services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt kafka`."""
+"""`snowmelt kafka`: load messages of a topic, in COPY frames or as a stream."""
 
 from __future__ import annotations
 

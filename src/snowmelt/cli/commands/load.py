@@ -1,4 +1,4 @@
-"""`snowmelt load`."""
+"""`snowmelt load`: check that a user's filter does not depend on how its input is split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt maintain`."""
+"""`snowmelt maintain`: compaction, snapshot expiry and garbage collection, also in background."""
 
 from __future__ import annotations
 

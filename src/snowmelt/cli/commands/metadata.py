@@ -1,4 +1,4 @@
-"""`snowmelt metadata`: where other readers find a native table."""
+"""`snowmelt metadata`: the Iceberg metadata location of native tables, for other engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt migrate`."""
+"""`snowmelt migrate`: convert chunks into native files, once or in a loop, locally or on Spark."""
 
 from __future__ import annotations
 

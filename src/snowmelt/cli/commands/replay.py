@@ -1,4 +1,4 @@
-"""`snowmelt replay`."""
+"""`snowmelt replay`: insert the rows of an error table again, optionally changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt select`."""
+"""`snowmelt select`: run a SELECT on a file, standard input or an S3 object."""
 
 from __future__ import annotations
 

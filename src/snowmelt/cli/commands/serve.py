@@ -1,4 +1,4 @@
-"""`snowmelt serve`."""
+"""`snowmelt serve`: run the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt settings`: every setting, its value here, its default, and where the value is from."""
+"""`snowmelt settings`: each setting with its value, its default and where the value comes from."""
 
 from __future__ import annotations
 

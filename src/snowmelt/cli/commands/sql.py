@@ -1,4 +1,4 @@
-"""`snowmelt sql`."""
+"""`snowmelt sql`: run a script of SQL statements; queries run on Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snowmelt tail`."""
+"""`snowmelt tail`: stream the lines of files into a table while they grow."""
 
 from __future__ import annotations
 

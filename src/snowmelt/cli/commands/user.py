@@ -1,4 +1,4 @@
-"""`snowmelt user add` and `snowmelt user access-key`."""
+"""`snowmelt user`: add users with a key pair, and create access keys."""
 
 from __future__ import annotations
 

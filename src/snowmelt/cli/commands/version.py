@@ -1,4 +1,4 @@
-"""`snowmelt version`."""
+"""`snowmelt version`: print the version."""
 
 from __future__ import annotations
 

@@ -1,1 +1,11 @@
-"""The demo: 336,776 real flights through the whole house, with a crash in the middle."""
+"""The demo: 336,776 real flights through all parts of Snowmelt, with a crash in the middle.
+
+`dataset`: the flights, and the expected query results.
+`loader`: the process that streams the flights, and is killed.
+`processes`: the service and the loader as child processes.
+`scenario`: the steps of the demo, and its latency measurements.
+`raw_files`: weather and plane files for COPY.
+`copy_chapter`: the step that loads these files.
+`airport_service`: an external function service for airports.
+`function_chapter`: the step that calls it.
+"""

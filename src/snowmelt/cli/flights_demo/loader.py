@@ -1,8 +1,8 @@
-"""The demo's application: a process of its own that streams the flights and may be killed.
+"""The demo's loading process: it streams the flights at a fixed rate and may be killed.
 
-It keeps no state: where to go on comes from the committed offset tokens. Each batch is noted in
-a file (origin, offset token, monotonic instant before the call) so that freshness can be told
-from outside.
+It keeps no state: it resumes from the committed offset tokens. For each batch it writes origin,
+offset token and the monotonic time before the call to a journal file, from which another process
+measures the latency.
 """
 
 from __future__ import annotations

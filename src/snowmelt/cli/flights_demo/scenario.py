@@ -1,4 +1,7 @@
-"""The demo's story: stream, kill, resume, ask, migrate, ask again, let another engine read, load, call."""
+"""The demo's steps and latency measurement: stream, kill, resume, query, migrate, COPY, call.
+
+After the migration, another engine (PyIceberg and Polars) reads the native files, too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,27 @@
-"""The caller: rows in Arrow columns become batches, calls, and values, on whatever machine runs it.
+"""The caller: Arrow argument columns into batches, HTTP calls and Arrow result columns.
 
-No Spark here: the spark room hands over columns and takes arrays.
+`plan`: one use of a function in a query, as it travels to executors.
+`engine`: entry points that return a value, or a value and an error, for each row.
+`pipeline`: batches of one task in flight, returned in order.
+`batcher`: streams of Arrow columns into batches, and batch IDs.
+`request_builder`: batches into requests, with deduplication, caching and splitting.
+`value_cache`: values of IMMUTABLE functions, cached per process.
+`request_encoder`: Arrow columns into request bodies.
+`arrow_types`: Arrow types of arguments and results, and shared encoding helpers.
+`translators`: the request and the response translator of a function.
+`translator_process`: translators in child processes.
+`translator_runtime`: execution of translator sources in Python and JavaScript.
+`javascript`: sandboxed JavaScript functions.
+`circuit_breaker`: circuit breakers of services, and the cache of failed batches.
+`limits`: rate limits, concurrency limits and budgets, shared by processes.
+`shared_files`: small files with numbers and locks that processes share.
+`attempts`: one batch until its response, with retries and polls.
+`http_request`: HTTP requests with headers, compression and authentication.
+`auth`: authentication headers, and secrets by reference.
+`http_client`: the HTTP/1.1 client and its connection pool.
+`event_loop`: the event loop thread of a process, and calls in flight.
+`response_decoder`: response bodies into Arrow arrays.
+`call_log`: one record per batch.
+
+No module here imports Spark. `snowmelt.spark.functions` passes columns in and takes arrays out.
 """

@@ -1,4 +1,8 @@
-"""The Arrow types in which arguments reach the caller, and values leave it."""
+"""Arrow types of arguments and results, and the JSON text around the values of a body.
+
+The encoder and the decoder share the row numbers and row prefixes, such as `{"data":[[0,` and
+`],[1,`.
+"""
 
 from __future__ import annotations
 

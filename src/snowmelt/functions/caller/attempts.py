@@ -1,7 +1,12 @@
-"""One batch until its answer: sent, sent again, polled for, and what came back checked.
+"""Sending of one batch until its response: retries, polls and verification of the body.
 
-Source: the published protocol of external functions (202 and polling with the same batch id,
-Content-MD5, what is tried again). A batch has one id, so doing this twice is the service's to see.
+Source: the published protocol of external functions (202 and polling with the same batch ID,
+Content-MD5, statuses that are retried). A batch keeps one ID, so the service recognizes
+duplicates.
+
+`RetryState` decides whether to retry, to poll or to fail. It computes pauses and does no input or
+output. Its numbers come from the published protocol and, where that is silent, from measurements
+of its users. Call permits limit how many batches are in flight and how often requests are sent.
 """
 
 from __future__ import annotations

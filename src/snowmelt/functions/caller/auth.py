@@ -1,4 +1,8 @@
-"""How a request says who sends it, by what its integration says; anew for each attempt."""
+"""Authentication headers of requests, by API integration, and secrets by reference.
+
+Headers are made anew for each attempt. A secret is `env:NAME`, or `file:PATH` in one folder, and
+is read where it is used. Errors never contain a secret value.
+"""
 
 from __future__ import annotations
 

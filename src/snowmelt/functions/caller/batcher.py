@@ -1,7 +1,8 @@
-"""A stream of Arrow columns cut into batches by rows and bytes, never by time.
+"""Splitting of Arrow column streams into batches by rows and bytes, and batch IDs.
 
-Where the cuts are depends on the rows alone: however the stream is sliced, and however often it
-is read again, the batches are the same, and so are their ids.
+Batches depend on the rows alone, never on time. However the stream is sliced, and however often it
+is read again, batches and IDs are the same. IDs of queries and batches are therefore the same for
+every retry, attempt and restart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each batch came to, one record per batch, for whoever keeps them."""
+"""Call log: one record per batch with its status, counts, times and error."""
 
 from __future__ import annotations
 

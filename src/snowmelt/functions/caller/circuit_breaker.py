@@ -1,7 +1,11 @@
-"""A service that failed several batches in a row is left alone for a while.
+"""Circuit breakers of services, and the cache of batches that failed permanently.
 
-All worker processes of a machine share what they know of a URL: a service that is down is not found
-to be down by each of them anew.
+A breaker opens after several consecutive failed batches. All worker processes of a machine share
+the state of a URL, so one process's failures protect the others.
+
+Failed batches are cached so that the next attempt of a task fails immediately instead of calling
+again. Spark ends a worker process whose task failed, so the cache is in files, one per batch. Only
+attempts after the first read it: a query that is started anew sends its batches anew.
 """
 
 from __future__ import annotations

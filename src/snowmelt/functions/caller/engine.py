@@ -1,7 +1,8 @@
-"""Calls for the rows of one task: batches go out, several at a time, and values come back in order.
+"""Entry points: call a function for the rows of one task, with results in row order.
 
-`call_function` ends with the first error that its function's clauses do not make NULL; `try_call_function` never
-does, and says for each row why it has no value.
+Several batches are in flight at a time. `call_function` ends with the first error that the
+function's clauses do not turn into NULL. `try_call_function` never does: it returns an error for
+each row that has no value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The thread in which this process makes its calls: one event loop, and the connections it keeps."""
+"""The event loop thread in which a process makes its calls, and the calls in flight.
+
+The thread has one event loop and one HTTP client, whose connections it keeps. One task thread
+waits for its calls in its own order.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Requests over HTTP/1.1, many at a time: one each on connections that are kept and used again.
+"""HTTP/1.1 client with a pool of kept connections, for many requests at a time.
 
-httptools reads replies (Node's llhttp): general clients cost several times the CPU per request.
-Nothing is followed, decompressed or repeated here but what never left.
+Each connection carries one request at a time. httptools (Node's llhttp) parses responses, because
+general clients cost several times the CPU per request. The client follows no redirects and
+decompresses nothing. It retries only if a kept connection closed before any byte of a response.
 """
 
 from __future__ import annotations

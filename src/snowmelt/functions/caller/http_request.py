@@ -1,4 +1,4 @@
-"""Batches as they leave: headers, compression, and how the request says who sends it."""
+"""HTTP requests of batches: URL, headers, compression and authentication."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""JavaScript functions from one JSON object to another, confined: no files, no network, and bounds.
+"""Sandboxed JavaScript functions from one JSON object to another, with CPU and memory limits.
 
-Numbers stay exact or are refused. JavaScript's own numbers hold integers up to 2^53 and decimals as
-a double does; a larger integer is a BigInt there (arithmetic that mixes it with numbers is an error
-of JavaScript's), and a decimal that no double holds is refused.
+A function has no files and no network. Numbers stay exact or are rejected. JavaScript numbers
+hold integers up to 2^53 and decimals as doubles. A larger integer becomes a BigInt (arithmetic
+that mixes it with numbers is a JavaScript error). A decimal that no double holds is rejected.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""How many calls, how often: limits that all worker processes of a machine share.
+"""Rate limits, concurrency limits and budgets, shared by all worker processes of a machine.
 
-RATE_LIMIT and MAX_IN_FLIGHT of a function hold for the machine; a rate is divided by the number of
-executors that the plan names. Besides, an origin that answers 429 or 503 is asked by half as many
-at a time, and by one more for each round of good replies. Only the number of calls in flight
-changes, never what is in a batch. Where nothing is limited, no file is touched.
+RATE_LIMIT and MAX_IN_FLIGHT of a function apply per machine; a rate is divided by the number of
+executors that the plan names. An origin that responds with 429 or 503 gets half as many concurrent
+calls, and one more after each full window of successful responses. Only the number of calls in
+flight changes, never the content of a batch. Without any limit, no file is touched.
+
+A budget limits rows and calls per task, and per query over the processes of a machine. Each
+request is one call, retries and polls included.
 """
 
 from __future__ import annotations

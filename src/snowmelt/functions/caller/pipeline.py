@@ -1,4 +1,12 @@
-"""Batches on their way through a service, answered in the order in which they were made."""
+"""Pipeline of one task: batches in flight to a service, results in the order of the batches.
+
+`ServiceExchange` translates and sends requests, and decodes responses. `CallPipeline` keeps several
+batches in flight, splits requests that are too large, and writes the call log.
+
+`Demand` limits the batches in flight by what the consumer reads. The consumer of values may pass
+them on to a reader that needs only a few, as Spark does for a LIMIT. That shows only some arrays
+later, which on a fast service would mean many useless calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What one use of a function in a query is: it travels to the executors and holds no secret."""
+"""Call plan: one use of a function in a query, with options and position, without secrets.
+
+Plans are pickled and travel to executors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a batch asks its service: equal inputs once, known ones not at all, and in halves if need be."""
+"""Requests of batches: distinct inputs only, without cached values, split in halves if needed.
+
+`RequestSizeLimits` records which request sizes a function's service could not process, so that
+larger requests are split before they are sent.
+"""
 
 from __future__ import annotations
 

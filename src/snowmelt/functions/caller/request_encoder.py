@@ -1,7 +1,9 @@
-"""Arrow columns to the body of a request: what `RequestWriter` writes, without a look at each value.
+"""Columnar encoder: Arrow columns into request bodies, without a Python call per value.
 
-Many rows are put together as Arrow texts, the values between what JSON wants around them. Few
-rows, and those with texts that need escapes or quotation marks for some only, go through msgspec.
+The result equals that of `wire.messages.RequestWriter`. Many rows are assembled as Arrow strings,
+with the JSON text around the values between them. Small batches go through msgspec, and so do
+strings that need escapes and columns in which only some values have quotation marks. Values are
+formatted type by type with Arrow kernels, each over a whole column.
 """
 
 from __future__ import annotations

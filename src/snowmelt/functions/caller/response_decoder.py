@@ -1,6 +1,7 @@
-"""Bodies of replies to Arrow arrays: what `ResponseReader` reads, mostly without a look at each value.
+"""Columnar decoder: response bodies into Arrow arrays, mostly without a Python call per value.
 
-Each fast way is taken where it surely says the same; else `ResponseReader` decides.
+The result equals that of `wire.messages.ResponseReader`. Each fast path is used only where its
+result is certain to be the same; otherwise `ResponseReader` decides.
 """
 
 from __future__ import annotations

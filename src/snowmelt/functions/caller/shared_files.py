@@ -1,7 +1,8 @@
-"""What the worker processes of one machine and user share: small files in a private folder.
+"""Small files with numbers and locks that the worker processes of one machine and user share.
 
-Nothing here outlives its use: locks die with the process that holds them, and a name holds the
-machine's boot, so that monotonic times in a file are always of this boot.
+The files are in a private folder. Nothing outlives its use: locks are released when their process
+ends. A file name contains the machine's boot ID, so monotonic times in a file are always of the
+current boot.
 """
 
 from __future__ import annotations

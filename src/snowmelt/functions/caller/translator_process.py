@@ -1,8 +1,11 @@
-"""Translators in processes of their own, which can be stopped and whose end harms no query.
+"""Translators in child processes, which can be stopped and whose crash harms no query.
 
-A regular expression or a deep document can hold up or crash a JavaScript engine where no limit of
-its own reaches. Scripts of all functions share a few processes, because a script has a fresh context
-for each object. A translator in Python has a process for each task: its module keeps globals.
+A regular expression or a deeply nested document can block or crash a JavaScript engine where its
+own limits do not apply. JavaScript translators of all functions share a few processes, because
+each object gets a fresh context. A Python translator has one process per task, because its module
+keeps globals.
+
+`serve` runs in the child process. The text of the child program names it.
 """
 
 from __future__ import annotations

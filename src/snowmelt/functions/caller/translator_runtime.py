@@ -1,6 +1,7 @@
-"""Runs a translator's source, in Python or JavaScript, over one object.
+"""Execution of a translator's Python or JavaScript source on one object.
 
-Errors name the translator's line and function; what they say of its data is kept apart.
+Errors name the line and the function of the translator. Text that may contain data is in a
+separate attribute.
 """
 
 from __future__ import annotations

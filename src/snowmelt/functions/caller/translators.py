@@ -1,12 +1,13 @@
-"""Functions that rewrite requests and replies, for services that speak another format.
+"""Request and response translators of a function, for services with another format.
 
 A request translator gets `{"body": {"data": …}, "serviceUrl": …, "contextHeaders": {…}}` and
-returns any of `body` (JSON, or a text that is sent as it is; without one the POST has no body),
-`urlSuffix` (percent-encoded, put behind the function's URL) and `translatorData`. A response
-translator gets `{"body": …, "translatorData": …}`, where a body that is no JSON is a text, and
+returns any of `body` (JSON, or a string that is sent unchanged; without one the POST has no body),
+`urlSuffix` (percent-encoded, appended to the function's URL) and `translatorData`. A response
+translator gets `{"body": …, "translatorData": …}`, where a body that is not JSON is a string, and
 returns `{"body": {"data": …}}` with the same row numbers in the same order.
 
-Errors name the translator's line and function; what data it had only if payload may be shown.
+Errors name the line and the function of the translator. They contain data only if the options
+allow payload in errors.
 """
 
 from __future__ import annotations

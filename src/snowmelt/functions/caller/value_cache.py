@@ -1,4 +1,4 @@
-"""Values of IMMUTABLE functions that this process has seen, the least recently used go first."""
+"""Cache of IMMUTABLE function values in this process, bounded by bytes, evicted by last use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults by name: what can go wrong between a caller and a service, and when it shall."""
+"""Faults by name: what goes wrong between a caller and a service, and for which requests."""
 
 from __future__ import annotations
 

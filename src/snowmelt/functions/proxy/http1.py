@@ -1,4 +1,4 @@
-"""As much of HTTP/1.1 as a proxy needs that must be able to break it."""
+"""Minimal HTTP/1.1 message reader and encoder for a proxy that must be able to break messages."""
 
 from __future__ import annotations
 

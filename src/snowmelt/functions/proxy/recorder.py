@@ -1,4 +1,7 @@
-"""Real conversations, kept as lines of JSON and answered from again."""
+"""Recording of requests and responses as JSON lines, and replay of a recording.
+
+Secret headers are not recorded.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proxy in front of a service, in a thread of its own."""
+"""Fault-injecting HTTP proxy in front of a service, in a thread of its own."""
 
 from __future__ import annotations
 

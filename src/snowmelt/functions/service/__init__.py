@@ -1,4 +1,15 @@
-"""The kit to write services that SQL calls: needs neither Spark nor a web framework.
+"""SDK for writing services that SQL calls. Needs neither Spark nor a web framework.
+
+`asgi`: the ASGI application of a service.
+`cloud_handlers`: handlers for AWS Lambda, Azure Functions and Google Cloud.
+`messages`: requests and responses, independent of the server that received them.
+`service`: the service with its functions by name.
+`annotations`: SQL signatures from Python annotations.
+`deduplicator`: execution of each batch once, with polling.
+`batch_stores`: responses of batches in memory or in a SQLite file.
+`function_runner`: one declared function over the rows of a batch.
+`context`: information about the current call for the author's function.
+`lambda_host`: unmodified Lambda handlers behind any ASGI server.
 
 from snowmelt.functions.service import RemoteService
 

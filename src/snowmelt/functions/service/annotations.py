@@ -1,8 +1,9 @@
-"""SQL types from the annotations of a Python function.
+"""SQL signatures from the annotations of a Python function.
 
 `int` is NUMBER(38,0), `float` FLOAT, `str` VARCHAR, `bool` BOOLEAN, `bytes` BINARY, `date` DATE,
-`time` TIME, `datetime` TIMESTAMP_NTZ, `list` ARRAY, `dict` OBJECT, `WildcardStep` and `object` VARIANT;
-`Annotated[Decimal, "NUMBER(12,2)"]` is what its text says. `X | None` wants to see NULL.
+`time` TIME, `datetime` TIMESTAMP_NTZ, `list` ARRAY, `dict` OBJECT, `Any` and `object` VARIANT.
+`Annotated[Decimal, "NUMBER(12,2)"]` has the type that its text names. An argument annotated
+`X | None` accepts NULL.
 """
 
 from __future__ import annotations

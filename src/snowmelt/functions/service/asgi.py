@@ -1,4 +1,4 @@
-"""A service for ASGI servers."""
+"""ASGI application of a service."""
 
 from __future__ import annotations
 

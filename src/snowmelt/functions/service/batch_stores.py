@@ -1,4 +1,8 @@
-"""What was answered to which batch, so that an attempt that comes again is not work again."""
+"""Stores of batch responses, so that a repeated attempt returns the response without new work.
+
+`MemoryStore` serves one process. `SqliteStore` uses a SQLite file: responses survive restarts, and
+several processes of a machine share them.
+"""
 
 from __future__ import annotations
 

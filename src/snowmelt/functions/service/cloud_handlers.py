@@ -1,4 +1,8 @@
-"""A service as a function of AWS, Azure or Google."""
+"""Handlers for AWS Lambda, Azure Functions and Google Cloud, and Lambda event formats.
+
+Lambda events come in these formats: REST API, HTTP API (format 2.0, also used by function URLs)
+and load balancers.
+"""
 
 from __future__ import annotations
 

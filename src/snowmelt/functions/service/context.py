@@ -1,4 +1,4 @@
-"""What a function may know of the call it works for."""
+"""Call context: information about the current call for the author's function."""
 
 from __future__ import annotations
 

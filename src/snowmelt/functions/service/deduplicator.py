@@ -1,4 +1,4 @@
-"""Sees to it that each batch is worked on once, however often and from wherever it comes."""
+"""Batch deduplication: each batch runs once, and repeated attempts get its response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""A declared function: what turns the body of a request into the body of a reply."""
+"""Declared functions: request bodies into calls of the author's function and response bodies.
+
+A function is called per row, with a list per argument, or with an Arrow array per argument. Each
+mode takes columns and returns a value for each row and an exception for each failed row. An
+exception for the batch as a whole is raised, and so is `Overloaded`. Arguments become Arrow arrays,
+and columns of Arrow, NumPy, Polars and pandas become lists.
+"""
 
 from __future__ import annotations
 

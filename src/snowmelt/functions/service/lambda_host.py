@@ -1,4 +1,8 @@
-"""Hosts an unmodified Lambda handler as the gateway in front of it would."""
+"""Host that runs an unmodified Lambda handler as the gateway in front of it would.
+
+It calls the handler with the events, the context object and the header access that Lambda
+provides.
+"""
 
 from __future__ import annotations
 

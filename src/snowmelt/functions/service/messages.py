@@ -1,4 +1,7 @@
-"""A request and its response, whoever brought it: a web server, a gateway's event, a cloud."""
+"""Requests and responses of a service, independent of the web server, gateway or cloud.
+
+Errors become responses only here: this module decides which part of an error a caller may read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A remote service: functions by name, and the answer to each request."""
+"""Remote service: functions by name, dispatch of requests, and DDL for callers.
+
+Durations are given as text, such as `"25s"`, as seconds or as a timedelta.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compression and checksums of bodies."""
+"""Compression and Content-MD5 checksums of bodies."""
 
 from __future__ import annotations
 

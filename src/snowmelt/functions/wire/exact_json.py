@@ -1,7 +1,7 @@
-"""JSON without a lost digit: 38 digits survive both ways, and a decimal is never rounded.
+"""JSON parser and encoder without loss of digits: 38 digits survive, decimals are not rounded.
 
-A number without fraction and exponent is an int of any size. Any other is a float where the float
-says the same as the text, else a Decimal. Written are both as numbers.
+A number without fraction and exponent is an int of any size. Any other number is a float if the
+float equals the text exactly, otherwise a Decimal. Both are written as JSON numbers.
 """
 
 from __future__ import annotations

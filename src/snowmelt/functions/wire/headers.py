@@ -1,4 +1,4 @@
-"""The headers of a call, with their base64 twins."""
+"""Headers of a call, with their base64-encoded duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The body of a request: `{"data": [[number, argument, …], …]}`."""
+"""Bodies of requests and responses.
+
+A request is `{"data": [[number, argument, …], …]}`, a response `{"data": [[number, value], …]}`.
+A Snowmelt extension, for callers that ask for it: the response key `errors` has
+`[number, code, message]` for each failed row, whose value in `data` is null.
+"""
 
 from __future__ import annotations
 

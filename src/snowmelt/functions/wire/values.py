@@ -1,4 +1,4 @@
-"""One value of each SQL type, from what JSON says and to what JSON can say."""
+"""Values of each SQL type, from parsed JSON values and to JSON values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""One request of rows on its way into the catalog, and what became of it."""
+"""Append request after conversion, its outcome, and continuation tokens.
+
+A continuation token is `<client sequencer>_<row sequencer>_<table>` of the next allowed request.
+The table number prevents a client from continuing in another table's channel of the same name.
+Tokens of older services lack it. The suffix `_b` marks a channel whose client may write bytes as
+base64.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Whether a client writes bytes as base64 or as digits, which no row tells.
+"""Tracking of the binary encoding, base64 or hexadecimal, that each client writes.
 
-The official SDK learns it when its client is made, and writes base64 unless it is told digits, as every
-client is. A service that wrote to this catalog before may have told base64, which the catalog notes by
-path. Those clients go on with base64 until they ask again, which ends them. Till then what they send must
-not be taken for digits.
+A row does not show its encoding. The official SDK reads the encoding when a client is created. It
+writes base64 unless the service requests hexadecimal, which this service always does. An older
+service on the same catalog may have requested base64; the catalog records that by path. Such a
+client writes base64 until its next poll, whose response ends it. Until then its values must not be
+decoded as hexadecimal.
 """
 
 from __future__ import annotations

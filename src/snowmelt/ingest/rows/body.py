@@ -1,4 +1,4 @@
-"""Bodies of requests: unpacked within a limit, and read line by line."""
+"""Request bodies: decompression within a size limit, and line parsing."""
 
 from __future__ import annotations
 

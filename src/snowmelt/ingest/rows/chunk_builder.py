@@ -1,4 +1,9 @@
-"""Requests that wait become chunks, and chunks a blob for each user."""
+"""Builder of chunks from pending requests, and of one blob per user.
+
+Rejected rows of tables with an error table are staged as a chunk of their own. They are registered
+in the transaction that commits the accepted rows of the same requests: both are stored, or
+neither.
+"""
 
 from __future__ import annotations
 

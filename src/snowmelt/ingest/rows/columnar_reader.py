@@ -1,7 +1,9 @@
-"""Lines to columns without a row in between, where that is surely what the rows would give.
+"""Reader of newline-delimited JSON into columns without row objects.
 
-Arrow reads the lines by types that the first one suggests, strictly: whatever is not of its column's
-type, or that Arrow would take and the exact reader not, sends all lines the ordinary way.
+Used only where the result surely equals that of the row converter. Arrow reads the lines strictly
+by the types of the first line. If a value does not have the type of its column, or Arrow accepts a
+value that the exact reader rejects, all lines take the row path. Texts of dates and timestamps are
+parsed in one batch if all have the one unambiguous format.
 """
 
 from __future__ import annotations

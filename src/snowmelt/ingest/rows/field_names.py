@@ -1,4 +1,8 @@
-"""The fields of a body's first row: what the other rows are taken to have as well."""
+"""Fields of a body's first row, and the columns that field names select.
+
+The other rows are assumed to have the same fields. Field names match columns case-insensitively
+by default, or exactly with CASE_SENSITIVE.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Group commit: whatever waits is staged together and registered in one transaction.
+"""Group commit: all pending requests are staged together and registered in one transaction.
 
-A request is answered after the commit, so an acknowledged row belongs to the table, whichever
-service goes on. Repetitions are known by the request id that the same transaction wrote.
+The response is sent after the commit, so an acknowledged row belongs to the table even if another
+service takes over. A replayed request is recognized by the request ID that the same transaction
+wrote.
 """
 
 from __future__ import annotations

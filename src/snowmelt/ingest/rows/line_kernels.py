@@ -1,6 +1,8 @@
-"""The numba kernel that reads rows which all have the fields of the first, in its order.
+"""Numba kernels that read uniform JSON lines: the fields of the first line, in its order.
 
-It takes less than a decoder does and never more: any other body is left to the decoder.
+The kernels accept a subset of what the JSON decoder accepts. Every other body is left to the
+decoder. The module also has the intrinsics that load and store memory by address, one or eight
+bytes at a time.
 """
 
 from __future__ import annotations

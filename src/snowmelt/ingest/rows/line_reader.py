@@ -1,7 +1,8 @@
-"""Bodies whose lines all have the fields of the first, in its order, read by a compiled kernel.
+"""Reader of bodies of uniform lines with a compiled kernel.
 
-So the official SDK writes them. What is not of that kind, or holds what JSON has but few rows do
-(half of a pair, numbers above 18 digits), is left to another reader.
+The official SDK writes all lines with the fields of the first line, in its order. Other bodies are
+left to another reader, and so are rare JSON values: unpaired surrogates and numbers above
+18 digits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a pipe computes from each row. NULL goes through every function but those that replace it."""
+"""Row-by-row evaluator of the expressions of a pipe.
+
+NULL passes through every function except those that replace it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What a pipe computes, by columns: the same values as row by row, where that is sure.
+"""Vectorized evaluator of the expressions of a pipe, by columns.
 
-Rows in doubt are told to the caller, who computes them one by one; so are rows without a value,
-since only that way says why. What columns cannot do at all stops the whole.
+Returns the same values as the row evaluator, or marks rows for it. Rows whose value is uncertain
+are reported to the caller, which evaluates them one by one. So are rows that fail, because only the
+row evaluator reports the reason. An expression that columns cannot evaluate at all stops the whole
+evaluation. Covers exact decimals, floats and text functions where Arrow and Python agree.
 """
 
 from __future__ import annotations

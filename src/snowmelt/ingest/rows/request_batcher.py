@@ -1,8 +1,8 @@
-"""Small requests that wait together are handled together: looked up, read, converted and queued.
+"""Batching of small requests: lookup, parsing, conversion and queueing in groups.
 
-A thousand channels send a thousand small requests a second. One by one each costs a query, a
-conversion and a wake-up or two; together they share them. While many come, a short pause lets
-more of them gather.
+A thousand channels send a thousand small requests per second. Handled alone, each would need a
+query, a conversion and one or two wake-ups; in a group they share them. Under load, a short pause
+makes the groups larger.
 """
 
 from __future__ import annotations

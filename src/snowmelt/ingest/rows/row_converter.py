@@ -1,4 +1,9 @@
-"""Lines to columns, by the rules of the SDK."""
+"""Converter of request bodies to table columns, by the conversion rules of the SDK.
+
+Loads the compiled reader in the background: importing numba takes half a second, and its first
+compilation after an installation some seconds. Services that receive few rows never load it. Also
+rejects values of BINARY columns that may be base64 where hexadecimal is expected.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The row API's conversation, without HTTP: pipes, channels, and requests of rows."""
+"""Operations of the row API without HTTP: pipes, channels and append requests."""
 
 from __future__ import annotations
 

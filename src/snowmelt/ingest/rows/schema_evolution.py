@@ -1,4 +1,4 @@
-"""Tables whose columns follow the rows that are sent to them."""
+"""Schema evolution of tables that gain the columns their rows need."""
 
 from __future__ import annotations
 

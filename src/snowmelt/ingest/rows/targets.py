@@ -1,7 +1,7 @@
-"""Finding the table behind a pipe, remembered for a moment.
+"""Lookup of the table behind a pipe, cached for two seconds.
 
-What is found here only prepares: role, table, columns and key are looked at again in the
-transaction that registers the rows.
+The result only prepares a request. The transaction that registers the rows checks role, table,
+columns and key again. The module also defines pipe paths, senders and the elastic channel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Casts of COPY expressions: `value::TYPE`, `CAST(value AS TYPE)` and `value::!TYPE`."""
+"""Casts of COPY expressions as DuckDB SQL: `value::TYPE`, `CAST(value AS TYPE)`, `value::!TYPE`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Date and time templates of TO_CHAR, TO_DATE, TO_TIMESTAMP and FORMAT: Vertica's patterns.
+"""Vertica's date and time templates for TO_CHAR, TO_DATE, TO_TIMESTAMP and FORMAT.
 
-A template is cut into fields once. `write_to_char` turns it into an expression for DuckDB that writes a
-timestamp; `TemplateReader` reads texts. A pattern that is not Vertica's, or whose meaning its manual
-leaves open, is rejected by name. `docs/copy-functions.md` lists them.
+A template is split into fields once. `write_to_char` turns it into a DuckDB expression that formats
+a timestamp. `TemplateReader` parses texts. A pattern that Vertica does not have, or whose meaning
+its manual leaves open, is rejected by name. `docs/copy-functions.md` lists them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What DuckDB lacks of Vertica's functions, added to the connection that computes expressions.
+"""Functions of Vertica that DuckDB lacks, registered on the connection of the evaluator.
 
-Macros where its own functions will do, Python functions of whole columns otherwise.
+They are macros where DuckDB's own functions suffice, and Python functions over whole columns
+otherwise.
 """
 
 from __future__ import annotations

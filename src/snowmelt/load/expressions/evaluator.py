@@ -1,8 +1,8 @@
-"""Computes columns of a load from parsed ones, block by block, in DuckDB.
+"""Evaluation of computed COPY columns from parsed columns, block by block, in DuckDB.
 
-Each expression is reduced to text, which then goes the way of a field that was parsed: the same
-conversions hold for both. DuckDB sees the parsed columns of the block and nothing else: no
-files, no network, no extensions, no settings.
+Each expression yields text, which is then converted like a parsed field, so the same conversion
+rules hold for both. DuckDB sees only the parsed columns of the block: no files, no network, no
+extensions and no settings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The functions of COPY expressions: what Vertica's manual says, written for DuckDB.
+"""Functions of COPY expressions: Vertica's documented behavior as DuckDB SQL.
 
-A function is in `FUNCTIONS` only if its result is Vertica's for every value, or the value fails.
-`REJECTED_FUNCTIONS` says what to write instead of those that are known and not supported.
+A function is in `FUNCTIONS` only if its result equals Vertica's for every value, or if the value
+fails. `REJECTED_FUNCTIONS` maps known but unsupported functions to a replacement.
 `docs/copy-functions.md` has a line with an example for each.
 """
 

@@ -1,7 +1,7 @@
-"""Regular expressions of COPY expressions: the part in which Vertica's and DuckDB's agree.
+"""Regular expressions of COPY expressions: the subset in which Vertica and DuckDB agree.
 
-Vertica's are Perl's; DuckDB's are RE2's. What one of them does not have, or does otherwise, is
-rejected by name.
+Vertica uses Perl's syntax and DuckDB uses RE2. A construct that one of them lacks or interprets
+differently is rejected by name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""SQL of COPY expressions: Vertica's, read by sqlglot and written for DuckDB.
+"""Translation of Vertica SQL expressions, parsed by sqlglot, to DuckDB SQL.
 
-Nothing falls through: operators, casts and functions that are not listed here or in
-`expression_functions` are rejected by name.
+Operators, casts and functions that are not listed here or in `functions` are rejected by name.
+Nothing is passed to DuckDB untranslated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Types of COPY expressions, and how a value of one becomes a value of another.
+"""Expression types of COPY and the conversions of values between them.
 
-What Vertica converts implicitly is converted; where its result is not known for certain, the
-expression is rejected with the cast to write, or fails for the value in question.
+Vertica's implicit conversions are applied. If Vertica's result is not known for certain, the
+expression is rejected with the cast to write, or the value in question fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Decompression with bounded output: members that follow one another, and where one is broken."""
+"""Decompression filters for GZip, BZip, Xz and Lz4 with bounded output and exact error offsets.
+
+A stream may hold several members in sequence. Each is decompressed as its header says, and its
+checksum is verified.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes through a command of the shell."""
+"""Filter that pipes the bytes of a stream through a shell command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages into a byte stream: a delimiter behind each, or its length before it."""
+"""Filters that turn Kafka messages into a byte stream, with delimiters or length prefixes."""
 
 from __future__ import annotations
 

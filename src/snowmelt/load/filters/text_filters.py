@@ -1,4 +1,4 @@
-"""Text in other encodings, and the mark before it."""
+"""Filters for text: character encodings, byte-order mark, search and replace, line endings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Zstd: frames are walked block by block, so that output is bounded and every end is known.
+"""Zstd decompression filter that scans frames block by block, with bounded output.
 
-The library either decompresses all that it is given, however much comes of it, or does not tell
-a frame that is cut off. A block holds at most 128 KiB and its header its length (RFC 8878, 3.1.1).
+The library either decompresses all of its input, whatever the size of the output, or does not
+report a truncated frame. A block holds at most 128 KiB of output, and its header states its length
+(RFC 8878, 3.1.1). Scanning the block headers therefore bounds the output and finds the end of every
+frame.
 """
 
 from __future__ import annotations

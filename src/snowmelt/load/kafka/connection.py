@@ -1,4 +1,4 @@
-"""How brokers are reached."""
+"""Connection to Kafka brokers: settings, consumers, partition lists, offset bounds and commits."""
 
 from __future__ import annotations
 

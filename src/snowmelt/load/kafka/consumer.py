@@ -1,4 +1,4 @@
-"""Reads partitions from offset to offset, in batches of messages, until a bound is reached."""
+"""Consumer that reads partition ranges in batches of messages until a bound is reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partitions are read from where to where, and what became of that."""
+"""Partition ranges to read, and the result of reading each partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KafkaSource: partitions as inputs, messages as records."""
+"""The load source KafkaSource: partitions as inputs, messages as records."""
 
 from __future__ import annotations
 

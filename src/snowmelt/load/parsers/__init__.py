@@ -1,4 +1,18 @@
-"""Parsers by name: those of SQL and short ones of ours, in any case."""
+"""Parsers by name, in any case: Vertica's names and short names of Snowmelt.
+
+`portion_stream`: the bytes of one portion in blocks, cut at record boundaries.
+`delimited_text`: the dialect of delimited text, and the exact reader of its records.
+`arrow_block`: blocks of delimited records prepared for Arrow's CSV reader.
+`delimited_blocks`: blocks of delimited text into rows and rejects.
+`delimited`: the parsers DELIMITED, FDELIMITEDPARSER and FCSVPARSER.
+`line_parsers`: fixed-width, regular-expression, key-value pair and whole-message parsers.
+`json_documents`: single JSON documents, their records and the columns of their values.
+`json_arrow`: many JSON objects in one batch, by Arrow or by generated structs.
+`json_parser`: JSON files and messages.
+`record_columns`: records of typed formats into columns.
+`avro`: Avro files and messages.
+`parquet`: Parquet files.
+"""
 
 from __future__ import annotations
 

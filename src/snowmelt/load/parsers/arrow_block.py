@@ -1,8 +1,9 @@
-"""Where the records of a block lie, found at once: only where it is surely as `fields` reads them.
+"""Blocks of delimited records prepared for Arrow, only if Arrow reads them exactly as required.
 
-A quote toggles between outside and inside. That is right for a whole block if each quote that
-opens stands where a field begins (or after one that it doubles), and each that closes where one
-ends; then line ends outside quotes are the ends of records.
+The reference is `delimited_text.DelimitedRecordReader`. A quote toggles between outside and inside.
+That is correct for a whole block if each opening quote stands at the start of a field (or after a
+quote that it doubles) and each closing quote at the end of one. Line ends outside quotes are then
+the ends of records.
 """
 
 from __future__ import annotations

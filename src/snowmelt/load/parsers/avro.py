@@ -1,4 +1,7 @@
-"""Avro: files with their schema in front, and messages whose schema is known elsewhere."""
+"""Avro parsers: files that contain their schema, and messages whose schema is given separately.
+
+The options are those of FAVROPARSER and KAFKAAVROPARSER.
+"""
 
 from __future__ import annotations
 

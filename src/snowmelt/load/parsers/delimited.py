@@ -1,4 +1,7 @@
-"""Delimited text and CSV: what COPY's options say, what a header says, and where portions begin."""
+"""Parsers for delimited text and CSV: options, header names and portion starts.
+
+The options are those of COPY, FDELIMITEDPARSER and FCSVPARSER.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of delimited text into rows and rejects: by Arrow where that is exact, else field by field."""
+"""Blocks of delimited text into rows and rejects, by Arrow where that is exact, else per field."""
 
 from __future__ import annotations
 

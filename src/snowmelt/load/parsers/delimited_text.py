@@ -1,4 +1,10 @@
-"""How delimited text is written: what separates fields and records, quotes, escapes and NULL."""
+"""Dialects of delimited text, and the exact record reader that follows them byte by byte.
+
+A dialect names the delimiter, the record terminator, quote, escape and NULL text. Faster readers
+are checked against `DelimitedRecordReader`. A field that starts with a quote ends at the next quote
+that is neither doubled nor escaped. A delimiter or the end of the record must follow it. A quote
+elsewhere is text. A character after an escape is taken literally.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Many JSON objects at once by Arrow, where it makes of them what the exact way would."""
+"""Exact batch readers for JSON objects: Arrow on blocks, and generated structs per object.
+
+`JsonBlockReader` passes whole blocks to Arrow. `JsonStructReader` decodes each object with plain
+keys straight into the types of the columns. Both return only what `DocumentReader` and
+`ColumnPaths` would return. The struct reader skips other records: broken ones, unknown keys, values
+of another type, and numbers that a double cannot represent exactly.
+"""
 
 from __future__ import annotations
 

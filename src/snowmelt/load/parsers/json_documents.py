@@ -1,4 +1,7 @@
-"""One JSON document: is it one, which records does it hold, and which value has which column?"""
+"""Single JSON documents: validation, record extraction and the mapping of keys to columns.
+
+The options are those of FJSONPARSER and KAFKAJSONPARSER.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""JSON: objects that follow each other, on lines or not, or the elements of an array; and messages."""
+"""Parser for JSON files and messages, and the framing of JSON objects in a byte stream.
+
+Objects follow each other, one per line or over several lines, or are the elements of an array. With
+a record terminator, each record ends at one.
+"""
 
 from __future__ import annotations
 

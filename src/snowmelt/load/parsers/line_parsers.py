@@ -1,4 +1,8 @@
-"""Text whose records are lines, or end with another text, and nothing within them hides an end."""
+"""Parsers for text whose records end with a terminator that cannot occur inside a record.
+
+Records are split by fixed widths, by a regular expression, or into key-value pairs. A message may
+also be a whole value.
+"""
 
 from __future__ import annotations
 

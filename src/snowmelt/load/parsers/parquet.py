@@ -1,4 +1,4 @@
-"""Parquet files: columns by name, by Arrow where types fit, else value by value."""
+"""Parser for Parquet files: columns by name, cast by Arrow where types fit, else per value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The bytes of a portion on their way to a parser, a block after the other, cut where it ends."""
+"""The bytes of one portion in blocks for a parser, cut at the portion's last record.
+
+`RecordBoundary` finds the end of a record without the bytes before it. Two adjacent portions
+therefore agree on the boundary between them.
+"""
 
 from __future__ import annotations
 

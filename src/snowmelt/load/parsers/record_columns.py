@@ -1,4 +1,4 @@
-"""Records that formats with types hold, as rows: columns by the names of fields, in any case."""
+"""Records of typed formats into columns, matched by field name in any case."""
 
 from __future__ import annotations
 

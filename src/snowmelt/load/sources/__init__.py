@@ -1,4 +1,11 @@
-"""Built-in sources by name."""
+"""Built-in sources by name: files, URLs, standard input and Kafka.
+
+`files`: paths, globs and URLs, passed to one of the three modules below.
+`local_files`: files of this machine.
+`object_store`: objects of stores, such as `s3://bucket/path`.
+`http`: files by HTTP and HTTPS.
+`stdin`: standard input, saved to a file first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files by path or glob, on this machine, in any store, or on the web."""
+"""The sources File and Url: files by path or glob, local, in an object store, or by HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files on the web, by http and https; ranges and change marks where the server has them."""
+"""Files by HTTP and HTTPS, with range requests and version tags where the server has them."""
 
 from __future__ import annotations
 

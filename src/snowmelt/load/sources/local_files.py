@@ -1,4 +1,4 @@
-"""Files of this machine."""
+"""Local files by path, glob or `file:` URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of stores: `s3://bucket/path`, and whatever other URL a store has."""
+"""Objects of stores by URL or glob, such as `s3://bucket/path`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process is given on its standard input."""
+"""The source Stdin: standard input of this process, saved to a file for the tasks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,13 @@
-"""What runs classes written for another host: its buffers, its states, its calls."""
+"""Execution of user-defined extensions (Vertica: UDx): sources, filters and parsers.
+
+`vertica_sdk`: the module that user code imports as `vertica_sdk`.
+`definitions`: objects of a library into definitions that are built by name.
+`instance`: one user object with its thread, method binding, calls and state handling.
+`input_window`: the input buffer of a call, filled from bytes or records.
+`sources`: user-defined sources.
+`filters`: user-defined filters, and generators as filters.
+`parsers`: user-defined parsers and chunkers.
+`worker_progress`: shared memory page with the running step, and the limits of user code.
+`worker_process`: worker processes that run user code, seen from the parent.
+`worker_main`: the main program of a worker process.
+"""

@@ -1,4 +1,8 @@
-"""What a name in a library stands for: a factory of the SDK's kind, or a class or function of ours."""
+"""Definitions of user-defined phases, made from SDK factories, classes or functions.
+
+`UdxFactory` calls the factory's `getParameterType`, `plan` and `prepare`. Classes and functions in
+Snowmelt's own style take their parameters from their signature.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Filters written as state machines, as the host runs them."""
+"""User-defined filters: SDK state machines over bytes or records, and generator filters.
+
+Record filters use the SDK's side channel, which passes record boundaries beside the bytes.
+`GeneratorFilter` runs filters in Snowmelt's own style: generators and plain functions of bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much input a call is given, and what it is told of it."""
+"""Input windows: how much input a user-defined phase is given per call, and with which state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""One object of user code as the host holds it: made, set up, called, destroyed, used again."""
+"""One user-defined object: creation, setup, calls on its own thread, destruction and reuse.
+
+`UdxThread` makes the calls, so no call can block the host forever.
+
+Methods of user code are called by the names of their parameters, because documentation and existing
+code disagree on order and number of arguments. A parameter whose name indicates its role is given
+that argument. The others are given the remaining arguments in the usual order.
+
+`CallLoop` acts on a returned state: more input, more output space, waiting, the end, or an error.
+"""
 
 from __future__ import annotations
 

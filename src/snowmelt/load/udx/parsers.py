@@ -1,4 +1,8 @@
-"""Parsers with `process` and a writer of rows, as the host runs them."""
+"""User-defined parsers with `process` and a row writer, their chunkers, and the rows they write.
+
+A chunker is user code that finds record ends, so that the parser is given whole records only.
+`UdxRowBuilder` converts written rows to columns of the load and collects rejects.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sources of user code, which the SDK for Python does not have; the names are those of the others."""
+"""User-defined sources.
+
+The SDK for Python has none; the names are those of the SDKs for other languages.
+"""
 
 from __future__ import annotations
 

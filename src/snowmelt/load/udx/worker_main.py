@@ -1,4 +1,4 @@
-"""The process that runs user code for a parent."""
+"""Main program of a worker process that runs user code for its parent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""User code in a process of its own: started, limited, watched, cancelled, and told of when it dies.
+"""Worker processes for user code: start, limits, supervision, cancellation and crash reports.
 
-A call goes to the process as a pickle, and its result comes back as one. The process runs whole
-portions of a load, so that no row crosses a pipe. It is used again after a success only.
+A call and its result cross the pipe as pickles. The process runs whole portions of a load, so no
+row crosses the pipe. It is reused only after a call that succeeded.
 """
 
 from __future__ import annotations

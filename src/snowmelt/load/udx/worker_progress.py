@@ -1,6 +1,7 @@
-"""Shared page in which a process with user code says what it runs and since when.
+"""Shared memory page in which a worker process records the running step and its start time.
 
-The parent reads it while the process runs, and after the process has ended in the middle of a call.
+The parent reads it while the worker runs, and after the worker has ended in the middle of a call.
+The limits of user code are defined here, too.
 """
 
 from __future__ import annotations

@@ -1,1 +1,18 @@
-"""User values → stored columns."""
+"""User values into stored columns: single values, rows, whole columns, and Arrow tables.
+
+`value_rules`: one value into its stored value. This is the exact path, which defines the result.
+`foreign_types`: NumPy and pandas values and enumeration members into plain values.
+`sdk_bytes`: rejection of text from the official SDK that may stand for bytes.
+`numbers`: FIXED, REAL and BOOLEAN values, and floats as decimal text.
+`timestamps`: dates, times and timestamps, and their text formats.
+`timestamp_limits`: the range of dates and timestamps that every reader can represent.
+`json_text`: JSON text, normalized or written from Python values.
+`msgpack_columns`: plain columns read through MessagePack.
+`column_converter`: whole columns into Arrow arrays in chunk form.
+`compact_columns`: plain columns as a few bytes until a flush.
+`fast_rows`: single rows that are checked immediately and converted in a batch.
+`deferred_rows`: batches of rows that are checked immediately and converted at a flush.
+`arrow_values`: Arrow values into the Python values that rows would hold.
+`arrow_input`: Arrow arrays and tables of a user into chunk form.
+`row_converter`: rows and Arrow tables into a table in chunk form, with all errors.
+"""

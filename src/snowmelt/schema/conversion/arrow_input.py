@@ -1,6 +1,10 @@
-"""Arrow arrays of a user become columns in chunk form, where the result is surely the exact one.
+"""Conversion of a user's Arrow arrays and tables into columns in chunk form.
 
-Each function returns None when it does not know: the values then go through Python.
+Each vectorized conversion returns None unless its result is certainly that of the exact path. The
+values then go through Python.
+
+The second section imports tables from any library with Arrow's C stream or array interface, and
+returns their rows as dicts where single rows are needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Arrow values as the Python values that rows would hold, exactly.
+"""Arrow values as the exact Python values that rows would hold.
 
-What has no such value (a duration, a time beyond its day, a zone nobody knows) stays an Arrow
-scalar, which every column refuses by its type's name.
+A value without a Python equivalent (a duration, a time beyond its day, an unknown zone) stays an
+Arrow scalar, which every column rejects by the name of its type.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Whole columns at once: values of a column become an Arrow array in chunk form.
+"""Conversion of whole columns: values of one column into an Arrow array in chunk form.
 
-A fast conversion runs only when all values have exactly the types it knows and the result is
-surely that of `make_value_rule`; in any doubt it returns None and the exact path takes over.
+A fast conversion runs only if all values have exactly the types that it supports and the result is
+certainly that of `make_value_rule`. Otherwise it returns None and the exact path runs.
+
+A column that the fast path does not accept as a whole is halved until most of it converts fast.
+Offsets of a time zone are cached for whole days, so that local times convert a column at a time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Plain values of a column as a few bytes: what one call has to find out about them, and no more.
+"""Plain columns as a few bytes: the checks that a call needs, without the conversion.
 
-The bytes of many calls become one array later, mostly without the interpreter's lock. None of the
-values may be refused by then, so only those are taken that are surely good; a reader returns None
-where it is not sure.
+The bytes of many calls become one array later, mostly without holding the interpreter's lock. By
+then no value may be rejected, so only values that are certainly valid are accepted. A function
+returns None where it is not certain.
 """
 
 from __future__ import annotations

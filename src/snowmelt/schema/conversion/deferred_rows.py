@@ -1,8 +1,8 @@
-"""Calls of rows that are checked at once, and become a table only when a flush takes them.
+"""Batches of rows that are checked immediately and converted to a table at a flush.
 
-What a call costs besides its rows is then paid once a flush, and half of the conversion is done
-by a thread that has no need of the interpreter's lock. A call in which any row is refused, or a
-single row might be too large, is left to the other paths.
+The fixed cost of a call is then paid once per flush, and half of the conversion runs in a thread
+that does not need the interpreter's lock. A call with any rejected row, or with a single row that
+might be too large, is left to the other paths.
 """
 
 from __future__ import annotations

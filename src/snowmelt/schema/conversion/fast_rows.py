@@ -1,8 +1,8 @@
-"""Single rows at a fraction of their conversion: checked at once, converted many at a time.
+"""Single rows that are checked immediately and converted in a batch, at a fraction of the cost.
 
-A row whose values have the plainest types of their columns, within their limits, is surely good.
-It is kept as it came (its values cannot change; documents are written at once) until a flush
-converts all such rows column by column. Anything else is left to the exact path.
+A row whose values have the plainest types of their columns, within their limits, is certainly
+valid. It is retained unchanged (its values are immutable; documents are written immediately) until
+a flush converts all such rows column by column. Any other row is left to the exact path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values of other libraries' types, and enumerations, as the plain values that they mean."""
+"""Plain values for the types of other libraries (NumPy, pandas) and for enumeration members."""
 
 from __future__ import annotations
 

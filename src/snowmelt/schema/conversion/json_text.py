@@ -1,7 +1,7 @@
-"""JSON text, exactly: normalise what a user wrote, write what a user built.
+"""Exact JSON text: normalization of JSON input, and JSON output for Python values.
 
-Number text and the order of keys are kept, duplicate keys are refused at any depth, and no input
-nests deeper than the interpreter can follow: the reader is a loop over tokens.
+Number text and the order of keys are preserved and duplicate keys are rejected at any depth. The
+reader is a loop over tokens, so no input can exceed the interpreter's recursion limit.
 """
 
 from __future__ import annotations

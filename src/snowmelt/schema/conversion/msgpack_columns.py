@@ -1,9 +1,10 @@
-"""Plain values of a column, read out of MessagePack instead of one Python object after the other.
+"""Plain columns read through MessagePack instead of one Python object after the other.
 
-msgspec writes a list of floats, booleans or moments in a few nanoseconds each and in records of
-one size, which NumPy reads at once. It takes no subclasses, but an enumeration's member, as its
-value; so the records also tell that nothing else was among the values.
-Each reader returns None where it is not sure: rules and refusals are for others.
+msgspec writes a list of floats, booleans or timestamps in a few nanoseconds each, in records of one
+size, which NumPy reads as an array. It accepts no subclasses, but writes an enumeration's member as
+its value. So the records also prove that the values have no other types.
+
+Each function returns None where it is not certain. Rules and rejections are in other modules.
 """
 
 from __future__ import annotations

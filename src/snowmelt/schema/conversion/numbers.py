@@ -1,4 +1,9 @@
-"""Numbers: what FIXED, REAL and BOOLEAN take (specification of v1, §5.4)."""
+"""Conversion of values of FIXED, REAL and BOOLEAN columns (specification of v1, §5.4).
+
+The second section writes floats as decimal text, digit by digit as the official client's Java
+virtual machine does. Java before version 19 does not always write the shortest text that reads
+back as the same float.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Rows of a user become columns of a chunk, checked completely by the time the call returns.
+"""Conversion of a user's rows into a table in chunk form, with all errors of the rows.
 
-Rows are checked by specification of v1, §5.2: unknown columns, then missing ones, then nulls, then
-values in the row's own order, then its size. A batch is converted column by column; only rows that
-some column refuses go through the exact path, which knows the first reason and its words.
+Rows are checked in the order of the specification (v1, §5.2): unknown columns, then missing ones,
+then nulls, then values in the row's own order, then the row's size. A batch is converted column by
+column. Only rows that some column rejects take the exact path, which finds the first reason.
 """
 
 from __future__ import annotations

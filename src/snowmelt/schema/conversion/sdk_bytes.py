@@ -1,8 +1,8 @@
-"""Text in rows of the official Python SDK that may stand for bytes.
+"""Rejection of text in rows of the official Python SDK that may stand for bytes.
 
-JSON has no bytes. The SDK writes `bytes` and `bytearray` as hexadecimal digits, since every client is
-told to, and a `memoryview` as base64, whatever it is told. Nothing on the wire tells which it was. Text
-that its column would read as something else is rejected where that can be seen.
+JSON has no bytes. The SDK writes `bytes` and `bytearray` as hexadecimal digits, as every client is
+instructed to, and a `memoryview` always as base64. The wire format does not tell which it was. Text
+that its column would read as something else is rejected where that can be detected.
 """
 
 from __future__ import annotations

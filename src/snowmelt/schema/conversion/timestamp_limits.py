@@ -1,9 +1,9 @@
-"""The dates and timestamps that every documented reader can represent.
+"""The range of dates and timestamps that every documented reader can represent.
 
 Python's `datetime` has the years 1 to 9999, so one date or local timestamp outside them would break
-`collect()` and `to_pylist()` for its whole table. Instants are read in UTC and must be in those years
-there. To tell two equal local times apart, CPython, and so PySpark's `collect()`, also looks at the
-day before an instant; the first day of year 1 has none. (Decision 0037.)
+`collect()` and `to_pylist()` for its whole table. Instants are read in UTC and must be in those
+years there. To distinguish two equal local times, CPython, and so PySpark's `collect()`, also
+checks the day before an instant; the first day of year 1 has none. (Decision 0037.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Dates, times and timestamps as values: what a moment in a row becomes in a chunk (§5.4)."""
+"""Conversion of dates, times and timestamps, and the parsers of their text (§5.4).
+
+A text format is one of three documented sets of rules: Snowflake's classic Java client, Snowflake's
+automatic detection, or Vertica's rules for COPY. `docs/sdk-values.md` lists them. Years exceed
+those of `datetime`, so a parsed timestamp is counted in seconds of its local clock.
+"""
 
 from __future__ import annotations
 

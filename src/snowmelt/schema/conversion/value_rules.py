@@ -1,6 +1,7 @@
-"""One value of a row becomes what a chunk stores: the rules of streaming v1, §5.4.
+"""Conversion of one value into its stored value by the rules of streaming v1, §5.4.
 
-This is the exact path; `rows` converts whole columns at once where the outcome is the same.
+This is the exact path. `column_converter` converts whole columns where the result is the same. Two
+further sections convert text and bytes (TEXT, BINARY) and documents (VARIANT, ARRAY, OBJECT).
 """
 
 from __future__ import annotations

@@ -1,1 +1,8 @@
-"""Engine, sinks, output."""
+"""Query execution: blocks to workers, results in object order to a sink, payloads out.
+
+`engine`: opens a query, schedules blocks on the worker pool, streams payloads.
+`block_executor`: WHERE and expressions for one block.
+`serializer`: selected records as CSV or JSON.
+`passthrough`: `SELECT *` by copying input records.
+`sinks`: LIMIT, DISTINCT, ORDER BY and aggregation over block results.
+"""

@@ -1,7 +1,8 @@
-"""One block worked through: kernels where they are exact, the evaluator for each other record.
+"""Block executor: evaluates WHERE and output expressions for one block of records.
 
-A record that a kernel deferred is evaluated whole, in row order, so that values, errors and
-their order come from the evaluator alone.
+Kernels evaluate the records for which they are exact. The scalar evaluator evaluates every record
+that a kernel deferred, as a whole and in row order, so that values, errors and their order come
+from the scalar evaluator alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""One SELECT carried out: blocks to workers, their outcomes in order to the sink, payloads out.
+"""Query engine: schedules blocks on workers, feeds results to the sink, streams payloads.
 
-The thread that iterates the payloads reads the object, or leaves that to the workers where several
-threads can; a few blocks are ahead of it in a pool of workers that all executions of the process
-share, first come first served. So a client that reads slowly slows its own query down and nobody
-else's.
+Results reach the sink in object order. The thread that iterates the payloads reads the object;
+where the source supports concurrent reads, the workers read it. A few blocks per query are in
+flight in a worker pool that all executions of the process share, first come, first served. A
+client that reads slowly delays only its own query.
+
+The payload cutter ends each payload where a record ends, within the frame size limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""`SELECT *`: records copied from the input where they stay the same, else written as columns."""
+"""Passthrough writer for `SELECT *`.
+
+Copies input records whose output is identical, and writes the others column by column or row by
+row.
+"""
 
 from __future__ import annotations
 

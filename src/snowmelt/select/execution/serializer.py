@@ -1,8 +1,10 @@
-"""Output records: CSV per dialect and JSON, from values one by one or from columns at once.
+"""Record serializer: CSV of each dialect and JSON, by row or by column.
 
-CSV, quotes where needed: a field is quoted when it holds a byte of a delimiter, of the quote or
-of the escape. The Ceph dialects quote only when all is to be quoted, and the record of an
-aggregate has no delimiter behind it; `ceph-2020` puts a field delimiter behind every value.
+CSV with quotes as needed: a field is quoted if it contains a byte of a delimiter, of the quote or
+of the escape. The Ceph dialects quote only if all fields are to be quoted, and write no delimiter
+after the record of an aggregate. `ceph-2020` writes a field delimiter after every value.
+
+JSON: numbers keep every digit, timestamps are strings, NaN and infinities are null.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Where the blocks' outcomes come together, in the order of the object."""
+"""Result sinks: LIMIT, DISTINCT, ORDER BY and aggregation over block results, in object order.
+
+Aggregation runs in row order. The layout class maps group keys, aggregate arguments and fields of
+the last row to the expressions that workers evaluate.
+"""
 
 from __future__ import annotations
 

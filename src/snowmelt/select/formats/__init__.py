@@ -1,1 +1,13 @@
-"""CSV, JSON, Parquet objects → blocks → batches."""
+"""Input formats: CSV, JSON and Parquet objects as blocks, then as column batches.
+
+`decompression`: object sources and byte streams, plain or decompressed.
+`blocks`: byte streams as blocks of whole records, and scan ranges.
+`csv_dialect`: CSV parsing rules of a request.
+`csv_tokenizer`: record and field positions in a CSV block.
+`csv_state_machine`: reference CSV parser in pure Python.
+`csv_reader`: CSV objects as record batches.
+`json_reader`: JSON objects as record batches.
+`json_lines`: JSON lines as columns, by kernels.
+`parquet_reader`: Parquet objects as record batches, with row group pruning.
+`object_reader`: one interface over all formats and over several objects.
+"""

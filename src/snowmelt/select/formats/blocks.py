@@ -1,7 +1,9 @@
-"""An object's bytes as blocks of whole records, in a few buffers that are used again and again.
+"""Block reader: splits a byte stream into blocks of whole records, in pooled buffers.
 
-A block ends where a record ends. What is left of the broken record behind it is carried to the
-front of the next block. Works for every format whose records end at a delimiter (CSV, JSON lines).
+A block ends where a record ends. The incomplete record after it is carried to the start of the
+next block. Works for every format whose records end at a delimiter (CSV, JSON lines).
+
+A ScanRange selects whole records: those whose first byte lies in the range.
 """
 
 from __future__ import annotations

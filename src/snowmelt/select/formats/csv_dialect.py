@@ -1,7 +1,7 @@
-"""How bytes become records and fields: one set of rules for each dialect and request.
+"""CSV parsing rules: delimiters, quoting and escaping for a dialect and request.
 
-Every reader of CSV (the compiled tokenizer, the plain state machine, the cut into blocks) obeys
-one `CsvRules`; what they mean is told in docs/decisions/0013-select-csv.md.
+Every CSV reader (the compiled tokenizer, the state machine, the block cutter) obeys one
+`CsvRules` instance. The rules are specified in docs/decisions/0013-select-csv.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""CSV objects as batches of records: header, blocks, fields that are cleaned when they are read.
+"""CSV reader: header, blocks, and record batches whose fields are unquoted when they are read.
 
-`CsvReader` belongs to one thread, which takes the blocks; `CsvTokenizer` works in any.
+`CsvReader` belongs to one thread, which takes the blocks. `CsvTokenizer` is thread-safe.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The rules of CSV in plain Python, byte by byte: what the compiled tokenizer must equal.
+"""Reference CSV parser: a byte-by-byte state machine in pure Python.
 
-Tests compare the tokenizer with it, single fields that need cleaning go through it, and it reads
-everything where numba is not installed.
+It specifies the compiled tokenizer, and tests compare the two. It also unquotes single fields, and
+reads all input where Numba is not installed.
 """
 
 from __future__ import annotations

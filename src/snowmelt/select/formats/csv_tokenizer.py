@@ -1,4 +1,8 @@
-"""Finds records and fields in a block: the compiled kernels with tables of the right size."""
+"""CSV tokenizer: positions and flags of the records and fields in a block.
+
+Calls the compiled kernels with tables of sufficient size. Where Numba is not installed, the state
+machine makes the same tables.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An object's text as one stream of bytes: as it lies there, or inflated in a thread of its own.
+"""Object sources and byte streams: uncompressed, or decompressed in a background thread.
 
-The thread keeps a few pieces ahead, so that inflating and parsing overlap.
+The thread keeps a few segments ahead, so that decompression and parsing overlap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""JSON lines as columns: kernels read what lines hold, the decoder each record that they leave.
+"""JSON lines as columns: kernels locate the values, the decoder reads every record they leave.
 
-Numbers keep every digit: integers of any size, decimals as they are written; those with an
-exponent are the nearest float, unless it is infinite.
+Numbers keep every digit: integers of any size, decimals as written. A number with an exponent
+becomes the nearest float, unless that is infinite.
 """
 
 from __future__ import annotations

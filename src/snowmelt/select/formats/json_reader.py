@@ -1,7 +1,9 @@
-"""JSON objects as batches of records: a value a line, or a sequence of values.
+"""JSON reader: record batches from JSON lines or from a sequence of values.
 
-Numbers keep every digit: integers of any size, decimals as they are written; those with an
-exponent are the nearest float, unless it is infinite.
+Numbers keep every digit: integers of any size, decimals as written. A number with an exponent
+becomes the nearest float, unless that is infinite.
+
+A kernel locates the root values of a block without decoding them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""An object of any format as units of work: handed out in order, decoded by workers."""
+"""Object reader: objects of any format as read units, which workers decode.
+
+Units are yielded in record order. Several objects are read as one sequence, in the order of the
+objects, and must all have the same fields.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Parquet objects as batches of records: needed columns of the row groups that may matter."""
+"""Parquet reader: record batches of the needed columns, with row group pruning by statistics.
+
+Pruning uses only comparisons of a column with a literal of its own type: they cannot fail, so that
+skipping a row group hides no error. They count from the left of WHERE up to the first condition of
+another kind. Arrow arrays become vectors without a copy where the layouts agree.
+"""
 
 from __future__ import annotations
 

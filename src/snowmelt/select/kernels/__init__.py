@@ -1,1 +1,10 @@
-"""Numba kernels."""
+"""Numba kernels, which take NumPy arrays and positional arguments.
+
+`bitmask`: 64-byte bit masks, the base of the scanning kernels.
+`csv`: CSV tokenizer, record counter and UTF-8 validation.
+`json`: JSON line scanner and JSON object copier.
+`numbers`: integers and floats from strings.
+`strings`: string comparison, LIKE, ASCII case conversion.
+`timestamps`: ISO timestamps, packed into words.
+`output`: CSV and JSON record writers.
+"""

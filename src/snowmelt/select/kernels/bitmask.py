@@ -1,8 +1,8 @@
-"""64 bytes at a time as one word of marks: what the kernels that read CSV are made of.
+"""Bit masks over 64 bytes at a time, the base of the scanning kernels.
 
-A mark is a byte with which a delimiter, a quote or an escape begins. `data` is everywhere the
-address of a buffer, which goes on for 64 bytes behind its end: an array would have its references
-counted all the time.
+A bit marks a byte with which a delimiter, a quote or an escape begins. The parameter `data` is the
+address of a buffer that extends 64 bytes past its end. An array parameter would cost reference
+counting on each call.
 """
 
 # One loop is one compiled function; types are what numba sees.

@@ -1,6 +1,7 @@
-"""The compiled tokenizer: it visits marks, nothing else.
+"""CSV kernels: tokenizer, record counter and UTF-8 validation.
 
-The rules are those of `state_machine`, which tests compare with this.
+The tokenizer visits only bytes that begin a delimiter, quote or escape. Its rules are those of
+`formats/csv_state_machine`, and tests compare the two. The record counter does not look at fields.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Numba kernels that read JSON lines: what is JSON, and where the values of some names lie.
+"""JSON kernels: scanner that validates JSON lines and locates values, and compact object copier.
 
-They accept less than a decoder does and never more: what they refuse is left to the decoder.
+The scanner accepts less than a decoder does and never more. The decoder reads everything that the
+scanner rejects. The copier writes JSON objects as they were read, without the blanks between
+values, and leaves out objects that would be written differently.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numba kernels that read numbers from texts: the plain ones exactly, the rest is left alone."""
+"""Number parsing kernels: simple integers and floats exactly; all other strings are deferred."""
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202

@@ -1,7 +1,7 @@
-"""Numba kernels that write records: fields and whole rows copied out of a buffer.
+"""Output kernels: CSV and JSON records from field positions, record copies, integer formatting.
 
-`places` is a table of fields by rows: where each field of each output record begins and ends in
-`buffer`. Each kernel returns the bytes written and the end of each record among them.
+`starts` and `ends` are tables of fields by rows: the position of each field of each output record
+in `buffer`. Each writing kernel returns the bytes written and the end of each record in them.
 """
 
 # One loop is one compiled function; types are what numba sees.

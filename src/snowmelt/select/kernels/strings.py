@@ -1,4 +1,4 @@
-"""Numba kernels that compare texts by their bytes, and with the pieces of a LIKE pattern."""
+"""String kernels: byte order comparison, LIKE matching, ASCII tests and ASCII case conversion."""
 
 from __future__ import annotations
 

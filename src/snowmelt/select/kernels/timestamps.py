@@ -1,4 +1,4 @@
-"""Numba kernels that read timestamps in full ISO form, and take them apart."""
+"""Timestamp kernels: parse full ISO timestamps, pack and unpack their fields, format them."""
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202

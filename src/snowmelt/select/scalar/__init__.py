@@ -1,1 +1,11 @@
-"""Record-at-a-time evaluator: the reference semantics."""
+"""Record-at-a-time evaluator: the reference semantics of all expressions.
+
+`evaluator`: the value of an expression in one record.
+`paths`: path steps into nested records.
+`operators`: arithmetic, comparison and concatenation.
+`casts`: CAST and conversion functions.
+`functions`: scalar functions.
+`patterns`: LIKE patterns and timestamp format patterns.
+`aggregates`: aggregate accumulators.
+`ordering`: sort keys and ORDER BY.
+"""

@@ -1,7 +1,8 @@
-"""Aggregates: count, sum, min, max and avg, folded in the order of the rows.
+"""Aggregate accumulators: count, sum, min, max and avg, in row order.
 
-Vectors give the very bits that their values give one by one, so answers depend neither on where
-blocks end nor on how many threads read them.
+A vector gives bit for bit the result of its values added one by one. Results therefore depend
+neither on block boundaries nor on the number of threads. Float sums are compensated (Neumaier's
+method).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CAST and the functions that convert: INT, FLOAT, DECIMAL, STRING, BOOL and TIMESTAMP."""
+"""CAST and conversion functions: INT, FLOAT, DECIMAL, STRING, BOOL and TIMESTAMP."""
 
 from __future__ import annotations
 

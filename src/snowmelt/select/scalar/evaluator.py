@@ -1,4 +1,4 @@
-"""What an expression is worth in one record: the semantics that every faster plan must keep."""
+"""Scalar expression evaluator: the reference semantics for the vectorized path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of one record."""
+"""Scalar SQL functions: strings, timestamps, addition, NULLIF, COALESCE and version."""
 
 from __future__ import annotations
 

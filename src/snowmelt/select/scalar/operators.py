@@ -1,4 +1,8 @@
-"""Operators on numbers: 64-bit integers, 38-digit decimals and floats, and `||` of texts."""
+"""Scalar operators: arithmetic, string concatenation and three-valued comparison.
+
+Numbers are 64-bit integers, 38-digit decimals and floats. Each dialect has its own rule for the
+comparison of different types.
+"""
 
 from __future__ import annotations
 

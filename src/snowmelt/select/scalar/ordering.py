@@ -1,9 +1,8 @@
-"""ORDER BY: keys that compare across types, and the rows kept until all are seen.
+"""ORDER BY: sort keys that compare across types, and a sorter that retains the output rows.
 
-NULL and MISSING come last whichever way the order goes, unless it says NULLS FIRST. The others go
-false before true, then numbers by value with NaN after them, timestamps by instant, texts by their
-bytes, anything else by its text.
-Rows with equal keys stay in the order of the object.
+NULL and MISSING sort last in both directions, unless NULLS FIRST is given. Other values sort in
+this order: false, true, numbers by value with NaN last, timestamps by instant, strings by their
+bytes, anything else by its text. Rows with equal keys keep the order of the object.
 """
 
 from __future__ import annotations

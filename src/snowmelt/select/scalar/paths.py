@@ -1,4 +1,4 @@
-"""Paths into records: which value of a nested record the steps of a name lead to."""
+"""Path evaluation: values and FROM records that path steps select in a nested record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns: LIKE, and the pictures of TO_STRING."""
+"""Patterns: LIKE patterns, and timestamp format patterns of TO_STRING."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The tree of a statement: what the parser makes, the binder resolves and the plans walk.
+"""Syntax tree of a statement, with tree walks and node replacement.
 
-`at` is the offset of a node's first character in the statement; it takes no part in equality,
-so that two spellings of one expression are one expression.
+The parser makes the tree, the binder resolves its names, and the evaluators walk it. `at` is the
+offset of a node's first character in the statement. It does not take part in equality, so that two
+spellings of one expression are equal.
 """
 
 from __future__ import annotations

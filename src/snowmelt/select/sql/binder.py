@@ -1,4 +1,8 @@
-"""From a statement to a query: names become columns, and what cannot be answered is refused."""
+"""Binder: resolves the names of a statement to columns and aliases, and validates the query.
+
+It rejects unknown and ambiguous names, cyclic or oversized aliases, misplaced aggregates, and
+fields that are neither grouped nor aggregated.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the binder makes of a statement, and what it needs to know of the records."""
+"""Bound query, the binder's result, and the field descriptions of CSV, JSON and Parquet objects."""
 
 from __future__ import annotations
 

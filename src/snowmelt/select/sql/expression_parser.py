@@ -1,4 +1,4 @@
-"""The grammar of expressions: a parser by precedence."""
+"""Expression parser: operator precedence, function calls, CAST and path steps."""
 
 from __future__ import annotations
 

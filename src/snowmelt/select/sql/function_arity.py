@@ -1,4 +1,4 @@
-"""Numbers of arguments of the scalar functions, which the parser checks."""
+"""Argument counts of the scalar functions, which the parser checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a statement cut into words, strings, numbers and symbols that know their place."""
+"""Lexer: splits a statement into tokens with their offsets, and the token stream of the parsers."""
 
 from __future__ import annotations
 

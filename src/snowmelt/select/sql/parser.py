@@ -1,4 +1,4 @@
-"""The grammar of a statement: SELECT … FROM … and the clauses after it."""
+"""Statement parser: SELECT, FROM and the clauses after it."""
 
 from __future__ import annotations
 

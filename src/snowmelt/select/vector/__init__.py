@@ -1,1 +1,7 @@
-"""Expressions over columns."""
+"""Vectorized expression evaluation over columns of a batch.
+
+`operands`: record frames, constants and vectors as operands.
+`operators`: vectorized arithmetic, comparison and LIKE.
+`functions`: vectorized casts, date parts and ASCII string functions.
+`evaluator`: expressions over a frame, with the rows that are deferred.
+"""

@@ -1,7 +1,7 @@
-"""Expressions over columns: values by kernels, and which records the evaluator must decide.
+"""Vectorized evaluator: expression values by kernels, and the rows left to the scalar evaluator.
 
-Logic has three values and a fourth, deferred, and obeys the order in which the evaluator looks:
-a deferred left side decides nothing, whatever stands right of it.
+Logic has three values and a fourth, deferred. It follows the evaluation order of the scalar
+evaluator: a deferred left side leaves the result deferred, whatever the right side is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Functions of columns: parts of timestamps, and texts of ASCII alone."""
+"""Vectorized functions: casts, date parts of timestamps, and string functions for ASCII text.
+
+Strings that a cast kernel cannot parse, and strings with bytes beyond ASCII, are deferred to the
+scalar evaluator.
+"""
 
 from __future__ import annotations
 

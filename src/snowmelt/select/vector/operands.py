@@ -1,4 +1,4 @@
-"""What the plan calculates with: columns of values, and single values that hold for all records."""
+"""Operands of the vectorized evaluator: column vectors, constants, and frames of records."""
 
 from __future__ import annotations
 

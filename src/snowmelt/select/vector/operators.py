@@ -1,4 +1,8 @@
-"""Arithmetic of columns: 64-bit integers and floats; decimals are the evaluator's."""
+"""Vectorized arithmetic and comparison for integers, floats, strings and timestamps, and LIKE.
+
+Arithmetic covers 64-bit integers and floats; decimals use the scalar evaluator. In `aws`, strings
+compare with numbers and timestamps as either.
+"""
 
 from __future__ import annotations
 

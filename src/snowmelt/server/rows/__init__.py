@@ -1,1 +1,9 @@
-"""The row API over HTTP: the endpoints that the official high-performance SDK calls."""
+"""Row API over HTTP: the endpoints that the official high-performance SDK calls.
+
+`components`: construction of the row API, and its limits.
+`routes`: the endpoints.
+`messages`: requests, paths, and error responses of the row API.
+`scoped_tokens`: tokens that `/oauth/token` issues.
+`row_files`: files of rows that are too large for a request.
+`append`: append requests in flight, and the fast path for small ones.
+"""

@@ -1,4 +1,8 @@
-"""Rows within a request, and the short way of small ones, which come by thousands a second."""
+"""Append requests in flight, and the fast path for small ones.
+
+Small requests arrive by thousands per second. A request that is repeated while the first copy is
+in flight is executed once.
+"""
 
 from __future__ import annotations
 

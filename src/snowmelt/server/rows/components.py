@@ -1,4 +1,8 @@
-"""The row API's parts, joined."""
+"""Construction of the row API, and its limits on sizes and request rates.
+
+The limits apply to the size of one request, the requests of one channel per second, and the bytes
+of all requests in flight.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""One request of the row API, taken apart."""
+"""Parsed requests, paths and error responses of the row API.
+
+Paths are split before they are percent-decoded. Errors have an HTTP status that the official SDK
+reacts to, and a code (specification of streaming v2, §5.1).
+"""
 
 from __future__ import annotations
 

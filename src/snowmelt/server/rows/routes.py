@@ -1,4 +1,4 @@
-"""The endpoints of the row API (specification of streaming v2, §3 and §4)."""
+"""Endpoints of the row API (specification of streaming v2, §3 and §4)."""
 
 from __future__ import annotations
 

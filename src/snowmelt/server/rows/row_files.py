@@ -1,7 +1,7 @@
-"""Files of rows: where clients put those that are too large for a request, and how they are read.
+"""Files of rows that are too large for a request: upload locations and reading.
 
-They go below a prefix of the client's own: through the service's S3 endpoint, or, where clients
-have a role for it, into the stage's bucket itself.
+Clients upload them under a prefix of their own: through the service's S3 endpoint, or, with
+credentials of a role, directly to the bucket of the stage.
 """
 
 from __future__ import annotations

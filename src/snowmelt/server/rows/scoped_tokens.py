@@ -1,7 +1,7 @@
-"""Scoped tokens: what `/oauth/token` gives for a key-pair JWT, good for an hour.
+"""Scoped tokens: issued by `/oauth/token` for a key-pair JWT, valid for one hour.
 
-Nothing of them is stored. The third part is the digest of the others, sealed with the master
-key, so every service of a deployment takes them; no other party needs to check one.
+Tokens are not stored. Their third segment is the digest of the other two, sealed with the master
+key, so every service of a deployment accepts them. No other party needs to verify one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who asks: signatures against the access keys of the catalog's users."""
+"""Authentication of S3 requests by signatures of the catalog users' access keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Bodies on their way in: read while they are written, hashed while they are read."""
+"""Request bodies of the S3 endpoint: received, decoded, hashed and verified as they arrive.
+
+Reading, hashing and writing overlap. Includes the decoder of AWS chunked bodies (`aws-chunked`),
+signed or unsigned, with or without trailing headers; the decoder does no input or output. Source:
+AWS, "Signature calculations: transferring payload in multiple chunks", and the same with trailing
+headers.
+"""
 
 from __future__ import annotations
 

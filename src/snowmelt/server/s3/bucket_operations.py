@@ -1,4 +1,8 @@
-"""Operations on buckets themselves."""
+"""S3 operations on buckets, and listings of objects and versions.
+
+ListObjects and ListObjectsV2 are both supported. Every object has exactly one version, `null`.
+`endpoint` and `supported_parameters` use the function names of the operations as keys.
+"""
 
 from __future__ import annotations
 

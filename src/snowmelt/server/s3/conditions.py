@@ -1,4 +1,4 @@
-"""Ranges and conditions of a request on an object, as HTTP (RFC 9110) and S3 read them."""
+"""Ranges and conditional headers of object requests, as in HTTP (RFC 9110) and S3."""
 
 from __future__ import annotations
 

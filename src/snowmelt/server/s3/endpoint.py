@@ -1,4 +1,8 @@
-"""The S3 endpoint as an ASGI application."""
+"""S3 endpoint as an ASGI application: dispatch and authorization of operations.
+
+Also restricts requests with stage credentials to uploads of the client's own blobs. They may not
+read, list or delete: a client does not need to, and a blob may already be registered.
+"""
 
 from __future__ import annotations
 

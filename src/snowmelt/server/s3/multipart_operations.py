@@ -1,4 +1,7 @@
-"""Operations that begin, end and list uploads in parts."""
+"""S3 operations that start, complete, abort and list multipart uploads.
+
+`supported_parameters` uses the function names of the operations as keys.
+"""
 
 from __future__ import annotations
 

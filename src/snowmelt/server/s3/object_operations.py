@@ -1,4 +1,7 @@
-"""Operations that read or delete objects."""
+"""S3 operations that read, write, copy and delete objects and upload parts.
+
+`supported_parameters` uses the function names of the operations as keys.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request as S3 sees it: which bucket, which key, which sub-resource."""
+"""Parsed S3 request: bucket, key, headers and query parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request that was let in: who asks, in which bucket, and the service around it."""
+"""Authorized S3 request with its user, its bucket and the components of the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What goes back: an ASGI application each, so that any other one may stand in its place."""
+"""Responses of the S3 endpoint, each an ASGI application.
+
+Any other ASGI application can take the place of a response. Errors become S3 error documents.
+"""
 
 from __future__ import annotations
 

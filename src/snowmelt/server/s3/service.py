@@ -1,4 +1,7 @@
-"""The S3 endpoint's parts, built and joined; it listens on a port of its own, in a thread."""
+"""S3 service: builds the endpoint and runs it on a port and thread of its own.
+
+Includes the HTTP protocol class that limits the size and the duration of a request head.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""Signature version 4: what was signed, and whether the signature holds. No input or output.
+"""Signature versions 4 and 2: signed content and verification, without input or output.
 
-Source: AWS, "Signature Version 4 signing process" and "Signature calculations for the
-Authorization header", with S3's own rule: paths are encoded once and never normalised.
+Source: AWS, "Signature Version 4 signing process" and "Signature calculations for the Authorization
+header", with the rule of S3 that paths are encoded once and never normalized.
+
+Version 2 is supported for presigned URLs only, which boto3 and the AWS CLI make by default. No
+current client sends it in the Authorization header. Source: AWS, "Signing and authenticating REST
+requests", query string authentication.
 """
 
 from __future__ import annotations

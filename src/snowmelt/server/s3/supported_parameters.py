@@ -1,8 +1,9 @@
-"""Which headers and parameters each operation understands; every other one is refused by name.
+"""Headers and parameters that each operation supports; all others are rejected by name.
 
-A client that sends a condition, an encryption or an owner, and is answered as if it had not, believes
-that it was heeded. So each name is carried out, or changes nothing for a reason given here, or is
-answered with NotImplemented. Names are those on the wire, headers in lower case.
+A client that sends a condition, an encryption or an owner, and gets the same response as without
+it, assumes that the server applied it. Each name is therefore applied, or has no effect for a
+reason given here, or is answered with NotImplemented. Names are those on the wire, headers in lower
+case. The keys of SUPPORTED_PARAMETERS are the function names of the operations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""XML as S3 writes and reads it."""
+"""Rendering and parsing of S3 XML documents."""
 
 from __future__ import annotations
 

@@ -1,1 +1,12 @@
-"""`format("snowmelt")`: read, stream, write."""
+"""The parts of the data source `snowmelt`: batch read, stream read, batch and stream write.
+
+`connection`: catalog, stores and role, from the session or from options.
+`options`: parsing of table, columns, conditions and time.
+`reader`: planning of batch reads.
+`stream_ranges`: chunks and native files between two stream positions.
+`stream_reader`: planning of streaming reads.
+`partition`: reading of one partition on an executor.
+`write_task`: writing of native files on an executor.
+`writer`: batch and stream writers.
+`write_commit`: the commit of a write.
+"""

@@ -1,8 +1,8 @@
-"""How a process of Spark's reaches a lake: by a `Snowmelt` of its session, or by options.
+"""Connection of a Spark process to a lake, from the session's `Snowmelt` or from options.
 
-The data source `snowmelt` plans and commits in processes that Spark starts, where nobody's
-`Snowmelt` is; so it carries places, not open things. The master key itself is never carried, only
-the folder that it is in.
+The data source `snowmelt` plans and commits in processes that Spark starts, which have no
+`Snowmelt` object. A connection therefore carries URLs and paths, not open resources. It never
+carries the master key, only the path of its folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What options of the data source `snowmelt` ask for: a table, columns, rows, an instant."""
+"""Options of the data source `snowmelt`: table, columns, conditions, time, integers."""
 
 from __future__ import annotations
 

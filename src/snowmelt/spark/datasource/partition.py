@@ -1,6 +1,6 @@
-"""What one task of the data source `snowmelt` reads: chunks and native files, rows selected.
+"""One partition of the data source `snowmelt`: chunks and native files, filtered on an executor.
 
-Kept apart from the driver's half, so that executors need neither catalog nor database.
+Separate from the driver's modules, so that executors need neither catalog nor database.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading by the data source `snowmelt`: one snapshot, planned where Spark plans."""
+"""Batch reads of the data source `snowmelt`: one snapshot, taken when Spark plans the query."""
 
 from __future__ import annotations
 

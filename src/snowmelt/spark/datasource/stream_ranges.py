@@ -1,9 +1,9 @@
-"""What lies between two positions of a stream: chunks and native files, each row once.
+"""Chunks and native files between two positions of a stream, each row exactly once.
 
-Chunks are read as chunks for as long as they are kept, also after they have been migrated. Those
-that are gone are found in the native files of the migrations that took them, where these lie
-wholly inside the range; native files that were joined with others are still there as long as a
-snapshot is kept that has them. What cannot be proved to be complete is refused.
+A stream reads chunks as chunks as long as they are retained, even after their migration. It finds
+the rows of deleted chunks in the native files of the migrations that took them, if these migrations
+are completely inside the range. Compacted native files remain available while a retained snapshot
+contains them. A range that is not provably complete raises an error.
 """
 
 from __future__ import annotations

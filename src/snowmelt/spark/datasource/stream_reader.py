@@ -1,8 +1,8 @@
-"""`spark.readStream.format("snowmelt")`: every row of a table once, in batches.
+"""`spark.readStream.format("snowmelt")`: each row of a table exactly once, in batches.
 
-Spark asks for the end of the next batch, writes it into the checkpoint, and then for what lies
-between two ends, again after a restart. The answer is the same each time, whatever migration and
-compaction have done meanwhile, or an error that says why it cannot be.
+Spark requests the end offset of the next batch, writes it into the checkpoint, and then requests
+the rows between two offsets, after a restart again. The response is the same each time, whatever
+migration and compaction have done meanwhile, or an error that gives the reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One commit for what tasks of Spark have written: a load, closed as soon as it has begun.
+"""The single commit of a Spark write: a load that begins after all tasks have ended.
 
-Tasks write first and the load begins when all are done, because there is no process of ours that
-lives as long as Spark's write does. Until then clean-up leaves files alone whose load it does not
-know, for a day; so a write that took nearly as long is refused.
+Tasks write before the load begins, because no Snowmelt process lives as long as Spark's write.
+Until then, garbage collection keeps files of unknown loads for a day. A write that took more than
+20 hours is therefore rejected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One task's rows of a DataFrame into native files, in Python, on an executor.
+"""One write task: rows of a DataFrame into native files, in Python, on an executor.
 
-It may run more than once, also at the same time; each attempt writes files of its own, and only
-those that its outcome names, where that arrives, are committed.
+A task may run more than once, also concurrently. Each attempt writes its own files; only files
+named by an outcome that reaches the driver are committed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writing by the data source `snowmelt`: tasks write native files, one commit makes them count.
+"""Writers of the data source `snowmelt`: tasks write native files, one commit adds them.
 
-`abort` deletes nothing: Spark calls it after a commit that failed or whose answer was lost, too.
-Files that were not committed are swept by clean-up.
+`abort` deletes nothing, because Spark also calls it after a commit that failed or whose response
+was lost. Garbage collection deletes uncommitted files.
 """
 
 from __future__ import annotations

@@ -1,1 +1,9 @@
-"""External functions in a Spark session."""
+"""External functions in a Spark session.
+
+`call_rewriter`: function calls in the text of a query.
+`registry`: registration of functions in the session, SQL types and expressions.
+`worker`: calls of the service in Spark's Python workers.
+`call_log`: call records, written by workers and read by the driver.
+`call_log_view`: the call log as a DataFrame.
+`explain`: estimates of calls from Spark's plan.
+"""

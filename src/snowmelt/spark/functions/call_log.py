@@ -1,8 +1,8 @@
-"""The ledger of calls: workers write it beside the native files, the driver reads it.
+"""The call log as files: workers write records beside the native files, the driver reads them.
 
-One object for each task, and further ones for a task that goes on for long; they hold a JSON
-document per line. Spark's own log of workers would be lost with an executor, ends with the session,
-and overflows the JVM's stack when a task logs some thousand lines.
+Each task writes one object, a long task several; each line is a JSON document. Spark's own worker
+log would be lost with an executor, ends with the session, and overflows the JVM's stack when a task
+logs several thousand lines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ledger of calls as a view: what `function_spool` has written."""
+"""The call log as a DataFrame, from the files that `call_log` writes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Calls of external functions in the text of a query: where they are, and what stands for them.
+"""Calls of external functions in the text of a query, and their replacement.
 
-Found by tokens, so that names in quotes, comments and texts are left alone; the text around the
-calls stays as the user wrote it.
+Calls are found by tokens, so quoted names, comments and strings are not affected. The text around
+the calls stays unchanged.
 """
 
 from __future__ import annotations

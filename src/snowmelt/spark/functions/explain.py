@@ -1,6 +1,6 @@
-"""How often a plan would call external functions, and where it does so more than it must.
+"""Estimates of external function calls from Spark's plan, with warnings about repeated calls.
 
-Spark decides where calls are made, so its own plan is read: each ArrowEvalPython in it sends all
+Spark decides where calls are made, so its own plan is parsed: each ArrowEvalPython node sends all
 rows that reach it.
 """
 

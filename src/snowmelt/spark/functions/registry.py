@@ -1,9 +1,9 @@
-"""External functions in a Spark session: names in queries become calls of Python functions.
+"""Registration of external functions in a Spark session, their SQL types and SQL expressions.
 
-A definition is read from the catalog for each query and is part of the private name under which
-its Python function is registered, so that whatever is changed counts from the next query on.
-Calls are written out in the query itself; `attach` makes temporary functions of the session over
-them, for queries that do not come this way.
+Each query reads function definitions from the catalog. The definition is part of the private name
+under which its Python function is registered, so a change applies to the next query. Calls are
+rewritten in the query text. `attach_schema` creates temporary functions of the session for queries
+that do not pass through `Snowmelt.sql`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What runs in Spark's Python workers for one use of an external function.
+"""Execution of an external function in Spark's Python workers, and detection of unread output.
 
-PySpark hands over columns and takes arrays; which call belongs to which work is read off the task,
-so that a second attempt asks the service for the very same batches.
+PySpark passes columns and receives arrays. The query position is derived from the task, so a second
+attempt sends identical batches to the service.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the tables that a query mentions to the files and chunks that it must open."""
+"""Query planner: from the table references of a query to the files and chunks to open."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Conditions of a query that say which files and chunks it cannot need.
+"""Predicates for pruning files and chunks, extracted from the conditions of a query.
 
-Only what is certain becomes a predicate: a plain column of the table against a literal whose
-meaning Spark and we agree on. A condition that is left out costs time, one that is misread rows.
+Only certain conditions become predicates: a plain column of the table compared with a literal that
+Spark and Snowmelt interpret identically. A missing predicate costs time, a wrong one costs rows.
 """
 
 from __future__ import annotations

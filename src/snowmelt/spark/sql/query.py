@@ -1,9 +1,9 @@
-"""What a query reads: catalog tables, the columns it needs of each, and where their names stand.
+"""Table references of a query, the columns that it needs, and their positions in the text.
 
-The text that Spark runs is the user's own with the names of our tables replaced in place, so
-that nothing is lost by printing it anew. What sqlglot cannot analyse is read whole: all columns,
-nothing pruned. Tokens rather than the tree decide which columns are needed, because a column may
-bear the name of a function (`user`, `date`), and the tree then shows no column.
+Spark runs the user's text with the table names replaced in place, so no part is lost by
+regenerating it. Queries that sqlglot cannot analyze read all columns, without pruning. Tokens, not
+the tree, decide which columns are needed: a column may have the name of a function (`user`,
+`date`), and the tree then contains no column.
 """
 
 from __future__ import annotations

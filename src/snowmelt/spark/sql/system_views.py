@@ -1,4 +1,4 @@
-"""The views of what was done: migrations, channels, loads, files of loads, and maintenance."""
+"""System views: history of migrations, loads, files, maintenance, channels; INFORMATION_SCHEMA."""
 
 from __future__ import annotations
 

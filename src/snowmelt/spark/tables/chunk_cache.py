@@ -1,9 +1,9 @@
-"""Chunks that a query has decoded, kept in the executors' memory for the queries after it.
+"""Cache of decoded chunks in the executors' memory, for later queries.
 
-A chunk never changes, and until it is migrated every query of its table needs it again. Spark
-keeps the rows (`persist`, in memory alone: chunks lie encrypted on the stage, so nothing of them
-goes to a disk in the clear) and reads the chunks anew when it has given that memory to something
-else. So no answer depends on what is kept. Why so: `docs/decisions/0015-decoded-chunks.md`.
+A chunk never changes, and until its migration each query of its table needs it. Spark keeps the
+rows with `persist`, in memory only: chunks are encrypted on the stage, so their rows are never
+written to disk in plain text. Spark decodes the chunks again when it has evicted them, so no result
+depends on the cache. Reasons: `docs/decisions/0015-decoded-chunks.md`.
 """
 
 from __future__ import annotations

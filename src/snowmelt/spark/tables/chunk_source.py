@@ -1,9 +1,9 @@
-"""The chunks of a table as a Python data source: tasks in, Arrow batches out.
+"""Chunks of a table as a Python data source: chunk tasks in, Arrow batches out.
 
-There is no `pushFilters` here, and must not be: Spark 4.3.0 keeps a pushed filter for later
-queries on the same DataFrame, and so loses rows. Pruning is done before the source is made.
-The tasks travel in an option that plans and event logs do not show; each Spark task gets only
-its own, with the keys of its own blobs.
+It must not implement `pushFilters`: Spark 4.3.0 keeps a pushed filter for later queries on the same
+DataFrame, and so loses rows. Pruning happens before the source is created. The tasks are passed in
+an option that plans and event logs do not show. Each Spark task receives only its own tasks, with
+the keys of its own blobs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Native files that Spark's own reader cannot reach: read in Python, from our stores.
+"""Native files without a Hadoop file system, read in Python from Snowmelt's stores.
 
-Spark needs a Hadoop file system for each kind of address; it comes with none for buckets. Where
-the session has one (for `s3:`, say, by `spark.hadoop.fs.s3.impl`), Spark's reader is used instead:
-it skips parts of files by their statistics, which this source does not.
+Spark needs a Hadoop file system for each URL scheme and has none for buckets. If the session has
+one (for `s3:`, for example, by `spark.hadoop.fs.s3.impl`), Spark's own reader is used instead: it
+skips row groups by their statistics, which this source does not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One table as a DataFrame: native files, by Spark's own reader, and chunks, by our source.
+"""The DataFrame of a table: native files by Spark's Parquet reader, chunks by the chunk source.
 
-How each type arrives is decided in `docs/decisions/0010-types-in-spark.md`.
+Types: `docs/decisions/0010-types-in-spark.md`.
 """
 
 from __future__ import annotations

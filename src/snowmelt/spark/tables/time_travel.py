@@ -1,7 +1,7 @@
-"""Tables as they were: up to a commit number, or at an instant, as far as it is still kept.
+"""Time travel: table snapshots at a commit number or a time, within the retention.
 
-What was at an instant is a native snapshot of then and the chunks above its watermark that had
-come by then. Both are kept for the retention after something newer has replaced them.
+A past state consists of a native snapshot of that time and the chunks above its watermark that were
+committed by then. Both are retained for the retention time after they are replaced.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The columns of a table as Spark sees them, and what a query reads of a table.
+"""Columns of a table as Spark sees them, and the definition of a table read.
 
-How each type arrives is decided in `docs/decisions/0010-types-in-spark.md`.
+Types: `docs/decisions/0010-types-in-spark.md`.
 """
 
 from __future__ import annotations

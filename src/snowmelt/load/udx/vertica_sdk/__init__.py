@@ -1,7 +1,14 @@
-"""The module that existing code imports as `vertica_sdk`: filters, parsers and sources.
+"""The module that user code imports as `vertica_sdk`: filters, parsers and sources.
 
-The SDK for Python has neither sources nor the side channel; here both are under the names that
-other languages have for them.
+`bases`: base classes of user code.
+`buffers`: input, output and length buffers of a call.
+`server_interface`: parameters, names, log and plan context.
+`states`: states that phases return and receive.
+`types`: column and parameter types.
+`writers`: row writer and rejected records.
+
+Vertica's SDK for Python has neither sources nor the side channel. Here both have the names that the
+SDKs for other languages use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Base classes of user code. Objects are known by their methods, so that none of these is needed."""
+"""Base classes of user code, all optional: objects are recognized by their methods.
+
+Names of query functions exist so that a file that defines some beside its filters can be imported.
+"""
 
 from __future__ import annotations
 

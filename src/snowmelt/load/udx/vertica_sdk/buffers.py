@@ -1,7 +1,7 @@
-"""The buffers that user code reads from and writes to.
+"""Input, output and length buffers of user code.
 
-Methods in camel case are the SDK's, and so are `buf`, `size` and `offset`, which the flavours for
-other languages have; what is in snake case is for the host alone.
+Methods in camel case are the SDK's. So are `buf`, `size` and `offset`, which the SDKs for other
+languages have. Names in snake case are for the host only.
 """
 
 # ruff: noqa: N802 - the SDK's names

@@ -1,4 +1,4 @@
-"""What user code knows of the system that it runs in."""
+"""Server interface of user code: parameters, environment names, log and plan context."""
 
 from __future__ import annotations
 

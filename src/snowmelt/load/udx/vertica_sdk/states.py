@@ -1,4 +1,4 @@
-"""The SDK's words for what a phase answers and what it is told."""
+"""The SDK's states: what `process` returns and what it is given."""
 
 # ruff: noqa: N802 - the SDK's names
 

@@ -1,4 +1,4 @@
-"""Types of columns and of parameters, as user code declares and reads them."""
+"""Types of columns and parameters, as user code declares and reads them."""
 
 # ruff: noqa: N802 - the SDK's names
 

@@ -1,4 +1,4 @@
-"""What a parser hands on: rows by column number, and rejected records."""
+"""Output of user-defined parsers: rows by column number, and rejected records."""
 
 # ruff: noqa: N802, N815 - the SDK's names
 
