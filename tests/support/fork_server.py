@@ -125,6 +125,7 @@ def _become(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[1])
     for name in _IMPORTED:
         importlib.import_module(name)
     # What will not change is not looked through, and stays one page for all.
