@@ -1,6 +1,6 @@
-"""The process that has imported what commands need, and forks for `warm.Popen`.
+"""The process that has imported what commands need, and forks for `forked_processes.Popen`.
 
-It has one thread and nothing open. A child leaves `_serve_functions` and becomes what it was asked to be.
+It has one thread and nothing open. A child leaves `_serve` and becomes what it was asked to be.
 """
 
 from __future__ import annotations

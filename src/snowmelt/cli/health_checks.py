@@ -410,16 +410,16 @@ def check_stage_role(settings: Settings, clock: Clock) -> CheckResult:
 
     role, name = settings.stage_role, uuid.uuid4().hex
     try:
-        handing = sts_stage_locator(settings, FolderStageLocator(settings.data_dir))
-        handout = handing.issue_location(
+        locator = sts_stage_locator(settings, FolderStageLocator(settings.data_dir))
+        stage_grant = locator.issue_location(
             StageRequester(_STAGE_ROLE_PREFIX, renews_by_prefix=True), _STAGE_ROLE_PREFIX
         )
         stage = open_store(settings.stage_url)
-        refused = _find_upload_error(handout, name, clock)
+        refused = _find_upload_error(stage_grant, name, clock)
         if refused is not None:
             return failed(_STAGE_ROLE_CHECK, f"with {role} nothing can be uploaded: {refused}")
         stage.delete(f"{_STAGE_ROLE_PREFIX}/{name}")
-        if _find_upload_error(_redirect_outside_prefix(handout), name, clock) is None:
+        if _find_upload_error(_redirect_outside_prefix(stage_grant), name, clock) is None:
             stage.delete(f"{_STAGE_ROLE_PREFIX}-beside/{name}")
             return failed(
                 _STAGE_ROLE_CHECK,
@@ -440,11 +440,11 @@ def _redirect_outside_prefix(grant: StageGrant) -> StageGrant:
 
 
 def _find_upload_error(
-    handout: StageGrant, object_name: str, clock: Clock
+    stage_grant: StageGrant, object_name: str, clock: Clock
 ) -> StageUnavailable | None:
     from snowmelt.client.stage import ObjectStoreStage, UploadGrant
 
-    grant = UploadGrant(handout.location, handout.expires_in_s)
+    grant = UploadGrant(stage_grant.location, stage_grant.expires_in_s)
     stage = ObjectStoreStage(
         grant,
         lambda: grant,

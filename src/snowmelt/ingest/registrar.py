@@ -228,18 +228,18 @@ class Registrar:
             for candidate in candidates
             if candidate.offer is not None
         ]
-        verdicts: list[tuple[CommitDecision, ...]] = []
+        decisions: list[tuple[CommitDecision, ...]] = []
         if offers:
             faults.hit_failpoint(faults.Failpoint.BEFORE_REGISTRATION)
             with self._database.writing(urgent=True) as connection:
                 # The time is read here: a group may have waited for others who write.
-                verdicts = registration.register_chunks(
+                decisions = registration.register_chunks(
                     connection, offers, now=self._clock.now(), commit_cache=self._commit_cache
                 )
                 faults.hit_failpoint(faults.Failpoint.INSIDE_REGISTRATION)
             faults.hit_failpoint(faults.Failpoint.AFTER_REGISTRATION)
-            self._count_committed(offers, verdicts)
-        remaining = iter(verdicts)
+            self._count_committed(offers, decisions)
+        remaining = iter(decisions)
         return [build_response(request, candidates, remaining) for request, candidates in checked]
 
     def _count_committed(
@@ -300,7 +300,7 @@ def _build_failure_response(
             return build_uniform_response(submission.request, RETRY_REGISTRATION)
 
 
-# --- The answer to a registration, built from verdicts (specification of v1, §2.5).
+# --- The answer to a registration, built from commit decisions (specification of v1, §2.5).
 
 RETRY_REGISTRATION = RequestRejection(
     ResponseCode.TRY_AGAIN,
@@ -315,9 +315,9 @@ def build_response(
 ) -> RegisterResponse:
     """Return the answer to one request; takes one item of `decisions` per candidate with an offer."""
     chunks = [
-        _build_chunk_verdict(
+        _build_chunk_result(
             candidate.chunk,
-            [(verdict.code, verdict.message) for verdict in next(decisions)]
+            [(decision.code, decision.message) for decision in next(decisions)]
             if candidate.offer is not None
             else _repeat_rejection(candidate.chunk, candidate.rejection),
         )
@@ -331,7 +331,7 @@ def build_uniform_response(
 ) -> RegisterResponse:
     """Return an answer that tells every channel the same."""
     chunks = [
-        _build_chunk_verdict(chunk, _repeat_rejection(chunk, rejection))
+        _build_chunk_result(chunk, _repeat_rejection(chunk, rejection))
         for blob in request.blobs or []
         for chunk in blob.chunks or []
     ]
@@ -339,9 +339,9 @@ def build_uniform_response(
 
 
 def _assemble_response(
-    request: RegisterRequest, chunk_verdicts: Sequence[ChunkRegistrationResult]
+    request: RegisterRequest, chunk_results: Sequence[ChunkRegistrationResult]
 ) -> RegisterResponse:
-    remaining = iter(chunk_verdicts)
+    remaining = iter(chunk_results)
     blobs = [
         BlobRegistrationResult([next(remaining) for _ in blob.chunks or []])
         for blob in request.blobs or []
@@ -357,7 +357,7 @@ def _repeat_rejection(
     return [(int(rejection.code), rejection.message)] * len(chunk.channels or [])
 
 
-def _build_chunk_verdict(
+def _build_chunk_result(
     chunk: ChunkMetadata, results: Sequence[tuple[int, str | None]]
 ) -> ChunkRegistrationResult:
     channels = [

@@ -18,7 +18,7 @@ from snowmelt.errors import LoadRefused
 from snowmelt.load.udx import vertica_sdk as vertica
 from snowmelt.load.udx.definitions import (
     make_filter_definition,
-    make_load_refusal,
+    make_load_error,
     make_parser_definition,
     make_source_definition,
 )
@@ -132,7 +132,7 @@ class Library:
                 raise
             # It is said when a name is asked for.
             what = f"Library {self.name}, {path}"
-            self._broken[path] = make_load_refusal(what, error)
+            self._broken[path] = make_load_error(what, error)
             return None
 
 

@@ -56,7 +56,7 @@ class MemoryBudget:
         self._setting_name = setting_name
         self._reserved_bytes = 0
 
-    def has_room(self, size_bytes: int) -> bool:
+    def has_space(self, size_bytes: int) -> bool:
         """Tell whether `size_bytes` bytes more can be taken."""
         return self._reserved_bytes + size_bytes <= self._limit_bytes
 

@@ -44,7 +44,7 @@ _PROBE_PATH = "healthz/probe"
 def make_health_route(database: Database, stage: Store, threads: Executor) -> Route:
     """Return the route; 200 when catalog and stage answer, else 503 naming what does not."""
 
-    def look() -> dict[str, str]:
+    def check_parts() -> dict[str, str]:
         return {
             "catalog": _run_check(lambda: _ping_catalog(database)),
             "stage": _run_check(lambda: _probe_stage(stage)),
@@ -52,7 +52,7 @@ def make_health_route(database: Database, stage: Store, threads: Executor) -> Ro
 
     async def health(request: Request) -> JSONResponse:
         request.scope[ROUTE_SCOPE_KEY] = HEALTH_PATH
-        parts = await asyncio.get_running_loop().run_in_executor(threads, look)
+        parts = await asyncio.get_running_loop().run_in_executor(threads, check_parts)
         is_well = all(state == "ok" for state in parts.values())
         status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
         return JSONResponse({"status": "ok" if is_well else "failing", **parts}, status)

@@ -26,8 +26,8 @@ class ResponseQueue:
     ) -> Callable[[_Response], None]:
         """Return what calls `on_response` in the event loop when it is called from any thread."""
 
-        def arrive(answer: _Response) -> None:
-            self._responses.append((on_response, answer))
+        def arrive(response: _Response) -> None:
+            self._responses.append((on_response, response))
             # At worst two threads wake the loop at once: the second delivery finds nothing.
             if not self._scheduled:
                 self._scheduled = True
@@ -39,8 +39,8 @@ class ResponseQueue:
         # First this, then looking: whoever comes in between wakes the loop again.
         self._scheduled = False
         while self._responses:
-            settle, answer = self._responses.popleft()
+            on_response, response = self._responses.popleft()
             try:
-                settle(answer)
+                on_response(response)
             except Exception:  # noqa: BLE001 - the others can be answered
                 _log.exception("an answer could not be given")

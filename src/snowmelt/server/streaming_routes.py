@@ -91,9 +91,9 @@ class StreamingRoutes:
         """Open a channel."""
         request = decode_message(call.body, OpenRequest)
         request.role = call.resolve_role(request.role)
-        answer = await self._await_write(self._channel_service.open_channel, request, call.user)
+        response = await self._await_write(self._channel_service.open_channel, request, call.user)
         self.channels_opened += 1
-        return answer
+        return response
 
     async def get_channel_status(self, call: AuthenticatedRequest) -> ServerResponse:
         """Tell what is committed."""
@@ -116,15 +116,15 @@ class StreamingRoutes:
             request = await loop.run_in_executor(self._threads, decode_registration, call.body)
         answered: asyncio.Future[RegisterResponse] = loop.create_future()
 
-        def settle(answer: object) -> None:
+        def report_result(response: object) -> None:
             if answered.done():
                 return
-            if isinstance(answer, RegisterResponse):
-                answered.set_result(answer)
-            elif isinstance(answer, Exception):
-                answered.set_exception(answer)
+            if isinstance(response, RegisterResponse):
+                answered.set_result(response)
+            elif isinstance(response, Exception):
+                answered.set_exception(response)
 
-        self._submit_registration(request, call, settle)
+        self._submit_registration(request, call, report_result)
         return json_response(await answered)
 
     def register_blobs_immediately(
@@ -173,8 +173,8 @@ class StreamingRoutes:
         """Answer when the write that `work` queues is committed; no thread waits for it."""
         loop = asyncio.get_running_loop()
         future = await loop.run_in_executor(self._threads, work, request, requester)
-        answer: _Result = await asyncio.wrap_future(future)
-        return json_response(answer)
+        response: _Result = await asyncio.wrap_future(future)
+        return json_response(response)
 
 
 def _end_span_on_result(
@@ -182,15 +182,15 @@ def _end_span_on_result(
 ) -> Callable[[object], None]:
     """Return what settles a registration and ends its span."""
 
-    def settle_and_end(answer: object) -> None:
+    def report_and_end(response: object) -> None:
         codes: set[int] = set()
-        if isinstance(answer, RegisterResponse):
-            chunks = (chunk for blob in answer.blobs for chunk in blob.chunks)
+        if isinstance(response, RegisterResponse):
+            chunks = (chunk for blob in response.blobs for chunk in blob.chunks)
             codes = {channel.status_code for chunk in chunks for channel in chunk.channels}
         span.end(is_visible=codes == {0}, codes=",".join(map(str, sorted(codes))))
-        on_result(answer)
+        on_result(response)
 
-    return settle_and_end
+    return report_and_end
 
 
 def parse_host(headers: Mapping[bytes, bytes]) -> str:

@@ -202,7 +202,7 @@ def _make_rejection_handler(
 ) -> Callable[[RejectedMessage], None]:
     file = None if path is None else exit_stack.enter_context(path.open("a", encoding="utf-8"))
 
-    def tell(refused: RejectedMessage) -> None:
+    def report(refused: RejectedMessage) -> None:
         print(f"refused: {refused.position}: {refused.reason}", file=sys.stderr, flush=True)
         if file is not None:
             place = refused.position
@@ -212,4 +212,4 @@ def _make_rejection_handler(
                 json.dumps({**told, "reason": refused.reason, "data": text}), file=file, flush=True
             )
 
-    return tell
+    return report

@@ -166,20 +166,20 @@ def _make_rejection_handler(
 ) -> Callable[[RejectedLine], None]:
     file = None if path is None else exit_stack.enter_context(path.open("a", encoding="utf-8"))
 
-    def tell(refused: RejectedLine) -> None:
+    def report(refused: RejectedLine) -> None:
         print(f"refused: {refused.location}: {refused.reason}", file=sys.stderr, flush=True)
         if file is not None:
             text = refused.data.decode(errors="backslashreplace")
             told = {"place": refused.location, "reason": refused.reason, "data": text}
             print(json.dumps(told), file=file, flush=True)
 
-    return tell
+    return report
 
 
 def _make_progress_printer(clock: SystemClock) -> Callable[[TailProgress], None]:
     last_s = started_s = clock.monotonic()
 
-    def tell(done: TailProgress) -> None:
+    def report(done: TailProgress) -> None:
         nonlocal last_s
         now_s = clock.monotonic()
         if now_s - last_s >= _PROGRESS_INTERVAL_S:
@@ -188,7 +188,7 @@ def _make_progress_printer(clock: SystemClock) -> Callable[[TailProgress], None]
             line = f"{done.rows:,} rows of {done.files:,} files, {rate:,.0f} rows/s"
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
-    return tell
+    return report
 
 
 def _format_summary(result: TailProgress) -> str:

@@ -49,7 +49,7 @@ _TEXT_COLUMNS = {"carrier", "tailnum", "origin", "dest"}
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedAnswers:
+class ExpectedResults:
     """What the three questions must give."""
 
     rows: int
@@ -115,7 +115,7 @@ def iterate_rows(flights: pa.Table) -> Iterable[tuple[Any, ...]]:
     return zip(*columns, strict=True)
 
 
-def compute_expected_answers(flights: pa.Table) -> ExpectedAnswers:
+def compute_expected_results(flights: pa.Table) -> ExpectedResults:
     """Compute the answers from the source alone, without Snowmelt or Spark."""
     routes = Counter(
         zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True)
@@ -123,7 +123,7 @@ def compute_expected_answers(flights: pa.Table) -> ExpectedAnswers:
     top = sorted(routes, key=lambda item: (-item[1], item[0]))[:3]
     late = flights.filter(pc.greater(flights["dep_delay"], 60))
     months = Counter(late["month"].to_pylist())
-    return ExpectedAnswers(
+    return ExpectedResults(
         rows=flights.num_rows,
         checksum=compute_checksum(iterate_rows(flights)),
         routes=tuple((origin, dest, count) for (origin, dest), count in top),
@@ -132,7 +132,7 @@ def compute_expected_answers(flights: pa.Table) -> ExpectedAnswers:
 
 
 def build_queries() -> dict[str, str]:
-    """Return the three questions in Spark SQL, keyed by the fields of `ExpectedAnswers` they fill."""
+    """Return the three questions in Spark SQL, keyed by the fields of `ExpectedResults` they fill."""
     texts = [
         "CAST(unix_seconds(time_hour) AS STRING)"
         if name == "time_hour"

@@ -163,7 +163,7 @@ class DemoScenario:
     def run(self) -> bool:
         """Run the whole demo; return whether every promise was kept."""
         self.console.print("[bold]Reading the flights of 2013 from New York …[/bold]")
-        expected = source.compute_expected_answers(source.load_flights())
+        expected = source.compute_expected_results(source.load_flights())
         with DemoService(self.settings) as service:
             self.console.print(
                 f"Service on {service.url}, data in {self.settings.data_dir}. Starting Spark …"
@@ -176,7 +176,7 @@ class DemoScenario:
         return self._print_results()
 
     def _run_steps(
-        self, service: DemoService, database: Database, expected: source.ExpectedAnswers
+        self, service: DemoService, database: Database, expected: source.ExpectedResults
     ) -> None:
         from snowmelt.spark.lake import Snowmelt  # Spark takes seconds to import
 
@@ -283,12 +283,12 @@ class DemoScenario:
             self.record_promise(what, promised, seen or "nothing seen", kept=kept)
 
     def _check_queries(
-        self, lake: Snowmelt, expected: source.ExpectedAnswers, where: str
-    ) -> source.ExpectedAnswers:
+        self, lake: Snowmelt, expected: source.ExpectedResults, where: str
+    ) -> source.ExpectedResults:
         """Ask the three questions and hold the answers against the source."""
         texts = list(source.build_queries().values())
         answers = [[tuple(row) for row in lake.sql(text).collect()] for text in texts]
-        seen = source.ExpectedAnswers(
+        seen = source.ExpectedResults(
             rows=int(answers[0][0][0]),
             checksum=int(answers[0][0][1] or 0),
             routes=tuple((str(a), str(b), int(c)) for a, b, c in answers[1]),
@@ -311,7 +311,7 @@ class DemoScenario:
         self.record_promise(f"two more questions, {where}", "as the source", busiest, kept=same)
         return seen
 
-    def _check_other_engine(self, database: Database, expected: source.ExpectedAnswers) -> None:
+    def _check_other_engine(self, database: Database, expected: source.ExpectedResults) -> None:
         """Read the native files through PyIceberg into Polars, with nothing of ours between."""
         with database.reading() as connection:
             pointer = tables.find_table(connection, _TABLE_NAME).pointer

@@ -139,16 +139,16 @@ def translate_expression(
             that is not supported.
     """
 
-    def refuse(reason: str) -> LoadRefused:
+    def make_error(reason: str) -> LoadRefused:
         return LoadRefused(what=label, reason=reason)
 
     try:
         translator = _ExpressionTranslator(columns, started_at, readers)
-        written = translator.translate(_parse_expression(sql, refuse))
+        written = translator.translate(_parse_expression(sql, make_error))
     except (ExpressionInvalid, TemplateInvalid) as error:
-        raise refuse(str(error)) from None
+        raise make_error(str(error)) from None
     except RecursionError:
-        raise refuse("it is nested too deeply") from None
+        raise make_error("it is nested too deeply") from None
     return written, frozenset(translator.used)
 
 

@@ -132,10 +132,10 @@ def list_partitions(consumer: ck.Consumer, topic: str) -> tuple[int, ...]:
         BrokersSilent: No broker answers.
     """
 
-    def asked() -> Any:
+    def request() -> Any:
         return consumer.list_topics(topic, timeout=_REQUEST_TIMEOUT_S).topics[topic]
 
-    found = _request_with_retry(f"topic {topic}", asked)
+    found = _request_with_retry(f"topic {topic}", request)
     if found.error is not None or not found.partitions:
         reason = "it has no partitions" if found.error is None else found.error.str()
         raise PhaseFailed(reason=f"topic {topic}: {reason}")
@@ -151,11 +151,11 @@ def fetch_offset_bounds(consumer: ck.Consumer, topic: str, partition: int) -> tu
     """
     place = ck.TopicPartition(topic, partition)
 
-    def asked() -> tuple[int, int]:
+    def request() -> tuple[int, int]:
         low, high = consumer.get_watermark_offsets(place, timeout=_REQUEST_TIMEOUT_S)
         return low, high
 
-    return _request_with_retry(f"topic {topic}, partition {partition}", asked)
+    return _request_with_retry(f"topic {topic}, partition {partition}", request)
 
 
 def fetch_end_offsets(connection: KafkaConnection, topic: str) -> dict[int, int]:

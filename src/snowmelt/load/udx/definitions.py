@@ -449,10 +449,10 @@ def call_before_load(host: UdxHost, call: Callable[[], Any]) -> Any:
     except BaseException as error:
         if progress.is_ctrl_c(error):
             raise
-        raise make_load_refusal(host.name, error) from error
+        raise make_load_error(host.name, error) from error
 
 
-def make_load_refusal(label: str, error: BaseException) -> LoadRefused:
+def make_load_error(label: str, error: BaseException) -> LoadRefused:
     """Return the error that says what user code raised before anything was loaded, and where."""
     if isinstance(error, PhaseFailed):
         return LoadRefused(what=label, reason=str(error).rstrip("."))

@@ -85,14 +85,14 @@ class ChunkerWindow(InputWindow):
         self._append_to_buffer([] if block is None else [block])
 
     def _iter_blocks(self) -> Generator[bytes]:
-        guest, feed = self._instance, self._input
-        with guest.running_stream(PARSER_DESTROY_ROLES, PARSER_SETUP_ROLES, self._types):
-            flow = CallLoop(guest, feed, None)
+        instance, feed = self._instance, self._input
+        with instance.running_stream(PARSER_DESTROY_ROLES, PARSER_SETUP_ROLES, self._types):
+            flow = CallLoop(instance, feed, None)
             flow.fetch_first()
             if not self._portion.is_first and self._align(flow) is None:
                 return
-            process = guest.bind_state_method("process", CHUNK_ROLES)
-            server, source = guest.host.server, feed.buffer
+            process = instance.bind_state_method("process", CHUNK_ROLES)
+            server, source = instance.host.server, feed.buffer
             while True:
                 window, before = source.peek(), source.consumed
                 state = feed.report_state()
@@ -105,7 +105,7 @@ class ChunkerWindow(InputWindow):
                 if code is PhaseStateCode.CHUNK_ALIGNED and read:
                     continue
                 if code is not PhaseStateCode.INPUT_NEEDED or read:
-                    raise guest.host.make_error(
+                    raise instance.host.make_error(
                         f"it returned {code.name} after reading {read} bytes"
                     )
                 if state in {InputState.END_OF_FILE, InputState.END_OF_PORTION}:
@@ -118,9 +118,11 @@ class ChunkerWindow(InputWindow):
 
     def _align(self, call_loop: CallLoop) -> bytes | None:
         """Return what is there up to the first end of a record; None if the portion has none."""
-        guest, feed = self._instance, self._input
-        align: Callable[..., ReturnedState] = guest.bind_state_method("alignPortion", ALIGN_ROLES)
-        server, source = guest.host.server, feed.buffer
+        instance, feed = self._instance, self._input
+        align: Callable[..., ReturnedState] = instance.bind_state_method(
+            "alignPortion", ALIGN_ROLES
+        )
+        server, source = instance.host.server, feed.buffer
         behind = feed.reported_end_of_portion
         while True:
             window, before, state = source.peek(), source.consumed, feed.report_state()
@@ -390,12 +392,12 @@ class _UdxParserBase:
         self, window: InputWindow, target: ParseTarget, bind_process: Process
     ) -> Iterator[ParsedBatch]:
         stage = self._prepare_for(target)
-        guest = stage.instance
-        made: Any = guest.user_object
-        with guest.running_stream(PARSER_DESTROY_ROLES, PARSER_SETUP_ROLES, stage.types):
+        instance = stage.instance
+        made: Any = instance.user_object
+        with instance.running_stream(PARSER_DESTROY_ROLES, PARSER_SETUP_ROLES, stage.types):
             blocks = UdxRowBuilder(target, stage.types, self._host)
-            call = bind_process(guest, blocks)
-            flow = CallLoop(guest, window, None)
+            call = bind_process(instance, blocks)
+            flow = CallLoop(instance, window, None)
             flow.fetch_first()
             done, source, began, rejected_at = False, window.buffer, 0, -1
             while not done:
@@ -414,7 +416,7 @@ class _UdxParserBase:
                     rejected_at = window.consumed
                     record = answer.rejected
                     if record is None:
-                        record = guest.call_if_defined("getRejectedRecord")
+                        record = instance.call_if_defined("getRejectedRecord")
                     blocks.add_reject(record, source, offset)
                 else:
                     wrote = blocks.writer.pending_rows > waiting
@@ -461,8 +463,8 @@ class UdxParser(_UdxParserBase):
         feed = self._make_window(reader, target, portion)
         server, source = self._host.server, feed.buffer
 
-        def process(guest: UdxInstance, blocks: UdxRowBuilder) -> Callable[[], ReturnedState]:
-            call, writer = guest.bind_state_method("process", PARSE_ROLES), blocks.writer
+        def process(instance: UdxInstance, blocks: UdxRowBuilder) -> Callable[[], ReturnedState]:
+            call, writer = instance.bind_state_method("process", PARSE_ROLES), blocks.writer
             return lambda: call(server, source, feed.report_state(), writer)
 
         try:
@@ -483,9 +485,11 @@ class UdxParser(_UdxParserBase):
         if self._prepare_chunker is not None:
             stage, prepare = self._prepare_for(target), self._prepare_chunker
             made, types = stage.instance.user_object, stage.types  # which tells the types
-            guest = self._chunker_instance = UdxInstance(self._host, lambda: prepare(target, types))
-            if made is not None and guest.user_object is not None:
-                return ChunkerWindow(guest, types, reader, portion)
+            instance = self._chunker_instance = UdxInstance(
+                self._host, lambda: prepare(target, types)
+            )
+            if made is not None and instance.user_object is not None:
+                return ChunkerWindow(instance, types, reader, portion)
         return ByteWindow(
             reader, self._host.limits, portion_bytes=portion.size, is_first_portion=portion.is_first
         )
@@ -505,9 +509,9 @@ class UdxRecordParser(_UdxParserBase):
         feed = RecordWindow(records, self._host.limits)
         server, source, lengths = self._host.server, feed.buffer, feed.lengths
 
-        def process(guest: UdxInstance, blocks: UdxRowBuilder) -> Callable[[], ReturnedState]:
+        def process(instance: UdxInstance, blocks: UdxRowBuilder) -> Callable[[], ReturnedState]:
             call, writer = (
-                guest.bind_state_method("processWithMetadata", PARSE_RECORDS_ROLES),
+                instance.bind_state_method("processWithMetadata", PARSE_RECORDS_ROLES),
                 blocks.writer,
             )
             return lambda: call(server, source, lengths, feed.report_state(), writer)

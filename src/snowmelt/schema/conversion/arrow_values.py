@@ -238,14 +238,14 @@ def _to_datetimes(array: Any) -> list[Any]:
     unit = array.type.unit
     step = 10 ** (9 - UNIT_FRACTION_DIGITS[unit])
 
-    def moment(count: int) -> object:
+    def make_timestamp(count: int) -> object:
         try:
             return _to_datetime(count * step, zone)
         except OverflowError:
             # Beyond the years of datetime, only NumPy has such clock times, and without a zone.
             return np.datetime64(count, unit) if zone is None else None
 
-    return _convert_counts(array, moment)
+    return _convert_counts(array, make_timestamp)
 
 
 def _to_datetime(nanos: int, zone: tzinfo | None) -> datetime:

@@ -92,7 +92,7 @@ class RowSorter:
 
     def _should_prune(self, max_rows: int, row: SortRow) -> bool:
         # Sorting all of them pays only if it makes room for many.
-        is_full = not self._budget.has_room(row.size_bytes)
+        is_full = not self._budget.has_space(row.size_bytes)
         return len(self._rows) > (
             max_rows + max_rows // 8 if is_full else 2 * max_rows + _PRUNE_SLACK_ROWS
         )

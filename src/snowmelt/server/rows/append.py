@@ -293,7 +293,7 @@ class ImmediateAppend:
             (call.start_offset_token, call.end_offset_token),
         )
 
-        def tell(future: asyncio.Future[AppendOutcome]) -> None:
+        def report(future: asyncio.Future[AppendOutcome]) -> None:
             result: object
             try:
                 result = build_append_response(request, future.result())
@@ -304,7 +304,7 @@ class ImmediateAppend:
         load = make_payload(call, parts.limits.max_decompressed_bytes)
         call.body = b""
         future = self._quick.in_flight_appends.submit(request, load)
-        future.add_done_callback(tell)
+        future.add_done_callback(report)
 
     def build_response(self, result: object) -> ServerResponse:
         """Return an answer as it is, and the one to what was raised."""
