@@ -12,8 +12,7 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError
 
-from snowmelt.server.s3 import endpoint as routing
-from snowmelt.server.s3 import supported_parameters
+from snowmelt.server.s3 import endpoint, supported_parameters
 
 PAGE = (Path(__file__).parents[2] / "docs" / "s3-select.md").read_text()
 MODEL = botocore.session.get_session().get_service_model("s3")
@@ -78,7 +77,11 @@ REFUSED = [
 
 
 def test_every_served_operation_has_its_members_listed():
-    tables = (routing._SERVICE_OPERATIONS, routing._BUCKET_OPERATIONS, routing._OBJECT_OPERATIONS)
+    tables = (
+        endpoint._SERVICE_OPERATIONS,
+        endpoint._BUCKET_OPERATIONS,
+        endpoint._OBJECT_OPERATIONS,
+    )
     served = {each.name for table in tables for each in table.values()} | {"selected"}
     assert served == supported_parameters.SUPPORTED_PARAMETERS.keys() == SERVED.keys()
     known = {wire for operation in SERVED.values() for _, wire, _ in members_of(operation)} | {

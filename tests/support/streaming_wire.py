@@ -22,8 +22,7 @@ from snowmelt.blob import bdec
 from snowmelt.schema import statistics
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import TableSchema
-from snowmelt.wire import column_statistics
-from snowmelt.wire import streaming as columns
+from snowmelt.wire import column_statistics, streaming
 from snowmelt.wire.streaming import ColumnMetadata
 
 HEADERS = {
@@ -55,7 +54,7 @@ class Opened:
     @property
     def schema(self) -> TableSchema:
         sent = msgspec.convert(self.answer["table_columns"], list[ColumnMetadata])
-        return TableSchema(1, tuple(columns.column_from_message(each) for each in sent))
+        return TableSchema(1, tuple(streaming.column_from_message(each) for each in sent))
 
     @property
     def data_key(self) -> bytes:

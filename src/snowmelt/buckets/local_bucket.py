@@ -12,11 +12,11 @@ import secrets
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from snowmelt import failpoints as faults
+from snowmelt import failpoints
 from snowmelt.buckets.bucket import ListingEntry, ListingPage, ObjectMetadata, UploadCompletion
 from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.errors import S3Error
-from snowmelt.catalog.objects import s3_objects as objects
+from snowmelt.catalog.objects import s3_objects
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition, prefix_end
 from snowmelt.errors import NotFound, ObjectChanged, ObjectMissing
 from snowmelt.storage.store import find_group
@@ -87,7 +87,7 @@ class LocalBucket:
         """Delete an object and its file."""
         try:
             with self._database.writing() as connection:
-                file = objects.delete_object(
+                file = s3_objects.delete_object(
                     connection,
                     self.record.bucket_id,
                     key.encode(),
@@ -120,7 +120,7 @@ class LocalBucket:
         Raises:
             S3Refusal: The condition does not hold, or the bucket is gone.
         """
-        row = objects.ObjectRecord(
+        row = s3_objects.ObjectRecord(
             key=key.encode(),
             size=size,
             etag=completion.etag or "",
@@ -134,11 +134,11 @@ class LocalBucket:
         bucket_id = self.record.bucket_id
         try:
             with self._database.writing() as connection:
-                older = objects.find_object(connection, bucket_id, row.key)
-                objects.put_object(connection, bucket_id, row, precondition=completion.condition)
+                older = s3_objects.find_object(connection, bucket_id, row.key)
+                s3_objects.put_object(connection, bucket_id, row, precondition=completion.condition)
                 if completion.in_transaction is not None:
                     completion.in_transaction(connection)
-                faults.hit_failpoint(faults.Failpoint.OBJECT_INDEXING)
+                failpoints.hit_failpoint(failpoints.Failpoint.OBJECT_INDEXING)
         except ObjectChanged:
             raise S3Error("PreconditionFailed") from None
         except ObjectMissing:
@@ -155,7 +155,7 @@ class LocalBucket:
 
     def _find_row(self, key: str) -> ObjectRecord:
         with self._database.reading() as connection:
-            row = objects.find_object(connection, self.record.bucket_id, key.encode())
+            row = s3_objects.find_object(connection, self.record.bucket_id, key.encode())
         if row is None:
             raise S3Error("NoSuchKey", Key=key)
         return row
@@ -181,7 +181,7 @@ class LocalObjectUpload:
     def write(self, data: BytesLike) -> None:
         """Append bytes."""
         self._writer.write(data)
-        faults.hit_failpoint(faults.Failpoint.OBJECT_WRITING)
+        failpoints.hit_failpoint(failpoints.Failpoint.OBJECT_WRITING)
 
     def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
         """Append bytes of another object."""
@@ -190,7 +190,7 @@ class LocalObjectUpload:
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
         """Make the file durable, then point to it."""
         info = self._writer.finish()
-        faults.hit_failpoint(faults.Failpoint.OBJECT_WRITTEN)
+        failpoints.hit_failpoint(failpoints.Failpoint.OBJECT_WRITTEN)
         try:
             facts = self._bucket.index_object(
                 self._key, self._headers, self._file, info.size, completion
@@ -199,7 +199,7 @@ class LocalObjectUpload:
             # Any other error may hide a commit: then the file must stay.
             self._bucket.delete_file(self._file)
             raise
-        faults.hit_failpoint(faults.Failpoint.OBJECT_INDEXED)
+        failpoints.hit_failpoint(failpoints.Failpoint.OBJECT_INDEXED)
         return facts
 
     def abort(self) -> None:
@@ -250,7 +250,7 @@ class _IndexListing:
                 self._skip_group(group)
 
     def _fetch_rows(self, limit: int) -> list[ObjectRecord]:
-        return objects.list_objects(
+        return s3_objects.list_objects(
             self._connection,
             self._bucket_id,
             self._position,
@@ -304,12 +304,12 @@ def delete_dropped_files(database: Database, files: LocalStore) -> int:
     done = 0
     while True:
         with database.reading() as connection:
-            dropped = objects.list_dropped_files(connection, _FILES_PER_BATCH)
+            dropped = s3_objects.list_dropped_files(connection, _FILES_PER_BATCH)
         for file in dropped:
             files.delete(file)
         if dropped:
             with database.writing() as connection:
-                objects.delete_file_records(connection, dropped)
+                s3_objects.delete_file_records(connection, dropped)
         done += len(dropped)
         if len(dropped) < _FILES_PER_BATCH:
             return done
@@ -337,7 +337,7 @@ def delete_orphaned_files(database: Database, files: LocalStore, before: dt.date
 
 def _delete_unknown_files(database: Database, files: LocalStore, paths: list[str]) -> int:
     with database.reading() as connection:
-        unknown = objects.find_unreferenced_files(connection, paths)
+        unknown = s3_objects.find_unreferenced_files(connection, paths)
     for file in unknown:
         files.delete(file)
     return len(unknown)

@@ -19,8 +19,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from snowmelt import failpoints as faults
-from snowmelt import tracing
+from snowmelt import failpoints, tracing
 from snowmelt.backoff import Backoff
 from snowmelt.client.channel_state import ChannelFailure
 from snowmelt.client.chunk_planner import MAX_BLOB_CHUNKS, ChunkPlan, plan_chunks
@@ -209,7 +208,7 @@ class RegistrationSender:
                 return self._register_separately(chunks, error)
             self._wait_before_retry(error, chunks, backoff)
             return chunks
-        faults.hit_failpoint(faults.Failpoint.REGISTERED)
+        failpoints.hit_failpoint(failpoints.Failpoint.REGISTERED)
         verdicts = index_results(answer)
         backoff.reset()
         again: list[StagedChunk] = []

@@ -9,12 +9,11 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.jobs import services as deployment
-from snowmelt.catalog.objects import channel_tombstones as tombstones
-from snowmelt.catalog.objects import error_tables, tables
+from snowmelt.catalog.jobs import services
+from snowmelt.catalog.objects import channel_tombstones, error_tables, tables
 from snowmelt.catalog.objects.table_changes import evolve_table, make_column
 from snowmelt.catalog.objects.tables import find_current_name
-from snowmelt.catalog.security import access_control as access
+from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.access_control import resolve_effective_role
 from snowmelt.catalog.streaming import channels, stages
 from snowmelt.errors import (
@@ -26,7 +25,7 @@ from snowmelt.errors import (
     UserError,
 )
 from snowmelt.schema.types import TableName, display_name, internal_name
-from snowmelt.wire import streaming as columns
+from snowmelt.wire import streaming
 from snowmelt.wire.streaming import (
     ChannelStatusMessage,
     ConfigureResponse,
@@ -89,8 +88,10 @@ class ChannelService:
             RequestMalformed: It asks again with a prefix that the user was not given.
         """
         with self.database.writing() as connection:
-            access.resolve_effective_role(connection, requester.user, _parse_role(request.role))
-            deployment_id = deployment.read_deployment_id(connection)
+            access_control.resolve_effective_role(
+                connection, requester.user, _parse_role(request.role)
+            )
+            deployment_id = services.read_deployment_id(connection)
             if request.client_prefix is None:
                 prefix = stages.issue_client_prefix(connection, requester.user, self.clock.now())
             else:
@@ -144,7 +145,7 @@ class ChannelService:
     ) -> OpenResponse:
         name, channel, user, client_prefix, request_id = arguments
         table = self._find_writable_table(connection, name, user, request.role)
-        table_columns = [columns.column_to_message(column) for column in table.schema.columns]
+        table_columns = [streaming.column_to_message(column) for column in table.schema.columns]
         opened = channels.open_channel(
             connection,
             table,
@@ -186,7 +187,7 @@ class ChannelService:
             RoleNotGranted: The role is not the user's.
         """
         with self.database.reading() as connection:
-            access.resolve_effective_role(connection, user, _parse_role(request.role))
+            access_control.resolve_effective_role(connection, user, _parse_role(request.role))
             seen: dict[tuple[TableName, int | None], TableRecord | UserError] = {}
             found = [
                 self._resolve_channel(connection, query, (user, request.role), seen)
@@ -249,7 +250,10 @@ class ChannelService:
         except ChannelNotFound:
             # The same drop a second time, because its answer was lost, is a success.
             asked = request.client_sequencer
-            if asked is None or tombstones.find_last_sequencer(connection, name, channel) != asked:
+            if (
+                asked is None
+                or channel_tombstones.find_last_sequencer(connection, name, channel) != asked
+            ):
                 raise
         return DropResponse(
             status_code=0,
@@ -263,10 +267,10 @@ class ChannelService:
     def _find_writable_table(
         self, connection: sa.Connection, name: TableName, user: str, role: str | None
     ) -> TableRecord:
-        effective = access.resolve_effective_role(connection, user, _parse_role(role))
+        effective = access_control.resolve_effective_role(connection, user, _parse_role(role))
         table = tables.find_table(connection, name)
         try:
-            access.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
+            access_control.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
         except UserError:
             if not error_tables.can_write_error_rows(connection, effective, table.table_id):
                 raise
@@ -329,7 +333,7 @@ def _find_replaced_channels(
     return {
         number
         for table, names in asked.items()
-        for name, at in tombstones.find_removal_times(connection, table, names).items()
+        for name, at in channel_tombstones.find_removal_times(connection, table, names).items()
         for number in names[name]
         if at > opened_at[number]
     }
@@ -359,7 +363,7 @@ def _build_channel_status(
         status.status_code, status.message = fenced.response_code, str(fenced)
     elif query.with_columns:
         status.table_columns = [
-            columns.column_to_message(column) for column in table.schema.columns
+            streaming.column_to_message(column) for column in table.schema.columns
         ]
         status.schema_version = table.schema.version
         status.database = display_name(table.name.database)
@@ -436,7 +440,7 @@ def evolve_schema(
         status_code=0,
         message="Success",
         schema_version=done.table.schema.version,
-        table_columns=[columns.column_to_message(column) for column in done.table.schema.columns],
+        table_columns=[streaming.column_to_message(column) for column in done.table.schema.columns],
         added=[display_name(name) for name in done.added_columns],
         dropped_not_null=[display_name(name) for name in done.relaxed_columns],
     )

@@ -47,7 +47,7 @@ from snowmelt.schema.types import (
     LogicalType,
     TableSchema,
 )
-from snowmelt.wire import column_statistics as eps
+from snowmelt.wire import column_statistics
 from snowmelt.wire.streaming import ResponseCode
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def derive_statistics(chunk: DecryptedChunk) -> bytes | RequestRejection:
     A chunk that contradicts the statistics its client claims is refused: the client is mistaken
     about what it wrote.
     """
-    bounds = eps.bounds_from_message(chunk.schema, chunk.claimed_statistics)
+    bounds = column_statistics.bounds_from_message(chunk.schema, chunk.claimed_statistics)
     collected: list[ColumnStatistics] = []
     try:
         for part, table in _decode_columns(chunk):
@@ -105,7 +105,7 @@ def derive_statistics(chunk: DecryptedChunk) -> bytes | RequestRejection:
     except (BlobInvalid, InvalidRow, pa.ArrowException) as error:
         return RequestRejection(ResponseCode.BLOB_FORMAT_WRONG, str(error))
     whole = statistics.ChunkStatistics(chunk.footer.rows, tuple(collected))
-    return eps.encode_statistics(chunk.schema, whole)
+    return column_statistics.encode_statistics(chunk.schema, whole)
 
 
 def derive_statistics_batch(chunks: Sequence[DecryptedChunk]) -> list[bytes | RequestRejection]:
@@ -147,12 +147,14 @@ def _derive_combined(chunks: Sequence[DecryptedChunk]) -> list[bytes | RequestRe
         part = table.slice(first, chunk.footer.rows)
         first += chunk.footer.rows
         found = _collect_statistics(
-            part, schema, eps.bounds_from_message(schema, chunk.claimed_statistics)
+            part, schema, column_statistics.bounds_from_message(schema, chunk.claimed_statistics)
         )
         answers.append(
             found
             if isinstance(found, RequestRejection)
-            else eps.encode_statistics(schema, statistics.ChunkStatistics(chunk.footer.rows, found))
+            else column_statistics.encode_statistics(
+                schema, statistics.ChunkStatistics(chunk.footer.rows, found)
+            )
         )
     return answers
 
@@ -166,7 +168,9 @@ def _shift_row_group(group: RowGroup, offset_bytes: int) -> RowGroup:
 
 
 def _collect_statistics(
-    table: pa.Table, schema: TableSchema, claimed_bounds: Mapping[int, eps.StatisticBounds]
+    table: pa.Table,
+    schema: TableSchema,
+    claimed_bounds: Mapping[int, column_statistics.StatisticBounds],
 ) -> tuple[ColumnStatistics, ...] | RequestRejection:
     """Return the statistics of decoded columns, or why they are refused."""
     found = statistics.collect_statistics(table, schema).columns
@@ -290,7 +294,7 @@ def _find_document_error(array: pa.ChunkedArray) -> str | None:
 
 
 def _find_statistics_mismatch(
-    column: Column, claimed: eps.StatisticBounds, actual: ColumnStatistics
+    column: Column, claimed: column_statistics.StatisticBounds, actual: ColumnStatistics
 ) -> RequestRejection | None:
     """Return where a column's values contradict what its client said of them."""
     if claimed.null_count is not None and claimed.null_count != actual.null_count:

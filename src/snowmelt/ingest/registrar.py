@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt import failpoints as faults
+from snowmelt import failpoints
 from snowmelt.catalog.streaming import registration
 from snowmelt.errors import (
     CatalogBusy,
@@ -230,14 +230,14 @@ class Registrar:
         ]
         decisions: list[tuple[CommitDecision, ...]] = []
         if offers:
-            faults.hit_failpoint(faults.Failpoint.BEFORE_REGISTRATION)
+            failpoints.hit_failpoint(failpoints.Failpoint.BEFORE_REGISTRATION)
             with self._database.writing(urgent=True) as connection:
                 # The time is read here: a group may have waited for others who write.
                 decisions = registration.register_chunks(
                     connection, offers, now=self._clock.now(), commit_cache=self._commit_cache
                 )
-                faults.hit_failpoint(faults.Failpoint.INSIDE_REGISTRATION)
-            faults.hit_failpoint(faults.Failpoint.AFTER_REGISTRATION)
+                failpoints.hit_failpoint(failpoints.Failpoint.INSIDE_REGISTRATION)
+            failpoints.hit_failpoint(failpoints.Failpoint.AFTER_REGISTRATION)
             self._count_committed(offers, decisions)
         remaining = iter(decisions)
         return [build_response(request, candidates, remaining) for request, candidates in checked]

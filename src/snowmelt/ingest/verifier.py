@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snowmelt.blob import bdec as layout
+from snowmelt.blob import bdec
 from snowmelt.catalog.streaming.registration import ChannelAdvance, ChunkOffer
 from snowmelt.errors import BlobInvalid, ObjectMissing, StageUnavailable
 from snowmelt.ingest.back_pressure import BACKLOG_TOO_LARGE
@@ -29,7 +29,7 @@ from snowmelt.schema.types import (
     TableSchema,
     internal_name,
 )
-from snowmelt.wire import column_statistics as eps
+from snowmelt.wire import column_statistics
 from snowmelt.wire.streaming import ResponseCode
 
 if TYPE_CHECKING:
@@ -407,7 +407,7 @@ class RegistrationVerifier:
                 ResponseCode.BLOB_FORMAT_WRONG, f"Blob {path[:200]!r} is no .bdec file."
             )
         try:
-            name = layout.parse_blob_path(path)
+            name = bdec.parse_blob_path(path)
         except BlobInvalid as error:
             _log.warning(
                 "user %s registers a blob with a bad name: %s",
@@ -462,7 +462,7 @@ class RegistrationVerifier:
             rows=chunk.eps.rows,
             schema_version=max(schemas, default=0),
             # What the client claims goes to the inspection, which derives what is stored.
-            statistics=eps.encode_row_count(chunk.eps.rows)
+            statistics=column_statistics.encode_row_count(chunk.eps.rows)
             if self._policy.depth is VerificationDepth.OFF
             else _encoder.encode(chunk.eps),
             first_insert_ms=chunk.first_insert_time_in_ms,

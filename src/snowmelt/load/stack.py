@@ -42,7 +42,7 @@ from snowmelt.load.phases import (
 )
 from snowmelt.load.projection import ColumnProjector
 from snowmelt.load.task import LoadStep, PortionCounts
-from snowmelt.load.udx import worker_progress as progress
+from snowmelt.load.udx import worker_progress
 from snowmelt.schema.types import display_name
 
 if TYPE_CHECKING:
@@ -299,9 +299,9 @@ class StepOutput(Generic[Item]):
         self._items = items
         self._locator = locator
         self._upstream = upstream
-        self._label = progress.encode_label(str(step)) if is_user_code else b""
+        self._label = worker_progress.encode_label(str(step)) if is_user_code else b""
         self._max_output_bytes = (
-            progress.get_limits().max_output_bytes if is_user_code and upstream else None
+            worker_progress.get_limits().max_output_bytes if is_user_code and upstream else None
         )
         self._checked_items = self._iter_checked_items()
 
@@ -345,17 +345,17 @@ class StepOutput(Generic[Item]):
                 close()
 
     def _next_item(self, items: Iterator[Item]) -> Item | object:
-        ran = progress.enter_step(self._label)
+        ran = worker_progress.enter_step(self._label)
         try:
             return next(items, _END_OF_ITEMS)
         except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:
             # In a process of their own they come from user code, not from Ctrl-C.
-            if not progress.is_isolated():
+            if not worker_progress.is_isolated():
                 raise
             self._locator.raise_if_cancelled()
             raise self._make_failure(RuntimeError(f"it raised {type(error).__name__}")) from error
         finally:
-            progress.enter_step(ran)
+            worker_progress.enter_step(ran)
 
     def _check_output_limit(self) -> None:
         most = self._max_output_bytes

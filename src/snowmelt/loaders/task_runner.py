@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from snowmelt import failpoints as faults
+from snowmelt import failpoints
 from snowmelt.errors import LoadCancelled, LoadFailed, SnowmeltError, UserCodeFailed, UserError
 from snowmelt.failpoints import Failpoint
 from snowmelt.load.function_registry import LoadFunctions
@@ -161,7 +161,7 @@ def _run_in_this_process(
         attempt.close()
     if (done.error is not None or done.counts.reject_limit_reached) and not plan.error_tolerance:
         write_stop_marker(plan)
-    faults.hit_failpoint(Failpoint.LOAD_TASK)
+    failpoints.hit_failpoint(Failpoint.LOAD_TASK)
     return done
 
 

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jwt
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
-from snowmelt.catalog.security import access_control as access
-from snowmelt.catalog.security import access_keys
+from snowmelt.catalog.security import access_control, access_keys
 from snowmelt.catalog.security.security_integrations import find_integration_by_issuer
 from snowmelt.errors import AuthenticationFailed, NotFound, RoleNotGranted, ServiceBusy
 from snowmelt.schema.types import display_name, internal_name
@@ -140,7 +139,7 @@ class OAuthVerifier:
             with self._database.reading() as connection:
                 for name in (value.upper(), value):
                     try:
-                        return access.find_user(connection, name)
+                        return access_control.find_user(connection, name)
                     except NotFound:
                         continue
         claims_named = " or ".join(integration.user_claims)
@@ -403,7 +402,7 @@ class Authenticator:
     def _find_user(self, name: str) -> UserRecord:
         try:
             with self._database.reading() as connection:
-                return access.find_user(connection, name)
+                return access_control.find_user(connection, name)
         except NotFound:
             raise _log_and_make_error(f"there is no user {name!r}") from None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from snowmelt.catalog.jobs import services as deployment
+from snowmelt.catalog.jobs import services
 from snowmelt.errors import ConfigurationError, SnowmeltError
 from snowmelt.server.metrics import (
     CONTENT_TYPE,
@@ -70,7 +70,7 @@ def _run_check(check: Callable[[], object]) -> str:
 
 def _ping_catalog(database: Database) -> None:
     with database.reading() as connection:
-        deployment.read_deployment_id(connection)
+        services.read_deployment_id(connection)
 
 
 def _probe_stage(stage: Store) -> None:

@@ -28,10 +28,9 @@ from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
 from snowmelt.blob.bdec import parse_blob_path
-from snowmelt.catalog.jobs import leases, loads, maintenance, read_positions
-from snowmelt.catalog.jobs import migrations as history
+from snowmelt.catalog.jobs import leases, loads, maintenance, migrations, read_positions
 from snowmelt.catalog.jobs.migrations import MigrationState
-from snowmelt.catalog.objects import retention as keeping
+from snowmelt.catalog.objects import retention
 from snowmelt.catalog.objects.tables import (
     delete_table_record,
     find_table_by_id,
@@ -186,7 +185,7 @@ def _try_purge(database: Database, table: TableRecord, clock: Clock) -> bool:
     if table.kept_until is not None and table.kept_until > clock.now():
         return False
     with database.writing() as connection:
-        return keeping.mark_purged(connection, table.table_id, clock.now())
+        return retention.mark_purged(connection, table.table_id, clock.now())
 
 
 def _retire_chunks(
@@ -196,7 +195,7 @@ def _retire_chunks(
     with database.reading() as connection:
         last = table.last_seq
         if table.dropped_at is None:
-            last = history.find_migrated_seq(connection, table.table_id, before)
+            last = migrations.find_migrated_seq(connection, table.table_id, before)
             mark = read_positions.find_lowest_position(connection, table.incarnation, clock.now())
             last = last if mark is None else min(last, mark)
         waiting = chunks.list_chunks(connection, table.table_id, 0, last, limit=1)
@@ -297,7 +296,7 @@ def _delete_native_files(
             table = find_table_by_id(connection, table.table_id)
         except TableNotFound:
             return 0
-        if history.list_running_migrations(connection, table.table_id):
+        if migrations.list_running_migrations(connection, table.table_id):
             return 0
         at_work = _list_start_times(connection, table.table_id)
         committed = _list_commit_times(connection, table.table_id)
@@ -338,7 +337,7 @@ def _list_start_times(connection: sa.Connection, table_id: int) -> list[dt.datet
 def _abort_table_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose migrator is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
-        if not history.list_running_migrations(connection, table.table_id):
+        if not migrations.list_running_migrations(connection, table.table_id):
             return
     with database.writing() as connection:
         lease = leases.acquire_lease(
@@ -357,7 +356,7 @@ def _list_commit_times(connection: sa.Connection, table_id: int) -> dict[str, dt
     """Return when each run committed to a table: migration, load or maintenance."""
     runs = {
         run.run_id: run.ended_at
-        for run in history.list_migrations(connection, table_id)
+        for run in migrations.list_migrations(connection, table_id)
         if run.state is MigrationState.COMMITTED and run.ended_at is not None
     }
     others = loads.find_load_commit_times(
@@ -410,7 +409,7 @@ def _delete_dropped_table(
 ) -> int:
     _abort_orphaned_work(database, table, clock)
     with database.reading() as connection:
-        if history.list_running_migrations(connection, table.table_id):
+        if migrations.list_running_migrations(connection, table.table_id):
             return 0
         if _list_start_times(connection, table.table_id):
             return 0

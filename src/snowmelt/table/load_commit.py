@@ -21,7 +21,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt import failpoints as faults
+from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases, loads
 from snowmelt.catalog.jobs.leases import renewing_lease
 from snowmelt.catalog.jobs.loads import (
@@ -199,7 +199,7 @@ def begin_load(
                 started_at=now,
             ),
         )
-    faults.hit_failpoint(Failpoint.LOAD_BEGUN)
+    failpoints.hit_failpoint(Failpoint.LOAD_BEGUN)
     folder = f"{open_warehouse(warehouse_url).table_folder(table)}/data/{load_id}"
     return OpenLoad(load_id, table, rejects, lease, lease_s, warehouse_url, folder, errors)
 
@@ -228,7 +228,7 @@ def publish_rejects(
         _require_lease(connection, load)
 
     _append_files(database, load, load.rejects, files, inside, clock)
-    faults.hit_failpoint(Failpoint.LOAD_REJECTS_PUBLISHED)
+    failpoints.hit_failpoint(Failpoint.LOAD_REJECTS_PUBLISHED)
 
 
 def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock: Clock) -> None:
@@ -240,11 +240,11 @@ def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock
         LeaseLost: Somebody has given this load up; nothing was changed.
         UnknownOutcome: It may have been committed; the history will tell.
     """
-    faults.hit_failpoint(Failpoint.LOAD_WRITTEN)
+    failpoints.hit_failpoint(Failpoint.LOAD_WRITTEN)
 
     def inside(connection: sa.Connection, snapshot_id: int | None) -> None:
         finish_committed_load(connection, load, result, snapshot_id, clock)
-        faults.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
+        failpoints.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
 
     try:
         if result.files:
@@ -253,7 +253,7 @@ def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock
             _commit_without_files(database, load, inside, clock)
     except CommitLost as error:
         raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
-    faults.hit_failpoint(Failpoint.LOAD_COMMITTED)
+    failpoints.hit_failpoint(Failpoint.LOAD_COMMITTED)
 
 
 def abort_load(
@@ -405,7 +405,7 @@ def _append_files(
         current, native = read_current_table(database, load, table)
 
         def swap(location: str, snapshot_id: int) -> None:
-            faults.hit_failpoint(Failpoint.LOAD_STAGED)
+            failpoints.hit_failpoint(Failpoint.LOAD_STAGED)
             with database.writing() as connection:
                 swap_metadata_pointer(
                     connection,
@@ -538,13 +538,13 @@ def commit_with_rejected(
     """
     if not rejected_files or _is_error_table_missing(database, load):
         return commit_load(database, load, result, clock=clock)
-    faults.hit_failpoint(Failpoint.LOAD_WRITTEN)
+    failpoints.hit_failpoint(Failpoint.LOAD_WRITTEN)
     both = _TwoTableCommit(database, load, result, rejected_files, clock)
     try:
         retry_until_settled(load, both.attempt, lambda: is_committed(database, load.load_id), clock)
     except CommitLost as error:
         raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
-    faults.hit_failpoint(Failpoint.LOAD_COMMITTED)
+    failpoints.hit_failpoint(Failpoint.LOAD_COMMITTED)
     return None
 
 
@@ -600,7 +600,7 @@ class _TwoTableCommit:
         return commit_append(make_append(self._load, current, native, files, self._clock), swap)
 
     def _swap_pointers(self) -> None:
-        faults.hit_failpoint(Failpoint.LOAD_STAGED)
+        failpoints.hit_failpoint(Failpoint.LOAD_STAGED)
         touched = {self._load.table.table_id, *(table.table_id for table, _ in self._pointer_moves)}
         with self._database.writing() as connection:
             if len(lock_tables(connection, touched)) < len(touched):
@@ -612,7 +612,7 @@ class _TwoTableCommit:
             finish_committed_load(
                 connection, self._load, self._result, self._snapshot_id, self._clock
             )
-            faults.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
+            failpoints.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
 
 
 # --- The table that rejected records go to.

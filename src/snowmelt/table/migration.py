@@ -23,8 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from snowmelt import failpoints, tracing
-from snowmelt.catalog.jobs import leases
-from snowmelt.catalog.jobs import migrations as history
+from snowmelt.catalog.jobs import leases, migrations
 from snowmelt.catalog.jobs.leases import new_lease_owner, renewing_lease
 from snowmelt.catalog.jobs.migrations import MigrationRecord, MigrationState, MigrationTotals
 from snowmelt.catalog.model.records import MetadataPointer, TableRecord
@@ -285,7 +284,7 @@ def _start_migration(
                 table=name, reason=f"chunks are missing between {table.migrated_seq} and {last}"
             )
         run_id = str(uuid.uuid4())
-        history.start_migration(
+        migrations.start_migration(
             connection,
             MigrationRecord(
                 run_id=run_id,
@@ -302,8 +301,8 @@ def _start_migration(
 
 def abort_orphaned_migrations(connection: sa.Connection, table_id: int, clock: Clock) -> None:
     """Close the table's open runs. The caller has acquired the lease: they can never commit."""
-    for run in history.list_running_migrations(connection, table_id):
-        history.finish_migration(
+    for run in migrations.list_running_migrations(connection, table_id):
+        migrations.finish_migration(
             connection,
             run.run_id,
             MigrationState.LOST,
@@ -426,7 +425,7 @@ def _make_pointer_swap(
             )
             if not leases.holds_lease(connection, plan.lease):
                 raise LeaseLost(name=plan.lease.name)
-            history.finish_migration(
+            migrations.finish_migration(
                 connection,
                 plan.run_id,
                 MigrationState.COMMITTED,
@@ -443,7 +442,7 @@ def _make_pointer_swap(
 
 def _is_committed(database: Database, plan: MigrationPlan) -> bool:
     with contextlib.suppress(Exception), database.reading() as connection:
-        run = history.find_migration(connection, plan.run_id)
+        run = migrations.find_migration(connection, plan.run_id)
         return run is not None and run.state is MigrationState.COMMITTED
     return False
 
@@ -454,8 +453,8 @@ def _close_as_failed(
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
         leases.release_lease(connection, started.lease)
-        run = history.find_migration(connection, started.run_id)
+        run = migrations.find_migration(connection, started.run_id)
         if run is not None and run.state is MigrationState.RUNNING:
-            history.finish_migration(
+            migrations.finish_migration(
                 connection, started.run_id, MigrationState.FAILED, now=clock.now(), message=reason
             )

@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from snowmelt.storage.local_store import LocalStore
-from snowmelt.wire import row_api as wire
+from snowmelt.wire import row_api
 from support.authorization_server import AuthorisationServer, integration
 from support.authorization_server import token as idp_token
 from support.streaming_wire import token
@@ -49,7 +49,7 @@ def another_user(service):
 def test_every_path_of_the_description_is_answered_as_it_says(http):
     described = http.get("/openapi.json").json()
     schemas = described["components"]["schemas"]
-    kinds = [getattr(wire, name) for name in schemas]
+    kinds = [getattr(row_api, name) for name in schemas]
     place = "#/components/schemas/{name}"
     assert schemas == msgspec.json.schema_components(kinds, ref_template=place)[1]
     values = {"database": "demo", "schema": "public", "pipe": "T-STREAMING", "channel": "described"}

@@ -35,8 +35,7 @@ from snowmelt.schema import statistics
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import TableSchema
 from snowmelt.storage.local_store import LocalStore
-from snowmelt.wire import column_statistics
-from snowmelt.wire import streaming as columns
+from snowmelt.wire import column_statistics, streaming
 from snowmelt.wire.streaming import (
     BlobMetadata,
     ChunkChannelMessage,
@@ -84,7 +83,9 @@ class World:
     def blob(
         self, opened: OpenResponse, row_sequencer: int, rows: list[dict], *, put: bool = True
     ) -> BlobMetadata:
-        schema = TableSchema(1, tuple(map(columns.column_from_message, opened.table_columns or [])))
+        schema = TableSchema(
+            1, tuple(map(streaming.column_from_message, opened.table_columns or []))
+        )
         table = RowConverter(schema, zone=ZoneInfo("UTC")).convert(rows).table
         path = make_blob_path(NOW, f"{self.prefix}_{self.deployment_id}", 1, next(self.counter))
         key = base64.b64decode(opened.encryption_key or "")

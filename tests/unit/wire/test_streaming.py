@@ -7,7 +7,7 @@ import pytest
 
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import Column, LogicalType
-from snowmelt.wire import streaming as columns
+from snowmelt.wire import streaming
 from snowmelt.wire.streaming import ColumnMetadata
 from support.chunk_data import every_type
 
@@ -15,21 +15,22 @@ from support.chunk_data import every_type
 @pytest.mark.parametrize("nullable", [True, False])
 def test_every_type_comes_back(nullable):
     for column in every_type(nullable=nullable).columns:
-        encoded = msgspec.json.encode(columns.column_to_message(column))
+        encoded = msgspec.json.encode(streaming.column_to_message(column))
         assert (
-            columns.column_from_message(msgspec.json.decode(encoded, type=ColumnMetadata)) == column
+            streaming.column_from_message(msgspec.json.decode(encoded, type=ColumnMetadata))
+            == column
         )
 
 
 def test_names_are_sent_as_sql_writes_them():
     column = Column('a"b', LogicalType.REAL, 1)
-    assert columns.column_to_message(column).name == '"a""b"'
-    assert columns.column_from_message(columns.column_to_message(column)) == column
+    assert streaming.column_to_message(column).name == '"a""b"'
+    assert streaming.column_from_message(streaming.column_to_message(column)) == column
 
 
 def test_a_collation_is_unsupported():
     sent = msgspec.structs.replace(
-        columns.column_to_message(Column("A", LogicalType.REAL, 1)), collation="en"
+        streaming.column_to_message(Column("A", LogicalType.REAL, 1)), collation="en"
     )
     with pytest.raises(Unsupported):
-        columns.column_from_message(sent)
+        streaming.column_from_message(sent)

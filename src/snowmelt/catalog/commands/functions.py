@@ -23,8 +23,7 @@ from snowmelt.catalog.objects.external_functions import (
 )
 from snowmelt.catalog.objects.libraries import LibraryRecord, LoadFunctionRecord
 from snowmelt.catalog.objects.tables import find_schema_ids
-from snowmelt.catalog.security import access_control as access
-from snowmelt.catalog.security import access_control as account
+from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.ast import (
     AlterFunction,
     AlterIntegration,
@@ -211,7 +210,7 @@ def _grant_on_function_or_translator(
     found = session.find_function_or_translator(statement.function)
     kind, object_id = found.securable
     session.require_privilege(kind, object_id, "OWNERSHIP", found.display_signature)
-    write = access.revoke_privilege if statement.revoke else access.grant_privilege
+    write = access_control.revoke_privilege if statement.revoke else access_control.grant_privilege
     for privilege in statement.privileges:
         write(session.connection, privilege, kind, object_id, statement.role)
     done = "revoked from" if statement.revoke else "granted to"
@@ -311,7 +310,7 @@ def _check_immutable_fields(
 @execute_ddl.register(CreateIntegration)
 def _create_api_integration(statement: CreateIntegration, session: Session) -> StatementResult:
     roles = {session.role, PUBLIC}
-    if not account.has_account_privilege(
+    if not access_control.has_account_privilege(
         session.connection, roles, integrations.CREATE_INTEGRATION_PRIVILEGE
     ):
         raise PrivilegeMissing(
@@ -373,7 +372,7 @@ def _drop_api_integration(statement: DropIntegration, session: Session) -> State
 @execute_ddl.register(GrantOnIntegration)
 def _grant_on_api_integration(statement: GrantOnIntegration, session: Session) -> StatementResult:
     record = _lock_owned_integration(session, statement.integration)
-    write = access.revoke_privilege if statement.revoke else access.grant_privilege
+    write = access_control.revoke_privilege if statement.revoke else access_control.grant_privilege
     for privilege in statement.privileges:
         write(
             session.connection,

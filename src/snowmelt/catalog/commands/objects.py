@@ -12,14 +12,9 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.session import Session, StatementResult
 from snowmelt.catalog.model.privileges import PUBLIC
-from snowmelt.catalog.objects import error_tables, tables
-from snowmelt.catalog.objects import retention as keeping
-from snowmelt.catalog.objects import s3_buckets as buckets
-from snowmelt.catalog.objects import table_changes as altering
+from snowmelt.catalog.objects import error_tables, retention, s3_buckets, table_changes, tables
 from snowmelt.catalog.objects.channel_tombstones import transfer_channels
-from snowmelt.catalog.security import access_control as access
-from snowmelt.catalog.security import access_control as account
-from snowmelt.catalog.security import access_keys
+from snowmelt.catalog.security import access_control, access_keys
 from snowmelt.catalog.sql.ast import (
     AlterBucket,
     AlterNamespace,  # `change.register` reads them
@@ -71,11 +66,11 @@ def _undrop_table(requested_name: ObjectName, session: Session) -> str:
     name = session.resolve_table_name(requested_name)
     schema = session.find_schema(name.database, name.schema)
     shown = display_schema(name.database, name.schema)
-    table = keeping.find_restorable_table(session.connection, name, session.now)
-    if not access.has_privilege(session.connection, session.role, "TABLE", table.table_id):
+    table = retention.find_restorable_table(session.connection, name, session.now)
+    if not access_control.has_privilege(session.connection, session.role, "TABLE", table.table_id):
         raise NotRestorable(kind="table", name=name)
     session.require_privilege("SCHEMA", schema.schema_id, "CREATE TABLE", shown)
-    keeping.undrop_table(session.connection, table, session.now)
+    retention.undrop_table(session.connection, table, session.now)
     return str(name)
 
 
@@ -83,21 +78,21 @@ def _undrop_schema(requested_name: ObjectName, session: Session) -> str:
     database, name = session.resolve_schema_name(requested_name)
     parent = session.find_database(database)
     shown = display_schema(database, name)
-    schema_id = keeping.find_restorable_schema(session.connection, database, name, session.now)
-    if not access.has_privilege(session.connection, session.role, "SCHEMA", schema_id):
+    schema_id = retention.find_restorable_schema(session.connection, database, name, session.now)
+    if not access_control.has_privilege(session.connection, session.role, "SCHEMA", schema_id):
         raise NotRestorable(kind="schema", name=shown)
     session.require_privilege(
         "DATABASE", parent.database_id, "CREATE SCHEMA", display_name(database)
     )
-    keeping.undrop_schema(session.connection, schema_id, database, name, session.now)
+    retention.undrop_schema(session.connection, schema_id, database, name, session.now)
     return shown
 
 
 def _undrop_database(requested_name: ObjectName, session: Session) -> str:
     name = session.resolve_database_name(requested_name)
     session.require_administrator("CREATE DATABASE")
-    database_id = keeping.find_restorable_database(session.connection, name, session.now)
-    keeping.undrop_database(session.connection, database_id, name, session.now)
+    database_id = retention.find_restorable_database(session.connection, name, session.now)
+    retention.undrop_database(session.connection, database_id, name, session.now)
     return display_name(name)
 
 
@@ -122,7 +117,7 @@ def _alter_properties(
         return StatementResult(message=f"{error} Nothing was done.")
     kind = statement.level.object_kind
     session.require_privilege(kind, object_id, "OWNERSHIP", shown)
-    keeping.set_object_properties(session.connection, kind, object_id, properties)
+    retention.set_object_properties(session.connection, kind, object_id, properties)
     return StatementResult(message=f"{statement.level.capitalize()} {shown} altered.")
 
 
@@ -146,7 +141,7 @@ def _rename_database(statement: RenameNamespace, session: Session) -> str:
     session.require_administrator("CREATE DATABASE")
     database = session.find_database(session.resolve_database_name(statement.name))
     name = session.resolve_database_name(statement.new_name)
-    altering.rename_database(session.connection, database, name, session.now)
+    table_changes.rename_database(session.connection, database, name, session.now)
     return display_name(name)
 
 
@@ -158,7 +153,7 @@ def _rename_schema(statement: RenameNamespace, session: Session) -> str:
     session.require_privilege(
         "DATABASE", target.database_id, "CREATE SCHEMA", display_name(database)
     )
-    altering.rename_schema(session.connection, schema, target, name, session.now)
+    table_changes.rename_schema(session.connection, schema, target, name, session.now)
     return display_schema(database, name)
 
 
@@ -179,7 +174,7 @@ def _truncate_table(statement: TruncateTable, session: Session) -> StatementResu
     session.require_privilege("TABLE", table.table_id, "OWNERSHIP", table.name)
     # The schema before the table, as everywhere.
     tables.find_schema_ids(session.connection, name.database, name.schema, lock=True)
-    old = altering.lock_table(session.connection, table)
+    old = table_changes.lock_table(session.connection, table)
     new = tables.create_table(
         session.connection,
         name,
@@ -189,8 +184,8 @@ def _truncate_table(statement: TruncateTable, session: Session) -> StatementResu
         now=session.now,
         replace=True,
     )
-    keeping.transfer_properties(session.connection, old.table_id, new.table_id)
-    access.copy_grants(session.connection, "TABLE", old.table_id, new.table_id)
+    retention.transfer_properties(session.connection, old.table_id, new.table_id)
+    access_control.copy_grants(session.connection, "TABLE", old.table_id, new.table_id)
     transfer_channels(session.connection, old.table_id, new.table_id, session.now)
     error_tables.transfer_error_table(session.connection, old.table_id, new.table_id)
     return StatementResult(message=f"Table {name} truncated.")
@@ -199,7 +194,7 @@ def _truncate_table(statement: TruncateTable, session: Session) -> StatementResu
 @execute_ddl.register
 def _create_table_like(statement: CreateTableLike, session: Session) -> StatementResult:
     source = session.find_table(session.resolve_table_name(statement.source))
-    if not access.has_privilege(
+    if not access_control.has_privilege(
         session.connection, session.role, "TABLE", source.table_id, "SELECT"
     ):
         raise PrivilegeMissing(
@@ -221,18 +216,18 @@ def _create_table_like(statement: CreateTableLike, session: Session) -> Statemen
 
 @execute_ddl.register(CreateBucket)
 def _create_bucket(statement: CreateBucket, session: Session) -> StatementResult:
-    if not account.has_account_privilege(
-        session.connection, {session.role, PUBLIC}, buckets.CREATE_BUCKET_PRIVILEGE
+    if not access_control.has_account_privilege(
+        session.connection, {session.role, PUBLIC}, s3_buckets.CREATE_BUCKET_PRIVILEGE
     ):
         raise PrivilegeMissing(
             role=display_name(session.role),
-            privilege=buckets.CREATE_BUCKET_PRIVILEGE,
+            privilege=s3_buckets.CREATE_BUCKET_PRIVILEGE,
             object="the account",
         )
     name = statement.name
     if statement.create_mode is CreateMode.IF_NOT_EXISTS and name in _list_bucket_names(session):
         return StatementResult(message=f"Bucket {name} exists already; nothing was done.")
-    buckets.create_bucket(session.connection, name, owner=session.role, now=session.now)
+    s3_buckets.create_bucket(session.connection, name, owner=session.role, now=session.now)
     return StatementResult(message=f"Bucket {name} created.")
 
 
@@ -241,7 +236,7 @@ def _alter_bucket(statement: AlterBucket, session: Session) -> StatementResult:
     if statement.if_exists and statement.name not in _list_bucket_names(session):
         return StatementResult(message=f"Bucket {statement.name} does not exist; nothing was done.")
     bucket = _find_owned_bucket(session, statement.name)
-    buckets.set_select_dialect(session.connection, bucket, statement.select_dialect)
+    s3_buckets.set_select_dialect(session.connection, bucket, statement.select_dialect)
     return StatementResult(message=f"Bucket {bucket.name} altered.")
 
 
@@ -250,7 +245,7 @@ def _drop_bucket(statement: DropBucket, session: Session) -> StatementResult:
     if statement.if_exists and statement.name not in _list_bucket_names(session):
         return StatementResult(message=f"Bucket {statement.name} does not exist; nothing was done.")
     bucket = _find_owned_bucket(session, statement.name)
-    buckets.drop_bucket(session.connection, bucket, session.now)
+    s3_buckets.drop_bucket(session.connection, bucket, session.now)
     return StatementResult(message=f"Bucket {bucket.name} dropped.")
 
 
@@ -260,10 +255,14 @@ def _grant_on_bucket(statement: GrantOnBucket, session: Session) -> StatementRes
     connection, role = session.connection, statement.role
     for privilege in statement.privileges:
         if statement.prefix is None:
-            write = access.revoke_privilege if statement.revoke else access.grant_privilege
+            write = (
+                access_control.revoke_privilege
+                if statement.revoke
+                else access_control.grant_privilege
+            )
             write(connection, privilege, "BUCKET", bucket.bucket_id, role)
         else:
-            narrow = buckets.revoke_on_prefix if statement.revoke else buckets.grant_on_prefix
+            narrow = s3_buckets.revoke_on_prefix if statement.revoke else s3_buckets.grant_on_prefix
             narrow(connection, privilege, bucket, statement.prefix.encode(), role)
     done = "revoked from" if statement.revoke else "granted to"
     where = "" if statement.prefix is None else f" prefix {statement.prefix!r}"
@@ -277,7 +276,7 @@ def _grant_on_bucket(statement: GrantOnBucket, session: Session) -> StatementRes
 def _grant_on_account(statement: GrantOnAccount, session: Session) -> StatementResult:
     privilege = statement.privilege
     session.require_administrator(f"GRANT {privilege}")
-    account.set_account_privilege(
+    access_control.set_account_privilege(
         session.connection, statement.role, privilege, revoke=statement.revoke
     )
     done = "revoked from" if statement.revoke else "granted to"
@@ -300,4 +299,4 @@ def _find_owned_bucket(session: Session, name: str) -> BucketRecord:
 
 
 def _list_bucket_names(session: Session) -> set[str]:
-    return {bucket.name for bucket in buckets.list_buckets(session.connection)}
+    return {bucket.name for bucket in s3_buckets.list_buckets(session.connection)}

@@ -9,7 +9,7 @@ from snowmelt.catalog.commands.session import StatementResult
 from snowmelt.catalog.commands.show import PIPE_COLUMNS, execute_show, to_pipe_row
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import pipes
-from snowmelt.catalog.security import access_control as access
+from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.identifiers import CreateMode, ObjectName, display_schema
 from snowmelt.catalog.sql.pipe_ast import CreatePipe, DescribePipe, DropPipe
 from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
@@ -74,7 +74,7 @@ def _check_pipe_copy(copy: PipeCopy, session: Session, *, pipe_name: TableName) 
         PrivilegeMissing: The role may not insert into it.
     """
     table = session.find_table(pipes.resolve_pipe_table(copy, pipe_name))
-    if not access.has_privilege(
+    if not access_control.has_privilege(
         session.connection, session.role, "TABLE", table.table_id, "INSERT"
     ):
         raise PrivilegeMissing(

@@ -22,15 +22,11 @@ from snowmelt.catalog.commands.show_functions import (
     list_translator_rows,
 )
 from snowmelt.catalog.model.privileges import PUBLIC
-from snowmelt.catalog.objects import libraries, namespaces, pipes, tables
-from snowmelt.catalog.objects import s3_buckets as buckets
+from snowmelt.catalog.objects import libraries, namespaces, pipes, s3_buckets, tables
 from snowmelt.catalog.objects.error_tables import find_error_table
 from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
 from snowmelt.catalog.objects.integrations import list_api_integrations
-from snowmelt.catalog.security import access_control as access
-from snowmelt.catalog.security import access_control as account
-from snowmelt.catalog.security import access_keys
-from snowmelt.catalog.security import future_grants as future
+from snowmelt.catalog.security import access_control, access_keys, future_grants
 from snowmelt.catalog.security.visibility import VisibleObjects
 from snowmelt.catalog.sql.ast import (
     DescribeFunction,
@@ -221,39 +217,44 @@ def _show_grants(statement: ShowGrants, session: Session) -> StatementResult:
     name = statement.name
     if statement.kind == "BUCKET" and name is not None:
         bucket = session.find_bucket(name.parts[0])
-        grants = access.list_grants(connection, kind="BUCKET", object_id=bucket.bucket_id)
-        beneath = buckets.list_prefix_grants(connection, bucket_id=bucket.bucket_id)
+        grants = access_control.list_grants(connection, kind="BUCKET", object_id=bucket.bucket_id)
+        beneath = s3_buckets.list_prefix_grants(connection, bucket_id=bucket.bucket_id)
         return StatementResult(_GRANT_COLUMNS, tuple(_list_grant_rows(grants, session, beneath)))
     if statement.kind in {"FUNCTION", "INTEGRATION"} and name is not None:
         kind, object_id = _resolve_grant_target(statement, session)
-        grants = access.list_grants(connection, kind=kind, object_id=object_id)
+        grants = access_control.list_grants(connection, kind=kind, object_id=object_id)
         return StatementResult(_GRANT_COLUMNS, tuple(_list_grant_rows(grants, session)))
     if statement.relation == "ON" and name is not None:
         level = NameLevel(statement.kind or "")
         object_id, _ = session.find_object(level, name)
-        grants = access.list_grants(connection, kind=level.object_kind, object_id=object_id)
+        grants = access_control.list_grants(connection, kind=level.object_kind, object_id=object_id)
         return StatementResult(_GRANT_COLUMNS, tuple(_list_grant_rows(grants, session)))
     who = session.role if name is None else name.parts[0]
     if statement.kind == "USER":
         _require_self_or_administrator(session, who == session.user, f"user {display_name(who)}")
-        access.find_user(connection, who)
-        granted = access.list_user_roles(connection, who)
+        access_control.find_user(connection, who)
+        granted = access_control.list_user_roles(connection, who)
         return StatementResult(
             _GRANT_COLUMNS, tuple(_to_role_member_row(role, who) for role in granted)
         )
     _require_self_or_administrator(session, who == session.role, f"role {display_name(who)}")
     if statement.relation == "OF":
-        users = access.list_users(connection)
+        users = access_control.list_users(connection)
         members = [
-            user.name for user in users if who in access.list_user_roles(connection, user.name)
+            user.name
+            for user in users
+            if who in access_control.list_user_roles(connection, user.name)
         ]
         return StatementResult(
             _GRANT_COLUMNS, tuple(_to_role_member_row(who, user) for user in members)
         )
-    grants = access.list_grants(connection, role=who)
-    rows = list(_list_grant_rows(grants, session, buckets.list_prefix_grants(connection, role=who)))
+    grants = access_control.list_grants(connection, role=who)
+    rows = list(
+        _list_grant_rows(grants, session, s3_buckets.list_prefix_grants(connection, role=who))
+    )
     rows += [
-        (each, "ACCOUNT", "", "ROLE", who) for each in account.list_account_grants(connection, who)
+        (each, "ACCOUNT", "", "ROLE", who)
+        for each in access_control.list_account_grants(connection, who)
     ]
     return StatementResult(_GRANT_COLUMNS, tuple(rows))
 
@@ -265,11 +266,11 @@ def _show_future_grants(statement: ShowFutureGrants, session: Session) -> Statem
     if statement.scope is None:
         role = statement.name.parts[0]
         _require_self_or_administrator(session, role == session.role, f"role {display_name(role)}")
-        found = future.list_future_grants(connection, role=role)
+        found = future_grants.list_future_grants(connection, role=role)
     else:
         object_id, _ = session.find_object(statement.scope, statement.name)
         kind: FutureGrantScope = "SCHEMA" if statement.scope is NameLevel.SCHEMA else "DATABASE"
-        found = future.list_future_grants(connection, scope=(kind, object_id))
+        found = future_grants.list_future_grants(connection, scope=(kind, object_id))
     names = _list_scope_names(connection)
     rows = (
         (
@@ -403,7 +404,7 @@ def _list_channel_rows(statement: ShowObjects, session: Session) -> Iterator[Sho
 
 
 def _list_user_rows(_statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
-    for each in access.list_users(session.connection):
+    for each in access_control.list_users(session.connection):
         if session.is_administrator or each.name == session.user:
             prints = ", ".join(each.fingerprints)
             yield each.created_at, each.name, each.default_role, prints
@@ -412,16 +413,16 @@ def _list_user_rows(_statement: ShowObjects, session: Session) -> Iterator[ShowR
 def _list_role_rows(_statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
     known = {session.role, PUBLIC}
     if session.user is not None:
-        known |= set(access.list_user_roles(session.connection, session.user))
-    for each in access.list_roles(session.connection):
+        known |= set(access_control.list_user_roles(session.connection, session.user))
+    for each in access_control.list_roles(session.connection):
         if session.is_administrator or each in known:
             yield (each,)
 
 
 def _list_bucket_rows(_statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
     holders = {session.role, PUBLIC}
-    for each in buckets.list_buckets(session.connection):
-        if not buckets.bucket_privileges(session.connection, holders, each).is_empty:
+    for each in s3_buckets.list_buckets(session.connection):
+        if not s3_buckets.bucket_privileges(session.connection, holders, each).is_empty:
             yield each.created_at, each.name, each.owner, each.backend, each.select_dialect
 
 
@@ -574,7 +575,7 @@ def _list_grant_rows(
     names = _list_scope_names(connection)
     for table in tables.list_tables(connection):
         names["TABLE", table.table_id] = str(table.name)
-    for bucket in buckets.list_buckets(connection):
+    for bucket in s3_buckets.list_buckets(connection):
         names["BUCKET", bucket.bucket_id] = bucket.name
     for function in list_external_functions(connection):
         names[function.securable] = function.display_signature

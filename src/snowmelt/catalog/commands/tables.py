@@ -13,8 +13,7 @@ from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.error_tables import resolve_error_table
 from snowmelt.catalog.commands.session import Session, StatementResult
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import retention, tables
-from snowmelt.catalog.objects import table_changes as altering
+from snowmelt.catalog.objects import retention, table_changes, tables
 from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.catalog.sql.ast import (
     AddColumns,
@@ -62,7 +61,7 @@ def _alter_table(statement: AlterTable, session: Session) -> StatementResult:
         what = SetProperties(resolve_error_table(what.properties, session, table.name))
     if not isinstance(what, RenameTable):
         # A renaming locks the schema first.
-        table = altering.lock_table(session.connection, table)
+        table = table_changes.lock_table(session.connection, table)
     return StatementResult(message=apply_table_change(what, session, table))
 
 
@@ -108,7 +107,7 @@ def _add_columns(table_change: AddColumns, session: Session, table: TableRecord)
                 "name, or ADD COLUMN IF NOT EXISTS",
                 place,
             )
-        if not column.nullable and altering.has_had_rows(table):
+        if not column.nullable and table_changes.has_had_rows(table):
             raise _statement_error(
                 f"Column {column.display_name} cannot be NOT NULL: table {table.name} has rows, "
                 "which have no value for it; leave NOT NULL out",
@@ -162,7 +161,7 @@ def _rename_column(table_change: RenameColumn, session: Session, table: TableRec
     )
     if column.name in table.cluster_by:
         clustered = [renamed.name if name == column.name else name for name in table.cluster_by]
-        altering.set_cluster_by(session.connection, table, clustered)
+        table_changes.set_cluster_by(session.connection, table, clustered)
     return f"Table {table.name}: column {column.display_name} is called {renamed.display_name} now."
 
 
@@ -193,7 +192,7 @@ def _apply_column_change(column_change: ColumnChange, table: TableRecord) -> Col
 @apply_table_change.register
 def _set_cluster_by(table_change: ClusterBy, session: Session, table: TableRecord) -> str:
     names = [_require_column(column, table).name for column in table_change.columns]
-    altering.set_cluster_by(session.connection, table, names)
+    table_changes.set_cluster_by(session.connection, table, names)
     if not names:
         return f"Table {table.name} is not clustered any more."
     shown = ", ".join(map(display_name, names))
@@ -216,7 +215,7 @@ def _rename_table(table_change: RenameTable, session: Session, table: TableRecor
     target = session.find_schema(name.database, name.schema)
     shown = display_schema(name.database, name.schema)
     session.require_privilege("SCHEMA", target.schema_id, "CREATE TABLE", shown)
-    altering.rename_table(session.connection, table, name, session.now)
+    table_changes.rename_table(session.connection, table, name, session.now)
     return f"Table {old} is called {name} now."
 
 

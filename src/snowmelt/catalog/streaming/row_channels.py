@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db import dialect as sets
+from snowmelt.catalog.db import dialect
 from snowmelt.catalog.db.dialect import make_insert, replace_nul
 from snowmelt.catalog.model import row_channels, row_clients, row_requests
 
@@ -53,7 +53,7 @@ _SELECT_ROW_CHANNELS = (
     )
     .where(
         _CHANNELS.c.table_id == sa.bindparam("table_id"),
-        sets.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
+        dialect.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
     )
 )
 
@@ -72,21 +72,21 @@ _SELECT_POSITIONS = (
     )
     .where(
         _CHANNELS.c.table_id == sa.bindparam("table_id"),
-        sets.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
+        dialect.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
     )
 )
 _SELECT_CHANNEL_IDS = sa.select(_CHANNELS.c.name, _CHANNELS.c.channel_id).where(
     _CHANNELS.c.table_id == sa.bindparam("table_id"),
-    sets.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
+    dialect.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
 )
 
 _SELECT_REQUEST_IDS = sa.select(_ROW_REQUESTS.c.request_id).where(
     _ROW_REQUESTS.c.table_id == sa.bindparam("table_id"),
-    sets.in_array(_ROW_REQUESTS.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
+    dialect.in_array(_ROW_REQUESTS.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
 )
 _DELETE_REQUEST_IDS = sa.delete(_ROW_REQUESTS).where(
     _ROW_REQUESTS.c.table_id == sa.bindparam("of_table"),
-    sets.in_array(_ROW_REQUESTS.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
+    dialect.in_array(_ROW_REQUESTS.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
 )
 
 
@@ -170,7 +170,7 @@ def find_row_channels(
     for start in range(0, len(ordered), _VALUES_PER_QUERY):
         some = {
             "table_id": table_id,
-            "names": sets.encode_array(ordered[start : start + _VALUES_PER_QUERY]),
+            "names": dialect.encode_array(ordered[start : start + _VALUES_PER_QUERY]),
         }
         for row in connection.execute(_SELECT_ROW_CHANNELS, some):
             found[row.name] = RowChannel(*row)
@@ -183,7 +183,7 @@ def find_channel_positions(
     """Return where those of a table's channels stand that exist, by name."""
     if not names:
         return {}
-    some = {"table_id": table_id, "names": sets.encode_array(sorted(names))}
+    some = {"table_id": table_id, "names": dialect.encode_array(sorted(names))}
     return {row[0]: ChannelPosition(*row) for row in connection.execute(_SELECT_POSITIONS, some)}
 
 
@@ -252,7 +252,7 @@ def find_saved_request_ids(
     found: set[str] = set()
     for start in range(0, len(request_ids), _VALUES_PER_QUERY):
         some = request_ids[start : start + _VALUES_PER_QUERY]
-        asked = {"table_id": table_id, "request_ids": sets.encode_array(some)}
+        asked = {"table_id": table_id, "request_ids": dialect.encode_array(some)}
         found.update(connection.execute(_SELECT_REQUEST_IDS, asked).scalars())
     return found
 
@@ -279,7 +279,7 @@ def delete_request_ids(
     for table_id, request_id in connection.execute(old):
         ids.setdefault(table_id, []).append(request_id)
     for table_id, theirs in ids.items():
-        asked = {"of_table": table_id, "request_ids": sets.encode_array(theirs)}
+        asked = {"of_table": table_id, "request_ids": dialect.encode_array(theirs)}
         connection.execute(_DELETE_REQUEST_IDS, asked)
     return sum(map(len, ids.values()))
 
@@ -292,7 +292,7 @@ def _find_channel_ids(
     for each in appends:
         names.setdefault(each.table_id, set()).add(each.channel)
     for table_id, wanted in names.items():
-        some = {"table_id": table_id, "names": sets.encode_array(sorted(wanted))}
+        some = {"table_id": table_id, "names": dialect.encode_array(sorted(wanted))}
         for name, channel_id in connection.execute(_SELECT_CHANNEL_IDS, some):
             numbers[table_id, name] = channel_id
     return numbers

@@ -21,7 +21,7 @@ from rich.table import Table
 from snowmelt.catalog.db.database import Database, open_database
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels
-from snowmelt.cli.flights_demo import dataset as source
+from snowmelt.cli.flights_demo import dataset
 from snowmelt.cli.flights_demo.copy_chapter import run_copy_chapter
 from snowmelt.cli.flights_demo.function_chapter import run_function_chapter
 from snowmelt.cli.flights_demo.processes import DemoService
@@ -163,7 +163,7 @@ class DemoScenario:
     def run(self) -> bool:
         """Run the whole demo; return whether every promise was kept."""
         self.console.print("[bold]Reading the flights of 2013 from New York …[/bold]")
-        expected = source.compute_expected_results(source.load_flights())
+        expected = dataset.compute_expected_results(dataset.load_flights())
         with DemoService(self.settings) as service:
             self.console.print(
                 f"Service on {service.url}, data in {self.settings.data_dir}. Starting Spark …"
@@ -176,7 +176,7 @@ class DemoScenario:
         return self._print_results()
 
     def _run_steps(
-        self, service: DemoService, database: Database, expected: source.ExpectedResults
+        self, service: DemoService, database: Database, expected: dataset.ExpectedResults
     ) -> None:
         from snowmelt.spark.lake import Snowmelt  # Spark takes seconds to import
 
@@ -195,7 +195,7 @@ class DemoScenario:
         fresh = self._check_queries(lake, expected, "mixed table")
         self.console.print("[bold]Migrating to native files with Spark …[/bold]")
         began = self.clock.monotonic()
-        lake.migrate(source.TABLE)
+        lake.migrate(dataset.TABLE)
         self.console.print(f"  done in {self.clock.monotonic() - began:.1f} s")
         settled = self._check_queries(lake, expected, "native files")
         self.record_promise(
@@ -283,12 +283,12 @@ class DemoScenario:
             self.record_promise(what, promised, seen or "nothing seen", kept=kept)
 
     def _check_queries(
-        self, lake: Snowmelt, expected: source.ExpectedResults, where: str
-    ) -> source.ExpectedResults:
+        self, lake: Snowmelt, expected: dataset.ExpectedResults, where: str
+    ) -> dataset.ExpectedResults:
         """Ask the three questions and hold the answers against the source."""
-        texts = list(source.build_queries().values())
+        texts = list(dataset.build_queries().values())
         answers = [[tuple(row) for row in lake.sql(text).collect()] for text in texts]
-        seen = source.ExpectedResults(
+        seen = dataset.ExpectedResults(
             rows=int(answers[0][0][0]),
             checksum=int(answers[0][0][1] or 0),
             routes=tuple((str(a), str(b), int(c)) for a, b, c in answers[1]),
@@ -311,7 +311,7 @@ class DemoScenario:
         self.record_promise(f"two more questions, {where}", "as the source", busiest, kept=same)
         return seen
 
-    def _check_other_engine(self, database: Database, expected: source.ExpectedResults) -> None:
+    def _check_other_engine(self, database: Database, expected: dataset.ExpectedResults) -> None:
         """Read the native files through PyIceberg into Polars, with nothing of ours between."""
         with database.reading() as connection:
             pointer = tables.find_table(connection, _TABLE_NAME).pointer
@@ -326,7 +326,7 @@ class DemoScenario:
             .sort(["flights", "ORIGIN", "DEST"], descending=[True, False, False])
         )
         routes = tuple((str(a), str(b), int(c)) for a, b, c in top.head(3).iter_rows())
-        total = source.compute_checksum(source.iterate_rows(_lowercase_column_names(rows)))
+        total = dataset.compute_checksum(dataset.iterate_rows(_lowercase_column_names(rows)))
         kept = (frame.height, total, routes) == (expected.rows, expected.checksum, expected.routes)
         self.record_promise(
             "PyIceberg and Polars read the same",
@@ -346,7 +346,7 @@ class DemoScenario:
         self.console.print(
             f"The data is kept in {self.settings.data_dir}; ask it more with\n"
             f'  ./run --data-dir {self.settings.data_dir} sql "SELECT carrier, count(*) '
-            f'FROM {source.TABLE} GROUP BY carrier ORDER BY 2 DESC"',
+            f'FROM {dataset.TABLE} GROUP BY carrier ORDER BY 2 DESC"',
             # A terminal wraps what it shows; a line break in the command would be copied, too.
             soft_wrap=True,
         )
@@ -373,7 +373,7 @@ def _read_committed_rows(database: Database) -> Mapping[str, int]:
 
 def _query_visible_rows(lake: Snowmelt) -> Mapping[str, int]:
     """Return rows per channel in the result of a Spark SQL query."""
-    rows = lake.sql(f"SELECT origin, count(*) FROM {source.TABLE} GROUP BY origin").collect()
+    rows = lake.sql(f"SELECT origin, count(*) FROM {dataset.TABLE} GROUP BY origin").collect()
     return {str(origin): int(count) for origin, count in rows}
 
 

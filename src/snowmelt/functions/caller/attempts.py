@@ -32,7 +32,7 @@ from snowmelt.functions.errors import (
     UrlRefused,
 )
 from snowmelt.functions.urls import parse_url
-from snowmelt.functions.wire import compression as coding
+from snowmelt.functions.wire import compression
 from snowmelt.functions.wire.messages import MAX_RESPONSE_BYTES
 
 if TYPE_CHECKING:
@@ -391,7 +391,7 @@ class RetryingSender:
             return ""
         encoding = response.headers.get("content-encoding")
         try:
-            body = coding.decompress(response.body, encoding, max_bytes=MAX_RESPONSE_BYTES)
+            body = compression.decompress(response.body, encoding, max_bytes=MAX_RESPONSE_BYTES)
         except (BatchInvalid, BatchTooLarge):
             return ""
         text = self._request_factory.redact_secrets(body.decode(errors="replace"))
@@ -401,7 +401,7 @@ class RetryingSender:
     def _decode_verified_body(self, response: HttpResponse) -> bytes:
         encoding = response.headers.get("content-encoding")
         try:
-            plain = coding.decompress(
+            plain = compression.decompress(
                 response.body, encoding, max_bytes=MAX_RESPONSE_BYTES, strict=True
             )
         except BatchTooLarge:
@@ -410,7 +410,9 @@ class RetryingSender:
         except BatchInvalid as error:
             raise ResponseInvalid(reason=error.fields["reason"]) from None
         digest = response.headers.get("content-md5")
-        if digest is not None and not coding.is_content_md5_valid(digest, response.body, plain):
+        if digest is not None and not compression.is_content_md5_valid(
+            digest, response.body, plain
+        ):
             raise ResponseInvalid(reason="the reply's Content-MD5 is not that of its body")
         return plain
 

@@ -17,7 +17,7 @@ from snowmelt.functions.caller.http_client import (
 from snowmelt.functions.definition import RequestCompression
 from snowmelt.functions.errors import ResponseInvalid
 from snowmelt.functions.urls import resolve_allowed_url
-from snowmelt.functions.wire import compression as coding
+from snowmelt.functions.wire import compression
 from snowmelt.functions.wire import headers as names
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class EncodedBatch:
             return plain
         known = self._compressed_bodies.get(encoding)
         if known is None:
-            known = self._compressed_bodies[encoding] = coding.compress(plain, encoding)
+            known = self._compressed_bodies[encoding] = compression.compress(plain, encoding)
         return known
 
 
@@ -140,7 +140,7 @@ class RequestFactory:
                 if _AWS_GATEWAY_PATTERN.fullmatch(origin.host):
                     return "gzip"
                 return (
-                    coding.negotiate_encoding(self._accepted_encodings.get(origin))
+                    compression.negotiate_encoding(self._accepted_encodings.get(origin))
                     if self._accepted_encodings
                     else None
                 )

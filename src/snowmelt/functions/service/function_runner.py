@@ -23,7 +23,7 @@ from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import Overloaded, PermanentError
 from snowmelt.functions.service.context import Context
 from snowmelt.functions.service.messages import BatchResponseBody
-from snowmelt.functions.wire import exact_json as exact
+from snowmelt.functions.wire import exact_json
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.messages import RequestReader, ResponseWriter, RowFailure
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
@@ -369,7 +369,9 @@ def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
     import pyarrow as pa
 
     if sql_type.kind in SEMI_STRUCTURED_TYPES:
-        values = [None if value is None else exact.serialize(value).decode() for value in values]
+        values = [
+            None if value is None else exact_json.serialize(value).decode() for value in values
+        ]
     return pa.array(values, get_column_arrow_type(sql_type))
 
 
@@ -391,7 +393,7 @@ def parse_json_texts(values: Sequence[Any]) -> list[Any]:
     found: list[Any] = []
     for value in values:
         if isinstance(value, str):
-            exact.parse(value.encode())
+            exact_json.parse(value.encode())
             found.append(msgspec.Raw(value.encode()))
         else:
             found.append(value)

@@ -24,7 +24,7 @@ from snowmelt.functions.service.cloud_handlers import (
     make_event,
 )
 from snowmelt.functions.service.messages import ServiceRequest, ServiceResponse, error_to_response
-from snowmelt.functions.wire import compression as coding
+from snowmelt.functions.wire import compression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,7 +78,7 @@ class LambdaHost:
         """Answer one request; never raises."""
         encoding = request.headers.get("content-encoding")
         try:
-            body = coding.decompress(request.body, encoding, max_bytes=MAX_REQUEST_BYTES)
+            body = compression.decompress(request.body, encoding, max_bytes=MAX_REQUEST_BYTES)
         except SnowmeltError as error:
             answer = error_to_response(error)
             return ServiceResponse(answer.status, answer.body, {"content-type": "application/json"})
@@ -153,11 +153,11 @@ def _decode_result_body(result: Mapping[str, Any]) -> bytes:
 
 
 def _compress_response(response: ServiceResponse, headers: Mapping[str, str]) -> ServiceResponse:
-    encoding = coding.negotiate_encoding(headers.get("accept-encoding"))
+    encoding = compression.negotiate_encoding(headers.get("accept-encoding"))
     small = len(response.body) < _MIN_COMPRESSED_BYTES
     if encoding is None or small or "content-encoding" in response.headers:
         return response
-    packed = coding.compress(response.body, encoding)
+    packed = compression.compress(response.body, encoding)
     named = response.headers | {"content-encoding": encoding}
     return ServiceResponse(response.status, packed, named)
 

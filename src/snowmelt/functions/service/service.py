@@ -42,8 +42,7 @@ from snowmelt.functions.service.messages import (
 )
 from snowmelt.functions.service.messages import make_error_response as problem_answer
 from snowmelt.functions.signature import parse_arguments
-from snowmelt.functions.wire import compression as coding
-from snowmelt.functions.wire import exact_json as exact
+from snowmelt.functions.wire import compression, exact_json
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.messages import MAX_RESPONSE_BYTES
 from snowmelt.functions.wire.values import Formats
@@ -229,7 +228,7 @@ class RemoteService:
             return problem_answer(405, "method_refused", "Batches come by POST, polls by GET.")
         function = self._find_function(request)
         limit = self.options.limits.request_bytes
-        body = coding.decompress(
+        body = compression.decompress(
             request.body, request.headers.get("content-encoding"), max_bytes=limit
         )
         _check_argument_count(function, request)
@@ -260,7 +259,7 @@ class RemoteService:
                 for each in self.functions.values()
             ]
             return BatchResponseBody(
-                200, exact.serialize({"service": self.name, "functions": listed})
+                200, exact_json.serialize({"service": self.name, "functions": listed})
             )
         key = _make_batch_key(self._find_function(request), request)
         answer = None if key is None else await self._deduplicator.poll(key)
@@ -292,11 +291,11 @@ class RemoteService:
         headers = {"content-type": "application/json"}
         body = batch_response.body
         if self.options.content_md5:
-            headers["content-md5"] = coding.compute_content_md5(body)
+            headers["content-md5"] = compression.compute_content_md5(body)
         if len(body) >= _MIN_COMPRESSED_BYTES:
-            encoding = coding.negotiate_encoding(request.headers.get("accept-encoding"))
+            encoding = compression.negotiate_encoding(request.headers.get("accept-encoding"))
             if encoding is not None:
-                body = coding.compress(body, encoding)
+                body = compression.compress(body, encoding)
                 headers["content-encoding"] = encoding
         if batch_response.retry_after_s is not None:
             headers["retry-after"] = str(max(round(batch_response.retry_after_s), 0))

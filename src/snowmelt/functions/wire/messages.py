@@ -22,7 +22,7 @@ import msgspec
 
 from snowmelt.functions.errors import BatchInvalid, ResponseInvalid
 from snowmelt.functions.signature import MAX_PRECISION
-from snowmelt.functions.wire import exact_json as exact
+from snowmelt.functions.wire import exact_json
 from snowmelt.functions.wire.values import (
     Formats,
     ValueMismatch,
@@ -117,7 +117,12 @@ class RequestReader:
         for decoder in (self._declared_decoder, self._nullable_decoder):
             try:
                 rows = decoder.decode(body).data
-            except (msgspec.DecodeError, UnicodeDecodeError, exact.JsonSyntaxError, RecursionError):
+            except (
+                msgspec.DecodeError,
+                UnicodeDecodeError,
+                exact_json.JsonSyntaxError,
+                RecursionError,
+            ):
                 continue
             return self._make_argument_batch(rows, has_nulls=decoder is self._nullable_decoder)
         return self._read_exact(body)
@@ -137,8 +142,8 @@ class RequestReader:
     def _read_exact(self, body: bytes) -> ArgumentBatch:
         """Read what the fast decoders refuse: take it if it can be understood, else say why."""
         try:
-            top = exact.parse(body, lenient=True)
-        except exact.JsonSyntaxError as error:
+            top = exact_json.parse(body, lenient=True)
+        except exact_json.JsonSyntaxError as error:
             raise BatchInvalid(reason=f"its body is not JSON: {error}") from None
         rows = top.get("data") if isinstance(top, dict) else None
         if not isinstance(rows, list):
@@ -177,7 +182,7 @@ def _make_decoder(types: Iterable[Any]) -> msgspec.json.Decoder[Any]:
     row = GenericAlias(tuple, (int, *types))
     rows: Any = GenericAlias(list, (row,))
     batch = msgspec.defstruct("Batch", [("data", rows)])
-    return msgspec.json.Decoder(batch, float_hook=exact.parse_number)
+    return msgspec.json.Decoder(batch, float_hook=exact_json.parse_number)
 
 
 class RequestWriter:
@@ -200,7 +205,7 @@ class RequestWriter:
              for value in column]
             for write, column in zip(self._value_writers, columns, strict=True)
         ]  # fmt: skip
-        return exact.serialize({"data": list(zip(range(row_count), *written, strict=True))})
+        return exact_json.serialize({"data": list(zip(range(row_count), *written, strict=True))})
 
 
 # --- The body of a reply: `{"data": [[number, value], …]}`.
@@ -290,7 +295,7 @@ class ResponseWriter:
         reply: dict[str, object] = {"data": list(zip(range(len(values)), values, strict=True))}
         if failures:
             reply["errors"] = [(at, each.code, each.message) for at, each in failures.items()]
-        return exact.serialize(reply)
+        return exact_json.serialize(reply)
 
 
 class _VerbatimRows(msgspec.Struct):
@@ -332,7 +337,7 @@ class ResponseReader:
         rows: Any = GenericAlias(list, (row,))
         struct = msgspec.defstruct("Reply", [("data", rows), ("errors", errors, ())])
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-            struct, float_hook=exact.parse_number
+            struct, float_hook=exact_json.parse_number
         )
 
     def read(self, body: bytes, row_count: int) -> BatchResponse:
@@ -344,7 +349,12 @@ class ResponseReader:
         """
         try:
             found = self._decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, exact.JsonSyntaxError, RecursionError):
+        except (
+            msgspec.DecodeError,
+            UnicodeDecodeError,
+            exact_json.JsonSyntaxError,
+            RecursionError,
+        ):
             return self._read_exact(body, row_count)
         values = self._check_rows(found.data, row_count)
         failures = {at: RowFailure(code, message) for at, code, message in found.errors}
@@ -389,8 +399,8 @@ class ResponseReader:
     def _read_exact(self, body: bytes, row_count: int) -> BatchResponse:
         """Read what the fast decoder refuses: take it if it can be understood, else say why."""
         try:
-            top = exact.parse(body, lenient=self._lenient)
-        except exact.JsonSyntaxError as error:
+            top = exact_json.parse(body, lenient=self._lenient)
+        except exact_json.JsonSyntaxError as error:
             raise ResponseInvalid(
                 reason=f"Error parsing JSON: Format of the returned value is not JSON: {error}"
             ) from None
@@ -434,7 +444,7 @@ class ResponseReader:
             elif at < len(written):
                 found.append(_WHITESPACE_OR_STRING_PATTERN.sub(r"\1", written[at]))
             else:
-                found.append(exact.serialize(converted[at]).decode())
+                found.append(exact_json.serialize(converted[at]).decode())
         if self._type.kind is LogicalType.TEXT:
             return self._convert_values(found, self._read_value)
         return found

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from snowmelt.ingest.rows import line_kernels as kernels
+from snowmelt.ingest.rows import line_kernels
 from snowmelt.ingest.rows.line_kernels import WORD_BYTES
 from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 
@@ -33,10 +33,10 @@ _MIN_PARALLEL_BYTES = 4 << 20
 # Each text column has room for all bytes, of which few are written; no system gives any number.
 _MAX_BUFFER_BYTES = 1 << 31
 _KINDS_BY_ARROW_TYPE = {
-    pa.int64(): kernels.INTEGER,
-    pa.float64(): kernels.FLOAT,
-    pa.bool_(): kernels.BOOLEAN,
-    pa.string(): kernels.TEXT,
+    pa.int64(): line_kernels.INTEGER,
+    pa.float64(): line_kernels.FLOAT,
+    pa.bool_(): line_kernels.BOOLEAN,
+    pa.string(): line_kernels.TEXT,
 }
 
 
@@ -66,17 +66,17 @@ def read_uniform_lines(data: bytes, fields: Sequence[BodyField]) -> pa.Table | N
 
 def _read_range(line_bytes: NDArray[np.uint8], fields: Sequence[BodyField]) -> pa.Table | None:
     kinds = list(map(_choose_kind, fields))
-    if len(line_bytes) * sum(kind in kernels.TEXT_KINDS for kind in kinds) > _MAX_BUFFER_BYTES:
+    if len(line_bytes) * sum(kind in line_kernels.TEXT_KINDS for kind in kinds) > _MAX_BUFFER_BYTES:
         return None
     lines = int(np.count_nonzero(line_bytes == _NEWLINE))
     for _ in range(_MAX_ATTEMPTS):
         reading = _KernelRun(fields, kinds, lines, len(line_bytes))
         wrong = reading.run(line_bytes)
-        if wrong == kernels.ALL_LINES_READ:
+        if wrong == line_kernels.ALL_LINES_READ:
             return reading.build_table()
-        if wrong == kernels.UNSUPPORTED_LINE:
+        if wrong == line_kernels.UNSUPPORTED_LINE:
             return None
-        kinds[wrong] = kernels.TEXT
+        kinds[wrong] = line_kernels.TEXT
     return None
 
 
@@ -90,7 +90,7 @@ class _KernelRun:
         counts = [0, 0]
         self._places: list[int] = []
         for kind in kinds:
-            is_text = kind in kernels.TEXT_KINDS
+            is_text = kind in line_kernels.TEXT_KINDS
             self._places.append(counts[is_text])
             counts[is_text] += 1
         # Memory that is not written to is not taken.
@@ -103,7 +103,7 @@ class _KernelRun:
         """Read lines; return what the kernel tells."""
         keys = [b"," + msgspec.json.encode(field.name) + b":" for field in self._fields]
         keys[0] = b"{" + keys[0][1:]
-        self._lines, wrong = kernels.read_lines(
+        self._lines, wrong = line_kernels.read_lines(
             line_bytes,
             np.frombuffer(b"".join(keys), np.uint8),
             np.cumsum(list(map(len, keys)), dtype=np.int64),
@@ -128,13 +128,13 @@ class _KernelRun:
         kind, place, column = self._kinds[field], self._places[field], self._fields[field].column
         valid = self._valid[field, : self._lines]
         bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        if kind in kernels.TEXT_KINDS:
+        if kind in line_kernels.TEXT_KINDS:
             ends = self._ends[place, : self._lines + 1]
             letters = pa.py_buffer(self._texts[place, : ends[-1]])
             texts = pa.Array.from_buffers(
                 pa.string(), self._lines, [bits, pa.py_buffer(ends), letters]
             )
-            return texts if kind == kernels.TEXT else texts.cast(pa.float64())
+            return texts if kind == line_kernels.TEXT else texts.cast(pa.float64())
         return _build_number_array(kind, self._numbers[place, : self._lines], bits, column)
 
 
@@ -143,17 +143,17 @@ def _build_number_array(
 ) -> pa.Array:
     target: pa.DataType = pa.int64()
     values: NDArray[np.generic] = numbers
-    if kind == kernels.BOOLEAN:
+    if kind == line_kernels.BOOLEAN:
         target, values = pa.bool_(), np.packbits(numbers.astype(np.uint8), bitorder="little")
-    elif kind == kernels.DATE:
+    elif kind == line_kernels.DATE:
         target, values = pa.date32(), numbers.astype(np.int32)
-    elif kind == kernels.DECIMAL:
+    elif kind == line_kernels.DECIMAL:
         # Two words, the second of which repeats the sign.
         target = pa.decimal128(38, column.scale or 0)
         values = np.stack((numbers, numbers >> 63), axis=1)
-    elif kind == kernels.UTC_TIMESTAMP:
+    elif kind == line_kernels.UTC_TIMESTAMP:
         target = pa.timestamp("us", "UTC")
-    elif kind == kernels.NAIVE_TIMESTAMP:
+    elif kind == line_kernels.NAIVE_TIMESTAMP:
         target = pa.timestamp("us")
     return pa.Array.from_buffers(target, len(numbers), [validity_bitmap, pa.py_buffer(values)])
 
@@ -161,15 +161,15 @@ def _build_number_array(
 def _choose_kind(field: BodyField) -> int:
     kind = field.column.kind
     if field.type == pa.string() and kind is LogicalType.DATE:
-        return kernels.DATE
+        return line_kernels.DATE
     if field.type == pa.string() and kind is LogicalType.FIXED:
-        return kernels.DECIMAL
+        return line_kernels.DECIMAL
     if field.type == pa.string() and kind in TIMESTAMP_TYPES:
         # An instant is one whatever the zone; for other kinds the offset counts.
         is_instant = isinstance(field.first_value, str) and field.first_value.endswith("Z")
         return (
-            kernels.UTC_TIMESTAMP
+            line_kernels.UTC_TIMESTAMP
             if is_instant and kind is LogicalType.TIMESTAMP_LTZ
-            else kernels.NAIVE_TIMESTAMP
+            else line_kernels.NAIVE_TIMESTAMP
         )
     return _KINDS_BY_ARROW_TYPE[field.type]

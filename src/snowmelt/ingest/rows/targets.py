@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects import pipes, tables
 from snowmelt.catalog.objects.pipes import resolve_pipe_table
-from snowmelt.catalog.security import access_control as access
+from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
-from snowmelt.catalog.streaming import row_channels as row_clients
-from snowmelt.catalog.streaming import stages
+from snowmelt.catalog.streaming import row_channels, stages
 from snowmelt.errors import PipeNotFound, UserError
 from snowmelt.schema.types import LogicalType, TableName, internal_name
 
@@ -173,7 +172,7 @@ class TargetResolver:
             return known[1]
         with self._database.reading() as connection:
             table, copy = find_writable_table(connection, path, sender)
-            told = row_clients.base64_client_since(connection, str(path.name))
+            told = row_channels.base64_client_since(connection, str(path.name))
         if known is not None and table.incarnation == known[1].table.incarnation:
             data_key = known[1].data_key
         else:
@@ -204,8 +203,8 @@ def find_table_name(
     role = internal_name(sender.role) if sender.role else None
     try:
         table = tables.find_table_by_id(connection, table_id)
-        effective = access.resolve_effective_role(connection, sender.user, role)
-        access.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
+        effective = access_control.resolve_effective_role(connection, sender.user, role)
+        access_control.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
     except UserError:
         return None
     return table.name if table.dropped_at is None else None
@@ -226,9 +225,9 @@ def find_writable_table(
         raise PipeNotFound(pipe=path)
     role = internal_name(sender.role) if sender.role else None
     try:
-        effective = access.resolve_effective_role(connection, sender.user, role)
+        effective = access_control.resolve_effective_role(connection, sender.user, role)
         table = tables.find_table(connection, name)
-        access.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
+        access_control.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
     except UserError as error:
         raise PipeNotFound(f"{PipeNotFound(pipe=path)} {error}") from None
     return table, copy

@@ -18,7 +18,7 @@ from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.definition import PhaseDefinition, PhaseParameter
 from snowmelt.load.phases import ParseTarget
 from snowmelt.load.task import LoadStep, StepKind
-from snowmelt.load.udx import worker_progress as progress
+from snowmelt.load.udx import worker_progress
 from snowmelt.load.udx.filters import UdxFilter, make_generator_filter, make_record_filter
 from snowmelt.load.udx.input_window import UdxLimits
 from snowmelt.load.udx.instance import (
@@ -447,7 +447,7 @@ def call_before_load(host: UdxHost, call: Callable[[], Any]) -> Any:
     except LoadRefused:
         raise
     except BaseException as error:
-        if progress.is_ctrl_c(error):
+        if worker_progress.is_ctrl_c(error):
             raise
         raise make_load_error(host.name, error) from error
 
@@ -536,7 +536,7 @@ def _strip_optional(annotation: object) -> object:
 
 
 def _make_limits(values: Mapping[str, object]) -> UdxLimits:
-    limits = UdxLimits(call_timeout_s=progress.get_limits().call_s)
+    limits = UdxLimits(call_timeout_s=worker_progress.get_limits().call_s)
     whole, patience, chunk = (values.get(parameter.name) for parameter in _HOST_PARAMETERS)
     if whole is not None:
         limits = replace(limits, whole_input=bool(whole))

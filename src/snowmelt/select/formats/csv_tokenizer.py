@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from snowmelt.select.formats import csv_state_machine as state_machine
+from snowmelt.select.formats import csv_state_machine
 from snowmelt.select.formats.blocks import can_overlap_itself
-from snowmelt.select.kernels import csv as counting
-from snowmelt.select.kernels import csv as scanning
+from snowmelt.select.kernels import csv
 from snowmelt.select.kernels.bitmask import DelimiterPattern, DelimiterSet
 from snowmelt.select.kernels.csv import CountRules, TokenTables
 from snowmelt.select.vectors import EMPTY_NULL, NEEDS_UNQUOTING, PADDING_BYTES, PAST_END
@@ -98,7 +97,7 @@ def tokenize_without_numba(
     rows: list[tuple[int, int, int]] = []
     cells: list[list[tuple[int, int, int]]] = []
     stop = None
-    for record in state_machine.parse_records(text, rules):
+    for record in csv_state_machine.parse_records(text, rules):
         if record.has_open_quote and rules.open_quote_fails:
             stop = start + record.start
             break
@@ -135,7 +134,7 @@ def tokenize_without_numba(
 
 
 def _locate_field_value(
-    text: bytes, start: int, field: state_machine.CsvField, rules: CsvRules
+    text: bytes, start: int, field: csv_state_machine.CsvField, rules: CsvRules
 ) -> tuple[int, int, int]:
     flags = 0
     at, end = field.start, field.end
@@ -148,7 +147,7 @@ def _locate_field_value(
     return start + at, start + end, flags
 
 
-def _compute_row_flags(text: bytes, field: state_machine.CsvField, rules: CsvRules) -> int:
+def _compute_row_flags(text: bytes, field: csv_state_machine.CsvField, rules: CsvRules) -> int:
     """Return what a field adds to the flags of its record."""
     raw = text[field.start : field.end]
     marks = [mark for mark in (rules.quote, rules.escape) if mark]
@@ -203,7 +202,7 @@ class CsvRecordFinder:
         at, parts = start, []
         while True:
             tables = self._allocate_tables(rows, cells)
-            found = scanning.find_records(
+            found = csv.find_records(
                 data, at, end, self._delimiters, self._field_runs, self._all_fields, tables
             )
             count, total, stopped, is_open = found
@@ -261,7 +260,7 @@ class CsvBlockCutter:
     def __call__(self, memory: bytearray, start: int, end: int) -> int:
         """Return the place behind the last whole record of [start, end), `start` if none."""
         data = np.frombuffer(memory, np.uint8)
-        return int(scanning.find_last_record_end(data, start, end, self._delimiters))
+        return int(csv.find_last_record_end(data, start, end, self._delimiters))
 
 
 class CsvRecordCounter:
@@ -278,13 +277,13 @@ class CsvRecordCounter:
         """
         if not self._single:
             return None, False
-        count, ascii_only = counting.count_records(data, start, end, self._rules)
+        count, ascii_only = csv.count_records(data, start, end, self._rules)
         return None if count < 0 else count, ascii_only
 
 
 def find_invalid_utf8_byte(data: Bytes, start: int, end: int) -> int:
     """Return the place of the first byte that breaks UTF-8, -1 if there is none."""
-    return int(counting.find_invalid_utf8(data, start, end))
+    return int(csv.find_invalid_utf8(data, start, end))
 
 
 def make_delimiter_set(rules: CsvRules) -> DelimiterSet:

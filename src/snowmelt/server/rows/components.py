@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from snowmelt.catalog.jobs import services as deployment
+from snowmelt.catalog.jobs import services
 from snowmelt.errors import ConfigurationError, RowsBusy, TooManyRequests
 from snowmelt.ingest.rows.binary_encoding import BinaryEncodingTracker
 from snowmelt.ingest.rows.chunk_builder import ErrorRowStager, RowChunkStager
@@ -147,7 +147,7 @@ def build_row_api(shared: SharedComponents) -> RowApiComponents:
     settings, database, clock = shared.settings, shared.database, shared.clock
     keyring, stage = shared.keyring, shared.stage
     with database.reading() as connection:
-        deployment_id = deployment.read_deployment_id(connection)
+        deployment_id = services.read_deployment_id(connection)
     targets = TargetResolver(database, keyring, clock)
     stager = RowChunkStager(stage, targets, deployment_id, clock)
     writer = GroupCommitter(

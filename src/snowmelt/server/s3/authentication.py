@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.buckets.errors import S3Error
-from snowmelt.catalog.security import access_keys as stage_credentials
+from snowmelt.catalog.security import access_keys
 from snowmelt.catalog.security.access_control import find_user
 from snowmelt.catalog.security.access_keys import find_access_key
 from snowmelt.errors import NotFound
 from snowmelt.server.auth import RECHECK_INTERVAL_S
 from snowmelt.server.middleware import check_host
-from snowmelt.server.s3 import signatures as signing
-from snowmelt.server.s3 import signatures as signing_v2
+from snowmelt.server.s3 import signatures
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
@@ -76,12 +75,12 @@ class S3Authenticator:
         Raises:
             S3Refusal: No signature, one of another kind, or one that does not hold.
         """
-        version_2 = signing_v2.parse_v2_access_key_id(request)
+        version_2 = signatures.parse_v2_access_key_id(request)
         if version_2 is not None:
             known = self._require_access_key(version_2)
-            signing_v2.verify_v2_signature(request, known.secret, self._clock.now())
+            signatures.verify_v2_signature(request, known.secret, self._clock.now())
             return S3Identity(known.user)
-        credentials = signing.parse_credentials(request)
+        credentials = signatures.parse_credentials(request)
         if credentials is None:
             if self._anonymous_user is None:
                 raise S3Error("AccessDenied", "Requests must be signed.")
@@ -91,10 +90,10 @@ class S3Authenticator:
         if token is not None or "X-Amz-Security-Token" in request.query:
             return self._authenticate_stage_upload(request, credentials, token)
         known = self._require_access_key(credentials.access_key_id)
-        signing.check_region(credentials, self._region)
-        signing.check_signing_time(credentials, self._clock.now())
-        key = signing.derive_signing_key(known.secret, credentials.date, credentials.region)
-        signing.verify_signature(request, credentials, key)
+        signatures.check_region(credentials, self._region)
+        signatures.check_signing_time(credentials, self._clock.now())
+        key = signatures.derive_signing_key(known.secret, credentials.date, credentials.region)
+        signatures.verify_signature(request, credentials, key)
         return S3Identity(known.user, credentials, signing_key=key)
 
     def _authenticate_stage_upload(
@@ -103,13 +102,13 @@ class S3Authenticator:
         """Let in what is signed with credentials of the stage."""
         if token is None:
             raise S3Error("AccessDenied", "Addresses cannot be presigned with these credentials.")
-        known = stage_credentials.parse_stage_token(self._keyring, token)
+        known = access_keys.parse_stage_token(self._keyring, token)
         if known is None or known.access_key_id != credentials.access_key_id:
             raise S3Error("InvalidToken")
-        signing.check_region(credentials, self._region)
-        signing.check_signing_time(credentials, self._clock.now())
-        key = signing.derive_signing_key(known.secret, credentials.date, credentials.region)
-        signing.verify_signature(request, credentials, key)
+        signatures.check_region(credentials, self._region)
+        signatures.check_signing_time(credentials, self._clock.now())
+        key = signatures.derive_signing_key(known.secret, credentials.date, credentials.region)
+        signatures.verify_signature(request, credentials, key)
         if self._clock.now() >= known.expires_at:
             raise S3Error("ExpiredToken")
         self._require_user(known.user)

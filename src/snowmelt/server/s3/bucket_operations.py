@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from snowmelt.buckets.bucket import ListingPage
 from snowmelt.buckets.errors import S3Error
-from snowmelt.server.s3 import xml as markup
+from snowmelt.server.s3 import xml
 from snowmelt.server.s3.body import receive_small_body, verify_body
 from snowmelt.server.s3.responses import S3Response, xml_response
 from snowmelt.server.s3.supported_parameters import reject_unsupported_elements
@@ -51,15 +51,15 @@ async def list_buckets(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
         key=lambda each: each.name,
     )
     page = found[:most]
-    listed: list[markup.XmlElement] = [
+    listed: list[xml.XmlElement] = [
         (
             "Bucket",
-            [("Name", each.name), ("CreationDate", markup.format_timestamp(each.created_at))],
+            [("Name", each.name), ("CreationDate", xml.format_timestamp(each.created_at))],
         )
         for each in page
     ]
-    owner: list[markup.XmlElement] = [("ID", call.user), ("DisplayName", call.user)]
-    answer: list[markup.XmlElement] = [
+    owner: list[xml.XmlElement] = [("ID", call.user), ("DisplayName", call.user)]
+    answer: list[xml.XmlElement] = [
         ("Owner", owner),
         ("Buckets", listed),
         ("ContinuationToken", page[-1].name if page and len(found) > most else None),
@@ -73,7 +73,7 @@ async def create_bucket(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     body = await receive_small_body(receive, max_bytes=_MAX_CONFIGURATION_BYTES)
     content = verify_body(call, body)
     if content.strip():
-        root = markup.parse_document(content, "CreateBucketConfiguration")
+        root = xml.parse_document(content, "CreateBucketConfiguration")
         reject_unsupported_elements(root)
         _check_location_constraint(call, (root.findtext("LocationConstraint") or "").strip())
     name = call.request.bucket
@@ -185,7 +185,7 @@ def _list_v1(call: AuthorizedRequest) -> ASGIApp:
     query, encode = call.query, make_key_encoder(call.query)
     marker = query.get("marker", "")
     most, page = _read_listing_page(call, marker)
-    answer: list[markup.XmlElement] = [
+    answer: list[xml.XmlElement] = [
         *_make_common_elements(call, most, page, prefix=_display_prefix_v1(call)),
         ("Marker", encode(marker)),
         # S3 tells it with a delimiter only; everybody may know.
@@ -201,7 +201,7 @@ def _list_v2(call: AuthorizedRequest) -> ASGIApp:
     most, page = _read_listing_page(
         call, start_after if token is None else _decode_continuation_token(token)
     )
-    answer: list[markup.XmlElement] = [
+    answer: list[xml.XmlElement] = [
         *_make_common_elements(call, most, page),
         ("KeyCount", len(page.entries)),
         ("ContinuationToken", token),
@@ -231,7 +231,7 @@ def _list_versions(call: AuthorizedRequest) -> ASGIApp:
             ArgumentValue=version[:60],
         )
     most, page = _read_listing_page(call, marker)
-    answer: list[markup.XmlElement] = [
+    answer: list[xml.XmlElement] = [
         *_make_common_elements(call, most, page),
         ("KeyMarker", encode(marker)),
         ("VersionIdMarker", query.get("version-id-marker", "")),
@@ -265,7 +265,7 @@ def _display_prefix_v1(call: AuthorizedRequest) -> str:
 
 def _make_common_elements(
     call: AuthorizedRequest, max_keys: int, page: ListingPage, *, prefix: str | None = None
-) -> list[markup.XmlElement]:
+) -> list[xml.XmlElement]:
     query, encode = call.query, make_key_encoder(call.query)
     delimiter = query.get("delimiter")
     return [
@@ -280,7 +280,7 @@ def _make_common_elements(
 
 def _make_entry_elements(
     call: AuthorizedRequest, page: ListingPage, *, with_owners: bool, element_name: str = "Contents"
-) -> list[markup.XmlElement]:
+) -> list[xml.XmlElement]:
     encode = make_key_encoder(call.query)
     owner = call.bucket_access.record.owner if with_owners else None
     return [_make_entry_element(each, encode, owner, element_name) for each in page.entries]
@@ -288,10 +288,10 @@ def _make_entry_elements(
 
 def _make_entry_element(
     entry: ListingEntry, encode: Callable[[str], str], owner: str | None, element_name: str
-) -> markup.XmlElement:
+) -> xml.XmlElement:
     if isinstance(entry, str):
         return "CommonPrefixes", [("Prefix", encode(entry))]
-    shown: list[markup.XmlElement] = [("Key", encode(entry.key))]
+    shown: list[xml.XmlElement] = [("Key", encode(entry.key))]
     if element_name == "Version":
         shown += [("VersionId", "null"), ("IsLatest", True)]
     shown += _make_metadata_elements(entry)
@@ -300,9 +300,9 @@ def _make_entry_element(
     return element_name, shown
 
 
-def _make_metadata_elements(metadata: ObjectMetadata) -> list[markup.XmlElement]:
-    shown: list[markup.XmlElement] = [
-        ("LastModified", markup.format_timestamp(metadata.modified_at)),
+def _make_metadata_elements(metadata: ObjectMetadata) -> list[xml.XmlElement]:
+    shown: list[xml.XmlElement] = [
+        ("LastModified", xml.format_timestamp(metadata.modified_at)),
         ("ETag", f'"{metadata.etag}"'),
         ("Size", metadata.size),
         ("StorageClass", "STANDARD"),

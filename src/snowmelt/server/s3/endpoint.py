@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from snowmelt.blob.bdec import parse_blob_path
 from snowmelt.buckets.bucket import check_key
 from snowmelt.buckets.errors import S3Error
-from snowmelt.catalog.jobs import services as deployment
+from snowmelt.catalog.jobs import services
 from snowmelt.catalog.objects.s3_buckets import BucketPrivileges
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 from snowmelt.catalog.streaming import stages
@@ -24,11 +24,7 @@ from snowmelt.errors import BlobInvalid
 from snowmelt.ingest.rows.targets import is_row_file_name
 from snowmelt.ingest.stage_locations import STAGE_BUCKET
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
-from snowmelt.server.s3 import bucket_operations as buckets
-from snowmelt.server.s3 import bucket_operations as listings
-from snowmelt.server.s3 import multipart_operations as multipart
-from snowmelt.server.s3 import object_operations as objects
-from snowmelt.server.s3 import object_operations as writing
+from snowmelt.server.s3 import bucket_operations, multipart_operations, object_operations
 from snowmelt.server.s3.body import receive_small_body, verify_body
 from snowmelt.server.s3.request import new_request_id, parse_request
 from snowmelt.server.s3.request_context import AuthorizedRequest
@@ -93,31 +89,31 @@ _SUBRESOURCES = frozenset(
     }
 )
 
-_SERVICE_OPERATIONS = {("GET", ""): S3Operation(buckets.list_buckets, None)}
+_SERVICE_OPERATIONS = {("GET", ""): S3Operation(bucket_operations.list_buckets, None)}
 _BUCKET_OPERATIONS = {
-    ("PUT", ""): S3Operation(buckets.create_bucket, None, stores_object=True),
-    ("HEAD", ""): S3Operation(buckets.head_bucket, ANY_PRIVILEGE),
-    ("DELETE", ""): S3Operation(buckets.delete_bucket, OWNERSHIP),
-    ("GET", ""): S3Operation(listings.list_objects, ANY_PRIVILEGE),
-    ("GET", "2"): S3Operation(listings.list_objects_v2, ANY_PRIVILEGE),
-    ("GET", "versions"): S3Operation(listings.list_versions, ANY_PRIVILEGE),
-    ("GET", "uploads"): S3Operation(multipart.list_uploads, ANY_PRIVILEGE),
-    ("GET", "location"): S3Operation(buckets.get_location, ANY_PRIVILEGE),
-    ("GET", "versioning"): S3Operation(buckets.get_versioning, ANY_PRIVILEGE),
-    ("POST", "delete"): S3Operation(objects.delete_objects, ANY_PRIVILEGE),
+    ("PUT", ""): S3Operation(bucket_operations.create_bucket, None, stores_object=True),
+    ("HEAD", ""): S3Operation(bucket_operations.head_bucket, ANY_PRIVILEGE),
+    ("DELETE", ""): S3Operation(bucket_operations.delete_bucket, OWNERSHIP),
+    ("GET", ""): S3Operation(bucket_operations.list_objects, ANY_PRIVILEGE),
+    ("GET", "2"): S3Operation(bucket_operations.list_objects_v2, ANY_PRIVILEGE),
+    ("GET", "versions"): S3Operation(bucket_operations.list_versions, ANY_PRIVILEGE),
+    ("GET", "uploads"): S3Operation(multipart_operations.list_uploads, ANY_PRIVILEGE),
+    ("GET", "location"): S3Operation(bucket_operations.get_location, ANY_PRIVILEGE),
+    ("GET", "versioning"): S3Operation(bucket_operations.get_versioning, ANY_PRIVILEGE),
+    ("POST", "delete"): S3Operation(object_operations.delete_objects, ANY_PRIVILEGE),
 }
 _OBJECT_OPERATIONS = {
-    ("GET", ""): S3Operation(objects.get_object, READ),
-    ("HEAD", ""): S3Operation(objects.head_object, READ),
-    ("PUT", ""): S3Operation(writing.put_object, WRITE, stores_object=True),
-    ("PUT", "copy"): S3Operation(writing.copy_object, WRITE, stores_object=True),
-    ("PUT", "uploadId"): S3Operation(writing.upload_part, WRITE),
-    ("PUT", "uploadId copy"): S3Operation(writing.upload_part_copy, WRITE),
-    ("DELETE", ""): S3Operation(objects.delete_object, WRITE),
-    ("POST", "uploads"): S3Operation(multipart.create_upload, WRITE, stores_object=True),
-    ("POST", "uploadId"): S3Operation(multipart.complete_upload, WRITE),
-    ("DELETE", "uploadId"): S3Operation(multipart.abort_upload, WRITE),
-    ("GET", "uploadId"): S3Operation(multipart.list_parts, WRITE),
+    ("GET", ""): S3Operation(object_operations.get_object, READ),
+    ("HEAD", ""): S3Operation(object_operations.head_object, READ),
+    ("PUT", ""): S3Operation(object_operations.put_object, WRITE, stores_object=True),
+    ("PUT", "copy"): S3Operation(object_operations.copy_object, WRITE, stores_object=True),
+    ("PUT", "uploadId"): S3Operation(object_operations.upload_part, WRITE),
+    ("PUT", "uploadId copy"): S3Operation(object_operations.upload_part_copy, WRITE),
+    ("DELETE", ""): S3Operation(object_operations.delete_object, WRITE),
+    ("POST", "uploads"): S3Operation(multipart_operations.create_upload, WRITE, stores_object=True),
+    ("POST", "uploadId"): S3Operation(multipart_operations.complete_upload, WRITE),
+    ("DELETE", "uploadId"): S3Operation(multipart_operations.abort_upload, WRITE),
+    ("GET", "uploadId"): S3Operation(multipart_operations.list_parts, WRITE),
 }
 
 
@@ -291,12 +287,12 @@ def _restore_presigned_headers(request: S3Request, identity: S3Identity) -> S3Re
 # No reading, listing or deleting: a client has no need to, and a blob may be registered by then.
 _STAGE_UPLOAD_HANDLERS: frozenset[Callable[..., Awaitable[object]]] = frozenset(
     {
-        writing.put_object,
-        writing.upload_part,
-        multipart.create_upload,
-        multipart.complete_upload,
-        multipart.abort_upload,
-        multipart.list_parts,
+        object_operations.put_object,
+        object_operations.upload_part,
+        multipart_operations.create_upload,
+        multipart_operations.complete_upload,
+        multipart_operations.abort_upload,
+        multipart_operations.list_parts,
     }
 )
 
@@ -318,7 +314,11 @@ def restrict_to_stage(
     if request.bucket != STAGE_BUCKET or handle not in _STAGE_UPLOAD_HANDLERS:
         raise S3Error("AccessDenied", "These credentials are for uploads to the stage only.")
     folder, _, path = request.key.partition("/")
-    if folder == credentials.prefix and is_row_file_name(path) and handle is writing.put_object:
+    if (
+        folder == credentials.prefix
+        and is_row_file_name(path)
+        and handle is object_operations.put_object
+    ):
         return request, _make_upload_access(bucket_registry, credentials, request.key)
     try:
         named = parse_blob_path(path).client_prefix
@@ -427,7 +427,7 @@ def _find_issued_prefix(
 ) -> str | None:
     """Return the prefix that a blob's name carries, None when it is none of the user's."""
     with database.reading() as connection:
-        suffix = f"_{deployment.read_deployment_id(connection)}"
+        suffix = f"_{services.read_deployment_id(connection)}"
         prefix = client_prefix.removesuffix(suffix)
         if prefix == client_prefix:
             return None

@@ -12,7 +12,7 @@ from snowmelt.buckets import checksums
 from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.multipart import CompletedPart, ExpectedObject, compute_multipart_etag
-from snowmelt.server.s3 import xml as markup
+from snowmelt.server.s3 import xml
 from snowmelt.server.s3.body import receive_small_body, verify_signed_body
 from snowmelt.server.s3.bucket_operations import make_key_encoder, parse_integer_parameter
 from snowmelt.server.s3.conditions import parse_timestamp, parse_write_condition
@@ -42,7 +42,7 @@ async def create_upload(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     upload = await call.run_in_thread(
         call.components.multipart_uploads.begin, call.bucket_access, call.key, headers, checksum
     )
-    answer: list[markup.XmlElement] = [
+    answer: list[xml.XmlElement] = [
         ("Bucket", call.bucket_access.record.name),
         ("Key", call.key),
         ("UploadId", upload.upload_id),
@@ -109,7 +109,7 @@ def _declared_checksum(call: AuthorizedRequest) -> Checksum | None:
 
 def _complete_upload(call: AuthorizedRequest, body: bytes) -> ASGIApp:
     # The headers' checksum is of the object, not of this body.
-    root = markup.parse_document(verify_signed_body(call, body), "CompleteMultipartUpload")
+    root = xml.parse_document(verify_signed_body(call, body), "CompleteMultipartUpload")
     reject_unsupported_elements(root)
     named = [_parse_completed_part(part) for part in root.findall("Part")]
     uploads = call.components.multipart_uploads
@@ -127,7 +127,7 @@ def _complete_upload(call: AuthorizedRequest, body: bytes) -> ASGIApp:
         if done is None:
             raise
         facts = done
-    answer: list[markup.XmlElement] = [
+    answer: list[xml.XmlElement] = [
         ("Location", f"/{call.bucket_access.record.name}/{call.key}"),
         ("Bucket", call.bucket_access.record.name),
         ("Key", call.key),
@@ -196,7 +196,7 @@ def _list_parts(call: AuthorizedRequest) -> ASGIApp:
     beyond = [part for part in uploads.list_parts(upload) if part.number > marker]
     page = beyond[:most]
     encode = make_key_encoder(call.query)
-    answer: list[markup.XmlElement] = [
+    answer: list[xml.XmlElement] = [
         ("Bucket", call.bucket_access.record.name),
         ("Key", encode(call.key)),
         ("UploadId", upload.upload_id),
@@ -216,10 +216,10 @@ def _list_parts(call: AuthorizedRequest) -> ASGIApp:
     return xml_response("ListPartsResult", answer)
 
 
-def _make_part_elements(part: PartRecord) -> list[markup.XmlElement]:
-    shown: list[markup.XmlElement] = [
+def _make_part_elements(part: PartRecord) -> list[xml.XmlElement]:
+    shown: list[xml.XmlElement] = [
         ("PartNumber", part.number),
-        ("LastModified", markup.format_timestamp(part.modified_at)),
+        ("LastModified", xml.format_timestamp(part.modified_at)),
         ("ETag", f'"{part.etag}"'),
         ("Size", part.size),
     ]
@@ -276,7 +276,7 @@ def _build_uploads_response(
 ) -> ASGIApp:
     query, encode = call.query, make_key_encoder(call.query)
     found, groups = entries
-    answer: list[markup.XmlElement] = [
+    answer: list[xml.XmlElement] = [
         ("Bucket", call.bucket_access.record.name),
         ("KeyMarker", encode(query.get("key-marker", ""))),
         ("UploadIdMarker", query.get("upload-id-marker", "")),
@@ -292,19 +292,19 @@ def _build_uploads_response(
             ("NextUploadIdMarker", next_marker[1] or ""),
         ]
     for upload in found:
-        shown: list[markup.XmlElement] = [
+        shown: list[xml.XmlElement] = [
             ("Key", encode(upload.key.decode())),
             ("UploadId", upload.upload_id),
             ("Initiator", make_owner_elements(upload.user)),
             ("Owner", make_owner_elements(call.bucket_access.record.owner)),
             ("StorageClass", "STANDARD"),
-            ("Initiated", markup.format_timestamp(upload.initiated_at)),
+            ("Initiated", xml.format_timestamp(upload.initiated_at)),
         ]
         answer.append(("Upload", shown))
     answer += [("CommonPrefixes", [("Prefix", encode(group))]) for group in groups]
     return xml_response("ListMultipartUploadsResult", answer)
 
 
-def make_owner_elements(name: str) -> list[markup.XmlElement]:
+def make_owner_elements(name: str) -> list[xml.XmlElement]:
     """Return a user or role as S3 shows an owner."""
     return [("ID", name), ("DisplayName", name)]

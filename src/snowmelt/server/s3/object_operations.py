@@ -20,7 +20,7 @@ from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.multipart import MAX_PARTS
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION
 from snowmelt.errors import SnowmeltError
-from snowmelt.server.s3 import xml as markup
+from snowmelt.server.s3 import xml
 from snowmelt.server.s3.body import (
     BodyReceiver,
     declared_algorithm,
@@ -215,14 +215,14 @@ def _find_part_range(call: AuthorizedRequest, metadata: ObjectMetadata) -> tuple
 
 
 def _delete_objects(call: AuthorizedRequest, body: bytes) -> ASGIApp:
-    root = markup.parse_document(verify_body(call, body), "Delete")
+    root = xml.parse_document(verify_body(call, body), "Delete")
     reject_unsupported_elements(root)
     wanted = root.findall("Object")
     if not 0 < len(wanted) <= MAX_DELETED_KEYS:
         raise S3Error("MalformedXML", f"A Delete names 1 to {MAX_DELETED_KEYS} objects.")
     quiet = (root.findtext("Quiet") or "").strip().lower() == "true"
-    deleted: list[markup.XmlElement] = []
-    errors: list[markup.XmlElement] = []
+    deleted: list[xml.XmlElement] = []
+    errors: list[xml.XmlElement] = []
     for each in wanted:
         key = each.findtext("Key") or ""
         version = (each.findtext("VersionId") or "").strip()
@@ -250,7 +250,7 @@ def _delete_object(
     call.bucket_access.bucket.delete(key, condition)
 
 
-def _make_error_elements(key: str, error: SnowmeltError) -> list[markup.XmlElement]:
+def _make_error_elements(key: str, error: SnowmeltError) -> list[xml.XmlElement]:
     code = getattr(error, "s3_code", "InternalError")
     return [("Key", key), ("Code", code), ("Message", str(error))]
 
@@ -435,9 +435,9 @@ def _copy_upload_part(call: AuthorizedRequest) -> ASGIApp:
     return xml_response("CopyPartResult", _make_copy_result(copied))
 
 
-def _make_copy_result(metadata: ObjectMetadata) -> list[markup.XmlElement]:
-    result: list[markup.XmlElement] = [
-        ("LastModified", markup.format_timestamp(metadata.modified_at)),
+def _make_copy_result(metadata: ObjectMetadata) -> list[xml.XmlElement]:
+    result: list[xml.XmlElement] = [
+        ("LastModified", xml.format_timestamp(metadata.modified_at)),
         ("ETag", f'"{metadata.etag}"'),
     ]
     if metadata.checksum is not None:

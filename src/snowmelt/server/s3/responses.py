@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from snowmelt.buckets.errors import S3Error
 from snowmelt.errors import SnowmeltError
 from snowmelt.server.error_responses import HostNotAllowed
-from snowmelt.server.s3 import xml as markup
+from snowmelt.server.s3 import xml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -79,10 +79,10 @@ class S3StreamingResponse:
 
 
 def xml_response(
-    root_name: str, content: markup.XmlContent, headers: Mapping[str, str] | None = None
+    root_name: str, content: xml.XmlContent, headers: Mapping[str, str] | None = None
 ) -> S3Response:
     """Return an answer with a document."""
-    body = markup.render_document(root_name, content)
+    body = xml.render_document(root_name, content)
     return S3Response(HTTPStatus.OK, {"content-type": "application/xml", **(headers or {})}, body)
 
 
@@ -106,10 +106,10 @@ def error_response(error: Exception, *, resource: str, request_id: str) -> S3Res
     message = str(error) if code != "InternalError" else str(S3Error(code))
     # XML cannot say these, whatever a message quotes.
     message = _INVALID_XML_CHARACTERS.sub("\ufffd", message)
-    elements: list[markup.XmlElement] = [("Code", code), ("Message", message)]
+    elements: list[xml.XmlElement] = [("Code", code), ("Message", message)]
     elements += [(name, str(value)) for name, value in details.items()]
     elements += [("Resource", resource), ("RequestId", request_id), ("HostId", request_id)]
-    return S3Response(status, headers, markup.render_document("Error", elements, namespace=None))
+    return S3Response(status, headers, xml.render_document("Error", elements, namespace=None))
 
 
 def _describe_error(error: Exception) -> tuple[str, int, Mapping[str, object]]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from snowmelt.buckets.errors import S3Error
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ObjectChanged, SnowmeltError
-from snowmelt.select import protocol as events
+from snowmelt.select import protocol
 from snowmelt.select.client import DIALECT_HEADER, OBJECTS_HEADER
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
@@ -282,20 +282,20 @@ class _RunningQuery:
         self.failure: SelectError | None = None
 
     def make_progress_frame(self) -> bytes:
-        return events.encode_progress(*self._byte_counts())
+        return protocol.encode_progress(*self._byte_counts())
 
     def make_keep_alive_frame(self) -> bytes:
         if self.plain_type:
             return b""
-        return self.make_progress_frame() if self.wants_progress else events.CONTINUATION_FRAME
+        return self.make_progress_frame() if self.wants_progress else protocol.CONTINUATION_FRAME
 
     def make_final_frames(self) -> bytes:
         if self.plain_type:
             return b""
         if self.failure is not None:
-            return events.encode_error(self.failure.wire_code(self.dialect), str(self.failure))
+            return protocol.encode_error(self.failure.wire_code(self.dialect), str(self.failure))
         progress = self.make_progress_frame() if self.wants_progress else b""
-        return progress + events.encode_stats(*self._byte_counts()) + events.END_FRAME
+        return progress + protocol.encode_stats(*self._byte_counts()) + protocol.END_FRAME
 
     def _byte_counts(self) -> tuple[int, int, int]:
         return (
@@ -391,7 +391,7 @@ def _frame_payloads(execution: SelectExecution) -> Generator[bytes]:
     payloads = execution.stream_payloads()
     with contextlib.closing(payloads):
         for payload in payloads:
-            yield events.encode_records(payload)
+            yield protocol.encode_records(payload)
 
 
 class _ObjectSource:

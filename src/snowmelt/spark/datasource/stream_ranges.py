@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.catalog.jobs import maintenance
-from snowmelt.catalog.jobs import migrations as history
+from snowmelt.catalog.jobs import maintenance, migrations
 from snowmelt.catalog.jobs.migrations import MigrationState
 from snowmelt.catalog.objects.tables import find_table, list_table_schemas
 from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
@@ -312,7 +311,7 @@ _MAX_LISTED_RUNS = 1_000_000
 def _list_committed_migrations(
     connection: sa.Connection, table: TableRecord
 ) -> list[MigrationRecord]:
-    found = history.list_migrations(connection, table.table_id, limit=_MAX_LISTED_RUNS)
+    found = migrations.list_migrations(connection, table.table_id, limit=_MAX_LISTED_RUNS)
     return [run for run in found if run.state is MigrationState.COMMITTED]
 
 

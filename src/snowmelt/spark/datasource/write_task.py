@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from snowmelt import failpoints as faults
+from snowmelt import failpoints
 from snowmelt.errors import InvalidRow, LoadFailed, LoadRefused
 from snowmelt.failpoints import Failpoint
 from snowmelt.loaders.spool import FileSpool, RowSpool
@@ -152,7 +152,7 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> WriteTaskR
         written = WriteTaskResult(spool.finish(), rows)
     finally:
         files.abort()
-    faults.hit_failpoint(Failpoint.LOAD_TASK)
+    failpoints.hit_failpoint(Failpoint.LOAD_TASK)
     return written
 
 

@@ -15,7 +15,7 @@ from snowmelt.functions.caller import auth
 from snowmelt.functions.caller.auth import RequestAuthenticator, parse_aws_service_and_region
 from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import SecretMissing
-from snowmelt.server.s3 import signatures as signing
+from snowmelt.server.s3 import signatures
 from snowmelt.server.s3.request import S3Request
 
 URL = "https://abc.execute-api.eu-west-1.amazonaws.com/prod/f?a=1&b=%20c"
@@ -94,22 +94,22 @@ def check(url, said, method="POST", body=b"{}"):
     query = dict(piece.partition("=")[::2] for piece in parts.query.split("&") if piece)
     nothing = {"bucket": "", "key": "", "request_id": "", "is_virtual_hosted": False}
     request = S3Request(method, parts.path, parts.query, sent, query, **nothing)
-    found = signing.parse_credentials(request)
+    found = signatures.parse_credentials(request)
     assert (found.access_key_id, found.region) == ("AKIATEST", region)
     assert found.payload_hash == hashlib.sha256(body).hexdigest()
 
-    class Scoped(signing.SignatureCredentials):
+    class Scoped(signatures.SignatureCredentials):
         credential_scope = property(
             lambda self: f"{self.date}/{self.region}/{service}/aws4_request"
         )
 
     scoped = Scoped(
-        **{name: getattr(found, name) for name in signing.SignatureCredentials.__slots__}
+        **{name: getattr(found, name) for name in signatures.SignatureCredentials.__slots__}
     )
     made = b"AWS4s3cret"
     for part in (found.date, region, service, "aws4_request"):
-        made = signing.hmac_sha256(made, part)
-    signing.verify_signature(request, scoped, made)
+        made = signatures.hmac_sha256(made, part)
+    signatures.verify_signature(request, scoped, made)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from snowmelt.functions.errors import CallFailed
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer
 from snowmelt.functions.service import RemoteService
-from snowmelt.functions.wire import compression as coding
+from snowmelt.functions.wire import compression
 from support import function_calls
 from support import functions_service as kit
 from support.ports import free_port
@@ -298,10 +298,12 @@ GOOD_ENOUGH = {
     "byte by byte": [bytes([each]) for each in message()],
     "gzip": [message(PACKED, content_encoding="gzip")],
     "checksum of the text": [
-        message(PACKED, content_encoding="gzip", content_md5=coding.compute_content_md5(GOOD))
+        message(PACKED, content_encoding="gzip", content_md5=compression.compute_content_md5(GOOD))
     ],
     "checksum of the compressed": [
-        message(PACKED, content_encoding="gzip", content_md5=coding.compute_content_md5(PACKED))
+        message(
+            PACKED, content_encoding="gzip", content_md5=compression.compute_content_md5(PACKED)
+        )
     ],
     "continue first": [b"HTTP/1.1 100 Continue\r\n\r\n", message()],
     "other keys beside data": [message(GOOD[:-1] + b', "errors": [], "took": 3}')],

@@ -6,7 +6,7 @@ import pytest
 
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
-from snowmelt.functions.wire import headers as names
+from snowmelt.functions.wire import headers
 from snowmelt.functions.wire.headers import (
     decode_header,
     encode_base64,
@@ -56,8 +56,8 @@ def test_context_headers_carry_their_twin_and_custom_ones_do_not():
 def test_a_broken_twin_leaves_the_plain_value():
     assert (
         decode_header(
-            {names.FUNCTION_NAME: "f", names.FUNCTION_NAME + names.BASE64_SUFFIX: "***"},
-            names.FUNCTION_NAME,
+            {headers.FUNCTION_NAME: "f", headers.FUNCTION_NAME + headers.BASE64_SUFFIX: "***"},
+            headers.FUNCTION_NAME,
         )
         == "f"
     )
