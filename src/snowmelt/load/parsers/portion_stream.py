@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 # Measured: what Arrow parses best at once, as its own columns still fit the processor's cache.
 _BLOCK_BYTES = 1 << 20
 # Of a record that is too long, what a reject keeps of it.
-_MAX_KEPT_BYTES = 1 << 16
+_MAX_RETAINED_BYTES = 1 << 16
 # Of so many bytes every second one is 0 in UTF-16, but for one in so many.
 _ENCODING_SAMPLE_BYTES = 256
 _NONZERO_DIVISOR = 10
@@ -129,7 +129,7 @@ class PortionStream:
             elif len(self.data) < max_record_bytes:
                 self.wanted = 2 * len(self.data)
             else:
-                kept, offset = self.data[:_MAX_KEPT_BYTES], self.offset
+                kept, offset = self.data[:_MAX_RETAINED_BYTES], self.offset
                 whole = self.skip_oversized_record()
                 reason = (
                     f"a record of {whole} bytes, more than {max_record_bytes}; {len(kept)} are kept"
