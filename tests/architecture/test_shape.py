@@ -63,6 +63,7 @@ def test_a_unit_test_lies_where_its_module_does(path):
 _WITHOUT_MODULE = {
     "test_avro_and_parquet",
     "test_docs_pages",
+    "test_former_places",
     "test_light_imports",
     "test_model",
     "test_output_paths",

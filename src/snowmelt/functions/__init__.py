@@ -10,6 +10,25 @@
 `service`: the SDK for writing services that SQL calls.
 `probe`: single batches to a service, for trials and tests.
 `proxy`: fault injection, recording and replay between a caller and a service.
+`calling`: the caller's former place.
 
-`snowmelt.functions.service` needs neither Spark nor a database nor a web framework.
+`snowmelt.functions.service` needs neither Spark nor a database nor a web framework, so what is
+exported here is imported at first use.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from snowmelt.functions.caller.plan import CallerOptions
+
+__all__ = ["CallerOptions"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "CallerOptions":
+        from snowmelt.functions.caller.plan import CallerOptions
+
+        return CallerOptions
+    raise AttributeError(f"module 'snowmelt.functions' has no attribute {name!r}")

@@ -5,6 +5,7 @@
 `workload`: a loading process that the harnesses kill.
 `crash_harness`: kills at failpoints, then a count of lost and duplicate rows.
 `soak`: COPY, migration, compaction, streaming and queries on one table under random kills.
+`crashes`: the former place of `crash_harness`.
 """
 
 from __future__ import annotations
