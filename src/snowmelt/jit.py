@@ -28,19 +28,24 @@ def jit_kernel(function: _KernelT) -> _KernelT:
         return cast("_KernelT", njit(function, nogil=True))
     # numba looks at the function's own file; what the function calls may stand in others.
     kept = compiled._cache._cache_file  # noqa: SLF001 - there is no other way to say it
-    kept._source_stamp = (kept._source_stamp, _digest_kernel_sources(_find_source_folder(function)))  # noqa: SLF001
+    kept._source_stamp = (
+        kept._source_stamp,
+        _digest_kernel_sources(_find_package_folder(function)),
+    )  # noqa: SLF001
     return cast("_KernelT", compiled)
 
 
-def _find_source_folder(function: Callable[..., object]) -> Path:
-    return Path(function.__code__.co_filename).parent
+def _find_package_folder(function: Callable[..., object]) -> Path:
+    """Return the top-level package of a kernel: a kernel may call others of any folder of it."""
+    file, root = Path(function.__code__.co_filename), Path(__file__).parent
+    return root / file.relative_to(root).parts[0] if file.is_relative_to(root) else file.parent
 
 
 @functools.cache
 def _digest_kernel_sources(folder: Path) -> str:
-    """Return a digest of all files of a folder that hold kernels."""
+    """Return a digest of all files of a folder, and of folders in it, that hold kernels."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted(folder.rglob("*.py")):
         text = path.read_bytes()
         if b"numba" in text or b"import jit_kernel" in text:
             digest.update(text)
