@@ -141,7 +141,7 @@ def main() -> None:
         running.stop()
         sizes = [f"--files={options.files}", f"--chunks={options.chunks}"]
         command = [sys.executable, __file__, "--child", f"--folder={running.folder}", *sizes]
-        environment = os.environ | running.settings.environment()
+        environment = os.environ | running.settings.to_environment()
         done = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, text=True, check=True
         )

@@ -47,7 +47,7 @@ class Secure(Running):
 
     def start(self) -> None:
         """Start the service and wait until it answers."""
-        environment = os.environ | self.settings.environment()
+        environment = os.environ | self.settings.to_environment()
         log = (self.folder / "service.log").open("ab")
         command = [sys.executable, "-m", "snowmelt", "serve"]
         self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

@@ -162,7 +162,7 @@ def migrating(running: Running, *, on: bool) -> Iterator[None]:
     command = [sys.executable, "-m", "snowmelt", "migrate", "--loop", "--engine", "local"]
     with (running.folder / "migrate.log").open("wb") as log:
         child = subprocess.Popen(
-            command, env=os.environ | running.settings.environment(), stdout=log, stderr=log
+            command, env=os.environ | running.settings.to_environment(), stdout=log, stderr=log
         )
         try:
             yield

@@ -146,8 +146,8 @@ def test_what_is_no_row_is_told_with_its_place_and_the_rest_goes_on(streaming):
     topic = streaming.kafka.topic("bad", [*messages(1), *bad, *messages(2)])
     with streaming.running(topic):
         streaming.wait_for(1, 2)
-    assert sorted(each.place.offset for each in streaming.refused) == [1, 2, 3, 4, 5]
-    told = {each.place.offset: each for each in streaming.refused}
+    assert sorted(each.position.offset for each in streaming.refused) == [1, 2, 3, 4, 5]
+    told = {each.position.offset: each for each in streaming.refused}
     assert "not JSON" in told[1].reason
     assert "no object" in told[2].reason
     assert "ID" in told[3].reason
