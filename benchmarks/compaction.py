@@ -23,8 +23,8 @@ from workload import DDL, rows
 
 from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_database
-from snowmelt.catalog.jobs.loads import LoadTotals
-from snowmelt.catalog.jobs.maintenance import list_maintenance_runs
+from snowmelt.catalog.jobs.load_history import LoadTotals
+from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.schema.conversion.row_converter import RowConverter
@@ -32,7 +32,7 @@ from snowmelt.schema.native_types import to_native
 from snowmelt.schema.types import TableName
 from snowmelt.spark.lake import Snowmelt
 from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
-from snowmelt.table.native_writer import write_native_file
+from snowmelt.table.native_file_writer import write_native_file
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.warehouse import open_warehouse
 

@@ -49,7 +49,7 @@ TEXTS = {
 
 def ours(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]:
     from snowmelt.select.execution.engine import EngineSettings
-    from snowmelt.select.local import open_local_select
+    from snowmelt.select.local_query import open_local_select
     from snowmelt.select.request import (
         CsvInput,
         HeaderMode,

@@ -47,7 +47,7 @@ _EXPORT_MODULES = {
     "RowError": "snowmelt.schema.conversion.row_converter",
     "SnowmeltError": "snowmelt.errors",
     "embedded": "snowmelt.embedded",
-    "stream": "snowmelt.client.streaming",
+    "stream": "snowmelt.client.source_streaming",
 }
 
 

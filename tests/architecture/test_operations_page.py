@@ -8,7 +8,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from snowmelt.catalog.jobs.migrations import MigrationState, MigrationStateTotals, TableBacklog
+from snowmelt.catalog.jobs.migration_history import (
+    MigrationState,
+    MigrationStateTotals,
+    TableBacklog,
+)
 from snowmelt.ingest.metrics import RegistrationMetrics, RowMetrics
 from snowmelt.schema.types import TableName
 from snowmelt.server.logs import CONTEXT_FIELDS

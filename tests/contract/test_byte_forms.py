@@ -9,7 +9,7 @@ import pytest
 from snowmelt.catalog.streaming import row_channels
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import RowsBusy
-from snowmelt.ingest.rows.binary_encoding import BinaryEncodingTracker
+from snowmelt.ingest.rows.binary_encoding_tracker import BinaryEncodingTracker
 from snowmelt.ingest.rows.targets import PipePath, SdkClient
 from snowmelt.schema.types import Column, LogicalType
 

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import snowmelt
 from snowmelt.catalog.db.database import open_database
-from snowmelt.catalog.jobs.migrations import (
+from snowmelt.catalog.jobs.migration_history import (
     count_migrations,
     find_tables_over_backlog,
     list_table_backlogs,

@@ -5,8 +5,12 @@ import datetime as dt
 import pytest
 
 from fixtures.catalog import START
-from snowmelt.catalog.jobs import maintenance
-from snowmelt.catalog.jobs.maintenance import MaintenanceKind, MaintenanceState, MaintenanceTotals
+from snowmelt.catalog.jobs import maintenance_history
+from snowmelt.catalog.jobs.maintenance_history import (
+    MaintenanceKind,
+    MaintenanceState,
+    MaintenanceTotals,
+)
 
 
 @pytest.fixture
@@ -20,25 +24,34 @@ def _at(seconds: float) -> dt.datetime:
 
 
 def test_a_run_is_closed_once_with_what_it_did(writing):
-    maintenance.start_maintenance_run(writing, "a", 7, MaintenanceKind.COMPACTION, _at(0))
-    maintenance.start_maintenance_run(writing, "b", 7, MaintenanceKind.EXPIRY, _at(1))
-    maintenance.start_maintenance_run(writing, "c", 8, MaintenanceKind.COMPACTION, _at(2))
-    assert [run.run_id for run in maintenance.list_running_maintenance(writing, 7)] == ["a", "b"]
+    maintenance_history.start_maintenance_run(writing, "a", 7, MaintenanceKind.COMPACTION, _at(0))
+    maintenance_history.start_maintenance_run(writing, "b", 7, MaintenanceKind.EXPIRY, _at(1))
+    maintenance_history.start_maintenance_run(writing, "c", 8, MaintenanceKind.COMPACTION, _at(2))
+    assert [run.run_id for run in maintenance_history.list_running_maintenance(writing, 7)] == [
+        "a",
+        "b",
+    ]
     done = MaintenanceTotals(
         rows=10, files_before=8, bytes_before=80, files_after=1, bytes_after=60, snapshot_id=2**60
     )
     state = MaintenanceState.COMMITTED
-    assert maintenance.finish_maintenance_run(writing, "a", state, now=_at(5), totals=done)
-    assert not maintenance.finish_maintenance_run(writing, "a", MaintenanceState.LOST, now=_at(6))
-    assert maintenance.finish_maintenance_run(
+    assert maintenance_history.finish_maintenance_run(writing, "a", state, now=_at(5), totals=done)
+    assert not maintenance_history.finish_maintenance_run(
+        writing, "a", MaintenanceState.LOST, now=_at(6)
+    )
+    assert maintenance_history.finish_maintenance_run(
         writing, "b", MaintenanceState.FAILED, now=_at(7), message="the disk is full"
     )
-    assert maintenance.list_running_maintenance(writing, 7) == []
-    assert maintenance.find_maintenance_commit_times(writing, 7) == {"a": _at(5)}
-    assert maintenance.find_maintenance_commit_times(writing, 8) == {}
-    second, first = maintenance.list_maintenance_runs(writing, 7)
+    assert maintenance_history.list_running_maintenance(writing, 7) == []
+    assert maintenance_history.find_maintenance_commit_times(writing, 7) == {"a": _at(5)}
+    assert maintenance_history.find_maintenance_commit_times(writing, 8) == {}
+    second, first = maintenance_history.list_maintenance_runs(writing, 7)
     assert (second.state, second.message) == (MaintenanceState.FAILED, "the disk is full")
     assert (first.rows, first.files_before, first.snapshot_id) == (10, 8, 2**60)
-    assert [run.run_id for run in maintenance.list_maintenance_runs(writing)] == ["c", "b", "a"]
-    assert maintenance.find_maintenance_run(writing, "c").kind is MaintenanceKind.COMPACTION
-    assert maintenance.find_maintenance_run(writing, "d") is None
+    assert [run.run_id for run in maintenance_history.list_maintenance_runs(writing)] == [
+        "c",
+        "b",
+        "a",
+    ]
+    assert maintenance_history.find_maintenance_run(writing, "c").kind is MaintenanceKind.COMPACTION
+    assert maintenance_history.find_maintenance_run(writing, "d") is None

@@ -10,8 +10,8 @@ import pytest
 
 from fixtures.chunks import NUMBERS, ROLE, Lakehouse
 from snowmelt import failpoints
-from snowmelt.catalog.jobs import loads
-from snowmelt.catalog.jobs.loads import LoadedFileKey, LoadState, OffsetAdvance
+from snowmelt.catalog.jobs import load_history
+from snowmelt.catalog.jobs.load_history import LoadedFileKey, LoadState, OffsetAdvance
 from snowmelt.catalog.objects.tables import add_schema_version
 from snowmelt.clock import ManualClock
 from snowmelt.errors import LeaseLost, LoadOvertaken, LoadRefused, UnknownOutcome
@@ -48,12 +48,12 @@ def house(database, tmp_path):
 
 def state_of(house, load):
     with house.database.reading() as connection:
-        return loads.find_load(connection, load.load_id)
+        return load_history.find_load(connection, load.load_id)
 
 
 def offsets(house, stream="S"):
     with house.database.reading() as connection:
-        return loads.read_stream_offsets(connection, stream)
+        return load_history.read_stream_offsets(connection, stream)
 
 
 def test_loaded_and_streamed_rows_are_one_table(house):
@@ -123,11 +123,11 @@ def test_what_was_loaded_is_known_until_the_table_is_created_again(house):
     load = load_numbers(house, 0, 10, "a.csv", "b.csv")
     table = house.table()
     with house.database.reading() as connection:
-        found = loads.find_loaded_files(connection, table.table_id, ["a.csv", "c.csv"])
+        found = load_history.find_loaded_files(connection, table.table_id, ["a.csv", "c.csv"])
         assert found == {LoadedFileKey("a.csv", 10, "tag"): load.load_id}
     house.create(replace=True)
     with house.database.reading() as connection:
-        assert loads.find_loaded_files(connection, house.table().table_id, ["a.csv"]) == {}
+        assert load_history.find_loaded_files(connection, house.table().table_id, ["a.csv"]) == {}
 
 
 def test_offsets_move_with_the_rows_or_not_at_all(house):

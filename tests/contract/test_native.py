@@ -28,7 +28,7 @@ from snowmelt.table.iceberg import (
     load_native_metadata,
     to_iceberg_schema,
 )
-from snowmelt.table.native_writer import write_native_file
+from snowmelt.table.native_file_writer import write_native_file
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.warehouse import open_warehouse
 from support.chunk_data import chunk_column, every_type

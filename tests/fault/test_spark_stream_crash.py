@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.chunks import COLUMNS, NUMBERS, Lakehouse, numbers
-from snowmelt.catalog.jobs.loads import LoadState, list_loads
+from snowmelt.catalog.jobs.load_history import LoadState, list_loads
 from snowmelt.catalog.objects.tables import create_table
 from snowmelt.clock import SystemClock
 from snowmelt.schema.types import TableName

@@ -11,7 +11,7 @@ import pytest
 import snowmelt
 from fixtures.service import prepare_loading
 from snowmelt.catalog.db.database import open_database
-from snowmelt.catalog.jobs.migrations import find_tables_over_backlog
+from snowmelt.catalog.jobs.migration_history import find_tables_over_backlog
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from snowmelt.catalog.jobs.loads import LoadFileState
+from snowmelt.catalog.jobs.load_history import LoadFileState
 from snowmelt.errors import (
     LoadFailed,
     LoadOvertaken,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from snowmelt.catalog.jobs import loads
+from snowmelt.catalog.jobs import load_history
 from snowmelt.errors import LoadOvertaken
 from snowmelt.loaders.task_runner import run_load_task
 from snowmelt.schema.types import TableName
@@ -65,6 +65,6 @@ def test_the_history_shows_no_secrets(kafka, copying):
     text = statement(kafka, topic).replace("stop_on_eof", f"{secrets}, stop_on_eof")
     assert copying.copy(text).totals.rows == 1
     with copying.house.database.reading() as connection:
-        [load] = loads.list_loads(connection)
+        [load] = load_history.list_loads(connection)
     assert "kafka_conf='…', KAFKA_CONF_SECRET = '…', stop_on_eof=true)" in load.statement
     assert "sasl" not in load.statement

@@ -53,7 +53,7 @@ DOCUMENTS = {"Delete": "Delete", "MultipartUpload": "CompleteMultipartUpload"}
 def members_of(operation):
     """Yield the members of an operation that stand in headers and in the address."""
     shape = MODEL.operation_model(operation).input_shape
-    for name, member in shape.requests.items():
+    for name, member in shape.members.items():
         place = member.serialization.get("location")
         if name not in OF_HTTP and place in {"header", "querystring"}:
             wire = member.serialization["name"]
@@ -146,7 +146,7 @@ def test_a_member_that_is_not_carried_out_is_refused_by_name(s3, arguments, oper
     given = {each: arguments[each] for each in shape.required_members}
     method = botocore.xform_name(operation)
     with pytest.raises(ClientError) as refused:
-        getattr(client, method)(**given | {name: value_of(shape.requests[name])})
+        getattr(client, method)(**given | {name: value_of(shape.members[name])})
     error = refused.value.response["Error"]
     status = refused.value.response["ResponseMetadata"]["HTTPStatusCode"]
     if "SSECustomer" in name and status == 400:
@@ -168,14 +168,14 @@ def test_every_element_of_a_document_is_understood_or_refused_by_name(s3, argume
         ("DeleteObjects", "Delete"),
         ("CompleteMultipartUpload", "MultipartUpload"),
     ):
-        shape = MODEL.operation_model(operation).input_shape.requests[member]
+        shape = MODEL.operation_model(operation).input_shape.members[member]
         root = DOCUMENTS[member]
-        for name, child in shape.requests.items():
+        for name, child in shape.members.items():
             wire = child.serialization.get("name", name)
             if child.type_name == "list":
                 wire = child.member.serialization.get("name", wire)
                 inner = supported_parameters.SUPPORTED_XML_ELEMENTS[wire]
-                unknown = {each for each in child.member.requests if each not in inner}
+                unknown = {each for each in child.member.members if each not in inner}
                 assert all(each.startswith("Checksum") for each in unknown)
             assert wire in supported_parameters.SUPPORTED_XML_ELEMENTS[root]
     for configuration, wire in (

@@ -9,7 +9,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
 from fixtures.chunks import numbers
-from snowmelt.catalog.jobs.loads import LoadState, list_loads
+from snowmelt.catalog.jobs.load_history import LoadState, list_loads
 from snowmelt.clock import ManualClock
 from snowmelt.spark.format import register
 from snowmelt.table.garbage_collection import collect_garbage

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from snowmelt.catalog.jobs.loads import LoadFileRecord, LoadFileState, LoadTotals
+from snowmelt.catalog.jobs.load_history import LoadFileRecord, LoadFileState, LoadTotals
 from snowmelt.schema.native_types import native_schema, to_native
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
-from snowmelt.table.native_writer import NativeWriter
+from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, to_reject_table
 
 from fixtures.chunks import COLUMNS, NUMBERS, ROLE, numbers  # isort: skip

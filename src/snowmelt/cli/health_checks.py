@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snowmelt.cli.connections import may_have_catalog, opening_catalog
+from snowmelt.cli.command_context import may_have_catalog, opening_catalog
 from snowmelt.errors import ConfigurationError, SnowmeltError, StageUnavailable
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@
 `transport`: HTTP requests to the service with kept-alive connections, tokens and retries.
 `api`: configure, open, status, evolve and drop requests.
 `channel`: public `Channel`, which validates and converts inserted rows.
-`channel_manager`: operations of a client that its channels call.
+`channel_operations`: operations of a client that its channels call.
 `channel_state`: state of an open channel; offset token and table name checks.
 `schema_refresh`: refresh and evolution of a channel's schema after its table was altered.
 `error_table_writer`: rejected rows into error tables.
@@ -18,6 +18,6 @@
 `stage`: uploads to a local folder or an S3 bucket.
 `registrar`: registration of staged chunks, retries and rejections.
 `status`: status of channels and clients, and OpenTelemetry metrics.
-`streaming`: sources with positions into a channel, each row exactly once.
-`line_source`: files of lines as a source for `streaming`.
+`source_streaming`: sources with positions into a channel, each row exactly once.
+`line_source`: files of lines as a source for `source_streaming`.
 """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from snowmelt.client.channel_manager import ChannelManager
+    from snowmelt.client.channel_operations import ChannelManager
     from snowmelt.client.channel_state import ChannelState
     from snowmelt.client.status import ChannelStatus
     from snowmelt.schema.conversion.deferred_rows import DeferredRows

@@ -19,7 +19,7 @@ from snowmelt.client.auth import (
     load_private_key,
 )
 from snowmelt.client.channel import Channel, OnError
-from snowmelt.client.channel_manager import DROPPED_FAILURE, REOPENED_FAILURE, ChannelManager
+from snowmelt.client.channel_operations import DROPPED_FAILURE, REOPENED_FAILURE, ChannelManager
 from snowmelt.client.channel_state import check_offset_token, split_table_name
 from snowmelt.client.encoder import BlobEncoder
 from snowmelt.client.error_table_writer import ErrorTableWriter

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snowmelt.client.streaming import make_position_sort_key
+from snowmelt.client.source_streaming import make_position_sort_key
 from snowmelt.errors import SourceWentBackwards, UserError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeAlias
 
-    from snowmelt.client.streaming import PositionSortKey
+    from snowmelt.client.source_streaming import PositionSortKey
 
     # A row, or why the line is none.
     ParsedLine: TypeAlias = Mapping[str, object] | str | None

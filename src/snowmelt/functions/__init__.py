@@ -2,7 +2,7 @@
 
 `signature`: SQL types, arguments and signatures of functions.
 `definition`: external functions, API integrations and translators as records.
-`ddl`: CREATE EXTERNAL FUNCTION statements from definitions.
+`ddl_writer`: CREATE EXTERNAL FUNCTION statements from definitions.
 `urls`: parsing and normalization of service URLs, allowed and blocked prefixes.
 `errors`: errors of the caller and of the service.
 `wire`: the JSON format of batches, with headers, values and compression.

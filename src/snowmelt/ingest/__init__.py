@@ -10,7 +10,7 @@
 `decoder_pool`: child processes that decode blobs.
 `blob_decoder`: reading, decrypting and decoding of blobs.
 `chunk_validation`: full check of a decrypted chunk and its statistics.
-`durability`: sync of the stage before a commit.
+`stage_sync`: sync of the stage before a commit.
 `registrar`: group commit of registrations and their responses.
 `work_queue`: batching queue and worker threads.
 `metrics`: counters and latencies of registrations and row requests.

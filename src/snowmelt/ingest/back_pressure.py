@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.jobs.migrations import find_tables_over_backlog
+from snowmelt.catalog.jobs.migration_history import find_tables_over_backlog
 from snowmelt.ingest.request_validation import RequestRejection
 from snowmelt.wire.streaming import ResponseCode
 

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.streaming.registration import ChunkOffer, CommitDecision
     from snowmelt.clock import Clock
-    from snowmelt.ingest.durability import StageSync
     from snowmelt.ingest.metrics import RegistrationCounts
+    from snowmelt.ingest.stage_sync import StageSync
     from snowmelt.ingest.verifier import Registrant, RegistrationVerifier, VerifiedChunk
     from snowmelt.wire.streaming import ChunkMetadata, RegisterRequest
 

@@ -16,7 +16,7 @@
 `filters`: bytes into bytes: decompression, encodings, replacement, external commands.
 `parsers`: bytes or records into rows.
 `column_converter`: columns of text or values into native columns of the table.
-`text_casts`: texts that Arrow casts exactly, and the syntax of arrays.
+`arrow_text_casts`: texts that Arrow casts exactly, and the syntax of arrays.
 `projection`: parsed columns into the columns of the table.
 `expressions`: computed columns of COPY, evaluated in DuckDB.
 `udx`: execution of user-defined sources, filters and parsers.

@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidRow, InvalidValue, LoadRefused
+from snowmelt.load.arrow_text_casts import TextCaster
 from snowmelt.load.expressions.datetime_templates import TemplateInvalid, TemplateReader
 from snowmelt.load.phases import ColumnOptions
-from snowmelt.load.text_casts import TextCaster
 from snowmelt.schema.chunk_types import null_mask, to_contiguous_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.json_text import write_json
@@ -49,8 +49,8 @@ from snowmelt.schema.types import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from snowmelt.load.arrow_text_casts import ArraySyntax
     from snowmelt.load.phases import ParseTarget
-    from snowmelt.load.text_casts import ArraySyntax
     from snowmelt.schema.value_errors import StoredValue
 
 if TYPE_CHECKING:

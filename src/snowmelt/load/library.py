@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.udx import vertica_sdk as vertica
-from snowmelt.load.udx.definitions import (
+from snowmelt.load.udx.instance import LIBRARY_MODULE_PREFIX
+from snowmelt.load.udx.phase_definitions import (
     make_filter_definition,
     make_load_error,
     make_parser_definition,
     make_source_definition,
 )
-from snowmelt.load.udx.instance import LIBRARY_MODULE_PREFIX
 from snowmelt.load.udx.worker_progress import is_ctrl_c
 
 if TYPE_CHECKING:

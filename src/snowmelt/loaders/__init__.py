@@ -2,8 +2,8 @@
 
 `copy_job`: one COPY statement, from planning to the commit.
 `task_runner`: one portion of a load into native files, and the threads that run portions locally.
-`spool`: rows and rejects of a portion into native files.
-`reconciliation`: the results of all portions into totals and the decision whether to commit.
+`portion_file_writer`: rows and rejects of a portion into native files.
+`result_reconciliation`: the results of all portions into totals and the decision whether to commit.
 `reject_publisher`: rejected records into a reject table, reject files or the error table.
 `kafka`: Kafka topics into tables, row by row through channels or frame by frame through COPY.
 `file_tail`: growing files into a table, one channel per file.

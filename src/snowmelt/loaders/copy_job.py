@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from snowmelt.catalog.commands.session import Session
-from snowmelt.catalog.jobs.loads import (
+from snowmelt.catalog.jobs.load_history import (
     LoadTotals,
     OffsetAdvance,
     find_loaded_files,
@@ -34,7 +34,6 @@ from snowmelt.load.function_registry import LoadFunctions, UserFunction
 from snowmelt.load.planner import list_named_steps, plan_load
 from snowmelt.load.portion import MIN_PORTION_BYTES
 from snowmelt.load.udx.worker_progress import UserCodeLimits
-from snowmelt.loaders.reconciliation import mark_files_failed, reconcile
 from snowmelt.loaders.reject_publisher import (
     check_reject_files,
     renumber_reject_files,
@@ -42,6 +41,7 @@ from snowmelt.loaders.reject_publisher import (
     write_error_table_files,
     write_reject_files,
 )
+from snowmelt.loaders.result_reconciliation import mark_files_failed, reconcile
 from snowmelt.loaders.task_runner import LoadTaskPlan
 from snowmelt.table.load_commit import (
     LoadRequest,
@@ -64,11 +64,11 @@ if TYPE_CHECKING:
     from snowmelt.load.copy_ast import CopyStatement
     from snowmelt.load.planner import LoadPlan
     from snowmelt.load.task import LoadStep, LoadTask
-    from snowmelt.loaders.reconciliation import CopyReconciliation
+    from snowmelt.loaders.result_reconciliation import CopyReconciliation
     from snowmelt.loaders.task_runner import PortionResult
     from snowmelt.schema.types import TableName
     from snowmelt.table.load_commit import OpenLoad
-    from snowmelt.table.native_writer import WrittenFile
+    from snowmelt.table.native_file_writer import WrittenFile
 
 
 class TaskRunner(Protocol):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snowmelt.client.line_source import LineSource
-from snowmelt.client.streaming import StreamPump
+from snowmelt.client.source_streaming import StreamPump
 from snowmelt.errors import ConfigurationError
 from snowmelt.schema.error_table import row_to_json
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from snowmelt.client.channel import Channel
     from snowmelt.client.client import Client
     from snowmelt.client.line_source import ParsedLine
-    from snowmelt.client.streaming import OnBackwards
+    from snowmelt.client.source_streaming import OnBackwards
     from snowmelt.clock import Clock
     from snowmelt.schema.conversion.row_converter import RowError
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from snowmelt.errors import AlreadyExists
-from snowmelt.loaders.spool import FileSpool, open_reject_spool
+from snowmelt.loaders.portion_file_writer import FileSpool, open_reject_spool
 from snowmelt.schema.error_table import (
     ErrorRow,
     ErrorRowOrigin,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from snowmelt.loaders.task_runner import PortionResult
     from snowmelt.storage.store import ObjectWriter, Store
     from snowmelt.table.load_commit import OpenLoad
-    from snowmelt.table.native_writer import WrittenFile
+    from snowmelt.table.native_file_writer import WrittenFile
 
 _BATCH_ROWS = 8192
 _REJECTED_DATA_OPTION, _EXCEPTIONS_OPTION = "REJECTED DATA", "EXCEPTIONS"

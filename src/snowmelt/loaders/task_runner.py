@@ -27,7 +27,7 @@ from snowmelt.load.stack import run_portion
 from snowmelt.load.task import PortionCounts
 from snowmelt.load.udx.worker_process import run_isolated
 from snowmelt.load.udx.worker_progress import UserCodeLimits, is_isolated
-from snowmelt.loaders.spool import FileSpool, RejectSpool, RowSpool, open_reject_spool
+from snowmelt.loaders.portion_file_writer import FileSpool, RejectSpool, RowSpool, open_reject_spool
 from snowmelt.schema.native_types import native_schema
 from snowmelt.table.rejects import RejectOrigin
 from snowmelt.table.warehouse import cached_store
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from snowmelt.load.task import LoadTask
     from snowmelt.schema.types import TableSchema
     from snowmelt.storage.store import Store
-    from snowmelt.table.native_writer import WrittenFile
+    from snowmelt.table.native_file_writer import WrittenFile
 
 _STOP_MARKER_NAME = "stopped"
 # Row groups between two looks at whether the load has failed elsewhere; some 100 MB.

@@ -3,7 +3,7 @@
 `request`: the parsed request: statement, input format, output format, scan range, dialect.
 `protocol`: SelectObjectContent XML into a request, results into event stream frames.
 `client`: requests to a remote endpoint through boto3.
-`local`: queries over local files and pipes.
+`local_query`: queries over local files and pipes.
 `dialect`: the three SQL dialects.
 `sql`: statement text into a bound query.
 `formats`: objects into blocks of records and column batches.
@@ -14,7 +14,7 @@
 `vectors`: column vectors and the batch interface.
 `values`: SQL values: types, inference, formatting.
 `timestamps`: SQL timestamps with precision and offset.
-`limits`: resource limits of one execution.
+`resource_limits`: resource limits of one execution.
 `errors`: S3 Select error codes.
 `dialect_features`: feature table per dialect, the source of documentation and tests.
 `warmup`: kernel compilation before the first query.

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.execution.engine import open_select
-from snowmelt.select.limits import EngineSettings
 from snowmelt.select.request import (
     CsvInput,
     CsvOutput,
@@ -24,6 +23,7 @@ from snowmelt.select.request import (
     ParquetInput,
     SelectRequest,
 )
+from snowmelt.select.resource_limits import EngineSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

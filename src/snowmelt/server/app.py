@@ -23,9 +23,9 @@ from snowmelt.ingest.back_pressure import BackPressure
 from snowmelt.ingest.catalog_cache import CatalogCache
 from snowmelt.ingest.channels import ChannelService
 from snowmelt.ingest.decoder_pool import BlobDecoderPool
-from snowmelt.ingest.durability import StageSync
 from snowmelt.ingest.registrar import GroupCommitSettings, Registrar
 from snowmelt.ingest.stage_locations import EndpointStageLocator, FolderStageLocator
+from snowmelt.ingest.stage_sync import StageSync
 from snowmelt.ingest.verifier import RegistrationVerifier, VerificationDepth, VerificationPolicy
 from snowmelt.ingest.write_batcher import WriteBatcher
 from snowmelt.schema.types import internal_name
@@ -34,7 +34,7 @@ from snowmelt.server.error_responses import RouteNotFound, error_response
 from snowmelt.server.metrics import MetricSources
 from snowmelt.server.middleware import RequestChecks, ServiceMiddleware
 from snowmelt.server.monitoring_routes import MetricsEndpoint, make_health_route, read_metrics_token
-from snowmelt.server.rows.append import ImmediateAppends, InFlightAppends
+from snowmelt.server.rows.append_requests import ImmediateAppends, InFlightAppends
 from snowmelt.server.rows.components import SharedComponents, build_row_api
 from snowmelt.server.rows.routes import make_row_routes
 from snowmelt.server.settings_validation import check_settings, has_remote_clients

@@ -19,7 +19,7 @@ from snowmelt.server.fast_path import FastPathProtocol
 from snowmelt.server.listener import HttpListener, open_listening_socket
 from snowmelt.server.logs import configure_logging
 from snowmelt.server.memory_trim import use_system_memory_pool
-from snowmelt.server.s3.service import S3Service
+from snowmelt.server.s3.endpoint_server import S3Service
 from snowmelt.server.tls import load_certificate
 from snowmelt.server.workers import BackgroundWorkers
 

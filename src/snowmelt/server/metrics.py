@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from snowmelt.catalog.jobs.migrations import count_migrations, list_table_backlogs
+from snowmelt.catalog.jobs.migration_history import count_migrations, list_table_backlogs
 from snowmelt.ingest.metrics import LATENCY_BUCKETS_S
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.jobs.migrations import MigrationStateTotals, TableBacklog
+    from snowmelt.catalog.jobs.migration_history import MigrationStateTotals, TableBacklog
     from snowmelt.ingest.metrics import RegistrationCounts, RowCounts
 
 # --- Requests by route and status, counted in plain numbers where they are answered.

@@ -20,7 +20,7 @@ from snowmelt.ingest.verifier import Registrant
 from snowmelt.schema.types import internal_name
 from snowmelt.server.error_responses import json_response
 from snowmelt.server.middleware import SMALL_BODY_BYTES, FastRoute
-from snowmelt.server.response_queue import ResponseQueue
+from snowmelt.server.thread_responses import ResponseQueue
 from snowmelt.wire.streaming import (
     ConfigureRequest,
     DropRequest,

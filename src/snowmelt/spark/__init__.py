@@ -11,7 +11,7 @@
 `load_source`, `select`: the data sources `snowmelt-load` and `snowmelt-select`.
 `functions`: external functions in a Spark session.
 `load_job`: COPY as a Spark job.
-`migration_job`, `migration_source`: migration as a Spark job, and its tasks on executors.
+`migration_job`, `migration_task_source`: migration as a Spark job, and its tasks on executors.
 `error_translation`: Spark's errors as Snowmelt's.
 
 `Snowmelt` is imported at first use, because importing PySpark takes a second.

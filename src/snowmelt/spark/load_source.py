@@ -28,7 +28,7 @@ from snowmelt.load.planner import plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema
 from snowmelt.storage.output_paths import check_output_location
-from snowmelt.table.native_writer import NativeWriter
+from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, to_reject_table
 from snowmelt.table.warehouse import cached_store
 

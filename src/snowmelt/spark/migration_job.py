@@ -13,7 +13,12 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from snowmelt.spark.migration_source import FORMAT, OUTCOMES_SCHEMA, TASKS_OPTION, MigrationSource
+from snowmelt.spark.migration_task_source import (
+    FORMAT,
+    OUTCOMES_SCHEMA,
+    TASKS_OPTION,
+    MigrationSource,
+)
 from snowmelt.table.migration import (
     abort_migration,
     commit_migration,

@@ -14,7 +14,7 @@ from pyspark.sql.functions import col, to_json
 from sqlglot import Token, TokenType
 from sqlglot.errors import SqlglotError
 
-from snowmelt.catalog.jobs.loads import LoadTotals
+from snowmelt.catalog.jobs.load_history import LoadTotals
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownOutcome, Unsupported
 from snowmelt.schema.types import TableName, display_name

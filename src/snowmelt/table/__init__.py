@@ -7,7 +7,7 @@
 `warehouse`: paths and addresses of native files.
 `file_io`: PyIceberg's file access through our stores.
 `column_bounds`: encoded bounds of native columns.
-`native_writer`: one native Parquet file and its metadata entry.
+`native_file_writer`: one native Parquet file and its metadata entry.
 `external_sort`: rows of a clustered table sorted in bounded memory.
 `iceberg`: Iceberg metadata and commits of one table.
 `migration_task`: chunks into native files, on any executor.
@@ -16,6 +16,6 @@
 `rejects`: schema and rows of tables of rejected records.
 `compaction`: small native files into larger ones.
 `maintenance`: runs that replace native files or expire snapshots.
-`run_files`: files of runs that the catalog does not have yet.
+`uncommitted_files`: files of runs that the catalog does not have yet.
 `garbage_collection`: deletion of blobs, native files and dropped tables.
 """

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from snowmelt import failpoints
 from snowmelt.catalog.jobs.leases import renewing_lease
-from snowmelt.catalog.jobs.maintenance import MaintenanceKind, MaintenanceTotals
+from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, MaintenanceTotals
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import TableInconsistent
 from snowmelt.failpoints import Failpoint
@@ -26,7 +26,7 @@ from snowmelt.schema.native_types import native_schema
 from snowmelt.table.external_sort import ExternalSorter, make_sort_keys
 from snowmelt.table.iceberg import list_native_files
 from snowmelt.table.maintenance import abort_run, begin_run, commit_run
-from snowmelt.table.native_writer import NativeWriter
+from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.snapshot import load_current_native
 from snowmelt.table.table_reader import read_native_batches
 from snowmelt.table.warehouse import cached_store
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from snowmelt.schema.types import TableName
     from snowmelt.table.iceberg import NativeFile
     from snowmelt.table.maintenance import MaintenanceSettings, OpenMaintenanceRun
-    from snowmelt.table.native_writer import WrittenFile
+    from snowmelt.table.native_file_writer import WrittenFile
 
 _SMALL_FILE_SHARE = 0.75
 _BATCH_ROWS = 64 * 1024

@@ -4,7 +4,7 @@ A reader's plan lives no longer than the retention. What a plan could still refe
 that long after it was replaced. If a round is interrupted, the next one continues:
 
 * A chunk's blob is deleted when the retention has passed since the commit of the migration, and
-  streams have read it (`snowmelt.catalog.jobs.read_positions`). The rows are marked, the object is
+  streams have read it (`snowmelt.catalog.jobs.stream_read_positions`). The rows are marked, the object is
   deleted, then the rows are removed. An object is deleted only if every chunk in it is marked.
 * A blob that was never registered is deleted a day after it was first seen; its tombstone is
   written first.
@@ -28,8 +28,14 @@ from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
 from snowmelt.blob.bdec import parse_blob_path
-from snowmelt.catalog.jobs import leases, loads, maintenance, migrations, read_positions
-from snowmelt.catalog.jobs.migrations import MigrationState
+from snowmelt.catalog.jobs import (
+    leases,
+    load_history,
+    maintenance_history,
+    migration_history,
+    stream_read_positions,
+)
+from snowmelt.catalog.jobs.migration_history import MigrationState
 from snowmelt.catalog.objects import retention
 from snowmelt.catalog.objects.tables import (
     delete_table_record,
@@ -45,7 +51,7 @@ from snowmelt.table.iceberg import list_current_files, list_retained_files, load
 from snowmelt.table.load_commit import abort_orphaned_loads
 from snowmelt.table.maintenance import abort_orphaned_runs
 from snowmelt.table.migration import abort_orphaned_migrations, migration_lease_name
-from snowmelt.table.run_files import exclude_active_runs
+from snowmelt.table.uncommitted_files import exclude_active_runs
 from snowmelt.table.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -195,11 +201,13 @@ def _retire_chunks(
     with database.reading() as connection:
         last = table.last_seq
         if table.dropped_at is None:
-            last = migrations.find_migrated_seq(connection, table.table_id, before)
-            mark = read_positions.find_lowest_position(connection, table.incarnation, clock.now())
+            last = migration_history.find_migrated_seq(connection, table.table_id, before)
+            mark = stream_read_positions.find_lowest_position(
+                connection, table.incarnation, clock.now()
+            )
             last = last if mark is None else min(last, mark)
         waiting = chunks.list_chunks(connection, table.table_id, 0, last, limit=1)
-        if not waiting and not read_positions.has_expired_positions(
+        if not waiting and not stream_read_positions.has_expired_positions(
             connection, table.incarnation, clock.now()
         ):
             return
@@ -207,7 +215,7 @@ def _retire_chunks(
         if table.dropped_at is not None:
             chunks.discard_quarantined(connection, table.table_id, clock.now())
         chunks.retire_chunks(connection, table.table_id, last, clock.now())
-        read_positions.delete_expired_positions(connection, table.incarnation, clock.now())
+        stream_read_positions.delete_expired_positions(connection, table.incarnation, clock.now())
 
 
 def _delete_retired_blobs(
@@ -296,7 +304,7 @@ def _delete_native_files(
             table = find_table_by_id(connection, table.table_id)
         except TableNotFound:
             return 0
-        if migrations.list_running_migrations(connection, table.table_id):
+        if migration_history.list_running_migrations(connection, table.table_id):
             return 0
         at_work = _list_start_times(connection, table.table_id)
         committed = _list_commit_times(connection, table.table_id)
@@ -329,15 +337,18 @@ def _abort_orphaned_work(database: Database, table: TableRecord, clock: Clock) -
 def _list_start_times(connection: sa.Connection, table_id: int) -> list[dt.datetime]:
     """Return when the loads and compactions began that are at work on a table."""
     return [
-        *(load.started_at for load in loads.list_running_loads(connection, table_id)),
-        *(run.started_at for run in maintenance.list_running_maintenance(connection, table_id)),
+        *(load.started_at for load in load_history.list_running_loads(connection, table_id)),
+        *(
+            run.started_at
+            for run in maintenance_history.list_running_maintenance(connection, table_id)
+        ),
     ]
 
 
 def _abort_table_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose migrator is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
-        if not migrations.list_running_migrations(connection, table.table_id):
+        if not migration_history.list_running_migrations(connection, table.table_id):
             return
     with database.writing() as connection:
         lease = leases.acquire_lease(
@@ -356,12 +367,12 @@ def _list_commit_times(connection: sa.Connection, table_id: int) -> dict[str, dt
     """Return when each run committed to a table: migration, load or maintenance."""
     runs = {
         run.run_id: run.ended_at
-        for run in migrations.list_migrations(connection, table_id)
+        for run in migration_history.list_migrations(connection, table_id)
         if run.state is MigrationState.COMMITTED and run.ended_at is not None
     }
-    others = loads.find_load_commit_times(
+    others = load_history.find_load_commit_times(
         connection, table_id
-    ) | maintenance.find_maintenance_commit_times(connection, table_id)
+    ) | maintenance_history.find_maintenance_commit_times(connection, table_id)
     return runs | others
 
 
@@ -409,7 +420,7 @@ def _delete_dropped_table(
 ) -> int:
     _abort_orphaned_work(database, table, clock)
     with database.reading() as connection:
-        if migrations.list_running_migrations(connection, table.table_id):
+        if migration_history.list_running_migrations(connection, table.table_id):
             return 0
         if _list_start_times(connection, table.table_id):
             return 0

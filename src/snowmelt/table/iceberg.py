@@ -44,7 +44,7 @@ from snowmelt.errors import ConflictError, TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID
 from snowmelt.schema.native_types import native_schema
 from snowmelt.table.file_io import make_file_io
-from snowmelt.table.native_writer import WrittenFile, make_data_file
+from snowmelt.table.native_file_writer import WrittenFile, make_data_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
-from snowmelt.catalog.jobs import leases, loads
+from snowmelt.catalog.jobs import leases, load_history
 from snowmelt.catalog.jobs.leases import renewing_lease
-from snowmelt.catalog.jobs.loads import (
+from snowmelt.catalog.jobs.load_history import (
     LoadedFileKey,
     LoadFileState,
     LoadRecord,
@@ -68,12 +68,12 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.jobs.leases import Lease
-    from snowmelt.catalog.jobs.loads import LoadFileRecord, OffsetAdvance
+    from snowmelt.catalog.jobs.load_history import LoadFileRecord, OffsetAdvance
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
     from snowmelt.table.iceberg import NativeTable
-    from snowmelt.table.native_writer import WrittenFile
+    from snowmelt.table.native_file_writer import WrittenFile
 
 # A loser reads the metadata anew and writes a manifest; some 30 ms each.
 _MAX_ATTEMPTS = 100
@@ -186,7 +186,7 @@ def begin_load(
         )
         if lease is None:
             raise InternalError(f"The lease of the new load {load_id} is taken.")
-        loads.start_load(
+        load_history.start_load(
             connection,
             LoadRecord(
                 load_id=load_id,
@@ -269,7 +269,7 @@ def abort_load(
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
         leases.release_lease(connection, load.lease)
-        closed = loads.finish_load(
+        closed = load_history.finish_load(
             connection,
             load.load_id,
             LoadState.FAILED,
@@ -278,7 +278,7 @@ def abort_load(
             message=reason,
         )
         if closed:
-            loads.save_load_files(connection, load.load_id, load.table.table_id, inputs)
+            load_history.save_load_files(connection, load.load_id, load.table.table_id, inputs)
         return closed
 
 
@@ -289,13 +289,13 @@ def is_committed(database: Database, load_id: str) -> bool:
         NotFound: It never started.
     """
     with database.reading() as connection:
-        return loads.find_load(connection, load_id).state is LoadState.COMMITTED
+        return load_history.find_load(connection, load_id).state is LoadState.COMMITTED
 
 
 def abort_orphaned_loads(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close loads whose process is gone; taking their leases makes sure they never commit."""
     with database.reading() as connection:
-        running = loads.list_running_loads(connection, table.table_id)
+        running = load_history.list_running_loads(connection, table.table_id)
     for load in running:
         owner = f"cleanup:{uuid.uuid4().hex}"
         with database.writing() as connection:
@@ -304,7 +304,7 @@ def abort_orphaned_loads(database: Database, table: TableRecord, clock: Clock) -
             )
             if lease is None:
                 continue
-            loads.finish_load(
+            load_history.finish_load(
                 connection,
                 load.load_id,
                 LoadState.LOST,
@@ -344,7 +344,7 @@ def finish_committed_load(
         snapshot_id=snapshot_id,
         first_error=result.totals.first_error,
     )
-    loads.finish_load(
+    load_history.finish_load(
         connection,
         load.load_id,
         LoadState.COMMITTED,
@@ -352,9 +352,9 @@ def finish_committed_load(
         totals=totals,
         message=result.message,
     )
-    loads.save_load_files(connection, load.load_id, table_id, result.inputs)
+    load_history.save_load_files(connection, load.load_id, table_id, result.inputs)
     try:
-        loads.advance_stream_offsets(connection, load.load_id, result.offsets, now)
+        load_history.advance_stream_offsets(connection, load.load_id, result.offsets, now)
     except CommitLost as error:
         raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
     leases.release_lease(connection, load.lease)
@@ -364,7 +364,9 @@ def _require_not_loaded(
     connection: sa.Connection, load: OpenLoad, inputs: Sequence[LoadFileRecord]
 ) -> None:
     fresh = [each for each in inputs if each.state is not LoadFileState.FAILED]
-    known = loads.find_loaded_files(connection, load.table.table_id, [each.path for each in fresh])
+    known = load_history.find_loaded_files(
+        connection, load.table.table_id, [each.path for each in fresh]
+    )
     for each in fresh:
         if each.size is None or each.tag is None:
             continue

@@ -15,9 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
-from snowmelt.catalog.jobs import leases, maintenance
+from snowmelt.catalog.jobs import leases, maintenance_history
 from snowmelt.catalog.jobs.leases import new_lease_owner
-from snowmelt.catalog.jobs.maintenance import MaintenanceKind, MaintenanceState, MaintenanceTotals
+from snowmelt.catalog.jobs.maintenance_history import (
+    MaintenanceKind,
+    MaintenanceState,
+    MaintenanceTotals,
+)
 from snowmelt.catalog.model.records import MetadataPointer
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
 from snowmelt.clock import to_epoch_ms
@@ -25,7 +29,7 @@ from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownO
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.file_io import make_file_io
 from snowmelt.table.iceberg import IcebergAppend, begin_commit, find_expired_snapshots
-from snowmelt.table.native_writer import make_data_file
+from snowmelt.table.native_file_writer import make_data_file
 from snowmelt.table.snapshot import load_current_native
 from snowmelt.table.warehouse import open_warehouse
 
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
     from snowmelt.table.iceberg import NativeTable
-    from snowmelt.table.native_writer import WrittenFile
+    from snowmelt.table.native_file_writer import WrittenFile
 
 _MIB = 1024 * 1024
 _MAX_ATTEMPTS = 100
@@ -120,11 +124,11 @@ def begin_run(
         )
         if lease is None:
             return None
-        for lost in maintenance.list_running_maintenance(connection, table.table_id):
-            maintenance.finish_maintenance_run(
+        for lost in maintenance_history.list_running_maintenance(connection, table.table_id):
+            maintenance_history.finish_maintenance_run(
                 connection, lost.run_id, MaintenanceState.LOST, now=now, message=_ORPHANED_MESSAGE
             )
-        maintenance.start_maintenance_run(connection, run_id, table.table_id, kind, now)
+        maintenance_history.start_maintenance_run(connection, run_id, table.table_id, kind, now)
     try:
         native = load_current_native(table)
     except Exception as error:
@@ -184,7 +188,7 @@ def abort_run(database: Database, run: OpenMaintenanceRun, reason: str, *, clock
 def abort_orphaned_runs(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose process is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
-        if not maintenance.list_running_maintenance(connection, table.table_id):
+        if not maintenance_history.list_running_maintenance(connection, table.table_id):
             return
     with database.writing() as connection:
         now = clock.now()
@@ -194,8 +198,8 @@ def abort_orphaned_runs(database: Database, table: TableRecord, clock: Clock) ->
         )
         if lease is None:
             return
-        for run in maintenance.list_running_maintenance(connection, table.table_id):
-            maintenance.finish_maintenance_run(
+        for run in maintenance_history.list_running_maintenance(connection, table.table_id):
+            maintenance_history.finish_maintenance_run(
                 connection, run.run_id, MaintenanceState.LOST, now=now, message=_ORPHANED_MESSAGE
             )
         leases.release_lease(connection, lease)
@@ -348,7 +352,7 @@ def _make_pointer_swap(
             )
             closed = leases.holds_lease(
                 connection, run.lease
-            ) and maintenance.finish_maintenance_run(
+            ) and maintenance_history.finish_maintenance_run(
                 connection,
                 run.run_id,
                 MaintenanceState.COMMITTED,
@@ -389,12 +393,12 @@ def _close_as_failed(
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
         leases.release_lease(connection, lease)
-        return maintenance.finish_maintenance_run(
+        return maintenance_history.finish_maintenance_run(
             connection, run_id, MaintenanceState.FAILED, now=clock.now(), message=reason
         )
 
 
 def _is_committed(database: Database, run: OpenMaintenanceRun) -> bool:
     with database.reading() as connection:
-        found = maintenance.find_maintenance_run(connection, run.run_id)
+        found = maintenance_history.find_maintenance_run(connection, run.run_id)
     return found is not None and found.state is MaintenanceState.COMMITTED

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from snowmelt import failpoints, tracing
-from snowmelt.catalog.jobs import leases, migrations
+from snowmelt.catalog.jobs import leases, migration_history
 from snowmelt.catalog.jobs.leases import new_lease_owner, renewing_lease
-from snowmelt.catalog.jobs.migrations import MigrationRecord, MigrationState, MigrationTotals
+from snowmelt.catalog.jobs.migration_history import MigrationRecord, MigrationState, MigrationTotals
 from snowmelt.catalog.model.records import MetadataPointer, TableRecord
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
 from snowmelt.catalog.streaming.chunks import list_chunks, quarantine_chunk
@@ -46,7 +46,7 @@ from snowmelt.table.migration_task import (
     group_chunks,
     write_migration_task,
 )
-from snowmelt.table.native_writer import WrittenFile
+from snowmelt.table.native_file_writer import WrittenFile
 from snowmelt.table.snapshot import load_current_native
 from snowmelt.table.table_reader import make_chunk_tasks
 from snowmelt.table.warehouse import open_warehouse
@@ -284,7 +284,7 @@ def _start_migration(
                 table=name, reason=f"chunks are missing between {table.migrated_seq} and {last}"
             )
         run_id = str(uuid.uuid4())
-        migrations.start_migration(
+        migration_history.start_migration(
             connection,
             MigrationRecord(
                 run_id=run_id,
@@ -301,8 +301,8 @@ def _start_migration(
 
 def abort_orphaned_migrations(connection: sa.Connection, table_id: int, clock: Clock) -> None:
     """Close the table's open runs. The caller has acquired the lease: they can never commit."""
-    for run in migrations.list_running_migrations(connection, table_id):
-        migrations.finish_migration(
+    for run in migration_history.list_running_migrations(connection, table_id):
+        migration_history.finish_migration(
             connection,
             run.run_id,
             MigrationState.LOST,
@@ -425,7 +425,7 @@ def _make_pointer_swap(
             )
             if not leases.holds_lease(connection, plan.lease):
                 raise LeaseLost(name=plan.lease.name)
-            migrations.finish_migration(
+            migration_history.finish_migration(
                 connection,
                 plan.run_id,
                 MigrationState.COMMITTED,
@@ -442,7 +442,7 @@ def _make_pointer_swap(
 
 def _is_committed(database: Database, plan: MigrationPlan) -> bool:
     with contextlib.suppress(Exception), database.reading() as connection:
-        run = migrations.find_migration(connection, plan.run_id)
+        run = migration_history.find_migration(connection, plan.run_id)
         return run is not None and run.state is MigrationState.COMMITTED
     return False
 
@@ -453,8 +453,8 @@ def _close_as_failed(
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
         leases.release_lease(connection, started.lease)
-        run = migrations.find_migration(connection, started.run_id)
+        run = migration_history.find_migration(connection, started.run_id)
         if run is not None and run.state is MigrationState.RUNNING:
-            migrations.finish_migration(
+            migration_history.finish_migration(
                 connection, started.run_id, MigrationState.FAILED, now=clock.now(), message=reason
             )

@@ -14,7 +14,7 @@ from snowmelt.errors import BlobCorrupt
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.chunk_reader import ChunkTask, concatenate_native_tables, read_chunk_task
 from snowmelt.table.external_sort import make_sort_keys
-from snowmelt.table.native_writer import WrittenFile, write_native_file
+from snowmelt.table.native_file_writer import WrittenFile, write_native_file
 from snowmelt.table.warehouse import cached_store
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.jobs.loads import LoadState, list_loads
-from snowmelt.catalog.jobs.maintenance import MaintenanceState, list_maintenance_runs
+from snowmelt.catalog.jobs.load_history import LoadState, list_loads
+from snowmelt.catalog.jobs.maintenance_history import MaintenanceState, list_maintenance_runs
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.errors import InternalError, PlanExpired
 from snowmelt.schema.types import TableName

@@ -19,8 +19,8 @@ from snowmelt.errors import (
     SyncFailed,
     UnknownOutcome,
 )
-from snowmelt.ingest.durability import StageSync
 from snowmelt.ingest.registrar import GroupCommitSettings, Registrar, build_response
+from snowmelt.ingest.stage_sync import StageSync
 from snowmelt.ingest.verifier import Registrant, RegistrationVerifier, VerifiedChunk
 from snowmelt.schema.types import TableName
 from snowmelt.storage.local_store import LocalStore

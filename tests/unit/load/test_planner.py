@@ -14,7 +14,10 @@ from snowmelt.load.copy_parser import parse_copy
 from snowmelt.load.function_registry import LoadFunctions
 from snowmelt.load.planner import LoadPlan, plan_load
 from snowmelt.load.stack import run_portion
-from snowmelt.loaders.reconciliation import compute_first_record_numbers, verify_portion_counts
+from snowmelt.loaders.result_reconciliation import (
+    compute_first_record_numbers,
+    verify_portion_counts,
+)
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 
 from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt import failpoints
-from snowmelt.catalog.jobs import leases, maintenance
-from snowmelt.catalog.jobs.maintenance import MaintenanceKind, MaintenanceState
+from snowmelt.catalog.jobs import leases, maintenance_history
+from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, MaintenanceState
 from snowmelt.clock import ManualClock
 from snowmelt.errors import CommitLost, LeaseLost, TableInconsistent
 from snowmelt.failpoints import Failpoint
@@ -61,7 +61,7 @@ def snapshot_of(house):
 
 def runs(house):
     with house.database.reading() as connection:
-        return maintenance.list_maintenance_runs(connection)
+        return maintenance_history.list_maintenance_runs(connection)
 
 
 @pytest.mark.slow

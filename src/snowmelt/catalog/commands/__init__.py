@@ -3,12 +3,12 @@
 `executor`: one statement from text to result, in one transaction.
 `session`: role, default names and privilege checks of one statement, and its result type.
 `ddl`: CREATE, ALTER, DROP, GRANT and REVOKE; dispatch to the modules below.
-`tables`: ALTER TABLE.
-`error_tables`: resolution of the ERROR_TABLE property.
+`alter_table`: ALTER TABLE.
+`error_table_property`: resolution of the ERROR_TABLE property.
 `objects`: UNDROP, ALTER, COMMENT, TRUNCATE, LIKE and buckets.
 `functions`: external functions, translators, API integrations and libraries.
 `pipes`: CREATE, DROP and DESCRIBE of pipes.
-`security`: security integrations.
+`security_integrations`: security integrations.
 `show`: SHOW and DESCRIBE; dispatch to `show_functions`.
 `show_functions`: SHOW and DESCRIBE rows of functions, translators and integrations.
 """

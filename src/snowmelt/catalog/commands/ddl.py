@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING, Literal
 
-from snowmelt.catalog.commands.error_tables import resolve_error_table
+from snowmelt.catalog.commands.error_table_property import resolve_error_table
 from snowmelt.catalog.commands.session import Session, StatementResult
 from snowmelt.catalog.objects import namespaces, retention, tables
 from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators

@@ -10,7 +10,7 @@
 `libraries`: libraries of user code with their filters, parsers and sources.
 `integrations`: API integrations.
 `external_functions`: external functions and translators.
-`callable_functions`: a function with everything needed to call it.
+`function_resolution`: a function with everything needed to call it.
 `s3_buckets`: buckets and their privileges.
 `s3_objects`: objects and multipart uploads in local files.
 """

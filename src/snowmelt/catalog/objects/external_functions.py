@@ -16,7 +16,7 @@ from snowmelt.catalog import model
 from snowmelt.catalog.objects.tables import find_schema_ids
 from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.errors import AlreadyExists, NotFound, UserError
-from snowmelt.functions.ddl import format_create_function
+from snowmelt.functions.ddl_writer import format_create_function
 from snowmelt.functions.definition import ExternalFunction, Translator
 from snowmelt.schema.types import display_name
 

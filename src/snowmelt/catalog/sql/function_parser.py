@@ -10,7 +10,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.catalog.sql import clauses
+from snowmelt.catalog.sql import property_clauses
 from snowmelt.catalog.sql.ast import (
     AlterFunction,
     CreateExternalFunction,
@@ -21,10 +21,15 @@ from snowmelt.catalog.sql.ast import (
     RenameFunction,
     SkippedFunction,
 )
-from snowmelt.catalog.sql.clauses import ClauseDefinition, ClauseReader, is_at_end, parse_list
 from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.sql.object_parser import parse_skipped_function
-from snowmelt.functions.ddl import quote_literal
+from snowmelt.catalog.sql.property_clauses import (
+    ClauseDefinition,
+    ClauseReader,
+    is_at_end,
+    parse_list,
+)
+from snowmelt.functions.ddl_writer import quote_literal
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
     BatchFailureAction,
@@ -209,7 +214,7 @@ _MAX_BATCH_TIMEOUT_S = 86_400
 
 def _parse_headers(cursor: TokenCursor) -> tuple[tuple[str, str], ...]:
     at = cursor.current
-    found: tuple[tuple[str, str], ...] = clauses.parse_list(cursor, _parse_header)
+    found: tuple[tuple[str, str], ...] = property_clauses.parse_list(cursor, _parse_header)
     names = [name.lower() for name, _ in found]
     for name in names:
         if names.count(name) > 1:
@@ -231,7 +236,7 @@ def _parse_header(cursor: TokenCursor) -> tuple[str, str]:
 
 def _parse_context_headers(cursor: TokenCursor) -> tuple[str, ...]:
     at = cursor.current
-    found: tuple[str, ...] = clauses.parse_list(cursor, _parse_context_header)
+    found: tuple[str, ...] = property_clauses.parse_list(cursor, _parse_context_header)
     for name in found:
         if found.count(name) > 1:
             raise cursor.make_error(f"CONTEXT_HEADERS has {name} twice", at)
@@ -266,45 +271,53 @@ def _parse_translator_name(cursor: TokenCursor) -> object:
 
 
 FUNCTION_CLAUSES = {
-    "COMMENT": ClauseDefinition("comment", clauses.text_parser("a comment"), DEFAULT_COMMENT),
+    "COMMENT": ClauseDefinition(
+        "comment", property_clauses.text_parser("a comment"), DEFAULT_COMMENT
+    ),
     "API_INTEGRATION": ClauseDefinition(
-        "integration", clauses.identifier_parser("an API integration"), is_required=True
+        "integration", property_clauses.identifier_parser("an API integration"), is_required=True
     ),
     "HEADERS": ClauseDefinition("headers", _parse_headers, ()),
     "CONTEXT_HEADERS": ClauseDefinition("context_headers", _parse_context_headers, ()),
     "MAX_BATCH_ROWS": ClauseDefinition(
-        "max_batch_rows", clauses.integer_parser("a number of rows", 1, _MAX_BATCH_ROWS)
+        "max_batch_rows", property_clauses.integer_parser("a number of rows", 1, _MAX_BATCH_ROWS)
     ),
     "COMPRESSION": ClauseDefinition(
         "compression",
-        clauses.choice_parser(RequestCompression, "COMPRESSION"),
+        property_clauses.choice_parser(RequestCompression, "COMPRESSION"),
         RequestCompression.AUTO,
     ),
     "REQUEST_TRANSLATOR": ClauseDefinition("request_translator", _parse_translator_name),
     "RESPONSE_TRANSLATOR": ClauseDefinition("response_translator", _parse_translator_name),
     "MAX_IN_FLIGHT": ClauseDefinition(
-        "max_in_flight", clauses.integer_parser("a number of batches", 1, _MAX_IN_FLIGHT_BATCHES)
+        "max_in_flight",
+        property_clauses.integer_parser("a number of batches", 1, _MAX_IN_FLIGHT_BATCHES),
     ),
     "RATE_LIMIT": ClauseDefinition(
-        "rate_limit", clauses.number_parser("a number of calls per second", _MAX_CALLS_PER_S)
+        "rate_limit",
+        property_clauses.number_parser("a number of calls per second", _MAX_CALLS_PER_S),
     ),
     "ROW_ERRORS": ClauseDefinition(
-        "row_errors", clauses.choice_parser(RowErrorAction, "ROW_ERRORS"), RowErrorAction.ABORT
+        "row_errors",
+        property_clauses.choice_parser(RowErrorAction, "ROW_ERRORS"),
+        RowErrorAction.ABORT,
     ),
     "CACHE": ClauseDefinition("cache_bytes", _parse_cache_bytes),
     "MAX_BATCH_SIZE": ClauseDefinition(
-        "max_batch_bytes", clauses.integer_parser("a number of bytes", 1, _MAX_BATCH_BYTES)
+        "max_batch_bytes", property_clauses.integer_parser("a number of bytes", 1, _MAX_BATCH_BYTES)
     ),
     "ON_BATCH_FAILURE": ClauseDefinition(
         "on_batch_failure",
-        clauses.choice_parser(BatchFailureAction, "ON_BATCH_FAILURE"),
+        property_clauses.choice_parser(BatchFailureAction, "ON_BATCH_FAILURE"),
         BatchFailureAction.ABORT,
     ),
     "MAX_BATCH_RETRIES": ClauseDefinition(
-        "max_batch_retries", clauses.integer_parser("a number of retries", 0, _MAX_BATCH_RETRIES)
+        "max_batch_retries",
+        property_clauses.integer_parser("a number of retries", 0, _MAX_BATCH_RETRIES),
     ),
     "BATCH_TIMEOUT_SECS": ClauseDefinition(
-        "batch_timeout_s", clauses.number_parser("a number of seconds", _MAX_BATCH_TIMEOUT_S)
+        "batch_timeout_s",
+        property_clauses.number_parser("a number of seconds", _MAX_BATCH_TIMEOUT_S),
     ),
 }
 
@@ -499,11 +512,13 @@ def _parse_handler(cursor: TokenCursor) -> str:
 
 _TRANSLATOR_CLAUSES = {
     "LANGUAGE": ClauseDefinition(
-        "language", clauses.choice_parser(TranslatorLanguage, "LANGUAGE"), is_required=True
+        "language", property_clauses.choice_parser(TranslatorLanguage, "LANGUAGE"), is_required=True
     ),
     "HANDLER": ClauseDefinition("handler", _parse_handler),
-    "COMMENT": ClauseDefinition("comment", clauses.text_parser("a comment")),
-    "RUNTIME_VERSION": ClauseDefinition("runtime_version", clauses.text_parser("a version")),
+    "COMMENT": ClauseDefinition("comment", property_clauses.text_parser("a comment")),
+    "RUNTIME_VERSION": ClauseDefinition(
+        "runtime_version", property_clauses.text_parser("a version")
+    ),
 }
 
 

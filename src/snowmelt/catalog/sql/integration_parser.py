@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN, public_key_to_der
 from snowmelt.catalog.model.records import SecurityIntegration
-from snowmelt.catalog.sql import clauses
+from snowmelt.catalog.sql import property_clauses
 from snowmelt.catalog.sql.ast import (
     AlterIntegration,
     AlterSecurityIntegration,
@@ -26,8 +26,8 @@ from snowmelt.catalog.sql.ast import (
     DropIntegration,
     DropSecurityIntegration,
 )
-from snowmelt.catalog.sql.clauses import ClauseDefinition, ClauseReader
 from snowmelt.catalog.sql.function_parser import parse_clause_changes
+from snowmelt.catalog.sql.property_clauses import ClauseDefinition, ClauseReader
 from snowmelt.errors import InvalidPublicKey, StatementError
 from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import UrlRefused
@@ -57,7 +57,7 @@ class ApiProvider(StrEnum):
 
 
 def _parse_provider(cursor: TokenCursor) -> str:
-    return clauses.choice_parser(ApiProvider, "API_PROVIDER")(cursor).value.lower()
+    return property_clauses.choice_parser(ApiProvider, "API_PROVIDER")(cursor).value.lower()
 
 
 def _url_prefix_list_parser(clause_word: str) -> Callable[[TokenCursor], tuple[str, ...]]:
@@ -70,14 +70,14 @@ def _url_prefix_list_parser(clause_word: str) -> Callable[[TokenCursor], tuple[s
             raise cursor.make_error(f"{clause_word}: {str(error).rstrip('.')}", at) from None
         return prefix
 
-    return lambda cursor: clauses.parse_list(cursor, one)
+    return lambda cursor: property_clauses.parse_list(cursor, one)
 
 
 def _secret_reference_parser(clause_word: str) -> Callable[[TokenCursor], str]:
     def read(cursor: TokenCursor) -> str:
         at = cursor.current
         # The literal is never repeated: errors are logged and shown.
-        if not clauses.is_next_string(cursor) or not _SECRET_REFERENCE.match(at.text):
+        if not property_clauses.is_next_string(cursor) or not _SECRET_REFERENCE.match(at.text):
             raise cursor.make_error(
                 f"{clause_word} is a reference to where the secret is kept, 'env:NAME' or 'file:PATH', "
                 "never the secret itself",
@@ -96,24 +96,28 @@ _API_INTEGRATION_CLAUSES = {
     "API_BLOCKED_PREFIXES": ClauseDefinition(
         "blocked_prefixes", _url_prefix_list_parser("API_BLOCKED_PREFIXES"), ()
     ),
-    "ENABLED": ClauseDefinition("enabled", clauses.parse_boolean, default=True),
-    "COMMENT": ClauseDefinition("comment", clauses.text_parser("a comment")),
+    "ENABLED": ClauseDefinition("enabled", property_clauses.parse_boolean, default=True),
+    "COMMENT": ClauseDefinition("comment", property_clauses.text_parser("a comment")),
     "API_KEY": ClauseDefinition("api_key", _secret_reference_parser("API_KEY")),
     "AUTHENTICATION": ClauseDefinition(
         "authentication",
-        clauses.choice_parser(AuthenticationMethod, "AUTHENTICATION"),
+        property_clauses.choice_parser(AuthenticationMethod, "AUTHENTICATION"),
         AuthenticationMethod.NONE,
     ),
-    "USER": ClauseDefinition("user", clauses.text_parser("a user")),
+    "USER": ClauseDefinition("user", property_clauses.text_parser("a user")),
     "SECRET": ClauseDefinition("secret", _secret_reference_parser("SECRET")),
-    "REGION": ClauseDefinition("region", clauses.text_parser("a region")),
-    "CA_FILE": ClauseDefinition("ca_file", clauses.text_parser("a path")),
-    "API_AWS_ROLE_ARN": ClauseDefinition("aws_role_arn", clauses.text_parser("a role")),
-    "AZURE_TENANT_ID": ClauseDefinition("azure_tenant_id", clauses.text_parser("a tenant")),
-    "AZURE_AD_APPLICATION_ID": ClauseDefinition(
-        "azure_ad_application_id", clauses.text_parser("an application")
+    "REGION": ClauseDefinition("region", property_clauses.text_parser("a region")),
+    "CA_FILE": ClauseDefinition("ca_file", property_clauses.text_parser("a path")),
+    "API_AWS_ROLE_ARN": ClauseDefinition("aws_role_arn", property_clauses.text_parser("a role")),
+    "AZURE_TENANT_ID": ClauseDefinition(
+        "azure_tenant_id", property_clauses.text_parser("a tenant")
     ),
-    "GOOGLE_AUDIENCE": ClauseDefinition("google_audience", clauses.text_parser("an audience")),
+    "AZURE_AD_APPLICATION_ID": ClauseDefinition(
+        "azure_ad_application_id", property_clauses.text_parser("an application")
+    ),
+    "GOOGLE_AUDIENCE": ClauseDefinition(
+        "google_audience", property_clauses.text_parser("an audience")
+    ),
 }
 
 
@@ -127,7 +131,7 @@ def parse_create_integration(cursor: TokenCursor, create_mode: CreateMode) -> Cr
     settings = ClauseReader(_API_INTEGRATION_CLAUSES, _API_INTEGRATION_LABEL)
     while settings.parse_next(cursor):
         cursor.accept(",")
-    if not clauses.is_at_end(cursor):
+    if not property_clauses.is_at_end(cursor):
         settings.raise_unknown_clause(cursor)
     settings.check_required(cursor)
     cursor.expect_end("the clauses")
@@ -240,9 +244,9 @@ class _AnyRoleMode(StrEnum):
 
 def _string_or_list_parser(label: str) -> Callable[[TokenCursor], tuple[str, ...]]:
     def read(cursor: TokenCursor) -> tuple[str, ...]:
-        if clauses.is_next_string(cursor):
+        if property_clauses.is_next_string(cursor):
             return (cursor.parse_string(label),)
-        return clauses.string_list_parser(label)(cursor)
+        return property_clauses.string_list_parser(label)(cursor)
 
     return read
 
@@ -268,24 +272,24 @@ _OAUTH_PREFIX = "EXTERNAL_OAUTH_"
 _PUBLIC_KEY_FIELDS = ("public_key", "public_key_2")
 _SECURITY_INTEGRATION_CLAUSES = {
     "TYPE": ClauseDefinition(
-        "type", clauses.choice_parser(_SecurityIntegrationType, "TYPE"), is_required=True
+        "type", property_clauses.choice_parser(_SecurityIntegrationType, "TYPE"), is_required=True
     ),
-    "ENABLED": ClauseDefinition("enabled", clauses.parse_boolean, is_required=True),
-    "COMMENT": ClauseDefinition("comment", clauses.text_parser("a comment")),
+    "ENABLED": ClauseDefinition("enabled", property_clauses.parse_boolean, is_required=True),
+    "COMMENT": ClauseDefinition("comment", property_clauses.text_parser("a comment")),
     _OAUTH_PREFIX + "TYPE": ClauseDefinition(
         "server",
-        clauses.choice_parser(_AuthorizationServer, _OAUTH_PREFIX + "TYPE"),
+        property_clauses.choice_parser(_AuthorizationServer, _OAUTH_PREFIX + "TYPE"),
         is_required=True,
     ),
     _OAUTH_PREFIX + "ISSUER": ClauseDefinition(
-        "issuer", clauses.text_parser("an issuer"), is_required=True
+        "issuer", property_clauses.text_parser("an issuer"), is_required=True
     ),
     _OAUTH_PREFIX + "TOKEN_USER_MAPPING_CLAIM": ClauseDefinition(
         "user_claims", _string_or_list_parser("a claim"), is_required=True
     ),
     _OAUTH_PREFIX + "SNOWFLAKE_USER_MAPPING_ATTRIBUTE": ClauseDefinition(
         "attribute",
-        clauses.choice_parser(
+        property_clauses.choice_parser(
             _UserMappingAttribute, _OAUTH_PREFIX + "SNOWFLAKE_USER_MAPPING_ATTRIBUTE"
         ),
         is_required=True,
@@ -301,11 +305,11 @@ _SECURITY_INTEGRATION_CLAUSES = {
     ),
     _OAUTH_PREFIX + "ANY_ROLE_MODE": ClauseDefinition(
         "any_role",
-        clauses.choice_parser(_AnyRoleMode, _OAUTH_PREFIX + "ANY_ROLE_MODE"),
+        property_clauses.choice_parser(_AnyRoleMode, _OAUTH_PREFIX + "ANY_ROLE_MODE"),
         _AnyRoleMode.DISABLE,
     ),
     _OAUTH_PREFIX + "SCOPE_MAPPING_ATTRIBUTE": ClauseDefinition(
-        "scope_claim", clauses.text_parser("a claim"), "scp"
+        "scope_claim", property_clauses.text_parser("a claim"), "scp"
     ),
 }
 
@@ -322,7 +326,7 @@ def parse_create_security_integration(
     settings = ClauseReader(_SECURITY_INTEGRATION_CLAUSES, _SECURITY_INTEGRATION_LABEL)
     while settings.parse_next(cursor):
         cursor.accept(",")
-    if not clauses.is_at_end(cursor):
+    if not property_clauses.is_at_end(cursor):
         settings.raise_unknown_clause(cursor)
     settings.check_required(cursor)
     fields = _to_definition_fields(settings)

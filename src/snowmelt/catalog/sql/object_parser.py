@@ -22,7 +22,9 @@ from snowmelt.catalog.sql.ast import (
     TruncateTable,
     Undrop,
 )
-from snowmelt.catalog.sql.clauses import (
+from snowmelt.catalog.sql.identifiers import NameLevel
+from snowmelt.catalog.sql.lexer import TokenKind
+from snowmelt.catalog.sql.property_clauses import (
     MAX_RETENTION_DAYS,
     ClauseDefinition,
     ClauseReader,
@@ -30,8 +32,6 @@ from snowmelt.catalog.sql.clauses import (
     parse_boolean,
     text_parser,
 )
-from snowmelt.catalog.sql.identifiers import NameLevel
-from snowmelt.catalog.sql.lexer import TokenKind
 
 if TYPE_CHECKING:
     from snowmelt.catalog.sql.cursor import TokenCursor

@@ -18,11 +18,11 @@ from snowmelt.catalog.sql.ast import (
     RenameTable,
     SetProperties,
 )
-from snowmelt.catalog.sql.clauses import is_at_end
 from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.identifiers import NameLevel
 from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.sql.object_parser import make_property_reader, parse_set_or_unset
+from snowmelt.catalog.sql.property_clauses import is_at_end
 from snowmelt.schema.types import Column
 
 if TYPE_CHECKING:

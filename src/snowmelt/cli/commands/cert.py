@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import load_settings
+from snowmelt.cli.command_context import load_settings
 from snowmelt.clock import SystemClock
 from snowmelt.errors import OutputRefused, UserError
 from snowmelt.storage.output_paths import check_output_location

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.options import add_global_options
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.errors import NotFound

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.errors import UserError

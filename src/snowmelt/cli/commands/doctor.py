@@ -7,7 +7,7 @@ import difflib
 import json
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import load_settings
+from snowmelt.cli.command_context import load_settings
 from snowmelt.cli.health_checks import CheckResult, CheckStatus, failed, note, passed
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings, find_unknown_variables, variable_for_setting

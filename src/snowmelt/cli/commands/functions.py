@@ -310,7 +310,7 @@ def _call_in_batches(
 
 
 def _record_calls(options: argparse.Namespace) -> int:
-    from snowmelt.cli.connections import load_settings
+    from snowmelt.cli.command_context import load_settings
     from snowmelt.functions.proxy.recorder import TrafficRecorder
     from snowmelt.storage.output_paths import CommandOutput, check_outputs
 

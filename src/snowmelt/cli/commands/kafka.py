@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import (
+from snowmelt.cli.command_context import (
     add_service_options,
     create_client,
     load_settings,

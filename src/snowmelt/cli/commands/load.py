@@ -6,7 +6,7 @@ import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.cli.connections import load_settings
+from snowmelt.cli.command_context import load_settings
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:

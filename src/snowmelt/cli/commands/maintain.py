@@ -6,7 +6,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.errors import SnowmeltError, TableNotFound
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.jobs.maintenance import MaintenanceTotals
+    from snowmelt.catalog.jobs.maintenance_history import MaintenanceTotals
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
     from snowmelt.schema.types import TableName

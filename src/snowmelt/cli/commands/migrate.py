@@ -7,8 +7,8 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
+from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.commands.maintain import BackgroundMaintainer
-from snowmelt.cli.connections import load_settings, opening_catalog
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.clock import SystemClock
 from snowmelt.errors import SnowmeltError, TableNotFound

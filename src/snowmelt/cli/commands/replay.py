@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import (
+from snowmelt.cli.command_context import (
     add_service_options,
     create_client,
     load_settings,

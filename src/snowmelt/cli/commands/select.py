@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from snowmelt.cli.connections import load_settings
+from snowmelt.cli.command_context import load_settings
 from snowmelt.cli.output import FORMATS, MAX_TABLE_ROWS, print_rows
 from snowmelt.errors import UserError
 
@@ -98,8 +98,8 @@ def _stream_payloads(options: argparse.Namespace, request: SelectRequest) -> Gen
     if options.source.startswith("s3://"):
         yield from _select_from_endpoint(options, request)
         return
-    from snowmelt.select.limits import EngineSettings
-    from snowmelt.select.local import open_local_select
+    from snowmelt.select.local_query import open_local_select
+    from snowmelt.select.resource_limits import EngineSettings
 
     limits = EngineSettings.from_settings(load_settings(options))
     source = sys.stdin.buffer if options.source == _STDIN_SOURCE else _expand_paths(options.source)

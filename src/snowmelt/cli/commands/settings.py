@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import load_settings
+from snowmelt.cli.command_context import load_settings
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.config import Settings, read_environment_variable, variable_for_setting
 

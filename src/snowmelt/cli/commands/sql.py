@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.commands.copy import print_copy_result
-from snowmelt.cli.connections import load_settings, opening_catalog
 from snowmelt.cli.output import MAX_TABLE_ROWS, add_format_option, print_message, print_rows
 from snowmelt.cli.spark_session import opening_lake, translating_spark_errors
 from snowmelt.clock import SystemClock

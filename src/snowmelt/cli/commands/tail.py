@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import (
+from snowmelt.cli.command_context import (
     add_service_options,
     create_client,
     load_settings,

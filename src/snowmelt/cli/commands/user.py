@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.connections import load_settings, opening_catalog
+from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.options import add_global_options
 from snowmelt.errors import AlreadyExists
 from snowmelt.schema.types import display_name, internal_name

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from snowmelt.functions import ddl
+from snowmelt.functions import ddl_writer
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
     ExternalFunction,
@@ -384,7 +384,9 @@ def make_create_statement(
         comment=DEFAULT_COMMENT if options.comment is None else options.comment,
         max_batch_rows=options.max_batch_rows,
     )
-    return ddl.format_create_function(definition, signature.name, integration, replace=replace)
+    return ddl_writer.format_create_function(
+        definition, signature.name, integration, replace=replace
+    )
 
 
 # --- Lengths of time as people write them.

@@ -13,7 +13,7 @@ Chunks are registered before the response is sent.
 `field_names`: fields of a body and the columns they name.
 `pipe_evaluator`: expressions of a pipe, row by row.
 `pipe_vector_evaluator`: expressions of a pipe, by columns.
-`binary_encoding`: base64 or hexadecimal encoding of a client's binary values.
+`binary_encoding_tracker`: base64 or hexadecimal encoding of a client's binary values.
 `schema_evolution`: columns that rows need and the table lacks.
 `append`: a converted request, its outcome and its continuation token.
 `chunk_builder`: requests to chunks and blobs; rejected rows for error tables.

@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from snowmelt.catalog.streaming.registration import ChannelAdvance, CommitDecision
     from snowmelt.catalog.streaming.row_channels import ChannelPosition, RowChannel
     from snowmelt.clock import Clock
-    from snowmelt.ingest.durability import StageSync
     from snowmelt.ingest.rows.chunk_builder import (
         ErrorRowStager,
         RowChunkStager,
         StagedErrorRows,
         StagedRowChunk,
     )
+    from snowmelt.ingest.stage_sync import StageSync
 
 _log = logging.getLogger("snowmelt.ingest")
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.ingest.back_pressure import BackPressure
     from snowmelt.ingest.rows.append import AppendOutcome
-    from snowmelt.ingest.rows.binary_encoding import BinaryEncodingTracker
+    from snowmelt.ingest.rows.binary_encoding_tracker import BinaryEncodingTracker
     from snowmelt.ingest.rows.group_commit import GroupCommitter
     from snowmelt.ingest.rows.row_converter import ConvertedRows, ConverterPool
     from snowmelt.ingest.rows.schema_evolution import TableEvolver

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.arrow_text_casts import ArraySyntax
 from snowmelt.load.column_converter import TableConverter
 from snowmelt.load.parsers.delimited_blocks import DelimitedBlockParser, RecordShape
 from snowmelt.load.parsers.delimited_text import (
@@ -20,7 +21,6 @@ from snowmelt.load.parsers.delimited_text import (
     parse_format_character,
 )
 from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundary
-from snowmelt.load.text_casts import ArraySyntax
 from snowmelt.schema.types import display_name, internal_name
 
 if TYPE_CHECKING:

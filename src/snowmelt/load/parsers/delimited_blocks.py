@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
+from snowmelt.load.arrow_text_casts import FALSE_WORDS, TRUE_WORDS
 from snowmelt.load.parsers.arrow_block import prepare_arrow_block
 from snowmelt.load.parsers.delimited_text import DelimitedRecordReader
 from snowmelt.load.phases import ParsedBatch, ParseReject
-from snowmelt.load.text_casts import FALSE_WORDS, TRUE_WORDS
 from snowmelt.schema.chunk_types import to_contiguous_array
 
 if TYPE_CHECKING:

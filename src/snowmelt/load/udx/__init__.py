@@ -1,7 +1,7 @@
 """Execution of user-defined extensions (Vertica: UDx): sources, filters and parsers.
 
 `vertica_sdk`: the module that user code imports as `vertica_sdk`.
-`definitions`: objects of a library into definitions that are built by name.
+`phase_definitions`: objects of a library into definitions that are built by name.
 `instance`: one user object with its thread, method binding, calls and state handling.
 `input_window`: the input buffer of a call, filled from bytes or records.
 `sources`: user-defined sources.

@@ -7,7 +7,7 @@
 `timestamps`: dates, times and timestamps, and their text formats.
 `timestamp_limits`: the range of dates and timestamps that every reader can represent.
 `json_text`: JSON text, normalized or written from Python values.
-`msgpack_columns`: plain columns read through MessagePack.
+`msgpack_fast_path`: plain columns read through MessagePack.
 `column_converter`: whole columns into Arrow arrays in chunk form.
 `compact_columns`: plain columns as a few bytes until a flush.
 `fast_rows`: single rows that are checked immediately and converted in a batch.

@@ -28,7 +28,7 @@ from snowmelt.schema.chunk_types import (
     decimal_from_words,
     null_mask,
 )
-from snowmelt.schema.conversion import msgpack_columns
+from snowmelt.schema.conversion import msgpack_fast_path
 from snowmelt.schema.conversion.numbers import convert_fixed
 from snowmelt.schema.conversion.timestamp_limits import are_in_range
 from snowmelt.schema.conversion.value_rules import make_value_rule
@@ -278,11 +278,11 @@ class ColumnConverter:
         kind = self.column.kind
         array = None
         if kind is LogicalType.TEXT:
-            array = msgpack_columns.convert_strings(values, self._max_text_characters)
+            array = msgpack_fast_path.convert_strings(values, self._max_text_characters)
         elif kind is LogicalType.REAL:
-            array = msgpack_columns.convert_floats(values)
+            array = msgpack_fast_path.convert_floats(values)
         elif kind is LogicalType.BOOLEAN:
-            array = msgpack_columns.convert_booleans(values)
+            array = msgpack_fast_path.convert_booleans(values)
         elif kind in TIMESTAMP_TYPES:
             array = self._try_convert_msgpack_timestamps(values)
         if array is None:
@@ -291,7 +291,9 @@ class ColumnConverter:
 
     def _try_convert_msgpack_timestamps(self, values: Sequence[Any]) -> pa.Array | None:
         zone = getattr(values[0], "tzinfo", None)
-        clock = msgpack_columns.convert_timestamps(values, zone) if type(zone) is timezone else None
+        clock = (
+            msgpack_fast_path.convert_timestamps(values, zone) if type(zone) is timezone else None
+        )
         return None if clock is None else self.local_times_to_timestamps(clock, zone, None)
 
     def stored_to_array(self, values: Sequence[StoredValue]) -> pa.Array | pa.ChunkedArray:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InternalError
-from snowmelt.schema.conversion import msgpack_columns
+from snowmelt.schema.conversion import msgpack_fast_path
 from snowmelt.schema.conversion.column_converter import max_int64_for_column
 from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, LogicalType
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.schema.conversion.column_converter import ColumnConverter
-    from snowmelt.schema.conversion.msgpack_columns import Int32s
+    from snowmelt.schema.conversion.msgpack_fast_path import Int32s
     from snowmelt.schema.types import Column
 
 _encode_json_lines = msgspec.json.Encoder(decimal_format="string").encode_lines
@@ -103,7 +103,7 @@ class CompactFloats(CompactColumn):
 
     def to_array(self, _: ColumnConverter) -> pa.Array:
         """Return the doubles."""
-        return msgpack_columns.unpack_floats(self.body)
+        return msgpack_fast_path.unpack_floats(self.body)
 
     def to_python_values(self) -> list[Any]:
         """Return the floats."""
@@ -117,7 +117,7 @@ class CompactBooleans(CompactColumn):
 
     def to_array(self, _: ColumnConverter) -> pa.Array:
         """Return the booleans."""
-        return msgpack_columns.unpack_booleans(self.body)
+        return msgpack_fast_path.unpack_booleans(self.body)
 
     def to_python_values(self) -> list[Any]:
         """Return the booleans."""
@@ -145,11 +145,11 @@ class CompactStrings(CompactColumn):
 
     def to_array(self, _: ColumnConverter) -> pa.Array:
         """Return the texts."""
-        return msgpack_columns.unpack_strings(self.body, self.lengths)
+        return msgpack_fast_path.unpack_strings(self.body, self.lengths)
 
     def to_python_values(self) -> list[Any]:
         """Return the texts."""
-        return msgpack_columns.unpack_strings(self.body, self.lengths).to_pylist()  # type: ignore[no-any-return]
+        return msgpack_fast_path.unpack_strings(self.body, self.lengths).to_pylist()  # type: ignore[no-any-return]
 
 
 class CompactDecimals(CompactColumn):
@@ -243,12 +243,12 @@ class CompactZonedTimestamps(CompactColumn):
 
     def to_array(self, converter: ColumnConverter) -> pa.Array | None:
         """Return the timestamps."""
-        clock = msgpack_columns.unpack_timestamps(self.body, self.count, self.zone)
+        clock = msgpack_fast_path.unpack_timestamps(self.body, self.count, self.zone)
         return converter.local_times_to_timestamps(clock, self.zone, None)
 
     def to_python_values(self) -> list[Any]:
         """Return the datetimes."""
-        clock = msgpack_columns.unpack_timestamps(self.body, self.count, self.zone)
+        clock = msgpack_fast_path.unpack_timestamps(self.body, self.count, self.zone)
         epoch = _EPOCH.replace(tzinfo=self.zone)
         return [epoch + timedelta(microseconds=us) for us in clock.tolist()]
 
@@ -262,12 +262,12 @@ def try_compact(column: Column, values: Sequence[Any]) -> CompactColumn | None:
         return _try_compact_timestamps(values)
     if kind is LogicalType.TEXT:
         limit = MAX_TEXT_BYTES if column.length is None else column.length
-        read = msgpack_columns.pack_strings(values, min(limit, MAX_TEXT_BYTES))
+        read = msgpack_fast_path.pack_strings(values, min(limit, MAX_TEXT_BYTES))
         return None if read is None else CompactStrings(*read)
     if kind is LogicalType.REAL:
-        words = msgpack_columns.pack_floats(values)
+        words = msgpack_fast_path.pack_floats(values)
         return None if words is None else CompactFloats(words, len(values))
-    bits = msgpack_columns.pack_booleans(values) if kind is LogicalType.BOOLEAN else None
+    bits = msgpack_fast_path.pack_booleans(values) if kind is LogicalType.BOOLEAN else None
     return None if bits is None else CompactBooleans(bits, len(values))
 
 
@@ -281,7 +281,7 @@ def _try_compact_timestamps(values: Sequence[Any]) -> CompactColumn | None:
     zone = getattr(values[0], "tzinfo", None)
     if type(zone) is not timezone:
         return CompactNaiveTimestamps.try_pack(values)
-    records = msgpack_columns.pack_timestamps(values, zone)
+    records = msgpack_fast_path.pack_timestamps(values, zone)
     return None if records is None else CompactZonedTimestamps(records, len(values), zone)
 
 
@@ -296,7 +296,7 @@ def concatenate_to_arrays(
         if isinstance(piece, CompactColumn):
             letters += len(piece.body)
             if run and not (
-                run[-1].can_concatenate(piece) and letters <= msgpack_columns.MAX_ARRAY_CHARACTERS
+                run[-1].can_concatenate(piece) and letters <= msgpack_fast_path.MAX_ARRAY_CHARACTERS
             ):
                 arrays.append(_run_to_array(run, converter))
                 run, letters = [], len(piece.body)

@@ -37,9 +37,9 @@ from snowmelt.select.execution.sinks import (
     StreamSink,
 )
 from snowmelt.select.formats.csv_dialect import make_csv_rules
-from snowmelt.select.formats.object_reader import RecordSequence, SourceSequence, open_records
-from snowmelt.select.limits import EngineSettings
+from snowmelt.select.formats.read_units import RecordSequence, SourceSequence, open_records
 from snowmelt.select.request import CsvInput
+from snowmelt.select.resource_limits import EngineSettings
 from snowmelt.select.sql.ast import expand_aliases
 from snowmelt.select.sql.binder import bind
 from snowmelt.select.sql.bound_query import CsvFields, ParquetFields
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from snowmelt.select.execution.serializer import RecordWriter
     from snowmelt.select.execution.sinks import RecordSink
     from snowmelt.select.formats.decompression import ObjectSource
-    from snowmelt.select.formats.object_reader import ObjectRecords, ReadUnit
+    from snowmelt.select.formats.read_units import ObjectRecords, ReadUnit
     from snowmelt.select.request import SelectRequest
     from snowmelt.select.sql.ast import Expression
     from snowmelt.select.sql.bound_query import BoundQuery

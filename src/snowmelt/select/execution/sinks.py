@@ -14,7 +14,7 @@ import numpy as np
 
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.block_executor import BlockResult, SelectedRecords
-from snowmelt.select.limits import EngineSettings, MemoryBudget
+from snowmelt.select.resource_limits import EngineSettings, MemoryBudget
 from snowmelt.select.scalar.aggregates import make_accumulator
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
 from snowmelt.select.scalar.ordering import RowSorter, make_sort_key

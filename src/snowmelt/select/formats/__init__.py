@@ -9,5 +9,5 @@
 `json_reader`: JSON objects as record batches.
 `json_lines`: JSON lines as columns, by kernels.
 `parquet_reader`: Parquet objects as record batches, with row group pruning.
-`object_reader`: one interface over all formats and over several objects.
+`read_units`: one interface over all formats and over several objects.
 """

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from snowmelt.select.formats.blocks import RecordBlock
     from snowmelt.select.formats.decompression import ObjectSource
-    from snowmelt.select.limits import EngineSettings
     from snowmelt.select.request import JsonInput, SelectRequest
+    from snowmelt.select.resource_limits import EngineSettings
     from snowmelt.select.sql.ast import ColumnRef, PathStep
     from snowmelt.select.sql.bound_query import BoundQuery
     from snowmelt.select.vectors import Bytes, Positions, Vector

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snowmelt.select.formats.decompression import ObjectSource
-    from snowmelt.select.limits import EngineSettings
     from snowmelt.select.request import SelectRequest
+    from snowmelt.select.resource_limits import EngineSettings
     from snowmelt.select.sql.ast import Expression
     from snowmelt.select.sql.bound_query import BoundQuery
     from snowmelt.select.vectors import Mask

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.select.limits import MemoryBudget
+    from snowmelt.select.resource_limits import MemoryBudget
     from snowmelt.select.sql.ast import AggregateExpr
 
 # --- Sums of floats in order, with what rounding lost kept aside (Neumaier's method).

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from snowmelt.select.limits import MemoryBudget
+from snowmelt.select.resource_limits import MemoryBudget
 from snowmelt.select.timestamps import Timestamp
 from snowmelt.select.values import MISSING
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from snowmelt.catalog.jobs import services
 from snowmelt.errors import ConfigurationError, RowsBusy, TooManyRequests
-from snowmelt.ingest.rows.binary_encoding import BinaryEncodingTracker
+from snowmelt.ingest.rows.binary_encoding_tracker import BinaryEncodingTracker
 from snowmelt.ingest.rows.chunk_builder import ErrorRowStager, RowChunkStager
 from snowmelt.ingest.rows.group_commit import GroupCommitter
 from snowmelt.ingest.rows.request_batcher import RequestBatcher
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
     from snowmelt.ingest.back_pressure import BackPressure
-    from snowmelt.ingest.durability import StageSync
     from snowmelt.ingest.metrics import RowMetrics
     from snowmelt.ingest.stage_locations import StageLocator
+    from snowmelt.ingest.stage_sync import StageSync
     from snowmelt.ingest.write_batcher import WriteBatcher
     from snowmelt.server.auth import Authenticator
     from snowmelt.storage.store import Store

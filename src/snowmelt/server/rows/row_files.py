@@ -33,7 +33,7 @@ from snowmelt.wire.row_api import PipeEncryption, PipeInfo, RowStageLocation
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.binary_encoding import BinaryEncodingTracker
+    from snowmelt.ingest.rows.binary_encoding_tracker import BinaryEncodingTracker
     from snowmelt.ingest.rows.targets import PipePath, RowSender, SdkClient, TargetResolver
     from snowmelt.ingest.stage_locations import StageLocator
     from snowmelt.storage.store import Store

@@ -1,6 +1,6 @@
 """S3 endpoint for clients such as boto3 and the AWS CLI.
 
-`service`: construction, threads and listener of the endpoint.
+`endpoint_server`: construction, threads and listener of the endpoint.
 `request`: parsing of a request: bucket, key and parameters.
 `endpoint`: dispatch of requests to operations; restriction to uploads for stage credentials.
 `authentication`: the user and access key behind a signature.
@@ -8,7 +8,7 @@
 `supported_parameters`: headers and parameters that each operation supports.
 `request_context`: an authorized request and the components that operations use.
 `body`: receiving and verifying request bodies.
-`conditions`: ranges and conditional headers.
+`conditional_requests`: ranges and conditional headers.
 `bucket_operations`: operations on buckets and listings of objects.
 `object_operations`: operations that read, write, copy or delete objects.
 `multipart_operations`: operations on multipart uploads.

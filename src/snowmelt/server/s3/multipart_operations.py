@@ -15,7 +15,7 @@ from snowmelt.buckets.multipart import CompletedPart, ExpectedObject, compute_mu
 from snowmelt.server.s3 import xml
 from snowmelt.server.s3.body import receive_small_body, verify_signed_body
 from snowmelt.server.s3.bucket_operations import make_key_encoder, parse_integer_parameter
-from snowmelt.server.s3.conditions import parse_timestamp, parse_write_condition
+from snowmelt.server.s3.conditional_requests import parse_timestamp, parse_write_condition
 from snowmelt.server.s3.object_operations import collect_stored_headers
 from snowmelt.server.s3.responses import S3Response, xml_response
 from snowmelt.server.s3.supported_parameters import reject_unsupported_elements

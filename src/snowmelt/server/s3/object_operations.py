@@ -28,7 +28,7 @@ from snowmelt.server.s3.body import (
     receive_small_body,
     verify_body,
 )
-from snowmelt.server.s3.conditions import (
+from snowmelt.server.s3.conditional_requests import (
     check_conditions,
     format_http_date,
     parse_copy_range,

@@ -28,8 +28,7 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import open_select
 from snowmelt.select.formats.decompression import ConcurrentSource
-from snowmelt.select.formats.object_reader import SourceSequence
-from snowmelt.select.limits import EngineSettings
+from snowmelt.select.formats.read_units import SourceSequence
 from snowmelt.select.protocol import parse_request
 from snowmelt.select.request import (
     CsvInput,
@@ -39,6 +38,7 @@ from snowmelt.select.request import (
     JsonOutput,
     SelectRequest,
 )
+from snowmelt.select.resource_limits import EngineSettings
 from snowmelt.server.s3.object_operations import check_version
 from snowmelt.server.s3.responses import make_start_message, wait_for_disconnect
 from snowmelt.storage.local_store import LocalObject

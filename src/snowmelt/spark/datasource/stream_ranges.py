@@ -11,22 +11,22 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.catalog.jobs import maintenance, migrations
-from snowmelt.catalog.jobs.migrations import MigrationState
+from snowmelt.catalog.jobs import maintenance_history, migration_history
+from snowmelt.catalog.jobs.migration_history import MigrationState
 from snowmelt.catalog.objects.tables import find_table, list_table_schemas
 from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
 from snowmelt.errors import LoadRefused, TableNotFound
 from snowmelt.spark.tables.time_travel import list_retained_snapshots
 from snowmelt.table.iceberg import NativeTable, list_native_files, load_native_metadata
-from snowmelt.table.run_files import parse_run_id
 from snowmelt.table.snapshot import load_current_native
+from snowmelt.table.uncommitted_files import parse_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import sqlalchemy as sa
 
-    from snowmelt.catalog.jobs.migrations import MigrationRecord
+    from snowmelt.catalog.jobs.migration_history import MigrationRecord
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.streaming.chunks import ChunkRecord
     from snowmelt.schema.types import TableName, TableSchema
@@ -269,7 +269,9 @@ def find_new_load_files(
     others = {run.run_id for run in _list_committed_migrations(connection, streamed_table.table)}
     others |= {
         run.run_id
-        for run in maintenance.list_maintenance_runs(connection, table_id, limit=_MAX_LISTED_RUNS)
+        for run in maintenance_history.list_maintenance_runs(
+            connection, table_id, limit=_MAX_LISTED_RUNS
+        )
     }
     files = [
         file
@@ -311,7 +313,7 @@ _MAX_LISTED_RUNS = 1_000_000
 def _list_committed_migrations(
     connection: sa.Connection, table: TableRecord
 ) -> list[MigrationRecord]:
-    found = migrations.list_migrations(connection, table.table_id, limit=_MAX_LISTED_RUNS)
+    found = migration_history.list_migrations(connection, table.table_id, limit=_MAX_LISTED_RUNS)
     return [run for run in found if run.state is MigrationState.COMMITTED]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.db.catalog_clock import open_catalog_clock
-from snowmelt.catalog.jobs.loads import LoadTotals, OffsetAdvance, read_stream_offsets
+from snowmelt.catalog.jobs.load_history import LoadTotals, OffsetAdvance, read_stream_offsets
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.errors import LoadOvertaken, LoadRefused, UnknownOutcome

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from snowmelt import failpoints
 from snowmelt.errors import InvalidRow, LoadFailed, LoadRefused
 from snowmelt.failpoints import Failpoint
-from snowmelt.loaders.spool import FileSpool, RowSpool
+from snowmelt.loaders.portion_file_writer import FileSpool, RowSpool
 from snowmelt.schema.conversion.arrow_values import parse_arrow_zone, to_python_values
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import tzinfo
 
-    from snowmelt.table.native_writer import WrittenFile
+    from snowmelt.table.native_file_writer import WrittenFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from snowmelt.catalog.jobs.loads import list_file_history, list_loads
-from snowmelt.catalog.jobs.maintenance import list_maintenance_runs
-from snowmelt.catalog.jobs.migrations import list_migrations
+from snowmelt.catalog.jobs.load_history import list_file_history, list_loads
+from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
+from snowmelt.catalog.jobs.migration_history import list_migrations
 from snowmelt.catalog.objects.error_tables import find_error_table
 from snowmelt.catalog.objects.namespaces import list_databases, list_schemas
 from snowmelt.catalog.objects.tables import find_table_by_id, list_dropped_tables, list_tables

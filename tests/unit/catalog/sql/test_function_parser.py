@@ -22,7 +22,7 @@ from snowmelt.catalog.sql.function_parser import CONTEXT_FUNCTIONS
 from snowmelt.catalog.sql.identifiers import CreateMode
 from snowmelt.catalog.sql.parser import parse_statement
 from snowmelt.errors import StatementError
-from snowmelt.functions.ddl import format_create_function, quote_literal
+from snowmelt.functions.ddl_writer import format_create_function, quote_literal
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
     BatchFailureAction,

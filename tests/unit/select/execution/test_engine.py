@@ -24,7 +24,7 @@ from snowmelt.select.execution.engine import (
     PayloadCutter,
     open_select,
 )
-from snowmelt.select.local import LocalFileSource, open_local_select
+from snowmelt.select.local_query import LocalFileSource, open_local_select
 from snowmelt.select.request import (
     CsvInput,
     CsvOutput,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import EngineSettings
-from snowmelt.select.local import open_local_select
+from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvInput, CsvOutput, JsonInput, JsonOutput, SelectRequest
 from support import ceph_reference as ref
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import EngineSettings
-from snowmelt.select.local import open_local_select
+from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvInput, CsvOutput, HeaderMode, JsonOutput, SelectRequest
 
 _PLAIN = ["", "1", "-2.50", "a b", "é", "\x07\t", "c\\d", "\r", "x" * 70, "|", "\\,", "\\"]

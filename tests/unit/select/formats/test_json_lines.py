@@ -17,7 +17,7 @@ from snowmelt.select.execution.engine import EngineSettings
 from snowmelt.select.execution.serializer import make_record_writer
 from snowmelt.select.formats.json_lines import JSON_DECODE_ERRORS, JsonRow, decode_json
 from snowmelt.select.kernels.json import encode_field_names, scan_json_lines
-from snowmelt.select.local import open_local_select
+from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvOutput, JsonInput, JsonOutput, SelectRequest
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
 from snowmelt.select.sql.binder import bind

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.local import open_local_select
+from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import (
     CsvInput,
     CsvOutput,

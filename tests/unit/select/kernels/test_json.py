@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.execution.serializer import JsonWriter
 from snowmelt.select.formats.json_lines import decode_json
-from snowmelt.select.local import open_local_select
+from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import JsonInput, JsonOutput, SelectRequest
 
 _BLANKS = st.sampled_from(["", "", " ", "\t", "  \r"])

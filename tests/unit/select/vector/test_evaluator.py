@@ -13,7 +13,7 @@ from snowmelt.select.errors import ErrorBudget, SelectError
 from snowmelt.select.execution.engine import EngineSettings
 from snowmelt.select.execution.serializer import make_record_writer
 from snowmelt.select.formats.csv_reader import CsvReader
-from snowmelt.select.local import PipeSource, open_local_select
+from snowmelt.select.local_query import PipeSource, open_local_select
 from snowmelt.select.request import CsvInput, CsvOutput, JsonOutput, SelectRequest
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
 from snowmelt.select.sql.binder import bind

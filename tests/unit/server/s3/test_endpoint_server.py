@@ -6,7 +6,7 @@ import time
 import pytest
 
 from snowmelt.server.listener import HttpListener, open_listening_socket
-from snowmelt.server.s3.service import HeadLimitProtocol
+from snowmelt.server.s3.endpoint_server import HeadLimitProtocol
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

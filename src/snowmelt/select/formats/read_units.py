@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from snowmelt.select.formats.blocks import RecordBlock
     from snowmelt.select.formats.csv_reader import CsvBatch, CsvTokenizer
     from snowmelt.select.formats.decompression import ObjectSource
-    from snowmelt.select.limits import EngineSettings
     from snowmelt.select.request import SelectRequest
+    from snowmelt.select.resource_limits import EngineSettings
     from snowmelt.select.sql.bound_query import BoundQuery, ObjectFields
     from snowmelt.select.vectors import ColumnBatch
 

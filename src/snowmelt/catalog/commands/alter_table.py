@@ -10,7 +10,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.error_tables import resolve_error_table
+from snowmelt.catalog.commands.error_table_property import resolve_error_table
 from snowmelt.catalog.commands.session import Session, StatementResult
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import retention, table_changes, tables

@@ -6,7 +6,7 @@ import pytest
 
 from snowmelt.buckets.bucket import ObjectMetadata
 from snowmelt.buckets.errors import S3Error
-from snowmelt.server.s3.conditions import (
+from snowmelt.server.s3.conditional_requests import (
     check_conditions,
     format_http_date,
     parse_copy_range,

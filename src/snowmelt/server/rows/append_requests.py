@@ -20,7 +20,6 @@ from snowmelt.ingest.rows.row_service import RowsRequest
 from snowmelt.ingest.rows.targets import is_elastic_channel
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import SMALL_BODY_BYTES
-from snowmelt.server.response_queue import ResponseQueue
 from snowmelt.server.rows.messages import (
     PATH_PREFIX,
     SESSION_HEADER,
@@ -31,6 +30,7 @@ from snowmelt.server.rows.messages import (
     parse_count,
     parse_path,
 )
+from snowmelt.server.thread_responses import ResponseQueue
 from snowmelt.wire.row_api import RowAppendResponse
 
 if TYPE_CHECKING:

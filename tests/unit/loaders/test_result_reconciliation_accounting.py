@@ -8,7 +8,10 @@ from snowmelt.errors import InternalError
 from snowmelt.load.phases import ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
-from snowmelt.loaders.reconciliation import compute_first_record_numbers, verify_portion_counts
+from snowmelt.loaders.result_reconciliation import (
+    compute_first_record_numbers,
+    verify_portion_counts,
+)
 from snowmelt.schema.types import TableSchema
 
 SCHEMA = TableSchema(1, ())

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.jobs.loads import LoadFileRecord, LoadFileState, LoadTotals
+from snowmelt.catalog.jobs.load_history import LoadFileRecord, LoadFileState, LoadTotals
 from snowmelt.errors import InternalError
 from snowmelt.load.task import PortionCounts
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from snowmelt.load.task import LoadTask
     from snowmelt.loaders.task_runner import PortionResult
-    from snowmelt.table.native_writer import WrittenFile
+    from snowmelt.table.native_file_writer import WrittenFile
 
 _MAX_REPORTED_REASONS = 5
 

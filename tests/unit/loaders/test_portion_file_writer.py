@@ -8,9 +8,9 @@ import pytest
 
 from snowmelt.load.copy_ast import RejectOptions
 from snowmelt.load.phases import ParseReject
-from snowmelt.loaders import spool
+from snowmelt.loaders import portion_file_writer
+from snowmelt.loaders.portion_file_writer import FileSpool, RejectSpool, RowSpool, open_reject_spool
 from snowmelt.loaders.reject_publisher import renumber_reject_files, write_reject_files
-from snowmelt.loaders.spool import FileSpool, RejectSpool, RowSpool, open_reject_spool
 from snowmelt.loaders.task_runner import PortionResult
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
@@ -38,7 +38,7 @@ def made(warehouse, prefix="0", schema=SCHEMA):
 
 
 def test_row_groups_have_the_bounds_of_the_whole(warehouse, monkeypatch):
-    monkeypatch.setattr(spool, "_GROUP_ROWS", 2)
+    monkeypatch.setattr(portion_file_writer, "_GROUP_ROWS", 2)
     found = RowSpool(made(warehouse), SCHEMA, ("T",))
     parts = [
         rows([3, None], ["b", None]),
@@ -62,7 +62,7 @@ def test_row_groups_have_the_bounds_of_the_whole(warehouse, monkeypatch):
 
 
 def test_a_file_ends_when_it_is_large_enough(warehouse, monkeypatch):
-    monkeypatch.setattr(spool, "_FILE_BYTES", 1)
+    monkeypatch.setattr(portion_file_writer, "_FILE_BYTES", 1)
     files = made(warehouse)
     files.write(rows([1], ["a"]))
     files.write(rows([2], ["b"]))

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import open_select
-from snowmelt.select.formats.object_reader import SourceSequence
-from snowmelt.select.limits import EngineSettings
-from snowmelt.select.local import PipeSource, open_local_select
+from snowmelt.select.formats.read_units import SourceSequence
+from snowmelt.select.local_query import PipeSource, open_local_select
 from snowmelt.select.request import (
     CsvInput,
     HeaderMode,
@@ -26,6 +25,7 @@ from snowmelt.select.request import (
     ScanRange,
     SelectRequest,
 )
+from snowmelt.select.resource_limits import EngineSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.jobs import loads, maintenance, migrations
-from snowmelt.catalog.jobs.loads import LoadState
+from snowmelt.catalog.jobs import load_history, maintenance_history, migration_history
+from snowmelt.catalog.jobs.load_history import LoadState
 from snowmelt.errors import NotFound
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def exclude_active_runs(
 
 def _is_active_run(connection: sa.Connection, run_id: str, *, is_young: bool) -> bool:
     try:
-        return loads.find_load(connection, run_id).state is LoadState.RUNNING
+        return load_history.find_load(connection, run_id).state is LoadState.RUNNING
     except NotFound:
-        known = migrations.find_migration(connection, run_id) or maintenance.find_maintenance_run(
+        known = migration_history.find_migration(
             connection, run_id
-        )
+        ) or maintenance_history.find_maintenance_run(connection, run_id)
         return is_young and known is None

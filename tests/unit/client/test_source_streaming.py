@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from snowmelt.client.streaming import IterableSource, make_position_sort_key
+from snowmelt.client.source_streaming import IterableSource, make_position_sort_key
 
 
 @pytest.mark.parametrize(

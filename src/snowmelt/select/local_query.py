@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import EngineSettings, SelectExecution, open_select
 from snowmelt.select.formats.decompression import ConcurrentSource
-from snowmelt.select.formats.object_reader import SourceSequence
+from snowmelt.select.formats.read_units import SourceSequence
 
 if TYPE_CHECKING:
     from snowmelt.clock import Clock

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.jobs.loads import LoadFileState
+from snowmelt.catalog.jobs.load_history import LoadFileState
 from snowmelt.errors import InternalError
 from snowmelt.load.phases import ParseReject, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
-from snowmelt.loaders.reconciliation import mark_files_failed, reconcile
+from snowmelt.loaders.result_reconciliation import mark_files_failed, reconcile
 from snowmelt.loaders.task_runner import PortionResult
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from snowmelt.schema.native_types import native_schema
 from snowmelt.table.external_sort import make_sort_keys
-from snowmelt.table.native_writer import NativeWriter
+from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, to_reject_table
 from snowmelt.table.warehouse import cached_store
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from snowmelt.load.phases import ParseReject
     from snowmelt.schema.types import TableSchema
-    from snowmelt.table.native_writer import WrittenFile
+    from snowmelt.table.native_file_writer import WrittenFile
     from snowmelt.table.rejects import RejectOrigin
 
 # Of what is held before it is encoded; a row group of few MiB is still found fast.
