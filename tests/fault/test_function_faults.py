@@ -34,7 +34,7 @@ def defined(lake, url):
 CLUSTER = """
 import json, os, signal, sys, threading, time
 
-from support.executors from support import executors
+from support.executors import executors
 from snowmelt.spark import Snowmelt
 from snowmelt.spark.session import local_session
 

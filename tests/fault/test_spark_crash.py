@@ -25,7 +25,7 @@ PROGRAM = """
 import os, signal, sys, threading, time
 from pathlib import Path
 
-from support.executors from support import executors
+from support.executors import executors
 from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt import failpoints as faults
 from snowmelt.clock import SystemClock

@@ -31,7 +31,7 @@ import os, signal, sys, threading, time
 
 from pyspark.errors import StreamingQueryException
 
-from support.executors from support import executors
+from support.executors import executors
 from snowmelt.spark.format import register
 from snowmelt.spark.session import local_session
 

@@ -119,7 +119,7 @@ def test_a_file_that_fails_leaves_nothing_or_only_itself_out(copying):
 
 
 def test_a_file_in_portions_is_as_one(copying):
-    copying.context = replace(copying.context, smallest_portion=1)
+    copying.context = replace(copying.context, min_portion_bytes=1)
     lines = [f"{n}|word {n}\n" if n % 100 else f"x{n}|\n" for n in range(1000)]
     path = copying.file("a.csv", "".join(lines))
 

@@ -94,7 +94,7 @@ def wild(copying):
     for each in STATEMENTS:
         copying.sql(each.format(path))
     limits = UserCodeLimits(memory_bytes=1 << 30, output_bytes=1 << 22, call_s=2)
-    copying.context = replace(copying.context, limits=limits)
+    copying.context = replace(copying.context, user_code_limits=limits)
     yield copying
     worker_process.close_idle_process()
 

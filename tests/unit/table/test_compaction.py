@@ -95,7 +95,7 @@ def test_migrations_go_on_after_a_compaction_and_before_its_commit(house):
     assert compacted(house).files_before == 2
     migrated(house, (300,))
     assert sorted(house.read_numbers()) == list(range(400))
-    assert [file.rows for file in snapshot_of(house).native_files()] == [100, 200, 100]
+    assert [file.rows for file in snapshot_of(house).list_native_files()] == [100, 200, 100]
     house.put_numbers(400, 10)
     assert len(house.read_numbers()) == 410
 
@@ -107,7 +107,7 @@ def test_a_migration_that_is_overtaken_by_a_compaction_commits_on_top_of_it(hous
     failpoints.arm(Failpoint.MIGRATION_STAGED, lambda: compacted(house))
     assert house.migrate().rows == 100
     assert sorted(house.read_numbers()) == list(range(300))
-    assert len(snapshot_of(house).native_files()) == 2
+    assert len(snapshot_of(house).list_native_files()) == 2
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_the_clustering_order_is_kept_also_of_rows_that_do_not_fit_into_memory(t
         house.create(cluster_by=("WORD",))
         migrated(house, range(0, 3000, 1000), 1000)
         assert compacted(house, memory_bytes=64 * 1024).files_before == 3
-        [file] = snapshot_of(house).native_files()
+        [file] = snapshot_of(house).list_native_files()
         words = read_native_file(file, house.table().schema)["WORD"].to_pylist()
         given = [f"word {value}" for value in range(3000) if value % 7]
         assert words == sorted(given) + [None] * (3000 - len(given))
@@ -131,7 +131,7 @@ def test_a_running_query_keeps_its_files_for_the_retention_and_they_go_after_it(
     house.clock.advance(HOUR - 1)
     assert expire_snapshots(house.database, NUMBERS, settings_of(house), house.clock) is None
     house.collect(HOUR)
-    parts = [read_native_file(file, snapshot.table.schema) for file in snapshot.native_files()]
+    parts = [read_native_file(file, snapshot.table.schema) for file in snapshot.list_native_files()]
     assert pa.concat_tables(parts).num_rows == 200
     house.clock.advance(2)
     assert (
@@ -153,7 +153,9 @@ def test_metadata_that_a_compaction_replaced_is_kept_beside_what_replaces_it(hou
     house.clock.advance(1)
     compacted(house, retention_s=0)
     house.collect(HOUR)
-    assert {house.warehouse.to_path(file.path) for file in snapshot.native_files()} <= house.files()
+    assert {
+        house.warehouse.to_path(file.path) for file in snapshot.list_native_files()
+    } <= house.files()
 
 
 @pytest.mark.slow
@@ -218,15 +220,15 @@ def test_what_a_compaction_at_work_has_written_is_not_swept_and_goes_when_it_die
     expire_snapshots(house.database, NUMBERS, settings_of(house), house.clock)
     house.clock.advance(2 * HOUR)
     house.collect(HOUR)
-    assert {house.warehouse.to_path(file.path) for file in snapshot_of(house).native_files()} == (
-        house.data_files()
-    )
+    assert {
+        house.warehouse.to_path(file.path) for file in snapshot_of(house).list_native_files()
+    } == (house.data_files())
     assert sorted(house.read_numbers()) == list(range(300))
 
 
 def test_a_file_with_fewer_rows_than_its_entry_says_is_not_compacted(house):
     migrated(house, (0, 100))
-    path = house.warehouse.to_path(snapshot_of(house).native_files()[0].path)
+    path = house.warehouse.to_path(snapshot_of(house).list_native_files()[0].path)
     whole = pq.read_table(house.folder / "warehouse" / path)
     pq.write_table(whole.slice(1), house.folder / "warehouse" / path)
     with pytest.raises(TableInconsistent, match="199 rows of 200"):
@@ -249,7 +251,7 @@ def test_other_readers_see_files_replaced_and_no_rows_changed(house):
 @pytest.mark.slow
 def test_a_large_backlog_is_compacted_in_several_commits(house):
     migrated(house, range(0, 600, 100))
-    size = max(file.size for file in snapshot_of(house).native_files())
+    size = max(file.size for file in snapshot_of(house).list_native_files())
     limits = {"target_bytes": 2 * size, "run_bytes": 1}
     done = []
     while plan_compaction(house.database, NUMBERS, settings_of(house, **limits)):

@@ -84,7 +84,7 @@ def test_a_snapshot_taken_before_a_commit_reads_the_same_after_it(numbers_table)
     house.migrate()
     assert found.rows == 10
     assert len(found.chunks) == 1
-    assert found.native_files() == []
+    assert found.list_native_files() == []
 
 
 def test_history_says_what_a_run_did(numbers_table):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import IntegrityError
 
 from snowmelt.catalog.commands import (
-    functions,  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`
-    objects,  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`
-    pipes,  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`
-    security_integrations,  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`  # noqa: F401 - they join `execute_ddl`
+    alter_table,  # noqa: F401 - they join `execute_ddl`
+    functions,  # noqa: F401 - they join `execute_ddl`
+    objects,  # noqa: F401 - they join `execute_ddl`
+    pipes,  # noqa: F401 - they join `execute_ddl`
+    security_integrations,  # noqa: F401 - they join `execute_ddl`
 )
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.session import Session, StatementResult

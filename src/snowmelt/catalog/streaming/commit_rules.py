@@ -37,7 +37,7 @@ class CommitCode(IntEnum):
     DUPLICATE_CHANNEL = 23
     CHANNEL_MISSING = 25
     INVALID_BLOB_NAME = 34
-    REOPEN_REQUIRED = 36
+    REOPEN = 36
     ROLE_MISSING = 37
     BLOB_TOO_OLD = 38
     COLUMN_MISSING = 40
@@ -357,7 +357,7 @@ def _find_key_error(
     if commit_state.key_scopes.get(offer.key_id) == (table.table_id, offer.user):
         return None
     return CommitDecision(
-        CommitCode.REOPEN_REQUIRED,
+        CommitCode.REOPEN,
         f"Encryption key {offer.key_id} is not the one of {offer.user} for the table {table.name}"
         " as it is now (was it created again?). Open the channel again.",
     )
@@ -367,14 +367,14 @@ def _find_schema_error(offer: ChunkOffer, table: TableCommitState) -> CommitDeci
     version = offer.schema_version
     if not 0 < version <= table.schema_version:
         return CommitDecision(
-            CommitCode.REOPEN_REQUIRED,
+            CommitCode.REOPEN,
             f"Table {table.name} has no version {version} of its columns.",
         )
     obstacle = table.schema_conflicts.get(version)
     if obstacle is None:
         return None
     return CommitDecision(
-        CommitCode.COLUMN_MISSING if obstacle.is_missing else CommitCode.REOPEN_REQUIRED,
+        CommitCode.COLUMN_MISSING if obstacle.is_missing else CommitCode.REOPEN,
         f"Table {table.name} was altered since the channel was opened: {obstacle.reason}. Open the"
         " channel again and send the rows since its committed offset token.",
     )
@@ -387,7 +387,7 @@ def _find_rename_error(offer: ChunkOffer, commit_state: CommitState) -> CommitDe
     if name is None or user != offer.user:
         return None
     return CommitDecision(
-        CommitCode.REOPEN_REQUIRED,
+        CommitCode.REOPEN,
         f"Table {offer.table} is called {name} now. Open the channel again under that name and"
         " send the rows since its committed offset token.",
     )

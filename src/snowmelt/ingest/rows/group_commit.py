@@ -71,7 +71,7 @@ _POSITION_MISMATCH_CODES = {
 # What looking at a table anew may mend.
 _TABLE_CHANGED_CODES = {
     CommitCode.TABLE_MISSING,
-    CommitCode.REOPEN_REQUIRED,
+    CommitCode.REOPEN,
     CommitCode.COLUMN_MISSING,
 }
 _MAX_ERROR_TABLE_ATTEMPTS = 3

@@ -61,8 +61,8 @@ bodies = st.builds(
 def told(converted):
     return (
         converted.table.to_pylist(),
-        converted.parsed,
-        [(each.number, each.reason, each.row) for each in converted.refused],
+        converted.parsed_count,
+        [(each.number, each.reason, each.row) for each in converted.rejected],
     )
 
 

@@ -235,7 +235,12 @@ def test_arrow_is_the_sum_of_its_rows(given, compatibility):
         except InvalidRow as error:
             refused[index] = error.sdk_code
     done = converter.convert_arrow_table(table)
-    assert {error.row_index: error.error.sdk_code for error in done.errors} == refused
+    found = {error.row_index: error.error.sdk_code for error in done.errors}
+    assert found.keys() == refused.keys()
+    for index, code in found.items():
+        # A time that no Python value holds has no type in a row; Arrow's is out of range.
+        beyond = any(type(value) is object for value in rows[index].values())
+        assert code == refused[index] or (beyond and code == "0030")
     assert done.row_count == len(expected)
     wanted = converter.build_table(expected)
     assert done.table.schema == wanted.schema

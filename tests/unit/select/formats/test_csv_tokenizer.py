@@ -209,7 +209,7 @@ for dialect in Dialect:
             data = np.frombuffer(bytearray(text + bytes(64)), np.uint8)
             find(data, 0, size)
             for fewest in range(1, 40) if size < 1_000 else ():
-                CsvRecordFinder(rules, places, FEWEST=fewest)(data, 0, size)
+                CsvRecordFinder(rules, places, min_table_rows=fewest)(data, 0, size)
 print("done")
 """
 
