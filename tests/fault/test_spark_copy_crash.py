@@ -74,7 +74,7 @@ for step in steps:
         before = house.data_files()
         threading.Thread(target=kill_at_first_file, args=(before, kill)).start()
     else:
-        faults.arm(faults.Point(step), kill_one)
+        faults.arm(faults.Failpoint(step), kill_one)
     killed = None
     statement = f"COPY numbers FROM {', '.join(paths)} REJECTED DATA AS TABLE rejects"
     copied = copying.copy(statement, run=SparkRunner(spark))
@@ -83,7 +83,7 @@ for step in steps:
     print(step, copied.totals.rows, copied.totals.rejects, flush=True)
 # At last the driver itself, which takes its executors with it.
 path = copying.file("last.csv", "1|never\\n")
-faults.arm(faults.Point.LOAD_WRITTEN, lambda: os.kill(os.getpid(), signal.SIGKILL))
+faults.arm(faults.Failpoint.LOAD_WRITTEN, lambda: os.kill(os.getpid(), signal.SIGKILL))
 print("driver", flush=True)
 copying.copy(f"COPY numbers FROM {path}", run=SparkRunner(spark))
 """

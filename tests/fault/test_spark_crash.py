@@ -65,7 +65,7 @@ for step in steps:
         files = lakehouse.data_files()
         threading.Thread(target=kill_at_first_file, args=(files,)).start()
     else:
-        faults.arm(faults.Point(step), kill_one)
+        faults.arm(faults.Failpoint(step), kill_one)
     killed = None
     migrated = migrate_table(
         spark, lakehouse.database, lakehouse.keyring, NUMBERS, settings, clock=SystemClock()
