@@ -79,7 +79,7 @@ class Report:
     rows: list[tuple[str, ...]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
-    def add_value(self, *cells: object) -> None:
+    def add(self, *cells: object) -> None:
         """Add a row and show it at once."""
         row = tuple(str(cell) for cell in cells)
         self.rows.append(row)
