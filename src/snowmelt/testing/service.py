@@ -68,19 +68,19 @@ class LocalService:
         results = [self._embedded.sql(statement) for statement in statements]
         return results[-1]
 
-    def create_table(self, name: str, columns: str, table_clauses: str = "") -> str:
+    def create_table(self, name: str, columns: str, more: str = "") -> str:
         """Create a table, and its database and schema if need be; return its name.
 
         Args:
             name: `database.schema.table`.
             columns: As in CREATE TABLE, such as `id INT, name VARCHAR`.
-            table_clauses: Clauses behind them.
+            more: Clauses behind them.
         """
         where = parse_table_name(name)
         self.sql(
             f"CREATE DATABASE IF NOT EXISTS {where.database}",
             f"CREATE SCHEMA IF NOT EXISTS {where.database}.{where.schema}",
-            f"CREATE TABLE {where} ({columns}) {table_clauses}",
+            f"CREATE TABLE {where} ({columns}) {more}",
         )
         return name
 
