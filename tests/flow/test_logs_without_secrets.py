@@ -131,7 +131,7 @@ def keep_objects(url: str, key) -> list[str]:
     assert httpx.get(presigned + "x").status_code == 403
     for sql in ("SELECT * FROM S3Object", "SELECT nonsense FROM"):
         with contextlib.suppress(ClientError):
-            client.select_object_content(
+            answer = client.select_object_content(
                 Bucket="kept",
                 Key="k.csv",
                 Expression=sql,
@@ -139,6 +139,7 @@ def keep_objects(url: str, key) -> list[str]:
                 InputSerialization={"CSV": {}},
                 OutputSerialization={"CSV": {}},
             )
+            answer["Payload"].close()
     with contextlib.suppress(ClientError):
         s3_client(url, key.access_key_id, "wrong" * 8).list_buckets()
     return [presigned]

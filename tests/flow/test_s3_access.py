@@ -161,7 +161,7 @@ def test_grants_decide_what_is_reached(s3, bucket, client):
         return True
 
     def reads(key):
-        return allowed(lambda: user.get_object(Bucket=bucket, Key=key))
+        return allowed(lambda: user.get_object(Bucket=bucket, Key=key)["Body"].read())
 
     def writes(key):
         return allowed(lambda: user.put_object(Bucket=bucket, Key=key, Body=b"x"))
