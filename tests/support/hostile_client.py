@@ -85,7 +85,7 @@ def describe(client: Conversation, opened: Opened, sequence: int, lie: Lie) -> d
     """Stage a lie, with right checksums everywhere, and return the message that registers it."""
     path = client.path()
     padded = lie.parquet + bytes(bdec.padded_length(len(lie.parquet)) - len(lie.parquet))
-    data = bdec.apply_ctr(padded, key=bdec.derive_blob_key(opened.data_key, path), offset=0)
+    data = bdec.apply_aes_ctr(padded, key=bdec.derive_blob_key(opened.data_key, path), offset=0)
     client.put(path, data)
     channel = {
         "channel_name": opened.answer["channel"],

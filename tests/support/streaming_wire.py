@@ -157,7 +157,7 @@ class Conversation:
         parquet = file.getvalue()
         padded = parquet + bytes(bdec.padded_length(len(parquet)) - len(parquet))
         key = bdec.derive_blob_key(first.data_key, path)
-        data = bdec.apply_ctr(padded, key=key, offset=0)
+        data = bdec.apply_aes_ctr(padded, key=key, offset=0)
         if put:
             self.put(path, data)
         stats = column_statistics.statistics_to_message(

@@ -42,16 +42,18 @@ class ParsedBlobPath:
     counter: int
 
 
-def make_blob_path(at: dt.datetime, client_prefix: str, thread_id: int, counter: int) -> str:
+def make_blob_path(
+    created_at: dt.datetime, client_prefix: str, thread_id: int, counter: int
+) -> str:
     """Return the path of a blob: its place on the stage, and part of its key.
 
-    `at` is aware. The same client prefix and counter must never be used for other bytes: the
+    `created_at` is aware. The same client prefix and counter must never be used for other bytes: the
     path makes the key, and a key used twice repeats the keystream.
     """
-    at = at.astimezone(dt.UTC)
+    created_at = created_at.astimezone(dt.UTC)
     # Before it becomes a float: in some centuries its microseconds would be rounded up.
-    seconds = _encode_base36(int(at.replace(microsecond=0).timestamp()))
-    folder = f"{at.year}/{at.month}/{at.day}/{at.hour}/{at.minute}"
+    seconds = _encode_base36(int(created_at.replace(microsecond=0).timestamp()))
+    folder = f"{created_at.year}/{created_at.month}/{created_at.day}/{created_at.hour}/{created_at.minute}"
     return f"{folder}/{seconds}_{client_prefix}_{thread_id}_{counter}.bdec"
 
 
@@ -104,7 +106,7 @@ def derive_blob_key(data_key: bytes, path: str) -> bytes:
     return hashlib.sha256(data_key + path.encode()).digest()
 
 
-def apply_ctr(data: BytesLike, *, key: bytes, offset: int) -> bytes:
+def apply_aes_ctr(data: BytesLike, *, key: bytes, offset: int) -> bytes:
     """Encrypt or decrypt a chunk that begins at `offset` of its blob; `key` is the derived one.
 
     The counter starts at `offset` whole blocks, so it runs on across the chunks of a blob.
@@ -112,8 +114,8 @@ def apply_ctr(data: BytesLike, *, key: bytes, offset: int) -> bytes:
     return _make_ctr_cipher(key, offset).update(data)
 
 
-def apply_ctr_into(data: BytesLike, target: memoryview, *, key: bytes, offset: int) -> None:
-    """Encrypt or decrypt like `apply_ctr` into `target`, which has the size of `data`."""
+def apply_aes_ctr_into(data: BytesLike, target: memoryview, *, key: bytes, offset: int) -> None:
+    """Encrypt or decrypt like `apply_aes_ctr` into `target`, which has the size of `data`."""
     _make_ctr_cipher(key, offset).update_into(data, target)
 
 

@@ -157,7 +157,7 @@ def decode_columns(
         page_checksum_verification=True,
     )
     table = file.read(use_threads=False)
-    size += sum(_expanded_bytes(table.column(number)) for number in texts)
+    size += sum(_expanded_dictionary_bytes(table.column(number)) for number in texts)
     if size > max_bytes:
         raise ChunkTooLarge(f"{size} bytes of text are more than a chunk may hold")
     return list(table.columns)
@@ -185,7 +185,7 @@ def _inspect_all_pages(data: memoryview, footer: ChunkFooter, position: int) -> 
     )
 
 
-def _expanded_bytes(array: pa.ChunkedArray) -> int:
+def _expanded_dictionary_bytes(array: pa.ChunkedArray) -> int:
     total = 0
     for chunk in array.chunks:
         if isinstance(chunk, pa.DictionaryArray):

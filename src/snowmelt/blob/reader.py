@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from snowmelt.blob.bdec import BDEC_VERSION, BytesLike, apply_ctr
+from snowmelt.blob.bdec import BDEC_VERSION, BytesLike, apply_aes_ctr
 from snowmelt.blob.column_decoder import (
     ChunkTooLarge,
     ColumnRequest,
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_DECODED_BYTES",
-    "BlobHeader",
     "ChunkFooter",
     "ChunkTooLarge",
     "FooterField",
+    "LegacyBlobHeader",
     "decrypt_chunk",
     "find_schema_mismatch",
-    "read_blob_header",
     "read_chunk",
     "read_chunk_footer",
+    "read_legacy_blob_header",
     "uncompressed_chunk_bytes",
 ]
 
@@ -55,7 +55,7 @@ _HEADER_BYTES = 25
 
 
 @dataclass(frozen=True, slots=True)
-class BlobHeader:
+class LegacyBlobHeader:
     """The header of the older layout: `length` bytes, then the chunks it describes."""
 
     length: int
@@ -67,7 +67,7 @@ def decrypt_chunk(ciphertext: BytesLike, *, chunk_key: bytes, offset: int) -> by
 
     `chunk_key` is the blob's derived key, `offset` the chunk's place in its blob.
     """
-    return apply_ctr(ciphertext, key=chunk_key, offset=offset)
+    return apply_aes_ctr(ciphertext, key=chunk_key, offset=offset)
 
 
 def read_chunk(  # noqa: PLR0913 - a footer is only given where it has been read already
@@ -144,7 +144,7 @@ def uncompressed_chunk_bytes(
         return max(pages, footer.rows * sum(map(_min_value_bytes, schema.columns)))
 
 
-def read_blob_header(data: BytesLike) -> BlobHeader | None:
+def read_legacy_blob_header(data: BytesLike) -> LegacyBlobHeader | None:
     """Read the header of the older blob layout; None when the blob begins without one.
 
     Raises:
@@ -164,7 +164,7 @@ def read_blob_header(data: BytesLike) -> BlobHeader | None:
         if zlib.crc32(view[length:]) != checksum:
             raise ValueError("checksum differs")
         chunks = _parse_chunk_metadata(bytes(view[_HEADER_BYTES:length]))
-        return BlobHeader(length, chunks)
+        return LegacyBlobHeader(length, chunks)
 
 
 def _parse_chunk_metadata(text: bytes) -> tuple[dict[str, object], ...]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from snowmelt.blob.bdec import BLOCK_BYTES, apply_ctr_into, derive_blob_key, padded_length
+from snowmelt.blob.bdec import BLOCK_BYTES, apply_aes_ctr_into, derive_blob_key, padded_length
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, TableSchema
 
@@ -67,7 +67,7 @@ class ChunkInput:
 
 
 @dataclass(frozen=True, slots=True)
-class BlobChunk:
+class BlobChunkLocation:
     """Where a chunk lies in its blob; `md5` (hex) is of its encrypted bytes without padding."""
 
     offset: int
@@ -83,7 +83,7 @@ class Blob:
     path: str
     data: memoryview
     md5: str
-    chunks: tuple[BlobChunk, ...]
+    chunks: tuple[BlobChunkLocation, ...]
 
 
 def build_blob(path: str, inputs: Sequence[ChunkInput]) -> Blob:
@@ -108,7 +108,7 @@ def build_blob(path: str, inputs: Sequence[ChunkInput]) -> Blob:
         )
     digests, md5 = _compute_digests(whole, offsets, [len(file) for file in files])
     chunks = tuple(
-        BlobChunk(offset, len(file), digest, source.rows.num_rows)
+        BlobChunkLocation(offset, len(file), digest, source.rows.num_rows)
         for source, file, offset, digest in zip(inputs, files, offsets, digests, strict=True)
     )
     return Blob(path, whole.toreadonly(), md5, chunks)
@@ -204,9 +204,9 @@ def _choose_encoding(kind: pa.DataType) -> str:
 def _encrypt_chunk(file: memoryview, target: memoryview, *, key: bytes, offset: int) -> None:
     # Whole blocks straight from the encoder's buffer, then the last one with its padding.
     whole = len(file) - len(file) % BLOCK_BYTES
-    apply_ctr_into(file[:whole], target[:whole], key=key, offset=offset)
+    apply_aes_ctr_into(file[:whole], target[:whole], key=key, offset=offset)
     last = bytes(file[whole:]).ljust(BLOCK_BYTES, b"\0")
-    apply_ctr_into(last, target[whole : whole + BLOCK_BYTES], key=key, offset=offset + whole)
+    apply_aes_ctr_into(last, target[whole : whole + BLOCK_BYTES], key=key, offset=offset + whole)
 
 
 def _compute_digests(

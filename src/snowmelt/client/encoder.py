@@ -12,7 +12,7 @@ import pyarrow as pa
 from snowmelt import failpoints, tracing
 from snowmelt.backoff import Backoff
 from snowmelt.blob.bdec import BDEC_VERSION, make_blob_path
-from snowmelt.blob.writer import Blob, BlobChunk, ChunkInput, build_blob
+from snowmelt.blob.writer import Blob, BlobChunkLocation, ChunkInput, build_blob
 from snowmelt.client import chunk_planner
 from snowmelt.client.channel_state import ChannelFailure
 from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, split_table
@@ -252,7 +252,7 @@ def _merge_plan_rows(plan: ChunkPlan) -> pa.Table:
 
 
 def _make_chunk_metadata(
-    plan: ChunkPlan, table: pa.Table, chunk: BlobChunk, segment: _PlanSegment
+    plan: ChunkPlan, table: pa.Table, chunk: BlobChunkLocation, segment: _PlanSegment
 ) -> ChunkMetadata:
     schema = plan.target.schema
     database_name, schema_name, table_name = plan.target.table.display_name

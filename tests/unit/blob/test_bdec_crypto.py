@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.blob.bdec import apply_ctr, apply_ctr_into, derive_blob_key
+from snowmelt.blob.bdec import apply_aes_ctr, apply_aes_ctr_into, derive_blob_key
 
 PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
 
@@ -35,26 +35,26 @@ def test_the_key_is_the_hash_of_data_key_and_path():
 @given(data=st.binary(max_size=200), blocks=st.integers(0, 2**40))
 def test_the_counter_is_the_number_of_the_block(data, blocks):
     key = derive_blob_key(b"k" * 32, PATH)
-    cipher = apply_ctr(data, key=key, offset=blocks * 16)
+    cipher = apply_aes_ctr(data, key=key, offset=blocks * 16)
     assert cipher == block_by_block(data, key, blocks * 16)
-    assert apply_ctr(cipher, key=key, offset=blocks * 16) == data
+    assert apply_aes_ctr(cipher, key=key, offset=blocks * 16) == data
     target = bytearray(len(data))
-    apply_ctr_into(data, memoryview(target), key=key, offset=blocks * 16)
+    apply_aes_ctr_into(data, memoryview(target), key=key, offset=blocks * 16)
     assert target == cipher
 
 
 def test_the_counter_runs_on_across_chunks():
     key = derive_blob_key(b"k" * 32, PATH)
     data = bytes(100)
-    whole = apply_ctr(data, key=key, offset=0)
-    assert apply_ctr(data[48:], key=key, offset=48) == whole[48:]
+    whole = apply_aes_ctr(data, key=key, offset=0)
+    assert apply_aes_ctr(data[48:], key=key, offset=48) == whole[48:]
 
 
 def test_an_offset_between_blocks_counts_whole_blocks():
     key = derive_blob_key(b"k" * 32, PATH)
-    assert apply_ctr(b"abc", key=key, offset=17) == apply_ctr(b"abc", key=key, offset=16)
+    assert apply_aes_ctr(b"abc", key=key, offset=17) == apply_aes_ctr(b"abc", key=key, offset=16)
 
 
 def test_a_key_of_another_size_is_refused():
     with pytest.raises(ValueError, match="key"):
-        apply_ctr(b"abc", key=b"k" * 16, offset=0)
+        apply_aes_ctr(b"abc", key=b"k" * 16, offset=0)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.blob.reader import read_blob_header, read_chunk, read_chunk_footer
+from snowmelt.blob.reader import read_chunk, read_chunk_footer, read_legacy_blob_header
 from snowmelt.blob.writer import ChunkInput, encode_chunk
 from snowmelt.errors import BlobInvalid
 from snowmelt.schema.chunk_types import chunk_arrow_schema
@@ -253,12 +253,12 @@ def test_bytes_that_are_no_parquet_are_refused(data):
 
 
 def test_an_encrypted_chunk_with_the_wrong_key_is_refused():
-    from snowmelt.blob.bdec import apply_ctr
+    from snowmelt.blob.bdec import apply_aes_ctr
 
     schema = schema_of(text())
-    cipher = apply_ctr(as_java(table_of(schema, ["a"]), schema), key=b"1" * 32, offset=0)
+    cipher = apply_aes_ctr(as_java(table_of(schema, ["a"]), schema), key=b"1" * 32, offset=0)
     with pytest.raises(BlobInvalid):
-        read_chunk_footer(apply_ctr(cipher, key=b"2" * 32, offset=0))
+        read_chunk_footer(apply_aes_ctr(cipher, key=b"2" * 32, offset=0))
 
 
 BYTES = st.binary(max_size=300)
@@ -317,11 +317,11 @@ def header_variant(chunk: bytes, metadata: object) -> bytes:
 
 def test_the_layout_with_a_header_is_opened():
     blob = header_variant(b"chunk bytes", [{"table": "T", "chunk_start_offset": 60}])
-    header = read_blob_header(blob)
+    header = read_legacy_blob_header(blob)
     assert header.chunks == ({"table": "T", "chunk_start_offset": 60},)
     assert blob[header.length :] == b"chunk bytes"
-    assert read_blob_header(b"no header at all") is None
-    assert read_blob_header(b"") is None
+    assert read_legacy_blob_header(b"no header at all") is None
+    assert read_legacy_blob_header(b"") is None
 
 
 @pytest.mark.parametrize(
@@ -341,12 +341,12 @@ def test_the_layout_with_a_header_is_opened():
 def test_a_broken_header_is_refused(damage):
     blob = header_variant(b"chunk bytes", [{"table": "T"}])
     with pytest.raises(BlobInvalid):
-        read_blob_header(damage(blob))
+        read_legacy_blob_header(damage(blob))
 
 
 @given(st.binary(max_size=80))
 def test_any_header_opens_or_raises_the_one_error(data):
     try:
-        read_blob_header(b"bdec" + data)
+        read_legacy_blob_header(b"bdec" + data)
     except BlobInvalid:
         return

@@ -42,7 +42,7 @@ INTEGERS = TableSchema(1, (Column("ID", LogicalType.FIXED, 1, precision=18, scal
 
 def job(stage: LocalStore, parquet: bytes, claimed: dict, path: str = PATH) -> BlobDecodeJob:
     """Stage a chunk with right checksums and return the job that inspects it."""
-    data = bdec.apply_ctr(parquet, key=bdec.derive_blob_key(KEY, path), offset=0)
+    data = bdec.apply_aes_ctr(parquet, key=bdec.derive_blob_key(KEY, path), offset=0)
     stage.put(f"abc/{path}", data)
     md5 = hashlib.md5(data).hexdigest()
     chunk = ChunkDecodeJob(
