@@ -49,7 +49,7 @@ class ListingPage:
     truncated: bool
 
     @property
-    def last_entry(self) -> str:
+    def last_key_or_prefix(self) -> str:
         """The last key or group, from which a listing goes on; empty without entries."""
         if not self.entries:
             return ""

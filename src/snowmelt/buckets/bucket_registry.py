@@ -85,7 +85,7 @@ class BucketRegistry:
             S3Refusal: There is no such bucket.
         """
         with self.database.reading() as connection:
-            record = self._find(connection, name)
+            record = self._find_bucket(connection, name)
             reach = s3_buckets.bucket_privileges(
                 connection, access_control.list_user_roles(connection, user), record
             )
@@ -100,7 +100,7 @@ class BucketRegistry:
             S3Refusal: There is no such bucket.
         """
         with self.database.reading() as connection:
-            record = self._find(connection, name)
+            record = self._find_bucket(connection, name)
         return BucketAccess(user, record, privileges, self._open_bucket(record))
 
     def list_visible(self, user: str) -> list[BucketRecord]:
@@ -110,7 +110,7 @@ class BucketRegistry:
             return [
                 record
                 for record in s3_buckets.list_buckets(connection)
-                if self._is_available(record)
+                if self._is_backend_mounted(record)
                 and not s3_buckets.bucket_privileges(connection, roles, record).is_empty
             ]
 
@@ -163,16 +163,16 @@ class BucketRegistry:
         except NotFound:
             raise S3Error("NoSuchBucket", BucketName=access.record.name) from None
 
-    def _find(self, connection: sa.Connection, name: str) -> BucketRecord:
+    def _find_bucket(self, connection: sa.Connection, name: str) -> BucketRecord:
         try:
             record = s3_buckets.find_bucket(connection, name)
         except NotFound:
             raise S3Error("NoSuchBucket", BucketName=name) from None
-        if not self._is_available(record):
+        if not self._is_backend_mounted(record):
             raise S3Error("NoSuchBucket", BucketName=name)
         return record
 
-    def _is_available(self, record: BucketRecord) -> bool:
+    def _is_backend_mounted(self, record: BucketRecord) -> bool:
         return record.backend is None or record.name in self._mounts
 
     def _open_bucket(self, record: BucketRecord) -> Bucket:

@@ -267,7 +267,7 @@ def parse_client_checksum(algorithm: str, value: str) -> Checksum:
     return Checksum(algorithm, value)
 
 
-def parse_algorithm(name: str | None) -> str | None:
+def parse_checksum_algorithm(name: str | None) -> str | None:
     """Return the algorithm that a header names, None where it names none.
 
     Raises:
@@ -308,7 +308,9 @@ def check_checksum_kind(algorithm: str, kind: str) -> None:
         )
 
 
-def combine_parts(algorithm: str, kind: str, parts: Iterable[tuple[Checksum, int]]) -> Checksum:
+def combine_part_checksums(
+    algorithm: str, kind: str, parts: Iterable[tuple[Checksum, int]]
+) -> Checksum:
     """Return the checksum of an object from those of its parts, with the parts' sizes."""
     digests = [(base64.b64decode(part.value), size) for part, size in parts]
     if kind == COMPOSITE:

@@ -69,7 +69,7 @@ class MountedBucket:
     def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
         """Delete an object."""
         if condition != NO_PRECONDITION:
-            _reject_condition()
+            _raise_unsupported_condition()
         with _translating_errors(key, allow_missing=True):
             self.store.delete(key)
 
@@ -82,7 +82,7 @@ class MountedBucket:
         entries = tuple(itertools.islice(found, limit + 1))
         return ListingPage(entries[:limit], truncated=len(entries) > limit)
 
-    def run_in_transaction(self, completion: UploadCompletion) -> None:
+    def run_completion_transaction(self, completion: UploadCompletion) -> None:
         """Do what belongs to a publication in the catalog."""
         if completion.in_transaction is not None:
             with self._database.writing() as connection:
@@ -111,13 +111,13 @@ class MountedObjectUpload:
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
         """Publish the object; its ETag is the store's."""
         if completion.condition not in {NO_PRECONDITION, WritePrecondition(must_not_exist=True)}:
-            _reject_condition()
+            _raise_unsupported_condition()
         attributes = _to_store_attributes(self._headers)
         with _translating_errors(self._key):
             info = self._writer.finish(
                 create_only=completion.condition.must_not_exist, attributes=attributes
             )
-        self._bucket.run_in_transaction(completion)
+        self._bucket.run_completion_transaction(completion)
         return _to_metadata(info, attributes)
 
     def abort(self) -> None:
@@ -171,7 +171,7 @@ def _to_store_attributes(headers: Mapping[str, str]) -> dict[str, str]:
     return kept | own
 
 
-def _reject_condition() -> None:
+def _raise_unsupported_condition() -> None:
     raise S3Error(
         "NotImplemented",
         "Buckets in front of another place know no condition but If-None-Match: *.",

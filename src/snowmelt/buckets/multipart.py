@@ -128,7 +128,7 @@ class MultipartUploads:
             self._files.delete(part.file)
             raise
 
-    def make_part_row(
+    def make_part_record(
         self, number: int, size: int, etag: str, checksum: Checksum | None, file: str
     ) -> PartRecord:
         """Return the row of a part that is written now."""
@@ -162,7 +162,7 @@ class MultipartUploads:
         """
         parts = _select_parts(completed_parts, self.list_parts(upload), upload.upload_id)
         whole = _combine_part_checksums(upload, parts)
-        _check_expected(expected, upload, whole, sum(part.size for part in parts))
+        _check_expected_object(expected, upload, whole, sum(part.size for part in parts))
         incoming = access.bucket.start_upload(upload.key.decode(), upload.headers)
         try:
             for part in parts:
@@ -223,7 +223,7 @@ class PartUpload:
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
         """Note the part; its facts have no headers."""
         info = self._writer.finish()
-        part = self._uploads.make_part_row(
+        part = self._uploads.make_part_record(
             self._number, info.size, completion.etag or "", completion.checksum, self._file
         )
         self._uploads.record_part(self._upload, part)
@@ -246,7 +246,7 @@ def compute_multipart_etag(etags: Sequence[str]) -> str:
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
 
 
-def _check_expected(
+def _check_expected_object(
     expected: ExpectedObject, upload: UploadRecord, whole: Checksum | None, size: int
 ) -> None:
     if expected.size is not None and expected.size != size:
@@ -321,7 +321,7 @@ def _combine_part_checksums(upload: UploadRecord, parts: Sequence[PartRecord]) -
     ]
     if len(found) < len(parts) or any(c.algorithm != wanted.algorithm for c, _ in found):
         return None
-    return checksums.combine_parts(wanted.algorithm, wanted.kind, found)
+    return checksums.combine_part_checksums(wanted.algorithm, wanted.kind, found)
 
 
 @contextlib.contextmanager

@@ -61,14 +61,14 @@ def test_lanes_agree_with_bytes_wherever_the_data_is_cut(algorithm, size, cut, s
         register ^= polynomial.mask
         assert hashing.digest() == register.to_bytes(polynomial.bits // 8, "big")
     parts = [(value_of(algorithm, piece), len(piece)) for piece in (data[:at], data[at:])]
-    whole = checksums.combine_parts(algorithm, checksums.FULL_OBJECT, parts)
+    whole = checksums.combine_part_checksums(algorithm, checksums.FULL_OBJECT, parts)
     assert base64.b64decode(whole.value) == hashing.digest()
 
 
 def test_a_composite_checksum_is_of_the_parts_checksums():
     parts = [(value_of("SHA256", b"a"), 1), (value_of("SHA256", b"b"), 1)]
     digests = b"".join(base64.b64decode(part.value) for part, _ in parts)
-    whole = checksums.combine_parts("SHA256", checksums.COMPOSITE, parts)
+    whole = checksums.combine_part_checksums("SHA256", checksums.COMPOSITE, parts)
     assert whole.value == f"{value_of('SHA256', digests).value}-2"
     assert checksums.Checksum.parse(str(whole)) == whole
 

@@ -477,11 +477,11 @@ def declared_algorithm(headers: Mapping[str, str]) -> str | None:
 def _resolve_algorithm(headers: Mapping[str, str], checksum: Checksum | None) -> str | None:
     trailer = headers.get("x-amz-trailer", "").strip().lower()
     trailing = (
-        checksums.parse_algorithm(trailer.removeprefix(_CHECKSUM_HEADER_PREFIX))
+        checksums.parse_checksum_algorithm(trailer.removeprefix(_CHECKSUM_HEADER_PREFIX))
         if trailer
         else None
     )
-    announced = checksums.parse_algorithm(headers.get("x-amz-sdk-checksum-algorithm"))
+    announced = checksums.parse_checksum_algorithm(headers.get("x-amz-sdk-checksum-algorithm"))
     sent = trailing if checksum is None else checksum.algorithm
     if sent is not None and announced not in {None, sent}:
         raise S3Error("InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid.")

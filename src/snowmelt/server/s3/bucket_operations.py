@@ -189,7 +189,7 @@ def _list_v1(call: AuthorizedRequest) -> ASGIApp:
         *_make_common_elements(call, most, page, prefix=_display_prefix_v1(call)),
         ("Marker", encode(marker)),
         # S3 tells it with a delimiter only; everybody may know.
-        ("NextMarker", encode(page.last_entry) if page.truncated else None),
+        ("NextMarker", encode(page.last_key_or_prefix) if page.truncated else None),
         *_make_entry_elements(call, page, with_owners=True),
     ]
     return xml_response("ListBucketResult", answer)
@@ -207,7 +207,7 @@ def _list_v2(call: AuthorizedRequest) -> ASGIApp:
         ("ContinuationToken", token),
         (
             "NextContinuationToken",
-            _encode_continuation_token(page.last_entry) if page.truncated else None,
+            _encode_continuation_token(page.last_key_or_prefix) if page.truncated else None,
         ),
         ("StartAfter", encode(start_after) if start_after else None),
         *_make_entry_elements(call, page, with_owners=query.get("fetch-owner") == "true"),
@@ -237,7 +237,10 @@ def _list_versions(call: AuthorizedRequest) -> ASGIApp:
         ("VersionIdMarker", query.get("version-id-marker", "")),
     ]
     if page.truncated:
-        answer += [("NextKeyMarker", encode(page.last_entry)), ("NextVersionIdMarker", "null")]
+        answer += [
+            ("NextKeyMarker", encode(page.last_key_or_prefix)),
+            ("NextVersionIdMarker", "null"),
+        ]
     answer += _make_entry_elements(call, page, with_owners=True, element_name="Version")
     return xml_response("ListVersionsResult", answer)
 

@@ -91,7 +91,7 @@ async def list_uploads(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
 
 
 def _declared_checksum(call: AuthorizedRequest) -> Checksum | None:
-    algorithm = checksums.parse_algorithm(call.headers.get("x-amz-checksum-algorithm"))
+    algorithm = checksums.parse_checksum_algorithm(call.headers.get("x-amz-checksum-algorithm"))
     if algorithm is None:
         if "x-amz-checksum-type" in call.headers:
             raise S3Error(

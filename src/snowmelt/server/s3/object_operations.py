@@ -392,7 +392,7 @@ def _copy_object(call: AuthorizedRequest) -> ASGIApp:
         raise S3Error("NotImplemented", "Tags are not offered here.")
     new_headers = collect_stored_headers(call)
     condition = parse_write_condition(call.headers)
-    algorithm = checksums.parse_algorithm(call.headers.get("x-amz-checksum-algorithm"))
+    algorithm = checksums.parse_checksum_algorithm(call.headers.get("x-amz-checksum-algorithm"))
     facts, opened, same = _open_copy_source(call)
     with contextlib.closing(opened):
         if same and not replace:

@@ -109,7 +109,7 @@ class AuthorizedRequest:
             yield from (each for each in page.entries if not isinstance(each, str))
             if not page.truncated:
                 return
-            after = page.last_entry
+            after = page.last_key_or_prefix
 
     async def run_in_thread(self, work: Callable[..., _Result], *arguments: object) -> _Result:
         """Run blocking work in a thread."""
