@@ -22,7 +22,7 @@ from report import Report
 from workload import DDL, rows
 
 from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs.load_history import LoadTotals
 from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
 from snowmelt.clock import SystemClock
@@ -115,7 +115,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings.load(data_dir=folder)
-        database = open_database(settings.catalog_url)
+        database = open_and_upgrade_database(settings.catalog_url)
         execute_statement(database, "CREATE DATABASE bench", user=None, clock=CLOCK)
         lake = Snowmelt.local(folder, create=True)
         for kind, clustering in TABLES.items():

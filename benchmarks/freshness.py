@@ -14,7 +14,7 @@ from harness import Running
 from report import Report
 from workload import DDL, rows
 
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.clock import SystemClock
 from snowmelt.schema.types import TableName
 from snowmelt.spark.lake import Snowmelt
@@ -78,7 +78,7 @@ def main() -> None:
     for lag_ms in (1000, 100):
         with Running() as running:
             running.execute(f"CREATE TABLE {TABLE} ({DDL})")
-            database = open_database(running.settings.catalog_url)
+            database = open_and_upgrade_database(running.settings.catalog_url)
 
             def in_snapshot(database=database) -> int:
                 [snapshot] = take_snapshots(database, [NAME], clock=SystemClock())

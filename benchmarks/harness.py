@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.client.client import Client
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
@@ -91,7 +91,7 @@ class Running:
 
     def execute(self, *statements: str) -> None:
         """Run DDL straight on the catalog."""
-        database = open_database(self.settings.catalog_url)
+        database = open_and_upgrade_database(self.settings.catalog_url)
         try:
             for statement in statements:
                 execute_statement(database, statement, user=None, clock=SystemClock())

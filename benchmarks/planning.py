@@ -20,7 +20,7 @@ from harness import Running
 from report import Report
 from workload import DDL, rows
 
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_locally
@@ -53,7 +53,7 @@ def _fill(running: Running, files: int, chunks: int) -> None:
 
 
 def _migrate(settings: Settings, files: int) -> None:
-    database = open_database(settings.catalog_url)
+    database = open_and_upgrade_database(settings.catalog_url)
     migrated = migrate_locally(
         database,
         KeyRing(load_master_key(Path(settings.keys_dir))),

@@ -28,7 +28,7 @@ from registering_load import STATISTICS, TABLE, Measured, drive
 from report import Report
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.schema.types import TableName
 
@@ -40,7 +40,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def _grow(running: Running, chunks: int) -> None:
     """Put chunk rows beneath the table, as if registered and not yet migrated, up to `chunks`."""
-    database = open_database(running.settings.catalog_url)
+    database = open_and_upgrade_database(running.settings.catalog_url)
     name = TableName("BENCH", "PUBLIC", "REGISTRATIONS")
     bounds = msgspec.json.encode(STATISTICS)
     now = dt.datetime.now(dt.UTC)

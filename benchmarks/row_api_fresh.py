@@ -19,7 +19,7 @@ from sdk_speed import cpu_of
 from workload import rows
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 
 if TYPE_CHECKING:
     from harness import Running
@@ -49,7 +49,7 @@ def measure(running: Running, folder: Path, *, seconds: float, rate: int, channe
         time.sleep(0.1)
     cpu, began, memory = cpu_of(running.process), time.monotonic(), []
     seen: dict[str, list[tuple[float, int]]] = {}
-    database = open_database(running.settings.catalog_url)
+    database = open_and_upgrade_database(running.settings.catalog_url)
     query = sa.select(model.channels.c.name, model.channels.c.offset_token)
     while client.poll() is None:
         with database.reading() as connection:

@@ -30,7 +30,7 @@ from memory import resident_mib
 from report import Report
 from select_engine import QUERIES, TEXTS
 
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.access_keys import create_access_key
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 
@@ -46,7 +46,7 @@ def free_port() -> int:
 def client_of(running: Running):
     """Return a boto3 client with an access key of the bench user."""
     keyring = KeyRing(load_master_key(running.settings.keys_dir))
-    database = open_database(running.settings.catalog_url)
+    database = open_and_upgrade_database(running.settings.catalog_url)
     with database.writing() as connection:
         key = create_access_key(connection, keyring, "BENCH", now=dt.datetime.now(dt.UTC))
     database.close()

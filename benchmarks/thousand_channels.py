@@ -30,7 +30,7 @@ from report import Report
 from workload import DDL, rows
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +113,7 @@ class Freshness(threading.Thread):
         super().__init__(daemon=True)
         self.delays: list[float] = []
         self.stopping = threading.Event()
-        self._database = open_database(catalog_url)
+        self._database = open_and_upgrade_database(catalog_url)
         self._pause_s = pause_s
 
     def run(self) -> None:

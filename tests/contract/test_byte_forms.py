@@ -35,7 +35,7 @@ class Asking:
 
     def target(self):
         with self.world.database.reading() as connection:
-            told = row_channels.base64_client_since(connection, str(PATH.name))
+            told = row_channels.last_base64_client_at(connection, str(PATH.name))
         return SimpleNamespace(path=PATH, table=BINARY, base64_client_since=told)
 
     def ask(self, client):
@@ -116,7 +116,7 @@ def test_tokens_are_forgotten_when_they_have_expired_and_the_note_is_not(asking)
     asking.ask(asking.token("second"))
     with asking.world.database.reading() as connection:
         assert row_channels.hex_client_since(connection, str(PATH.name), "first") is None
-        assert row_channels.base64_client_since(connection, str(PATH.name)) is not None
+        assert row_channels.last_base64_client_at(connection, str(PATH.name)) is not None
 
 
 def test_a_client_without_one_of_our_tokens_is_never_believed(asking):

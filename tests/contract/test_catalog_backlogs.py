@@ -6,11 +6,11 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 import snowmelt
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs.migration_history import (
-    count_migrations,
-    find_tables_over_backlog,
+    find_table_ids_over_backlog,
     list_table_backlogs,
+    sum_migrations_by_state,
 )
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
@@ -28,16 +28,16 @@ def test_either_database_tells_what_waits_and_what_was_migrated(service_on_each_
     page = httpx.get(f"{service.url}/metrics").text
     values = {family.name: family.samples for family in text_string_to_metric_families(page)}
     assert [sample.value for sample in values["snowmelt_backlog_chunks"]] == [1]
-    database = open_database(service.settings.catalog_url)
+    database = open_and_upgrade_database(service.settings.catalog_url)
     try:
         with database.reading() as connection:
             (waiting,) = list_table_backlogs(connection)
             assert (waiting.name, waiting.chunks) == (TABLE, 1)
             assert waiting.bytes > 0
-            assert len(find_tables_over_backlog(connection, max_chunks=0, max_bytes=None)) == 1
-            assert len(find_tables_over_backlog(connection, max_chunks=None, max_bytes=1)) == 1
+            assert len(find_table_ids_over_backlog(connection, max_chunks=0, max_bytes=None)) == 1
+            assert len(find_table_ids_over_backlog(connection, max_chunks=None, max_bytes=1)) == 1
             assert (
-                find_tables_over_backlog(connection, max_chunks=1, max_bytes=waiting.bytes)
+                find_table_ids_over_backlog(connection, max_chunks=1, max_bytes=waiting.bytes)
                 == frozenset()
             )
         settings = service.settings
@@ -46,7 +46,7 @@ def test_either_database_tells_what_waits_and_what_was_migrated(service_on_each_
         migrate_locally(database, keyring, TABLE, places)
         with database.reading() as connection:
             assert list_table_backlogs(connection) == []
-            done = {count.state: count for count in count_migrations(connection)}
+            done = {count.state: count for count in sum_migrations_by_state(connection)}
         assert (done["committed"].runs, done["committed"].rows) == (1, 3)
         assert 0 < done["committed"].seconds < 60
         assert done["failed"].runs == 0

@@ -186,7 +186,7 @@ def test_old_history_is_trimmed_from_its_oldest_line_on(world):
         world.clock.advance(60)
     with world.database.writing() as connection:
         before = world.now - dt.timedelta(seconds=100)
-        assert channels.prune_history(connection, before, limit=1) == 1
-        assert [channels.prune_history(connection, before) for _ in "ab"] == [1, 0]
+        assert channels.prune_channel_history(connection, before, limit=1) == 1
+        assert [channels.prune_channel_history(connection, before) for _ in "ab"] == [1, 0]
         left = channels.list_channel_history(connection, world.table().table_id)
     assert [line.client_sequencer for line in left] == [2]

@@ -14,8 +14,8 @@ from alembic.migration import MigrationContext
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import (
     CatalogVersion,
-    check_catalog_version,
-    open_database,
+    open_and_upgrade_database,
+    read_catalog_version,
     read_server_time,
 )
 from snowmelt.clock import SystemClock
@@ -155,7 +155,7 @@ def _open_at_once(*urls: str) -> None:
 
     def work(url: str) -> None:
         try:
-            open_database(url).close()
+            open_and_upgrade_database(url).close()
         except Exception as error:
             failures.append(error)
 
@@ -171,17 +171,17 @@ def test_a_catalog_of_a_newer_version_is_refused(open_catalog, catalog_url):
     with open_catalog().writing() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(ConfigurationError, match="newer"):
-        open_database(catalog_url)
+        open_and_upgrade_database(catalog_url)
 
 
 def test_sqlite_without_a_file_is_refused():
     with pytest.raises(ConfigurationError, match="file"):
-        open_database("sqlite:///:memory:")
+        open_and_upgrade_database("sqlite:///:memory:")
 
 
 def test_a_server_that_is_away_is_a_sentence():
     with pytest.raises(CatalogUnavailable, match="does not answer"):
-        open_database("postgresql://nobody@127.0.0.1:9/none", busy_timeout_s=2)
+        open_and_upgrade_database("postgresql://nobody@127.0.0.1:9/none", busy_timeout_s=2)
 
 
 @pytest.mark.postgres
@@ -189,7 +189,7 @@ def test_a_commit_is_durable_whatever_the_database_has_as_default(empty_postgres
     with psycopg.connect(empty_postgres_url, autocommit=True) as admin:
         name = admin.info.dbname
         admin.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
-    with contextlib.closing(open_database(empty_postgres_url)) as database:
+    with contextlib.closing(open_and_upgrade_database(empty_postgres_url)) as database:
         for transaction in (database.reading, database.writing):
             with transaction() as connection:
                 shown = connection.execute(sa.text("SHOW synchronous_commit")).scalar_one()
@@ -207,10 +207,10 @@ def test_a_catalog_tells_its_version_and_is_not_changed_by_being_asked(database)
     with database.writing() as connection:
         newest = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
-    assert check_catalog_version(database.url) == CatalogVersion("0001", newest, is_known=True)
+    assert read_catalog_version(database.url) == CatalogVersion("0001", newest, is_known=True)
     with database.writing() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
-    assert check_catalog_version(database.url) == CatalogVersion("9999", newest, is_known=False)
+    assert read_catalog_version(database.url) == CatalogVersion("9999", newest, is_known=False)
 
 
 def test_a_database_elsewhere_tells_its_time(database):

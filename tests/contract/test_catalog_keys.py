@@ -68,10 +68,12 @@ def test_a_prefix_is_issued_once_and_belongs_to_a_user(database):
 def test_the_first_sighting_of_a_blob_counts(world):
     blob = stages.StagedBlob("p", "2026/1/1/0/0/a_p_1_0.bdec")
     with world.database.writing() as connection:
-        stages.record_sightings(connection, [blob, blob], world.now)
-        stages.record_sightings(connection, [], world.now)
+        stages.record_blob_sightings(connection, [blob, blob], world.now)
+        stages.record_blob_sightings(connection, [], world.now)
         world.clock.advance(100)
-        stages.record_sightings(connection, [blob], world.now)
-        seen = [stages.tombstone_unregistered(connection, seen_before=START, now=world.now)]
-        seen.append(stages.tombstone_unregistered(connection, seen_before=world.now, now=world.now))
+        stages.record_blob_sightings(connection, [blob], world.now)
+        seen = [stages.tombstone_unregistered_blobs(connection, seen_before=START, now=world.now)]
+        seen.append(
+            stages.tombstone_unregistered_blobs(connection, seen_before=world.now, now=world.now)
+        )
     assert seen == [[], [blob]]

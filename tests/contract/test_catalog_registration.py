@@ -340,7 +340,7 @@ def test_older_columns_are_taken_while_what_they_miss_may_be_null(world, client)
     assert world.codes(*old) == [[40], [40], [36]]
     assert world.codes(client.offer(advance("C", 0, 3), schema_version=3)) == [[0]]
     with world.database.reading() as connection:
-        versions = tables.list_table_schemas(connection, world.table().table_id)
+        versions = tables.list_table_schema_versions(connection, world.table().table_id)
     assert {number: len(each.columns) for number, each in versions.items()} == {1: 2, 2: 3, 3: 4}
     assert versions[1].columns == COLUMNS
 
@@ -361,28 +361,35 @@ def test_a_tombstone_and_a_registration_exclude_each_other(world, client):
     blob, other = client.offer(advance("C", 0, 1)), client.offer(advance("D", 0, 1))
     with world.database.writing() as connection:
         staged = [stages.StagedBlob(offer.prefix, offer.path) for offer in (blob, other)]
-        stages.record_sightings(connection, staged, world.now)
+        stages.record_blob_sightings(connection, staged, world.now)
     assert world.codes(other) == [[0]]
     world.clock.advance(60)
     with world.database.writing() as connection:
-        doomed = stages.tombstone_unregistered(connection, seen_before=world.now, now=world.now)
+        doomed = stages.tombstone_unregistered_blobs(
+            connection, seen_before=world.now, now=world.now
+        )
         assert doomed == [stages.StagedBlob(blob.prefix, blob.path)]
-        assert stages.tombstone_unregistered(connection, seen_before=world.now, now=world.now) == []
-        assert stages.filter_tombstoned(connection, [blob.path, other.path]) == {blob.path}
+        assert (
+            stages.tombstone_unregistered_blobs(connection, seen_before=world.now, now=world.now)
+            == []
+        )
+        assert stages.filter_tombstoned_paths(connection, [blob.path, other.path]) == {blob.path}
     assert world.codes(blob) == [[38]]
 
 
 def test_a_tombstone_waits_for_a_registration_that_has_not_committed(world, open_catalog, client):
     offer = client.offer(advance("C", 0, 1))
     with world.database.writing() as connection:
-        stages.record_sightings(
+        stages.record_blob_sightings(
             connection, [stages.StagedBlob(offer.prefix, offer.path)], world.now
         )
     later, doomed = world.now + dt.timedelta(minutes=1), []
 
     def clean_up(database) -> None:
         with database.writing() as connection:
-            doomed.append(stages.tombstone_unregistered(connection, seen_before=later, now=later))
+            doomed.append(
+                stages.tombstone_unregistered_blobs(connection, seen_before=later, now=later)
+            )
 
     thread = threading.Thread(target=clean_up, args=(open_catalog(),))
     with world.database.writing() as connection:
@@ -479,5 +486,5 @@ def test_a_late_chunk_of_a_forgotten_blob_is_refused_and_a_repetition_is_not(wor
     assert world.codes(first) == [[0]]
     with world.database.writing() as connection:
         later = world.now + dt.timedelta(days=7)
-        assert stages.delete_tombstones(connection, world.now) == 0
-        assert stages.delete_tombstones(connection, later) == 1
+        assert stages.delete_blob_tombstones(connection, world.now) == 0
+        assert stages.delete_blob_tombstones(connection, later) == 1

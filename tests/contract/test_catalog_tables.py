@@ -207,7 +207,7 @@ def test_the_backlog_is_what_lies_above_the_migrated_sequence(world, registered)
     with world.database.writing() as connection:
         everything = chunks.measure_backlog(connection, registered.table_id)
         assert everything == chunks.MigrationBacklog(4, 40, 4000, world.now)
-        assert chunks.list_backlogged_tables(connection) == [registered.table_id]
+        assert chunks.list_backlogged_table_ids(connection) == [registered.table_id]
         tables.swap_metadata_pointer(
             connection, registered, expected=MetadataPointer(None, 0), new=MetadataPointer("m", 3)
         )
@@ -218,7 +218,7 @@ def test_the_backlog_is_what_lies_above_the_migrated_sequence(world, registered)
         assert chunks.measure_backlog(connection, registered.table_id) == chunks.MigrationBacklog(
             0, 0, 0, None
         )
-        assert chunks.list_backlogged_tables(connection) == []
+        assert chunks.list_backlogged_table_ids(connection) == []
 
 
 def test_a_blob_may_go_when_all_its_chunks_are_retired(world, registered):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.clock import SystemClock
 from snowmelt.errors import CatalogBusy, CatalogUnavailable, RequestMalformed, ServiceBusy
 from snowmelt.ingest.write_batcher import WriteBatcher
@@ -177,7 +177,7 @@ def test_commits_of_rows_wait_for_one_group_at_most(database, writes, lines):
 
 
 def test_a_catalog_that_is_away_fails_every_write_with_its_own_error(tmp_path):
-    database = open_database(str(new_catalog(tmp_path / "catalog.db")))
+    database = open_and_upgrade_database(str(new_catalog(tmp_path / "catalog.db")))
     writes = WriteBatcher(database, SystemClock())
     with ThreadPoolExecutor(1) as pool:
         database.close()
@@ -193,7 +193,7 @@ def test_a_catalog_that_is_away_fails_every_write_with_its_own_error(tmp_path):
 def test_a_busy_catalog_is_waited_for_once_by_a_whole_group(tmp_path):
     """Counted in transactions: one by one, each write would wait as long again."""
     path = new_catalog(tmp_path / "catalog.db")
-    database = open_database(str(path), busy_timeout_s=0.2)
+    database = open_and_upgrade_database(str(path), busy_timeout_s=0.2)
     writes = WriteBatcher(database, SystemClock())
     begins = 0
     original = database.writing

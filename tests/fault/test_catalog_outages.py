@@ -15,8 +15,8 @@ import pytest
 import snowmelt
 from fixtures.postgres import PostgresServer
 from fixtures.service import ServiceProcess, prepare_loading
-from snowmelt.catalog.db.database import open_database
-from snowmelt.catalog.security.encryption_keys import open_keyring
+from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
@@ -47,8 +47,8 @@ class Standing:
 
     def has_each_row_once(self) -> bool:
         settings = self.service.settings
-        with contextlib.closing(open_database(settings.catalog_url)) as database:
-            keyring, stage = open_keyring(database, settings.keys_dir), settings.stage_url
+        with contextlib.closing(open_and_upgrade_database(settings.catalog_url)) as database:
+            keyring, stage = open_or_create_keyring(database, settings.keys_dir), settings.stage_url
             name = TableName("DEMO", "PUBLIC", "T")
             rows = read_table(database, keyring, open_store(stage), name, columns=["ID"])
         found = Counter(int(number) for number in rows["ID"].to_pylist())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fixtures.service import prepare_loading
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
 from snowmelt.errors import ChannelInvalid, CommitTimeout
@@ -110,7 +110,7 @@ def rows(first, last, width=10):
 def numbers(service):
     stage = service.environment.get("SNOWMELT_STAGE_URL")
     settings = Settings.load(service.data_dir, catalog_url=service.catalog_url, stage_url=stage)
-    with contextlib.closing(open_database(settings.catalog_url)) as catalog:
+    with contextlib.closing(open_and_upgrade_database(settings.catalog_url)) as catalog:
         keyring = KeyRing(load_master_key(settings.keys_dir))
         store = open_store(settings.stage_url)
         table = read_table(catalog, keyring, store, TableName("DEMO", "PUBLIC", "T"))

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from fixtures.service import prepare_loading
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
 from snowmelt.schema.types import TableName
@@ -87,7 +87,7 @@ def thin_disk(tmp_path):
 def ids(service) -> list[int]:
     stage = service.environment.get("SNOWMELT_STAGE_URL", str(service.data_dir / "stage"))
     settings = Settings.load(service.data_dir, catalog_url=service.catalog_url, stage_url=stage)
-    with contextlib.closing(open_database(settings.catalog_url)) as catalog:
+    with contextlib.closing(open_and_upgrade_database(settings.catalog_url)) as catalog:
         keyring = KeyRing(load_master_key(settings.keys_dir))
         table = read_table(catalog, keyring, open_store(stage), TableName("DEMO", "PUBLIC", "T"))
     return sorted(int(value) for value in table["ID"].to_pylist())

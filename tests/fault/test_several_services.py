@@ -17,9 +17,9 @@ import sqlalchemy as sa
 import snowmelt
 from fixtures.services import metric
 from snowmelt.catalog import model
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs.services import list_services
-from snowmelt.catalog.security.encryption_keys import open_keyring
+from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
@@ -34,7 +34,7 @@ SOON = dt.timedelta(seconds=120)
 
 @pytest.fixture
 def catalog(three_services):
-    database = open_database(three_services.catalog_url)
+    database = open_and_upgrade_database(three_services.catalog_url)
     yield database
     database.close()
 
@@ -43,7 +43,7 @@ def ids(three_services, catalog) -> Counter[int]:
     settings = three_services.settings
     rows = read_table(
         catalog,
-        open_keyring(catalog, settings.keys_dir),
+        open_or_create_keyring(catalog, settings.keys_dir),
         open_store(settings.stage_url),
         NAME,
         columns=["ID"],

@@ -10,8 +10,8 @@ import pytest
 
 import snowmelt
 from fixtures.service import prepare_loading
-from snowmelt.catalog.db.database import open_database
-from snowmelt.catalog.jobs.migration_history import find_tables_over_backlog
+from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.jobs.migration_history import find_table_ids_over_backlog
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
@@ -26,7 +26,7 @@ def catalog(service_process, key_pair):
     """The catalog of a service whose tables hold up to three chunks, or a megabyte, that wait."""
     service_process.start(backlog_max_chunks=3, backlog_max_bytes=1_000_000)
     prepare_loading(service_process, key_pair)
-    database = open_database(service_process.settings.catalog_url)
+    database = open_and_upgrade_database(service_process.settings.catalog_url)
     yield database
     database.close()
 
@@ -80,13 +80,13 @@ def test_bytes_count_like_chunks_and_each_table_for_itself(service_process, cata
         channel.insert_rows([{"id": number, "name": f"name {number}"} for number in range(1000)])
         channel.flush()
     with catalog.reading() as connection:
-        assert len(find_tables_over_backlog(connection, max_chunks=None, max_bytes=1_000)) == 1
+        assert len(find_table_ids_over_backlog(connection, max_chunks=None, max_bytes=1_000)) == 1
         assert (
-            find_tables_over_backlog(connection, max_chunks=None, max_bytes=1_000_000)
+            find_table_ids_over_backlog(connection, max_chunks=None, max_bytes=1_000_000)
             == frozenset()
         )
-        assert len(find_tables_over_backlog(connection, max_chunks=0, max_bytes=None)) == 1
-        assert find_tables_over_backlog(connection, max_chunks=1, max_bytes=None) == frozenset()
+        assert len(find_table_ids_over_backlog(connection, max_chunks=0, max_bytes=None)) == 1
+        assert find_table_ids_over_backlog(connection, max_chunks=1, max_bytes=None) == frozenset()
     migrate(service_process, catalog)
     with catalog.reading() as connection:
-        assert find_tables_over_backlog(connection, max_chunks=0, max_bytes=1) == frozenset()
+        assert find_table_ids_over_backlog(connection, max_chunks=0, max_bytes=1) == frozenset()

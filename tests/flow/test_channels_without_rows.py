@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from fixtures.service import prepare_loading
 from snowmelt.catalog import model
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.objects import tables
-from snowmelt.catalog.objects.channel_tombstones import expire_channels
+from snowmelt.catalog.objects.channel_tombstones import tombstone_expired_channels
 from snowmelt.errors import SnowmeltError
 from snowmelt.schema.types import TableName
 
@@ -47,12 +47,14 @@ def send(channel, number: int) -> None:
 def expire(service, database: str) -> None:
     """Let the channels of a database's table T expire, as if nobody had written for long."""
     with (
-        contextlib.closing(open_database(service.settings.catalog_url)) as catalog,
+        contextlib.closing(open_and_upgrade_database(service.settings.catalog_url)) as catalog,
         catalog.writing() as connection,
     ):
         found = tables.find_table(connection, TableName(database, "PUBLIC", "T"))
         ids = sa.select(model.channels.c.channel_id).filter_by(table_id=found.table_id)
-        expire_channels(connection, connection.scalars(ids).all(), dt.datetime.now(dt.UTC))
+        tombstone_expired_channels(
+            connection, connection.scalars(ids).all(), dt.datetime.now(dt.UTC)
+        )
 
 
 def test_a_channel_that_expired_says_so_and_is_opened_anew(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.catalog.objects.function_resolution import find_callable_function
@@ -28,7 +28,7 @@ def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
     routes = Counter(zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True))
     ledger = InMemoryCallLog()
     with (
-        closing(open_database(str(tmp_path / "catalog.db"))) as database,
+        closing(open_and_upgrade_database(str(tmp_path / "catalog.db"))) as database,
         function_chapter.AirportServiceProcess(tmp_path / "airports.log") as service,
     ):
         for statement in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.cli.flights_demo import raw_files
 from snowmelt.clock import SystemClock
 from snowmelt.loaders.copy_job import CopyContext, run_copy
@@ -16,7 +16,7 @@ from snowmelt.loaders.task_runner import LocalTaskRunner
 def test_weather_and_planes_are_loaded_through_a_filter_written_for_vertica(tmp_path):
     expected = raw_files.write_files(tmp_path / "files")
     (tmp_path / "warehouse").mkdir()
-    database = open_database(str(tmp_path / "catalog.db"))
+    database = open_and_upgrade_database(str(tmp_path / "catalog.db"))
     try:
         for statement in (
             "CREATE DATABASE demo",

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import pytest
 
 from fixtures.service import prepare_loading
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.objects.tables import add_schema_version, find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.client.client import Client
@@ -91,7 +91,7 @@ class Streaming:
 
     def rows(self):
         settings = Settings.load(self.service.data_dir)
-        database = open_database(settings.catalog_url)
+        database = open_and_upgrade_database(settings.catalog_url)
         try:
             keyring = KeyRing(load_master_key(settings.keys_dir))
             return read_table(database, keyring, open_store(settings.stage_url), self.name)
@@ -100,7 +100,7 @@ class Streaming:
 
     def change(self, columns_of):
         """Give the table other columns."""
-        database = open_database(Settings.load(self.service.data_dir).catalog_url)
+        database = open_and_upgrade_database(Settings.load(self.service.data_dir).catalog_url)
         try:
             with database.writing() as connection:
                 table = find_table(connection, self.name)

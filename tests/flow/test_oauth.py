@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 import snowmelt
 from fixtures.service import prepare_loading
 from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.errors import (
     AlreadyExists,
     AuthenticationFailed,
@@ -113,7 +113,7 @@ def test_whose_tokens_are_taken_is_the_administrators(service):
     for kind in ("SECURITY ", ""):
         assert [row[0] for row in service.sql(f"SHOW {kind}INTEGRATIONS").rows] == ["IDP"]
     settings = service.settings
-    with contextlib.closing(open_database(settings.catalog_url)) as database:
+    with contextlib.closing(open_and_upgrade_database(settings.catalog_url)) as database:
         with pytest.raises(PrivilegeMissing):
             execute_statement(database, "DROP SECURITY INTEGRATION idp", user="LOADER")
         assert not execute_statement(database, "SHOW SECURITY INTEGRATIONS", user="LOADER").rows

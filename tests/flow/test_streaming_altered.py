@@ -10,7 +10,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
 from snowmelt.errors import ChannelFenced, ChannelInvalid, InvalidRow, UserError
@@ -35,7 +35,7 @@ def rows(first, last, **more):
 
 def read(service, name="T"):
     settings = Settings.load(service.data_dir)
-    catalog = open_database(settings.catalog_url)
+    catalog = open_and_upgrade_database(settings.catalog_url)
     where = TableName("DEMO", "PUBLIC", name)
     try:
         keyring = KeyRing(load_master_key(settings.keys_dir))

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.schema.types import TableName
@@ -49,7 +49,7 @@ def client(connect, shared_service: ServiceProcess, key_pair: KeyPair) -> Conver
 @contextlib.contextmanager
 def catalog_of(service: ServiceProcess):
     """A reading transaction on the service's catalog."""
-    database = open_database(service.settings.catalog_url)
+    database = open_and_upgrade_database(service.settings.catalog_url)
     try:
         with database.reading() as connection:
             yield connection

@@ -15,7 +15,7 @@ from decimal import Decimal
 import pytest
 
 from fixtures.service import prepare_loading
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
 from snowmelt.schema.types import TableName
@@ -72,7 +72,7 @@ class Tailing:
 
     def rows(self, column="ID"):
         settings = Settings.load(self.service.data_dir)
-        database = open_database(settings.catalog_url)
+        database = open_and_upgrade_database(settings.catalog_url)
         try:
             keyring = KeyRing(load_master_key(settings.keys_dir))
             name = TableName(self.database, "PUBLIC", "T")

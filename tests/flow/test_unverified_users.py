@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fixtures.service import KeyPair, prepare_loading
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.chunks import list_chunks
 from snowmelt.schema.types import TableName
@@ -41,7 +41,7 @@ def clients(service_process: ServiceProcess, key_pair: KeyPair):
 
 
 def stored_statistics(service: ServiceProcess) -> list[bytes]:
-    database = open_database(service.settings.catalog_url)
+    database = open_and_upgrade_database(service.settings.catalog_url)
     with contextlib.closing(database), database.reading() as connection:
         table = find_table(connection, TableName("DEMO", "PUBLIC", "T"))
         found = list_chunks(connection, table.table_id, 0, table.last_seq)

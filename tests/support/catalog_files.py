@@ -9,7 +9,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 
 
 def new_catalog(path: Path) -> Path:
@@ -27,6 +27,6 @@ def new_catalog(path: Path) -> Path:
 def _template() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "catalog.db")
-        open_database(str(path)).close()
+        open_and_upgrade_database(str(path)).close()
         assert [each.name for each in Path(folder).iterdir()] == [path.name]
         return path.read_bytes()

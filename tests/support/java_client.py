@@ -7,7 +7,7 @@ import time
 
 from fixtures.java import JavaError
 from fixtures.service import prepare_loading
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
@@ -62,7 +62,7 @@ class Loading:
 
     def ids(self):
         settings = self.service.settings
-        catalog = open_database(settings.catalog_url)
+        catalog = open_and_upgrade_database(settings.catalog_url)
         try:
             keyring = KeyRing(load_master_key(settings.keys_dir))
             name = TableName(self.database.upper(), "PUBLIC", "T")

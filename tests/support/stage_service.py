@@ -6,7 +6,7 @@ import datetime as dt
 
 import snowmelt
 from fixtures.service import KeyPair, prepare_loading
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs import services
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.client.api import ApiClient
@@ -34,7 +34,7 @@ class House:
         settings = process.service.settings
         self.settings = settings
         self.keyring = KeyRing(load_master_key(settings.keys_dir))
-        self.database = open_database(settings.catalog_url)
+        self.database = open_and_upgrade_database(settings.catalog_url)
         self.stage = open_store(stage_url)
         self.warehouse = open_store(settings.warehouse_url)
 

@@ -36,12 +36,14 @@ def opening_catalog(settings: Settings, *, create: bool = False) -> Iterator[Dat
         ConfigurationError: There is no catalog.
         CatalogUnavailable: The database cannot be reached.
     """
-    from snowmelt.catalog.db.database import open_database
+    from snowmelt.catalog.db.database import open_and_upgrade_database
 
     is_new = not may_have_catalog(settings)
     if create and is_new:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-    with contextlib.closing(open_database(settings.catalog_url, create=create)) as database:
+    with contextlib.closing(
+        open_and_upgrade_database(settings.catalog_url, create=create)
+    ) as database:
         if is_new:
             print(f"snowmelt: created a new catalog in {settings.data_dir}", file=sys.stderr)
         yield database

@@ -106,9 +106,9 @@ def check_catalog(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
 
 
 def _check_catalog_version(settings: Settings) -> CheckResult:
-    from snowmelt.catalog.db.database import check_catalog_version
+    from snowmelt.catalog.db.database import read_catalog_version
 
-    found = check_catalog_version(settings.catalog_url)
+    found = read_catalog_version(settings.catalog_url)
     if found.current is None:
         return note("catalog", "reachable and empty; `snowmelt serve` makes its tables")
     if not found.is_known:

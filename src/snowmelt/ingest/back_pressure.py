@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.jobs.migration_history import find_tables_over_backlog
+from snowmelt.catalog.jobs.migration_history import find_table_ids_over_backlog
 from snowmelt.ingest.request_validation import RequestRejection
 from snowmelt.wire.streaming import ResponseCode
 
@@ -55,7 +55,7 @@ class BackPressure:
         if began < self._not_before:
             return
         with self._database.reading() as connection:
-            self.throttled_table_ids = find_tables_over_backlog(
+            self.throttled_table_ids = find_table_ids_over_backlog(
                 connection, max_chunks=self._max_chunks, max_bytes=self._max_bytes
             )
         ended = self._clock.monotonic()

@@ -73,7 +73,7 @@ class CatalogCache:
         known = self._schemas.get(table_id)
         if known is None or refresh:
             with self._database.reading() as connection:
-                known = tables.list_table_schemas(connection, table_id)
+                known = tables.list_table_schema_versions(connection, table_id)
             self._store(self._schemas, table_id, known)
         return known
 

@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from snowmelt.catalog.commands.session import Session
+from snowmelt.catalog.commands.session import StatementSession
 from snowmelt.catalog.jobs.load_history import (
     LoadTotals,
     OffsetAdvance,
@@ -245,7 +245,7 @@ def _prepare_copy(
     context: CopyContext, statement: CopyStatement, parallelism: int
 ) -> _PreparedCopy:
     with context.database.reading() as connection:
-        session = Session(
+        session = StatementSession(
             connection=connection,
             user=None,
             role=context.role,

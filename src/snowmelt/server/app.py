@@ -12,11 +12,11 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 
 from snowmelt.catalog.db.catalog_clock import CatalogClock
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs import services
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
-from snowmelt.catalog.security.encryption_keys import open_keyring
+from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound
 from snowmelt.ingest.back_pressure import BackPressure
@@ -110,13 +110,13 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         _log.warning("verify=footer: the rows of chunks are not decoded before they count")
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     stage = open_store(settings.stage_url)
-    database = open_database(settings.catalog_url, clock=machine)
+    database = open_and_upgrade_database(settings.catalog_url, clock=machine)
     clock = CatalogClock(machine)
     with database.reading() as connection:
         deployment_id = services.read_deployment_id(connection)
         clock.synchronize(connection)
     try:
-        keyring = open_keyring(database, settings.keys_dir)
+        keyring = open_or_create_keyring(database, settings.keys_dir)
         uploading = _make_upload_locator(settings, keyring, clock)
     except BaseException:
         database.close()

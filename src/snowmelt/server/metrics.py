@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from snowmelt.catalog.jobs.migration_history import count_migrations, list_table_backlogs
+from snowmelt.catalog.jobs.migration_history import list_table_backlogs, sum_migrations_by_state
 from snowmelt.ingest.metrics import LATENCY_BUCKETS_S
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ class CatalogMetrics:
 def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
     """Read what the page tells of the catalog; takes long where millions of chunks wait."""
     with database.reading() as connection:
-        return CatalogMetrics(at, list_table_backlogs(connection), count_migrations(connection))
+        return CatalogMetrics(
+            at, list_table_backlogs(connection), sum_migrations_by_state(connection)
+        )
 
 
 def render_metrics(

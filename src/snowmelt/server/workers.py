@@ -412,9 +412,9 @@ class Housekeeping:
         now = self._service.clock.now()
         kept = dt.timedelta(seconds=self._service.settings.history_retention_s)
         for forget, before in (
-            (channels.prune_history, now - kept),
+            (channels.prune_channel_history, now - kept),
             (row_channels.delete_request_ids, now - _REQUEST_ID_RETENTION),
-            (stages.delete_tombstones, now - _TOMBSTONE_RETENTION),
+            (stages.delete_blob_tombstones, now - _TOMBSTONE_RETENTION),
         ):
             self._delete_in_batches(partial(forget, before=before, limit=_DELETE_BATCH_ROWS))
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 from snowmelt.catalog.commands.executor import execute_statement, is_query
 from snowmelt.catalog.commands.session import StatementResult
 from snowmelt.catalog.db.catalog_clock import open_catalog_clock
-from snowmelt.catalog.db.database import Database, open_database
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id
-from snowmelt.catalog.security.encryption_keys import KeyRing, open_keyring
-from snowmelt.catalog.streaming.chunks import list_backlogged_tables
+from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_keyring
+from snowmelt.catalog.streaming.chunks import list_backlogged_table_ids
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFound, UnknownOutcome
 from snowmelt.functions.caller.plan import CallerOptions
@@ -128,11 +128,15 @@ class Snowmelt:
         self.role = role
         self._owns_database = not isinstance(catalog, Database)
         self._database = (
-            catalog if isinstance(catalog, Database) else open_database(catalog, create=create)
+            catalog
+            if isinstance(catalog, Database)
+            else open_and_upgrade_database(catalog, create=create)
         )
         self._clock = clock or open_catalog_clock(self._database)
         self._keyring = (
-            keys if isinstance(keys, KeyRing) else open_keyring(self._database, Path(keys))
+            keys
+            if isinstance(keys, KeyRing)
+            else open_or_create_keyring(self._database, Path(keys))
         )
         self._migration = MigrationSettings(
             stage_url=stage or settings.stage_url,
@@ -489,7 +493,7 @@ class Snowmelt:
 
     def _list_tables_with_backlog(self) -> list[TableName]:
         with self._database.reading() as connection:
-            waiting = list_backlogged_tables(connection)
+            waiting = list_backlogged_table_ids(connection)
             return [find_table_by_id(connection, table_id).name for table_id in waiting]
 
     def _plan_query(self, query: SparkQuery, namespace: tuple[str, ...] = ()) -> list[PlannedTable]:

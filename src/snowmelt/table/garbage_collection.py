@@ -191,7 +191,7 @@ def _try_purge(database: Database, table: TableRecord, clock: Clock) -> bool:
     if table.kept_until is not None and table.kept_until > clock.now():
         return False
     with database.writing() as connection:
-        return retention.mark_purged(connection, table.table_id, clock.now())
+        return retention.mark_purged_if_expired(connection, table.table_id, clock.now())
 
 
 def _retire_chunks(
@@ -213,7 +213,7 @@ def _retire_chunks(
             return
     with database.writing() as connection:
         if table.dropped_at is not None:
-            chunks.discard_quarantined(connection, table.table_id, clock.now())
+            chunks.discard_quarantined_chunks(connection, table.table_id, clock.now())
         chunks.retire_chunks(connection, table.table_id, last, clock.now())
         stream_read_positions.delete_expired_positions(connection, table.incarnation, clock.now())
 
@@ -247,7 +247,7 @@ def _delete_unregistered_blobs(
         blobs |= _record_sightings(database, some, now)
     with database.writing() as connection:
         blobs |= set(
-            stages.tombstone_unregistered(
+            stages.tombstone_unregistered_blobs(
                 connection, seen_before=now - UNREGISTERED_RETENTION, now=now
             )
         )
@@ -263,13 +263,15 @@ def _record_sightings(
     """Write down which of these blobs nobody has registered; return those that nobody may any more."""
     lying = {blob.path: blob for blob in staged_blobs}
     with database.reading() as connection:
-        known = stages.filter_registered(connection, lying)
-        doomed = {path for path in stages.filter_tombstoned(connection, lying) if path not in known}
+        known = stages.filter_registered_paths(connection, lying)
+        doomed = {
+            path for path in stages.filter_tombstoned_paths(connection, lying) if path not in known
+        }
     spared = known | doomed
     unknown = [blob for path, blob in lying.items() if path not in spared]
     if unknown:
         with database.writing() as connection:
-            stages.record_sightings(connection, unknown, now)
+            stages.record_blob_sightings(connection, unknown, now)
     return {lying[path] for path in doomed}
 
 

@@ -11,9 +11,9 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.objects.tables import find_table, list_table_schemas
+from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
 from snowmelt.catalog.security.access_control import require_table_privilege
-from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
+from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
 from snowmelt.errors import ConfigurationError, PlanExpired, TableInconsistent
 
 if TYPE_CHECKING:
@@ -156,10 +156,10 @@ def _read_table_state(
         )
     held = [
         chunk
-        for chunk in list_quarantined_records(connection, table.table_id)
+        for chunk in list_quarantined_chunk_records(connection, table.table_id)
         if chunk.seq <= table.migrated_seq
     ]
-    return table, list_table_schemas(connection, table.table_id), [*held, *chunks]
+    return table, list_table_schema_versions(connection, table.table_id), [*held, *chunks]
 
 
 def _make_snapshot(

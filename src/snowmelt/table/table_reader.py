@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from snowmelt.blob.bdec import derive_blob_key
-from snowmelt.catalog.objects.tables import list_table_schemas
+from snowmelt.catalog.objects.tables import list_table_schema_versions
 from snowmelt.clock import SystemClock
 from snowmelt.errors import TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID
@@ -55,7 +55,9 @@ def make_chunk_tasks(
     with database.reading() as connection:
         keys = keyring.find_data_keys(connection, sorted({chunk.key_id for chunk in chunks}))
         older = {chunk.table_id for chunk in chunks if chunk.schema_version != schema.version}
-        versions = {table_id: list_table_schemas(connection, table_id) for table_id in older}
+        versions = {
+            table_id: list_table_schema_versions(connection, table_id) for table_id in older
+        }
     tasks = [_make_chunk_task(chunk, keys, stage_url, schema) for chunk in chunks]
     return [
         replace(task, written=versions[chunk.table_id].get(chunk.schema_version))

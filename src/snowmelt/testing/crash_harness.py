@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.db.database import Database, open_database
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.clock import SystemClock
@@ -117,7 +117,7 @@ class CrashHarness:
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._database = open_database(self.settings.catalog_url)
+        self._database = open_and_upgrade_database(self.settings.catalog_url)
         public = _write_key_pair(self._key_file)
         self._execute_statements(
             "CREATE DATABASE crash",

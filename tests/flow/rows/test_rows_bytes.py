@@ -8,7 +8,7 @@ import ssl
 
 import httpx
 
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.streaming import row_channels
 from snowmelt.clock import SystemClock
 
@@ -70,7 +70,10 @@ def test_what_older_clients_mean_as_base64_is_never_taken_for_digits(row_service
     )
     # An earlier service told base64 before the table got its column.
     url = row_service.service.settings.catalog_url
-    with contextlib.closing(open_database(url)) as database, database.writing() as connection:
+    with (
+        contextlib.closing(open_and_upgrade_database(url)) as database,
+        database.writing() as connection,
+    ):
         row_channels.record_base64_client(
             connection, 'DEMO.PUBLIC."LATE-STREAMING"', SystemClock().now()
         )

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from fixtures.service import prepare_loading
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
@@ -35,7 +35,7 @@ def kept(service):
 
     def read() -> list[dict[str, object]]:
         settings = service.settings
-        with contextlib.closing(open_database(settings.catalog_url)) as catalog:
+        with contextlib.closing(open_and_upgrade_database(settings.catalog_url)) as catalog:
             return read_table(
                 catalog,
                 KeyRing(load_master_key(settings.keys_dir)),

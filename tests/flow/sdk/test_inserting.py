@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.sdk import QUICK
 from snowmelt import failpoints
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.client import channel as channels
 from snowmelt.client import pending_rows
@@ -219,7 +219,7 @@ def test_naive_times_take_the_channels_zone(connect, service):
         with client.open_channel(f"c{number}", table=T, **options) as channel:
             channel.insert_row({"id": number, "at": "2026-11-21T12:00:00"})
     settings = service.settings
-    with contextlib.closing(open_database(settings.catalog_url)) as catalog:
+    with contextlib.closing(open_and_upgrade_database(settings.catalog_url)) as catalog:
         keyring, stage = KeyRing(load_master_key(settings.keys_dir)), open_store(settings.stage_url)
         seen = read_table(catalog, keyring, stage, TableName("SDK", "PUBLIC", "T")).to_pylist()
     assert [row["AT$tz"] for row in seen] == [345, -300, -480]

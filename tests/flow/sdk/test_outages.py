@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.sdk import QUICK
 from snowmelt import failpoints
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
     AuthenticationFailed,
@@ -172,7 +172,7 @@ def test_a_stage_that_damages_every_blob_makes_the_channel_invalid(connect, serv
 
 def test_rows_wait_while_the_catalog_is_locked(connect, service, ids):
     channel = connect().open_channel("c", table=T)
-    with contextlib.closing(open_database(service.settings.catalog_url)) as catalog:
+    with contextlib.closing(open_and_upgrade_database(service.settings.catalog_url)) as catalog:
         with catalog.writing() as connection:
             connection.exec_driver_sql("SELECT 1")
             channel.insert_rows(rows(0, 10), "9")

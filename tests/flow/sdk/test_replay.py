@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
@@ -61,7 +61,7 @@ def replay(service, key_pair, tmp_path):
 
 def stored(service, *columns: str) -> list[tuple[object, ...]]:
     settings = service.settings
-    with contextlib.closing(open_database(settings.catalog_url)) as catalog:
+    with contextlib.closing(open_and_upgrade_database(settings.catalog_url)) as catalog:
         table = read_table(
             catalog,
             KeyRing(load_master_key(settings.keys_dir)),

@@ -16,7 +16,7 @@ from snowmelt import failpoints
 from snowmelt.blob.bdec import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
 from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs import services
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control, encryption_keys
@@ -126,7 +126,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path):
     clock = ManualClock(NOW)
-    database = open_database(str(new_catalog(tmp_path / "catalog.db")), clock=clock)
+    database = open_and_upgrade_database(str(new_catalog(tmp_path / "catalog.db")), clock=clock)
     for text in (
         "CREATE DATABASE demo",
         "CREATE SCHEMA IF NOT EXISTS demo.public",

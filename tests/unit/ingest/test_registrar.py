@@ -6,7 +6,7 @@ import queue
 import pytest
 
 from snowmelt import failpoints
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import chunks
 from snowmelt.clock import SystemClock
@@ -164,7 +164,9 @@ def test_a_full_disk_under_the_catalog_registers_nothing_and_costs_no_row(world,
 
 def test_a_catalog_that_another_process_has_locked_is_an_outage_not_a_refusal(world) -> None:
     (request,) = several(world, 1)
-    with contextlib.closing(open_database(world.database.url, busy_timeout_s=0.1)) as impatient:
+    with contextlib.closing(
+        open_and_upgrade_database(world.database.url, busy_timeout_s=0.1)
+    ) as impatient:
         registrar = Registrar(
             impatient, *trusted(world), clock=SystemClock(), settings=GroupCommitSettings()
         )

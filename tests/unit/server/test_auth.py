@@ -7,7 +7,7 @@ import jwt
 import pytest
 
 from fixtures.service import KeyPair
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security import access_control, access_keys
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import ManualClock
@@ -29,7 +29,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def database(tmp_path: Path, key_pair: KeyPair, clock: ManualClock):
-    database = open_database(str(new_catalog(tmp_path / "catalog.db")), clock=clock)
+    database = open_and_upgrade_database(str(new_catalog(tmp_path / "catalog.db")), clock=clock)
     with database.writing() as connection:
         access_control.create_user(connection, "U.X", public_key=key_pair.public_base64, now=NOW)
     yield database

@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.service import KeyPair
 from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import ManualClock
@@ -31,7 +31,9 @@ def headers_of(key: KeyPair, fingerprint: str) -> dict[bytes, bytes]:
 def test_either_key_signs_until_it_is_unset(tmp_path, key_pair):
     clock = ManualClock(NOW)
     other = KeyPair.generate()
-    with contextlib.closing(open_database(str(tmp_path / "catalog.db"), clock=clock)) as database:
+    with contextlib.closing(
+        open_and_upgrade_database(str(tmp_path / "catalog.db"), clock=clock)
+    ) as database:
 
         def run(text: str) -> None:
             execute_statement(database, text, clock=clock)

@@ -10,7 +10,7 @@ import pytest
 from fixtures.chunks import NUMBERS, Lakehouse, numbers
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases, migration_history
-from snowmelt.catalog.streaming.chunks import discard_quarantined, list_quarantined_chunks
+from snowmelt.catalog.streaming.chunks import discard_quarantined_chunks, list_quarantined_chunks
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
     BlobCorrupt,
@@ -265,7 +265,10 @@ def test_a_broken_chunk_goes_to_quarantine_and_the_rest_moves_on(numbers_table):
     assert sorted(house.read_numbers()) == list(range(30))
     house.stage.put(broken, b"")
     with house.database.writing() as connection:
-        assert discard_quarantined(connection, held.table_id, house.clock.now(), seq=held.seq) == 1
+        assert (
+            discard_quarantined_chunks(connection, held.table_id, house.clock.now(), seq=held.seq)
+            == 1
+        )
     assert sorted(house.read_numbers()) == [*range(10), *range(20, 30)]
 
 

@@ -10,8 +10,8 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.error_table_property import resolve_error_table
-from snowmelt.catalog.commands.session import Session, StatementResult
+from snowmelt.catalog.commands.error_table_property import resolve_error_table_property
+from snowmelt.catalog.commands.session import StatementResult, StatementSession
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import retention, table_changes, tables
 from snowmelt.catalog.security.access_control import has_privilege
@@ -48,7 +48,7 @@ _MAX_LISTED_COLUMNS = 20
 
 
 @execute_ddl.register
-def _alter_table(statement: AlterTable, session: Session) -> StatementResult:
+def _alter_table(statement: AlterTable, session: StatementSession) -> StatementResult:
     try:
         table = session.find_table(session.resolve_table_name(statement.name))
     except (DatabaseNotFound, SchemaNotFound, TableNotFound) as error:
@@ -58,7 +58,7 @@ def _alter_table(statement: AlterTable, session: Session) -> StatementResult:
     what = statement.change
     _require_alter_privilege(what, session, table)
     if isinstance(what, SetProperties):
-        what = SetProperties(resolve_error_table(what.properties, session, table.name))
+        what = SetProperties(resolve_error_table_property(what.properties, session, table.name))
     if not isinstance(what, RenameTable):
         # A renaming locks the schema first.
         table = table_changes.lock_table(session.connection, table)
@@ -66,7 +66,7 @@ def _alter_table(statement: AlterTable, session: Session) -> StatementResult:
 
 
 def _require_alter_privilege(
-    table_change: TableChange, session: Session, table: TableRecord
+    table_change: TableChange, session: StatementSession, table: TableRecord
 ) -> None:
     """Let pass the owner, and for what evolution does by itself whoever may evolve the table."""
     evolves = isinstance(table_change, AddColumns) or (
@@ -83,7 +83,9 @@ def _require_alter_privilege(
 
 
 @singledispatch
-def apply_table_change(table_change: TableChange, session: Session, table: TableRecord) -> str:
+def apply_table_change(
+    table_change: TableChange, session: StatementSession, table: TableRecord
+) -> str:
     """Carry out one change of a locked table, and say what was done.
 
     Raises:
@@ -95,8 +97,10 @@ def apply_table_change(table_change: TableChange, session: Session, table: Table
 
 
 @apply_table_change.register
-def _add_columns(table_change: AddColumns, session: Session, table: TableRecord) -> str:
-    ordinal = next_ordinal(tables.list_table_schemas(session.connection, table.table_id).values())
+def _add_columns(table_change: AddColumns, session: StatementSession, table: TableRecord) -> str:
+    ordinal = next_ordinal(
+        tables.list_table_schema_versions(session.connection, table.table_id).values()
+    )
     added: list[Column] = []
     for column, place in zip(table_change.columns, table_change.positions, strict=True):
         if table.schema.column(column.name) is not None:
@@ -121,7 +125,7 @@ def _add_columns(table_change: AddColumns, session: Session, table: TableRecord)
 
 
 @apply_table_change.register
-def _drop_columns(table_change: DropColumns, session: Session, table: TableRecord) -> str:
+def _drop_columns(table_change: DropColumns, session: StatementSession, table: TableRecord) -> str:
     dropped: list[Column] = []
     for wanted in table_change.columns:
         if table_change.if_exists and table.schema.column(wanted.name) is None:
@@ -147,7 +151,9 @@ def _drop_columns(table_change: DropColumns, session: Session, table: TableRecor
 
 
 @apply_table_change.register
-def _rename_column(table_change: RenameColumn, session: Session, table: TableRecord) -> str:
+def _rename_column(
+    table_change: RenameColumn, session: StatementSession, table: TableRecord
+) -> str:
     column = _require_column(table_change.column, table)
     if table.schema.column(table_change.new_name.name) is not None:
         raise _statement_error(
@@ -166,7 +172,9 @@ def _rename_column(table_change: RenameColumn, session: Session, table: TableRec
 
 
 @apply_table_change.register
-def _alter_columns(table_change: AlterColumns, session: Session, table: TableRecord) -> str:
+def _alter_columns(
+    table_change: AlterColumns, session: StatementSession, table: TableRecord
+) -> str:
     changed = {each.column.name: _apply_column_change(each, table) for each in table_change.changes}
     columns = [changed.get(column.name, column) for column in table.schema.columns]
     if tuple(columns) == table.schema.columns:
@@ -190,7 +198,7 @@ def _apply_column_change(column_change: ColumnChange, table: TableRecord) -> Col
 
 
 @apply_table_change.register
-def _set_cluster_by(table_change: ClusterBy, session: Session, table: TableRecord) -> str:
+def _set_cluster_by(table_change: ClusterBy, session: StatementSession, table: TableRecord) -> str:
     names = [_require_column(column, table).name for column in table_change.columns]
     table_changes.set_cluster_by(session.connection, table, names)
     if not names:
@@ -200,7 +208,9 @@ def _set_cluster_by(table_change: ClusterBy, session: Session, table: TableRecor
 
 
 @apply_table_change.register
-def _set_properties(table_change: SetProperties, session: Session, table: TableRecord) -> str:
+def _set_properties(
+    table_change: SetProperties, session: StatementSession, table: TableRecord
+) -> str:
     retention.set_object_properties(
         session.connection, "TABLE", table.table_id, table_change.properties
     )
@@ -208,7 +218,7 @@ def _set_properties(table_change: SetProperties, session: Session, table: TableR
 
 
 @apply_table_change.register
-def _rename_table(table_change: RenameTable, session: Session, table: TableRecord) -> str:
+def _rename_table(table_change: RenameTable, session: StatementSession, table: TableRecord) -> str:
     old = table.name
     place = (old.database, old.schema)[: 3 - len(table_change.new_name_parts)]
     name = TableName(*place, *table_change.new_name_parts)
@@ -219,7 +229,7 @@ def _rename_table(table_change: RenameTable, session: Session, table: TableRecor
     return f"Table {old} is called {name} now."
 
 
-def _save_columns(session: Session, table: TableRecord, columns: Sequence[Column]) -> None:
+def _save_columns(session: StatementSession, table: TableRecord, columns: Sequence[Column]) -> None:
     tables.add_schema_version(session.connection, table, columns, now=session.now)
 
 

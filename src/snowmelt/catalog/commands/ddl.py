@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING, Literal
 
-from snowmelt.catalog.commands.error_table_property import resolve_error_table
-from snowmelt.catalog.commands.session import Session, StatementResult
+from snowmelt.catalog.commands.error_table_property import resolve_error_table_property
+from snowmelt.catalog.commands.session import StatementResult, StatementSession
 from snowmelt.catalog.objects import namespaces, retention, tables
 from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
 from snowmelt.catalog.security import access_control, future_grants
@@ -49,7 +49,7 @@ _MISSING_OBJECT_ERRORS = (DatabaseNotFound, SchemaNotFound, TableNotFound)
 
 
 @singledispatch
-def execute_ddl(statement: Statement, session: Session) -> StatementResult:
+def execute_ddl(statement: Statement, session: StatementSession) -> StatementResult:
     """Carry out a statement in the session's writing transaction.
 
     Raises:
@@ -61,7 +61,7 @@ def execute_ddl(statement: Statement, session: Session) -> StatementResult:
 
 
 @execute_ddl.register
-def _create_database(statement: CreateDatabase, session: Session) -> StatementResult:
+def _create_database(statement: CreateDatabase, session: StatementSession) -> StatementResult:
     session.require_administrator("CREATE DATABASE")
     there = statement.name in {each.name for each in namespaces.list_databases(session.connection)}
     namespaces.create_database(
@@ -83,7 +83,7 @@ def _create_database(statement: CreateDatabase, session: Session) -> StatementRe
 
 
 @execute_ddl.register
-def _create_schema(statement: CreateSchema, session: Session) -> StatementResult:
+def _create_schema(statement: CreateSchema, session: StatementSession) -> StatementResult:
     database, name = session.resolve_schema_name(statement.name)
     parent = session.find_database(database)
     session.require_privilege(
@@ -116,7 +116,7 @@ def _create_schema(statement: CreateSchema, session: Session) -> StatementResult
 
 
 @execute_ddl.register
-def _create_table(statement: CreateTable, session: Session) -> StatementResult:
+def _create_table(statement: CreateTable, session: StatementSession) -> StatementResult:
     name = session.resolve_table_name(statement.name)
     parent = session.find_schema(name.database, name.schema)
     shown = display_schema(name.database, name.schema)
@@ -129,7 +129,7 @@ def _create_table(statement: CreateTable, session: Session) -> StatementResult:
         session.require_privilege("TABLE", there.table_id, "OWNERSHIP", name)
     properties: Mapping[str, object] = {}
     if there is None or statement.create_mode is not CreateMode.IF_NOT_EXISTS:
-        properties = resolve_error_table(statement.properties, session, name)
+        properties = resolve_error_table_property(statement.properties, session, name)
     new = tables.create_table(
         session.connection,
         name,
@@ -152,7 +152,7 @@ def _create_table(statement: CreateTable, session: Session) -> StatementResult:
 
 
 @execute_ddl.register
-def _create_user(statement: CreateUser, session: Session) -> StatementResult:
+def _create_user(statement: CreateUser, session: StatementSession) -> StatementResult:
     session.require_administrator("CREATE USER")
     names = {user.name for user in access_control.list_users(session.connection)}
     there = statement.name in names
@@ -174,7 +174,7 @@ def _create_user(statement: CreateUser, session: Session) -> StatementResult:
 
 
 @execute_ddl.register
-def _create_role(statement: CreateRole, session: Session) -> StatementResult:
+def _create_role(statement: CreateRole, session: StatementSession) -> StatementResult:
     session.require_administrator("CREATE ROLE")
     there = statement.name in access_control.list_roles(session.connection)
     if not (there and statement.create_mode is CreateMode.IF_NOT_EXISTS):
@@ -185,7 +185,7 @@ def _create_role(statement: CreateRole, session: Session) -> StatementResult:
 
 
 @execute_ddl.register
-def _alter_user(statement: AlterUser, session: Session) -> StatementResult:
+def _alter_user(statement: AlterUser, session: StatementSession) -> StatementResult:
     session.require_administrator("ALTER USER")
     shown = display_name(statement.name)
     try:
@@ -204,7 +204,7 @@ def _alter_user(statement: AlterUser, session: Session) -> StatementResult:
 
 
 @execute_ddl.register
-def _drop_object(statement: DropObject, session: Session) -> StatementResult:
+def _drop_object(statement: DropObject, session: StatementSession) -> StatementResult:
     kind = statement.level.capitalize()
     try:
         shown = _DROP_HANDLERS[statement.level](statement.name, session, statement.restrict)
@@ -215,7 +215,7 @@ def _drop_object(statement: DropObject, session: Session) -> StatementResult:
     return StatementResult(message=f"{kind} {shown} dropped.")
 
 
-def _drop_database(name: ObjectName, session: Session, restrict: bool) -> str:
+def _drop_database(name: ObjectName, session: StatementSession, restrict: bool) -> str:
     database = session.find_database(session.resolve_database_name(name))
     shown = display_name(database.name)
     session.require_privilege("DATABASE", database.database_id, "OWNERSHIP", shown)
@@ -225,7 +225,7 @@ def _drop_database(name: ObjectName, session: Session, restrict: bool) -> str:
     return shown
 
 
-def _drop_schema(name: ObjectName, session: Session, restrict: bool) -> str:
+def _drop_schema(name: ObjectName, session: StatementSession, restrict: bool) -> str:
     schema = session.find_schema(*session.resolve_schema_name(name))
     shown = display_schema(schema.database, schema.name)
     session.require_privilege("SCHEMA", schema.schema_id, "OWNERSHIP", shown)
@@ -235,7 +235,7 @@ def _drop_schema(name: ObjectName, session: Session, restrict: bool) -> str:
     return shown
 
 
-def _drop_table(name: ObjectName, session: Session, restrict: bool) -> str:
+def _drop_table(name: ObjectName, session: StatementSession, restrict: bool) -> str:
     del restrict  # nothing hangs on a table but its channels, which go with it
     table = session.find_table(session.resolve_table_name(name))
     session.require_privilege("TABLE", table.table_id, "OWNERSHIP", table.name)
@@ -243,7 +243,7 @@ def _drop_table(name: ObjectName, session: Session, restrict: bool) -> str:
     return str(table.name)
 
 
-_DROP_HANDLERS: dict[NameLevel, Callable[[ObjectName, Session, bool], str]] = {
+_DROP_HANDLERS: dict[NameLevel, Callable[[ObjectName, StatementSession, bool], str]] = {
     NameLevel.DATABASE: _drop_database,
     NameLevel.SCHEMA: _drop_schema,
     NameLevel.TABLE: _drop_table,
@@ -251,7 +251,7 @@ _DROP_HANDLERS: dict[NameLevel, Callable[[ObjectName, Session, bool], str]] = {
 
 
 @execute_ddl.register
-def _drop_principal(statement: DropPrincipal, session: Session) -> StatementResult:
+def _drop_principal(statement: DropPrincipal, session: StatementSession) -> StatementResult:
     session.require_administrator(f"DROP {statement.kind}")
     shown = f"{statement.kind.capitalize()} {display_name(statement.name)}"
     if statement.kind == "USER":
@@ -269,7 +269,7 @@ def _drop_principal(statement: DropPrincipal, session: Session) -> StatementResu
 
 
 @execute_ddl.register
-def _grant_role(statement: GrantRole, session: Session) -> StatementResult:
+def _grant_role(statement: GrantRole, session: StatementSession) -> StatementResult:
     session.require_administrator("GRANT ROLE")
     role, user = display_name(statement.role), display_name(statement.user)
     if statement.revoke:
@@ -280,7 +280,7 @@ def _grant_role(statement: GrantRole, session: Session) -> StatementResult:
 
 
 @execute_ddl.register
-def _grant_privileges(statement: GrantPrivileges, session: Session) -> StatementResult:
+def _grant_privileges(statement: GrantPrivileges, session: StatementSession) -> StatementResult:
     object_id, shown = session.find_object(statement.level, statement.name)
     kind = statement.level.object_kind
     session.require_privilege(kind, object_id, "OWNERSHIP", shown)
@@ -294,7 +294,7 @@ def _grant_privileges(statement: GrantPrivileges, session: Session) -> Statement
 
 
 @execute_ddl.register
-def _grant_on_all_or_future(statement: GrantOnMany, session: Session) -> StatementResult:
+def _grant_on_all_or_future(statement: GrantOnMany, session: StatementSession) -> StatementResult:
     """Grant on all that is there, or promise it on all that will be; the scope's owner may."""
     connection = session.connection
     object_id, shown = session.find_object(statement.scope, statement.name)
@@ -308,7 +308,7 @@ def _grant_on_all_or_future(statement: GrantOnMany, session: Session) -> Stateme
     for privilege in statement.privileges:
         if statement.is_future:
             given = future_grants.FutureGrant(statement.role, scope, object_id, kind, privilege)
-            future_grants.set_future_grant(connection, given, revoke=statement.revoke)
+            future_grants.add_or_revoke_future_grant(connection, given, revoke=statement.revoke)
         for each in ids:
             write = (
                 access_control.revoke_privilege
@@ -324,7 +324,7 @@ def _grant_on_all_or_future(statement: GrantOnMany, session: Session) -> Stateme
     )
 
 
-def _list_grant_target_ids(statement: GrantOnMany, session: Session) -> list[int]:
+def _list_grant_target_ids(statement: GrantOnMany, session: StatementSession) -> list[int]:
     if statement.scope is NameLevel.DATABASE:
         place: tuple[str, ...] = (session.resolve_database_name(statement.name),)
     else:
@@ -344,7 +344,9 @@ def _creation_result(
     )
 
 
-def _require_empty(kind: str, object_name: str, session: Session, *name_parts: str) -> None:
+def _require_empty(
+    kind: str, object_name: str, session: StatementSession, *name_parts: str
+) -> None:
     table_count = len(tables.list_tables(session.connection, *name_parts))
     function_count = len(list_external_functions(session.connection, *name_parts))
     function_count += len(list_translators(session.connection, *name_parts))

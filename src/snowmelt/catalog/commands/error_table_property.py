@@ -16,7 +16,7 @@ from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_columns
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from snowmelt.catalog.commands.session import Session
+    from snowmelt.catalog.commands.session import StatementSession
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.identifiers import ObjectName
     from snowmelt.schema.types import TableName
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _ERROR_TABLE_FIELD = "error_table"
 
 
-def resolve_error_table(
-    properties: Mapping[str, object], session: Session, table: TableName
+def resolve_error_table_property(
+    properties: Mapping[str, object], session: StatementSession, table: TableName
 ) -> dict[str, object]:
     """Return a table's properties with ERROR_TABLE as the id of a table, created if need be.
 
@@ -47,7 +47,7 @@ def resolve_error_table(
 
 
 def _find_or_create_error_table(
-    requested_name: ObjectName, session: Session, table: TableName
+    requested_name: ObjectName, session: StatementSession, table: TableName
 ) -> TableRecord:
     name = session.resolve_table_name(requested_name)
     if name == table:

@@ -17,7 +17,7 @@ from snowmelt.catalog.commands import (
     security_integrations,  # noqa: F401 - they join `execute_ddl`
 )
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.session import Session, StatementResult
+from snowmelt.catalog.commands.session import StatementResult, StatementSession
 from snowmelt.catalog.commands.show import execute_show
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
@@ -94,7 +94,7 @@ def execute_statement(  # noqa: PLR0913 - who asks, in which place, at what time
     now = (clock or SystemClock()).now()
 
     def run(connection: sa.Connection) -> StatementResult:
-        session = Session(
+        session = StatementSession(
             connection=connection,
             user=user,
             role=_resolve_role(connection, user, role),

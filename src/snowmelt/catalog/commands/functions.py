@@ -22,7 +22,7 @@ from snowmelt.catalog.objects.external_functions import (
     list_overloads,
 )
 from snowmelt.catalog.objects.libraries import LibraryRecord, LoadFunctionRecord
-from snowmelt.catalog.objects.tables import find_schema_ids
+from snowmelt.catalog.objects.tables import find_namespace_ids
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.ast import (
     AlterFunction,
@@ -59,7 +59,7 @@ from snowmelt.storage.store_factory import open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from snowmelt.catalog.commands.session import Session
+    from snowmelt.catalog.commands.session import StatementSession
     from snowmelt.catalog.objects.external_functions import ExternalFunctionRecord
     from snowmelt.catalog.objects.integrations import ApiIntegrationRecord
     from snowmelt.catalog.objects.libraries import FunctionKind
@@ -76,7 +76,7 @@ _IMMUTABLE_FIELDS = ("signature", "url", "returns_null", "null_input", "volatili
 
 @execute_ddl.register(CreateExternalFunction)
 def _create_external_function(
-    statement: CreateExternalFunction, session: Session
+    statement: CreateExternalFunction, session: StatementSession
 ) -> StatementResult:
     name = session.resolve_function_name(statement.name)
     _require_create_function_privilege(session, name)
@@ -120,7 +120,9 @@ def _create_external_function(
 
 
 @execute_ddl.register(AlterFunction)
-def _alter_external_function(statement: AlterFunction, session: Session) -> StatementResult:
+def _alter_external_function(
+    statement: AlterFunction, session: StatementSession
+) -> StatementResult:
     try:
         record = _lock_owned_function(session, statement.function)
     except _MISSING_OBJECT_ERRORS as error:
@@ -138,7 +140,9 @@ def _alter_external_function(statement: AlterFunction, session: Session) -> Stat
 
 
 @execute_ddl.register(RenameFunction)
-def _rename_external_function(statement: RenameFunction, session: Session) -> StatementResult:
+def _rename_external_function(
+    statement: RenameFunction, session: StatementSession
+) -> StatementResult:
     try:
         record = _lock_owned_function(session, statement.function)
     except _MISSING_OBJECT_ERRORS as error:
@@ -156,7 +160,7 @@ def _rename_external_function(statement: RenameFunction, session: Session) -> St
 
 
 @execute_ddl.register(CreateTranslator)
-def _create_translator(statement: CreateTranslator, session: Session) -> StatementResult:
+def _create_translator(statement: CreateTranslator, session: StatementSession) -> StatementResult:
     name = session.resolve_function_name(statement.name)
     _require_create_function_privilege(session, name)
     if statement.translator.language is TranslatorLanguage.PYTHON:
@@ -185,7 +189,9 @@ def _create_translator(statement: CreateTranslator, session: Session) -> Stateme
 
 
 @execute_ddl.register(DropFunction)
-def _drop_function_or_translator(statement: DropFunction, session: Session) -> StatementResult:
+def _drop_function_or_translator(
+    statement: DropFunction, session: StatementSession
+) -> StatementResult:
     try:
         found = (
             session.find_function(statement.function)
@@ -205,7 +211,7 @@ def _drop_function_or_translator(statement: DropFunction, session: Session) -> S
 
 @execute_ddl.register(GrantOnFunction)
 def _grant_on_function_or_translator(
-    statement: GrantOnFunction, session: Session
+    statement: GrantOnFunction, session: StatementSession
 ) -> StatementResult:
     found = session.find_function_or_translator(statement.function)
     kind, object_id = found.securable
@@ -220,13 +226,15 @@ def _grant_on_function_or_translator(
     )
 
 
-def _require_create_function_privilege(session: Session, name: FunctionName) -> None:
+def _require_create_function_privilege(session: StatementSession, name: FunctionName) -> None:
     schema = session.find_schema(name.database, name.schema)
     shown = f"{display_name(name.database)}.{display_name(name.schema)}"
     session.require_privilege("SCHEMA", schema.schema_id, CREATE_FUNCTION_PRIVILEGE, shown)
 
 
-def _lock_owned_function(session: Session, overload: OverloadReference) -> ExternalFunctionRecord:
+def _lock_owned_function(
+    session: StatementSession, overload: OverloadReference
+) -> ExternalFunctionRecord:
     record = session.find_function_or_translator(overload)
     if isinstance(record, TranslatorRecord):
         raise UserError(
@@ -234,7 +242,7 @@ def _lock_owned_function(session: Session, overload: OverloadReference) -> Exter
         )
     session.require_privilege("FUNCTION", record.function_id, "OWNERSHIP", record.display_signature)
     # Changes of functions wait for one another, so that none undoes what another has just done.
-    find_schema_ids(session.connection, record.name.database, record.name.schema, lock=True)
+    find_namespace_ids(session.connection, record.name.database, record.name.schema, lock=True)
     return session.find_function(overload)
 
 
@@ -252,7 +260,7 @@ def _qualify_name(base_name: FunctionName, partial_name: ObjectName) -> Function
 
 
 def _resolve_translator_name(
-    session: Session, function: FunctionName, name: ObjectName | None
+    session: StatementSession, function: FunctionName, name: ObjectName | None
 ) -> str | None:
     """Return the full name of a translator that the role may use."""
     if name is None:
@@ -263,12 +271,12 @@ def _resolve_translator_name(
 
 
 def _check_integration(
-    session: Session, function: ExternalFunction, positions: Mapping[str, SourcePosition]
+    session: StatementSession, function: ExternalFunction, positions: Mapping[str, SourcePosition]
 ) -> None:
     """Check that the role may use the integration, and that it lets calls go to the URL."""
-    session.find_integration(function.integration)
+    session.find_api_integration(function.integration)
     integrations.lock_api_integration(session.connection, function.integration)
-    integration = session.find_integration(function.integration).integration
+    integration = session.find_api_integration(function.integration).integration
     try:
         resolve_allowed_url(function.url, integration)
     except UrlRefused as error:
@@ -308,7 +316,9 @@ def _check_immutable_fields(
 
 
 @execute_ddl.register(CreateIntegration)
-def _create_api_integration(statement: CreateIntegration, session: Session) -> StatementResult:
+def _create_api_integration(
+    statement: CreateIntegration, session: StatementSession
+) -> StatementResult:
     roles = {session.role, PUBLIC}
     if not access_control.has_account_privilege(
         session.connection, roles, integrations.CREATE_INTEGRATION_PRIVILEGE
@@ -343,7 +353,9 @@ def _create_api_integration(statement: CreateIntegration, session: Session) -> S
 
 
 @execute_ddl.register(AlterIntegration)
-def _alter_api_integration(statement: AlterIntegration, session: Session) -> StatementResult:
+def _alter_api_integration(
+    statement: AlterIntegration, session: StatementSession
+) -> StatementResult:
     try:
         record = _lock_owned_integration(session, statement.name)
     except NotFound as error:
@@ -358,7 +370,7 @@ def _alter_api_integration(statement: AlterIntegration, session: Session) -> Sta
 
 
 @execute_ddl.register(DropIntegration)
-def _drop_api_integration(statement: DropIntegration, session: Session) -> StatementResult:
+def _drop_api_integration(statement: DropIntegration, session: StatementSession) -> StatementResult:
     try:
         record = _lock_owned_integration(session, statement.name)
     except NotFound as error:
@@ -370,7 +382,9 @@ def _drop_api_integration(statement: DropIntegration, session: Session) -> State
 
 
 @execute_ddl.register(GrantOnIntegration)
-def _grant_on_api_integration(statement: GrantOnIntegration, session: Session) -> StatementResult:
+def _grant_on_api_integration(
+    statement: GrantOnIntegration, session: StatementSession
+) -> StatementResult:
     record = _lock_owned_integration(session, statement.integration)
     write = access_control.revoke_privilege if statement.revoke else access_control.grant_privilege
     for privilege in statement.privileges:
@@ -387,12 +401,12 @@ def _grant_on_api_integration(statement: GrantOnIntegration, session: Session) -
     return StatementResult(message=f"{privileges} on integration {shown} {done} role {role}.")
 
 
-def _lock_owned_integration(session: Session, name: str) -> ApiIntegrationRecord:
-    record = session.find_integration(name)
+def _lock_owned_integration(session: StatementSession, name: str) -> ApiIntegrationRecord:
+    record = session.find_api_integration(name)
     session.require_privilege("INTEGRATION", record.integration_id, "OWNERSHIP", display_name(name))
     # Changes wait for one another, so that none undoes what another has just done.
     integrations.lock_api_integration(session.connection, name)
-    return session.find_integration(name)
+    return session.find_api_integration(name)
 
 
 # --- Statements that change libraries of user code, and what is made of them.
@@ -403,7 +417,7 @@ _MAX_LIBRARY_BYTES = 64 * 1024 * 1024
 
 
 @execute_ddl.register(CreateLibrary)
-def _create_library(statement: CreateLibrary, session: Session) -> StatementResult:
+def _create_library(statement: CreateLibrary, session: StatementSession) -> StatementResult:
     session.require_administrator("CREATE LIBRARY")
     shown = display_name(statement.name)
     known = {each.name for each in libraries.list_libraries(session.connection)}
@@ -429,7 +443,9 @@ def _create_library(statement: CreateLibrary, session: Session) -> StatementResu
 
 
 @execute_ddl.register(CreateLoadFunction)
-def _create_load_function(statement: CreateLoadFunction, session: Session) -> StatementResult:
+def _create_load_function(
+    statement: CreateLoadFunction, session: StatementSession
+) -> StatementResult:
     kind = cast("FunctionKind", statement.kind)
     session.require_administrator(f"CREATE {kind.upper()}")
     known = {each.name for each in libraries.list_load_functions(session.connection, kind)}
@@ -453,7 +469,7 @@ def _create_load_function(statement: CreateLoadFunction, session: Session) -> St
 
 
 @execute_ddl.register(DropLoadObject)
-def _drop_load_object(statement: DropLoadObject, session: Session) -> StatementResult:
+def _drop_load_object(statement: DropLoadObject, session: StatementSession) -> StatementResult:
     session.require_administrator(f"DROP {statement.kind.upper()}")
     shown = f"{statement.kind.capitalize()} {display_name(statement.name)}"
     try:
@@ -470,14 +486,16 @@ def _drop_load_object(statement: DropLoadObject, session: Session) -> StatementR
 
 
 @execute_ddl.register(SkippedFunction)
-def _report_skipped_function(statement: SkippedFunction, session: Session) -> StatementResult:  # noqa: ARG001 - as changes are
+def _report_skipped_function(
+    statement: SkippedFunction, session: StatementSession
+) -> StatementResult:  # noqa: ARG001 - as changes are
     return StatementResult(
         message=f"{statement.kind} {statement.name} was skipped: of a library's functions a load "
         "runs filters, parsers and sources. A function for queries is an EXTERNAL FUNCTION."
     )
 
 
-def _check_factory_exists(statement: CreateLoadFunction, session: Session) -> None:
+def _check_factory_exists(statement: CreateLoadFunction, session: StatementSession) -> None:
     """Verify that a library has a factory, without running any of its code.
 
     Raises:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.session import Session, StatementResult
+from snowmelt.catalog.commands.session import StatementResult, StatementSession
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import error_tables, retention, s3_buckets, table_changes, tables
 from snowmelt.catalog.objects.channel_tombstones import transfer_channels
@@ -50,7 +50,7 @@ _MISSING_OBJECT_ERRORS = (DatabaseNotFound, SchemaNotFound, TableNotFound)
 
 
 @execute_ddl.register
-def _undrop_object(statement: Undrop, session: Session) -> StatementResult:
+def _undrop_object(statement: Undrop, session: StatementSession) -> StatementResult:
     kind = statement.level.capitalize()
     match statement.level:
         case NameLevel.TABLE:
@@ -62,11 +62,11 @@ def _undrop_object(statement: Undrop, session: Session) -> StatementResult:
     return StatementResult(message=f"{kind} {shown} restored.")
 
 
-def _undrop_table(requested_name: ObjectName, session: Session) -> str:
+def _undrop_table(requested_name: ObjectName, session: StatementSession) -> str:
     name = session.resolve_table_name(requested_name)
     schema = session.find_schema(name.database, name.schema)
     shown = display_schema(name.database, name.schema)
-    table = retention.find_restorable_table(session.connection, name, session.now)
+    table = retention.lock_restorable_table(session.connection, name, session.now)
     if not access_control.has_privilege(session.connection, session.role, "TABLE", table.table_id):
         raise NotRestorable(kind="table", name=name)
     session.require_privilege("SCHEMA", schema.schema_id, "CREATE TABLE", shown)
@@ -74,7 +74,7 @@ def _undrop_table(requested_name: ObjectName, session: Session) -> str:
     return str(name)
 
 
-def _undrop_schema(requested_name: ObjectName, session: Session) -> str:
+def _undrop_schema(requested_name: ObjectName, session: StatementSession) -> str:
     database, name = session.resolve_schema_name(requested_name)
     parent = session.find_database(database)
     shown = display_schema(database, name)
@@ -88,7 +88,7 @@ def _undrop_schema(requested_name: ObjectName, session: Session) -> str:
     return shown
 
 
-def _undrop_database(requested_name: ObjectName, session: Session) -> str:
+def _undrop_database(requested_name: ObjectName, session: StatementSession) -> str:
     name = session.resolve_database_name(requested_name)
     session.require_administrator("CREATE DATABASE")
     database_id = retention.find_restorable_database(session.connection, name, session.now)
@@ -97,17 +97,19 @@ def _undrop_database(requested_name: ObjectName, session: Session) -> str:
 
 
 @execute_ddl.register
-def _alter_namespace(statement: AlterNamespace, session: Session) -> StatementResult:
+def _alter_namespace(statement: AlterNamespace, session: StatementSession) -> StatementResult:
     return _alter_properties(statement, session, statement.properties)
 
 
 @execute_ddl.register
-def _comment_on(statement: CommentOn, session: Session) -> StatementResult:
+def _comment_on(statement: CommentOn, session: StatementSession) -> StatementResult:
     return _alter_properties(statement, session, {"comment": statement.comment or None})
 
 
 def _alter_properties(
-    statement: AlterNamespace | CommentOn, session: Session, properties: Mapping[str, object]
+    statement: AlterNamespace | CommentOn,
+    session: StatementSession,
+    properties: Mapping[str, object],
 ) -> StatementResult:
     try:
         object_id, shown = session.find_object(statement.level, statement.name)
@@ -122,7 +124,7 @@ def _alter_properties(
 
 
 @execute_ddl.register
-def _rename_namespace(statement: RenameNamespace, session: Session) -> StatementResult:
+def _rename_namespace(statement: RenameNamespace, session: StatementSession) -> StatementResult:
     try:
         object_id, shown = session.find_object(statement.level, statement.name)
     except _MISSING_OBJECT_ERRORS as error:
@@ -137,7 +139,7 @@ def _rename_namespace(statement: RenameNamespace, session: Session) -> Statement
     return StatementResult(message=f"{statement.level.capitalize()} {shown} is called {new} now.")
 
 
-def _rename_database(statement: RenameNamespace, session: Session) -> str:
+def _rename_database(statement: RenameNamespace, session: StatementSession) -> str:
     session.require_administrator("CREATE DATABASE")
     database = session.find_database(session.resolve_database_name(statement.name))
     name = session.resolve_database_name(statement.new_name)
@@ -145,7 +147,7 @@ def _rename_database(statement: RenameNamespace, session: Session) -> str:
     return display_name(name)
 
 
-def _rename_schema(statement: RenameNamespace, session: Session) -> str:
+def _rename_schema(statement: RenameNamespace, session: StatementSession) -> str:
     schema = session.find_schema(*session.resolve_schema_name(statement.name))
     new = statement.new_name
     database, name = (schema.database, new.parts[0]) if len(new.parts) == 1 else new.parts
@@ -158,7 +160,7 @@ def _rename_schema(statement: RenameNamespace, session: Session) -> str:
 
 
 @execute_ddl.register
-def _truncate_table(statement: TruncateTable, session: Session) -> StatementResult:
+def _truncate_table(statement: TruncateTable, session: StatementSession) -> StatementResult:
     """Put an empty table in the place of a full one, which is kept as if it were dropped.
 
     So it is one transaction beside all that goes on: what was registered before is gone, what
@@ -173,7 +175,7 @@ def _truncate_table(statement: TruncateTable, session: Session) -> StatementResu
         return StatementResult(message=f"{error} Nothing was done.")
     session.require_privilege("TABLE", table.table_id, "OWNERSHIP", table.name)
     # The schema before the table, as everywhere.
-    tables.find_schema_ids(session.connection, name.database, name.schema, lock=True)
+    tables.find_namespace_ids(session.connection, name.database, name.schema, lock=True)
     old = table_changes.lock_table(session.connection, table)
     new = tables.create_table(
         session.connection,
@@ -184,15 +186,15 @@ def _truncate_table(statement: TruncateTable, session: Session) -> StatementResu
         now=session.now,
         replace=True,
     )
-    retention.transfer_properties(session.connection, old.table_id, new.table_id)
+    retention.transfer_table_properties(session.connection, old.table_id, new.table_id)
     access_control.copy_grants(session.connection, "TABLE", old.table_id, new.table_id)
     transfer_channels(session.connection, old.table_id, new.table_id, session.now)
-    error_tables.transfer_error_table(session.connection, old.table_id, new.table_id)
+    error_tables.redirect_error_rows(session.connection, old.table_id, new.table_id)
     return StatementResult(message=f"Table {name} truncated.")
 
 
 @execute_ddl.register
-def _create_table_like(statement: CreateTableLike, session: Session) -> StatementResult:
+def _create_table_like(statement: CreateTableLike, session: StatementSession) -> StatementResult:
     source = session.find_table(session.resolve_table_name(statement.source))
     if not access_control.has_privilege(
         session.connection, session.role, "TABLE", source.table_id, "SELECT"
@@ -215,7 +217,7 @@ def _create_table_like(statement: CreateTableLike, session: Session) -> Statemen
 
 
 @execute_ddl.register(CreateBucket)
-def _create_bucket(statement: CreateBucket, session: Session) -> StatementResult:
+def _create_bucket(statement: CreateBucket, session: StatementSession) -> StatementResult:
     if not access_control.has_account_privilege(
         session.connection, {session.role, PUBLIC}, s3_buckets.CREATE_BUCKET_PRIVILEGE
     ):
@@ -232,7 +234,7 @@ def _create_bucket(statement: CreateBucket, session: Session) -> StatementResult
 
 
 @execute_ddl.register(AlterBucket)
-def _alter_bucket(statement: AlterBucket, session: Session) -> StatementResult:
+def _alter_bucket(statement: AlterBucket, session: StatementSession) -> StatementResult:
     if statement.if_exists and statement.name not in _list_bucket_names(session):
         return StatementResult(message=f"Bucket {statement.name} does not exist; nothing was done.")
     bucket = _find_owned_bucket(session, statement.name)
@@ -241,7 +243,7 @@ def _alter_bucket(statement: AlterBucket, session: Session) -> StatementResult:
 
 
 @execute_ddl.register(DropBucket)
-def _drop_bucket(statement: DropBucket, session: Session) -> StatementResult:
+def _drop_bucket(statement: DropBucket, session: StatementSession) -> StatementResult:
     if statement.if_exists and statement.name not in _list_bucket_names(session):
         return StatementResult(message=f"Bucket {statement.name} does not exist; nothing was done.")
     bucket = _find_owned_bucket(session, statement.name)
@@ -250,7 +252,7 @@ def _drop_bucket(statement: DropBucket, session: Session) -> StatementResult:
 
 
 @execute_ddl.register(GrantOnBucket)
-def _grant_on_bucket(statement: GrantOnBucket, session: Session) -> StatementResult:
+def _grant_on_bucket(statement: GrantOnBucket, session: StatementSession) -> StatementResult:
     bucket = _find_owned_bucket(session, statement.bucket)
     connection, role = session.connection, statement.role
     for privilege in statement.privileges:
@@ -273,10 +275,10 @@ def _grant_on_bucket(statement: GrantOnBucket, session: Session) -> StatementRes
 
 
 @execute_ddl.register(GrantOnAccount)
-def _grant_on_account(statement: GrantOnAccount, session: Session) -> StatementResult:
+def _grant_on_account(statement: GrantOnAccount, session: StatementSession) -> StatementResult:
     privilege = statement.privilege
     session.require_administrator(f"GRANT {privilege}")
-    access_control.set_account_privilege(
+    access_control.grant_or_revoke_account_privilege(
         session.connection, statement.role, privilege, revoke=statement.revoke
     )
     done = "revoked from" if statement.revoke else "granted to"
@@ -284,7 +286,7 @@ def _grant_on_account(statement: GrantOnAccount, session: Session) -> StatementR
 
 
 @execute_ddl.register(DropAccessKey)
-def _drop_access_key(statement: DropAccessKey, session: Session) -> StatementResult:
+def _drop_access_key(statement: DropAccessKey, session: StatementSession) -> StatementResult:
     if session.user != statement.user:
         session.require_administrator("ALTER USER")
     access_keys.drop_access_key(session.connection, statement.user, statement.access_key_id)
@@ -292,11 +294,11 @@ def _drop_access_key(statement: DropAccessKey, session: Session) -> StatementRes
     return StatementResult(message=f"Access key {statement.access_key_id} of user {shown} dropped.")
 
 
-def _find_owned_bucket(session: Session, name: str) -> BucketRecord:
+def _find_owned_bucket(session: StatementSession, name: str) -> BucketRecord:
     bucket = session.find_bucket(name)
     session.require_privilege("BUCKET", bucket.bucket_id, "OWNERSHIP", bucket.name)
     return bucket
 
 
-def _list_bucket_names(session: Session) -> set[str]:
+def _list_bucket_names(session: StatementSession) -> set[str]:
     return {bucket.name for bucket in s3_buckets.list_buckets(session.connection)}

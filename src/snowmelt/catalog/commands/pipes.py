@@ -16,13 +16,13 @@ from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import TableName, display_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.commands.session import Session
+    from snowmelt.catalog.commands.session import StatementSession
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.pipe_ast import PipeCopy
 
 
 @execute_ddl.register(CreatePipe)
-def _create_pipe(statement: CreatePipe, session: Session) -> StatementResult:
+def _create_pipe(statement: CreatePipe, session: StatementSession) -> StatementResult:
     name = session.resolve_table_name(statement.name)
     schema = session.find_schema(name.database, name.schema)
     session.require_privilege(
@@ -54,7 +54,7 @@ def _create_pipe(statement: CreatePipe, session: Session) -> StatementResult:
 
 
 @execute_ddl.register(DropPipe)
-def _drop_pipe(statement: DropPipe, session: Session) -> StatementResult:
+def _drop_pipe(statement: DropPipe, session: StatementSession) -> StatementResult:
     name = session.resolve_table_name(statement.name)
     known = pipes.find_pipe(session.connection, name)
     if known is None and statement.if_exists:
@@ -65,7 +65,7 @@ def _drop_pipe(statement: DropPipe, session: Session) -> StatementResult:
     return StatementResult(message=f"Pipe {name} dropped.")
 
 
-def _check_pipe_copy(copy: PipeCopy, session: Session, *, pipe_name: TableName) -> None:
+def _check_pipe_copy(copy: PipeCopy, session: StatementSession, *, pipe_name: TableName) -> None:
     """Let pass what goes with the table as it is.
 
     Raises:
@@ -107,7 +107,7 @@ def _unknown_column_error(
     )
 
 
-def _require_pipe_owner(pipe: pipes.PipeRecord, session: Session) -> None:
+def _require_pipe_owner(pipe: pipes.PipeRecord, session: StatementSession) -> None:
     if not session.is_administrator and pipe.owner not in {session.role, PUBLIC}:
         raise PrivilegeMissing(
             role=display_name(session.role), privilege="OWNERSHIP", object=f"pipe {pipe}"
@@ -118,7 +118,7 @@ def _require_pipe_owner(pipe: pipes.PipeRecord, session: Session) -> None:
 
 
 @execute_show.register(DescribePipe)
-def _describe_pipe(statement: DescribePipe, session: Session) -> StatementResult:
+def _describe_pipe(statement: DescribePipe, session: StatementSession) -> StatementResult:
     name = session.resolve_table_name(statement.name)
     found = pipes.find_pipe(session.connection, name)
     if found is None or not (session.is_administrator or found.owner == session.role):

@@ -29,12 +29,12 @@ from snowmelt.errors import NotFound, UserError
 from snowmelt.schema.types import display_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.commands.session import Session
+    from snowmelt.catalog.commands.session import StatementSession
 
 
 @execute_ddl.register(CreateSecurityIntegration)
 def _create_security_integration(
-    statement: CreateSecurityIntegration, session: Session
+    statement: CreateSecurityIntegration, session: StatementSession
 ) -> StatementResult:
     session.require_administrator("CREATE SECURITY INTEGRATION")
     shown = f"Security integration {display_name(statement.name)}"
@@ -55,7 +55,7 @@ def _create_security_integration(
 
 @execute_ddl.register(AlterSecurityIntegration)
 def _alter_security_integration(
-    statement: AlterSecurityIntegration, session: Session
+    statement: AlterSecurityIntegration, session: StatementSession
 ) -> StatementResult:
     session.require_administrator("ALTER SECURITY INTEGRATION")
     try:
@@ -71,7 +71,7 @@ def _alter_security_integration(
 
 @execute_ddl.register(DropSecurityIntegration)
 def _drop_security_integration(
-    statement: DropSecurityIntegration, session: Session
+    statement: DropSecurityIntegration, session: StatementSession
 ) -> StatementResult:
     session.require_administrator("DROP SECURITY INTEGRATION")
     try:
@@ -85,7 +85,7 @@ def _drop_security_integration(
 
 @execute_ddl.register(ChangeIntegration)
 def _alter_or_drop_any_integration(
-    statement: ChangeIntegration, session: Session
+    statement: ChangeIntegration, session: StatementSession
 ) -> StatementResult:
     """Do what was said of an integration without its kind."""
     said = [each for each in (statement.api, statement.security) if each is not None]
@@ -100,7 +100,7 @@ _PROPERTY_PREFIX = "EXTERNAL_OAUTH_"
 
 @execute_show.register(DescribeSecurityIntegration)
 def _describe_security_integration(
-    statement: DescribeSecurityIntegration, session: Session
+    statement: DescribeSecurityIntegration, session: StatementSession
 ) -> StatementResult:
     session.require_administrator("DESCRIBE SECURITY INTEGRATION")
     made = find_security_integration(session.connection, statement.name).integration
@@ -125,7 +125,7 @@ def _describe_security_integration(
 
 @execute_show.register(DescribeAnyIntegration)
 def _describe_any_integration(
-    statement: DescribeAnyIntegration, session: Session
+    statement: DescribeAnyIntegration, session: StatementSession
 ) -> StatementResult:
     if is_security_integration(session, statement.name):
         return execute_show(DescribeSecurityIntegration(statement.name), session)
@@ -135,7 +135,7 @@ def _describe_any_integration(
 # --- Which integration is meant where a statement does not say its kind.
 
 
-def is_security_integration(session: Session, name: str) -> bool:
+def is_security_integration(session: StatementSession, name: str) -> bool:
     """Tell whether a security integration is meant, as far as the role may know of it.
 
     Raises:
@@ -148,7 +148,7 @@ def is_security_integration(session: Session, name: str) -> bool:
     except NotFound:
         return False
     try:
-        session.find_integration(name)
+        session.find_api_integration(name)
     except NotFound:
         return True
     raise UserError(

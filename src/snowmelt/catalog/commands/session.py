@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class StatementSession:
     """One statement's surroundings: its transaction, its role, and defaults for short names.
 
     `user` is None for whoever opened the catalog itself. `database` and `schema` are internal
@@ -195,7 +195,7 @@ class Session:
                 pass
         return self.find_function(overload)
 
-    def find_integration(self, name: str) -> ApiIntegrationRecord:
+    def find_api_integration(self, name: str) -> ApiIntegrationRecord:
         """Return an API integration that the role may use.
 
         Raises:

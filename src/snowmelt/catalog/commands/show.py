@@ -9,7 +9,7 @@ import re
 from functools import singledispatch
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from snowmelt.catalog.commands.session import Session, StatementResult
+from snowmelt.catalog.commands.session import StatementResult, StatementSession
 from snowmelt.catalog.commands.show_functions import (
     FUNCTION_COLUMNS,
     INTEGRATION_COLUMNS,
@@ -124,7 +124,9 @@ PIPE_COLUMNS = (
 )
 
 
-def list_pipe_rows(statement: ShowObjects, session: Session) -> Iterator[tuple[object, ...]]:
+def list_pipe_rows(
+    statement: ShowObjects, session: StatementSession
+) -> Iterator[tuple[object, ...]]:
     """Yield the pipes that the session may know of, where the statement looks."""
     database = schema = None
     if statement.scope is not None and statement.level is NameLevel.DATABASE:
@@ -154,7 +156,7 @@ _GRANT_COLUMNS = ("privilege", "granted_on", "name", "granted_to", "grantee_name
 
 
 @singledispatch
-def execute_show(statement: Statement, session: Session) -> StatementResult:
+def execute_show(statement: Statement, session: StatementSession) -> StatementResult:
     """Answer a statement that changes nothing, in the session's reading transaction.
 
     Raises:
@@ -166,7 +168,7 @@ def execute_show(statement: Statement, session: Session) -> StatementResult:
 
 
 @execute_show.register
-def _describe_object(statement: DescribeObject, session: Session) -> StatementResult:
+def _describe_object(statement: DescribeObject, session: StatementSession) -> StatementResult:
     if statement.level is NameLevel.TABLE:
         table = session.find_table(session.resolve_table_name(statement.name))
         return StatementResult(
@@ -191,17 +193,19 @@ def _describe_object(statement: DescribeObject, session: Session) -> StatementRe
 
 
 @execute_show.register
-def _describe_function(statement: DescribeFunction, session: Session) -> StatementResult:
+def _describe_function(statement: DescribeFunction, session: StatementSession) -> StatementResult:
     return describe_function(statement, session)
 
 
 @execute_show.register
-def _describe_integration(statement: DescribeIntegration, session: Session) -> StatementResult:
+def _describe_integration(
+    statement: DescribeIntegration, session: StatementSession
+) -> StatementResult:
     return describe_integration(statement, session)
 
 
 @execute_show.register
-def _show_objects(statement: ShowObjects, session: Session) -> StatementResult:
+def _show_objects(statement: ShowObjects, session: StatementSession) -> StatementResult:
     columns, rows_of = _SHOW_COMMANDS[statement.kind]
     if statement.with_history:
         columns = (*columns, "dropped_on")
@@ -212,7 +216,7 @@ def _show_objects(statement: ShowObjects, session: Session) -> StatementResult:
 
 
 @execute_show.register
-def _show_grants(statement: ShowGrants, session: Session) -> StatementResult:
+def _show_grants(statement: ShowGrants, session: StatementSession) -> StatementResult:
     connection = session.connection
     name = statement.name
     if statement.kind == "BUCKET" and name is not None:
@@ -260,7 +264,7 @@ def _show_grants(statement: ShowGrants, session: Session) -> StatementResult:
 
 
 @execute_show.register
-def _show_future_grants(statement: ShowFutureGrants, session: Session) -> StatementResult:
+def _show_future_grants(statement: ShowFutureGrants, session: StatementSession) -> StatementResult:
     connection = session.connection
     columns = ("privilege", "grant_on", "name", "grant_to", "grantee_name")
     if statement.scope is None:
@@ -286,18 +290,20 @@ def _show_future_grants(statement: ShowFutureGrants, session: Session) -> Statem
     return StatementResult(columns, tuple(rows))
 
 
-def _resolve_grant_target(statement: ShowGrants, session: Session) -> tuple[ObjectKind, int]:
+def _resolve_grant_target(
+    statement: ShowGrants, session: StatementSession
+) -> tuple[ObjectKind, int]:
     """Return kind and id of the function, translator or integration that grants are shown of."""
     if statement.name is None:
         raise InternalError("Grants on a function are asked for without its name.")
     if statement.kind == "FUNCTION":
         overload = OverloadReference(statement.name, statement.types)
         return session.find_function_or_translator(overload).securable
-    record = session.find_integration(statement.name.parts[0])
+    record = session.find_api_integration(statement.name.parts[0])
     return "INTEGRATION", record.integration_id
 
 
-def _list_database_rows(statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
+def _list_database_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     sight = VisibleObjects(session.connection, session.role, with_dropped=statement.with_history)
     found = namespaces.list_databases(session.connection)
     if statement.with_history:
@@ -314,7 +320,7 @@ def _list_database_rows(statement: ShowObjects, session: Session) -> Iterator[Sh
             )
 
 
-def _list_schema_rows(statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
+def _list_schema_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     database, _, _ = _resolve_scope(statement, session)
     found = _list_visible_schemas(session, database)
     if statement.with_history:
@@ -336,7 +342,7 @@ def _list_schema_rows(statement: ShowObjects, session: Session) -> Iterator[Show
         )
 
 
-def _list_table_rows(statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
+def _list_table_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     database, schema, _ = _resolve_scope(statement, session)
     found = _list_visible_tables(session, database, schema)
     if statement.with_history:
@@ -366,7 +372,7 @@ def _list_table_rows(statement: ShowObjects, session: Session) -> Iterator[ShowR
         )
 
 
-def _display_error_table(table: TableRecord, session: Session) -> str:
+def _display_error_table(table: TableRecord, session: StatementSession) -> str:
     found = find_error_table(session.connection, table)
     return "" if found is None else str(found.name)
 
@@ -377,7 +383,7 @@ def _dropped_on_values(
     return (record.dropped_at,) if statement.with_history else ()
 
 
-def _list_channel_rows(statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
+def _list_channel_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     database, schema, table = _resolve_scope(statement, session)
     seen = {
         each.table_id: each.name
@@ -403,14 +409,14 @@ def _list_channel_rows(statement: ShowObjects, session: Session) -> Iterator[Sho
         )
 
 
-def _list_user_rows(_statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
+def _list_user_rows(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     for each in access_control.list_users(session.connection):
         if session.is_administrator or each.name == session.user:
             prints = ", ".join(each.fingerprints)
             yield each.created_at, each.name, each.default_role, prints
 
 
-def _list_role_rows(_statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
+def _list_role_rows(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     known = {session.role, PUBLIC}
     if session.user is not None:
         known |= set(access_control.list_user_roles(session.connection, session.user))
@@ -419,37 +425,41 @@ def _list_role_rows(_statement: ShowObjects, session: Session) -> Iterator[ShowR
             yield (each,)
 
 
-def _list_bucket_rows(_statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
+def _list_bucket_rows(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     holders = {session.role, PUBLIC}
     for each in s3_buckets.list_buckets(session.connection):
         if not s3_buckets.bucket_privileges(session.connection, holders, each).is_empty:
             yield each.created_at, each.name, each.owner, each.backend, each.select_dialect
 
 
-def _list_access_key_rows(_statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
+def _list_access_key_rows(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     mine = None if session.is_administrator else session.user or ""
     for each in access_keys.list_access_keys(session.connection, mine):
         yield each.created_at, each.access_key_id, each.user
 
 
-def _list_library_rows(_statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
+def _list_library_rows(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     for each in libraries.list_libraries(session.connection):
         yield each.created_at, each.name, each.language, each.origin, len(each.files), each.owner
 
 
-def _list_load_function_rows(statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
+def _list_load_function_rows(
+    statement: ShowObjects, session: StatementSession
+) -> Iterator[ShowRow]:
     kind = cast("FunctionKind", statement.kind.removesuffix("S").lower())
     for each in libraries.list_load_functions(session.connection, kind):
         yield each.created_at, each.name, each.factory, each.library, each.owner
 
 
-def _list_external_function_rows(statement: ShowObjects, session: Session) -> Iterator[ShowRow]:
+def _list_external_function_rows(
+    statement: ShowObjects, session: StatementSession
+) -> Iterator[ShowRow]:
     database, schema, _ = _resolve_scope(statement, session)
     yield from list_function_rows(session, database, schema)
 
 
 def _list_function_and_translator_rows(
-    statement: ShowObjects, session: Session
+    statement: ShowObjects, session: StatementSession
 ) -> Iterator[ShowRow]:
     database, schema, _ = _resolve_scope(statement, session)
     found = [
@@ -462,7 +472,7 @@ def _list_function_and_translator_rows(
 
 _LOAD_FUNCTION_COLUMNS = ("created_on", "name", "factory", "library", "owner")
 _SHOW_COMMANDS: dict[
-    str, tuple[tuple[str, ...], Callable[[ShowObjects, Session], Iterator[ShowRow]]]
+    str, tuple[tuple[str, ...], Callable[[ShowObjects, StatementSession], Iterator[ShowRow]]]
 ] = {
     "DATABASES": (
         ("created_on", "name", "owner", "comment", "retention_time"),
@@ -528,14 +538,14 @@ _SHOW_COMMANDS: dict[
 }
 
 
-def _list_visible_schemas(session: Session, database: str | None) -> list[SchemaRecord]:
+def _list_visible_schemas(session: StatementSession, database: str | None) -> list[SchemaRecord]:
     sight = VisibleObjects(session.connection, session.role)
     found = namespaces.list_schemas(session.connection, database)
     return [each for each in found if sight.includes_schema(each)]
 
 
 def _list_visible_tables(
-    session: Session, database: str | None, schema: str | None
+    session: StatementSession, database: str | None, schema: str | None
 ) -> list[TableRecord]:
     sight = VisibleObjects(session.connection, session.role)
     found = tables.list_tables(session.connection, database, schema)
@@ -543,7 +553,7 @@ def _list_visible_tables(
 
 
 def _resolve_scope(
-    statement: ShowObjects, session: Session
+    statement: ShowObjects, session: StatementSession
 ) -> tuple[str | None, str | None, str | None]:
     """Return database, schema and table to look in, as far as given; they exist."""
     name = statement.scope
@@ -559,7 +569,9 @@ def _resolve_scope(
     return table.database, table.schema, table.table
 
 
-def _require_self_or_administrator(session: Session, is_self: bool, object_name: str) -> None:
+def _require_self_or_administrator(
+    session: StatementSession, is_self: bool, object_name: str
+) -> None:
     if not (is_self or session.is_administrator):
         raise PrivilegeMissing(role=session.role, privilege="SHOW GRANTS", object=object_name)
 
@@ -569,7 +581,9 @@ def _to_role_member_row(role: str, user: str) -> ShowRow:
 
 
 def _list_grant_rows(
-    grants: Iterable[GrantRecord], session: Session, prefix_grants: Iterable[PrefixGrant] = ()
+    grants: Iterable[GrantRecord],
+    session: StatementSession,
+    prefix_grants: Iterable[PrefixGrant] = (),
 ) -> Iterator[ShowRow]:
     connection = session.connection
     names = _list_scope_names(connection)

@@ -23,7 +23,7 @@ from snowmelt.functions.definition import AuthenticationMethod
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.catalog.commands.session import Session
+    from snowmelt.catalog.commands.session import StatementSession
     from snowmelt.catalog.objects.external_functions import TranslatorRecord
     from snowmelt.catalog.sql.ast import DescribeFunction, DescribeIntegration
 
@@ -50,7 +50,7 @@ _PROPERTY_COLUMNS = ("property", "value")
 
 
 def list_function_rows(
-    session: Session, database: str | None, schema: str | None
+    session: StatementSession, database: str | None, schema: str | None
 ) -> Iterator[tuple[object, ...]]:
     """Yield the external functions that the role may use, as SHOW lists them."""
     sight = VisibleObjects(session.connection, session.role)
@@ -60,7 +60,7 @@ def list_function_rows(
 
 
 def list_translator_rows(
-    session: Session, database: str | None, schema: str | None
+    session: StatementSession, database: str | None, schema: str | None
 ) -> Iterator[tuple[object, ...]]:
     """Yield the translators that the role may use, as SHOW lists them."""
     sight = VisibleObjects(session.connection, session.role)
@@ -84,7 +84,7 @@ def list_translator_rows(
             )
 
 
-def list_api_integration_rows(session: Session) -> Iterator[tuple[object, ...]]:
+def list_api_integration_rows(session: StatementSession) -> Iterator[tuple[object, ...]]:
     """Yield the API integrations that the role may use, as SHOW lists them."""
     sight = VisibleObjects(session.connection, session.role)
     for each in list_api_integrations(session.connection):
@@ -101,7 +101,7 @@ def list_api_integration_rows(session: Session) -> Iterator[tuple[object, ...]]:
             )
 
 
-def list_security_integration_rows(session: Session) -> Iterator[tuple[object, ...]]:
+def list_security_integration_rows(session: StatementSession) -> Iterator[tuple[object, ...]]:
     """Yield the security integrations, as SHOW lists them, to the administrator alone."""
     for each in list_security_integrations(session.connection) if session.is_administrator else ():
         made = each.integration
@@ -110,13 +110,13 @@ def list_security_integration_rows(session: Session) -> Iterator[tuple[object, .
         yield (*row, each.owner)
 
 
-def list_integration_rows(session: Session) -> Iterator[tuple[object, ...]]:
+def list_integration_rows(session: StatementSession) -> Iterator[tuple[object, ...]]:
     """Yield the integrations of all kinds that the role may use, as SHOW lists them."""
     yield from list_api_integration_rows(session)
     yield from list_security_integration_rows(session)
 
 
-def describe_function(statement: DescribeFunction, session: Session) -> StatementResult:
+def describe_function(statement: DescribeFunction, session: StatementSession) -> StatementResult:
     """Return a function's or translator's properties.
 
     Raises:
@@ -131,13 +131,15 @@ def describe_function(statement: DescribeFunction, session: Session) -> Statemen
     return StatementResult(_PROPERTY_COLUMNS, tuple(rows))
 
 
-def describe_integration(statement: DescribeIntegration, session: Session) -> StatementResult:
+def describe_integration(
+    statement: DescribeIntegration, session: StatementSession
+) -> StatementResult:
     """Return an integration's properties.
 
     Raises:
         UserError: There is none, or the role may not know of it.
     """
-    made = session.find_integration(statement.name).integration
+    made = session.find_api_integration(statement.name).integration
     rows: list[tuple[str, object]] = [
         ("ENABLED", made.enabled),
         ("API_PROVIDER", made.provider.upper()),
@@ -163,7 +165,9 @@ def describe_integration(statement: DescribeIntegration, session: Session) -> St
     return StatementResult(_PROPERTY_COLUMNS, (*rows, ("COMMENT", made.comment)))
 
 
-def _to_function_row(record: ExternalFunctionRecord, session: Session) -> tuple[object, ...]:
+def _to_function_row(
+    record: ExternalFunctionRecord, session: StatementSession
+) -> tuple[object, ...]:
     function, signature = record.function, record.signature
     types = ", ".join(
         f"DEFAULT {each.type.base_name}" if each.default is not None else each.type.base_name
@@ -188,7 +192,7 @@ def _to_function_row(record: ExternalFunctionRecord, session: Session) -> tuple[
 
 
 def _list_function_properties(
-    record: ExternalFunctionRecord, session: Session
+    record: ExternalFunctionRecord, session: StatementSession
 ) -> Iterator[tuple[str, object]]:
     function = record.function
     looks = _can_see_definition(record, session)
@@ -232,7 +236,7 @@ def _list_translator_properties(record: TranslatorRecord) -> Iterator[tuple[str,
     yield "owner", record.owner
 
 
-def _can_see_definition(record: ExternalFunctionRecord, session: Session) -> bool:
+def _can_see_definition(record: ExternalFunctionRecord, session: StatementSession) -> bool:
     return not record.function.secure or has_privilege(
         session.connection, session.role, *record.securable, "OWNERSHIP"
     )

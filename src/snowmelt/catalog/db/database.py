@@ -237,7 +237,7 @@ class _SqliteCatalogFile:
             )
 
 
-def open_database(
+def open_and_upgrade_database(
     url: str, *, clock: Clock | None = None, busy_timeout_s: float = 60.0, create: bool = True
 ) -> Database:
     """Open the catalog and bring its schema up to date.
@@ -287,8 +287,8 @@ class CatalogVersion:
     is_known: bool
 
 
-def check_catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVersion:
-    """Tell a catalog's version; unlike `open_database`, change nothing.
+def read_catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVersion:
+    """Tell a catalog's version; unlike `open_and_upgrade_database`, change nothing.
 
     Raises:
         ConfigurationError: The URL is of another kind.

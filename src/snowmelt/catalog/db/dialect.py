@@ -110,7 +110,7 @@ def insert_rows(
     else:
         connection.execute(
             _build_postgres_insert(table, column_names),
-            encode_rows(column_names, _decode_bytes(rows)),
+            encode_rows(column_names, _decode_bytes_to_text(rows)),
         )
 
 
@@ -131,7 +131,7 @@ def update_rows(
         )
 
 
-def _decode_bytes(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
+def _decode_bytes_to_text(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
     return [
         [value.decode() if isinstance(value, bytes) else value for value in row] for row in rows
     ]

@@ -96,7 +96,7 @@ class LoadFileRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadFileHistory:
+class LoadFileHistoryEntry:
     """One file of a load with the load."""
 
     load: LoadRecord
@@ -257,7 +257,9 @@ def find_loaded_files(
     return found
 
 
-def list_file_history(connection: Connection, *, limit: int = 100_000) -> list[LoadFileHistory]:
+def list_file_history(
+    connection: Connection, *, limit: int = 100_000
+) -> list[LoadFileHistoryEntry]:
     """Return what was done with each file, the newest loads first."""
     newest = sa.select(_LOADS).order_by(_LOADS.c.started_at.desc(), _LOADS.c.load_id).subquery()
     query = (
@@ -268,7 +270,7 @@ def list_file_history(connection: Connection, *, limit: int = 100_000) -> list[L
     )
     rows = list(connection.execute(query).mappings())
     loads = {load_id: find_load(connection, load_id) for load_id in {row.load_id for row in rows}}
-    return [LoadFileHistory(loads[row.load_id], _to_file_record(row)) for row in rows]
+    return [LoadFileHistoryEntry(loads[row.load_id], _to_file_record(row)) for row in rows]
 
 
 # --- offsets

@@ -214,7 +214,7 @@ def list_table_backlogs(connection: Connection) -> list[TableBacklog]:
     ]
 
 
-def find_tables_over_backlog(
+def find_table_ids_over_backlog(
     connection: Connection, *, max_chunks: int | None, max_bytes: int | None
 ) -> frozenset[int]:
     """Return the ids of the live tables of which more waits than so many chunks, or bytes.
@@ -243,7 +243,7 @@ def find_tables_over_backlog(
     return frozenset(found)
 
 
-def count_migrations(connection: Connection) -> list[MigrationStateTotals]:
+def sum_migrations_by_state(connection: Connection) -> list[MigrationStateTotals]:
     """Return what migrations did by state, every state once, from the history that is kept."""
     micros = sa.type_coerce(_MIGRATION_RUNS.c.ended_at, sa.BigInteger) - sa.type_coerce(
         _MIGRATION_RUNS.c.started_at, sa.BigInteger

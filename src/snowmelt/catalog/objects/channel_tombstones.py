@@ -52,7 +52,7 @@ def restore_channels(connection: sa.Connection, table_ids: Sequence[int], now: d
     time it was away would count as idle.
     """
     which = _CHANNELS.c.table_id.in_(table_ids)
-    _raise_sequencers(connection, which, _same_table_name_condition())
+    _advance_client_sequencers(connection, which, _same_table_name_condition())
     connection.execute(
         sa.update(_CHANNELS)
         .where(which)
@@ -91,7 +91,7 @@ def tombstone_channel(
     _remove_channels(connection, _CHANNELS.c.channel_id == channel_id, "dropped", now, user=user)
 
 
-def expire_channels(
+def tombstone_expired_channels(
     connection: sa.Connection, channel_ids: Sequence[int], now: dt.datetime
 ) -> None:
     """Remove channels that nobody has used for long."""
@@ -106,7 +106,9 @@ def write_rename_tombstones(connection: sa.Connection, table_id: int, now: dt.da
     _write_tombstones(connection, _CHANNELS.c.table_id == table_id, now)
 
 
-def find_last_sequencer(connection: sa.Connection, table: TableName, channel: str) -> int | None:
+def find_last_client_sequencer(
+    connection: sa.Connection, table: TableName, channel: str
+) -> int | None:
     """Return the last client sequencer of a channel that is gone; None when there was none."""
     return connection.execute(
         sa.select(_CHANNEL_TOMBSTONES.c.client_sequencer).where(
@@ -178,7 +180,7 @@ def _append_history(
     )
 
 
-def _raise_sequencers(
+def _advance_client_sequencers(
     connection: sa.Connection,
     condition: sa.ColumnElement[bool],
     tombstone_condition: sa.ColumnElement[bool],

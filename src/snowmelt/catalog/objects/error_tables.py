@@ -41,7 +41,7 @@ def can_write_error_rows(connection: sa.Connection, role: str, table_id: int) ->
     return any(has_privilege(connection, role, "TABLE", each, "INSERT") for each in ids)
 
 
-def transfer_error_table(connection: sa.Connection, table_id: int, new_table_id: int) -> None:
+def redirect_error_rows(connection: sa.Connection, table_id: int, new_table_id: int) -> None:
     """Let refused rows go into the table that takes an error table's place."""
     connection.execute(
         sa.update(_TABLES)

@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.objects.tables import find_schema_ids
+from snowmelt.catalog.objects.tables import find_namespace_ids
 from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.functions.ddl_writer import format_create_function
@@ -119,7 +119,7 @@ def display_overload(name: FunctionName, types: Sequence[SqlType]) -> str:
 
 def list_overloads(connection: sa.Connection, name: FunctionName) -> list[ExternalFunctionRecord]:
     """Return the live functions of a name, ordered by number of arguments."""
-    return _select_functions(
+    return _fetch_functions(
         connection,
         _DATABASES.c.name == name.database,
         _SCHEMAS.c.name == name.schema,
@@ -134,7 +134,7 @@ def list_external_functions(
     where = [] if database is None else [_DATABASES.c.name == database]
     if schema is not None:
         where.append(_SCHEMAS.c.name == schema)
-    return _select_functions(connection, *where)
+    return _fetch_functions(connection, *where)
 
 
 def list_functions_using_translator(
@@ -143,7 +143,7 @@ def list_functions_using_translator(
     """Return the live functions that use a translator, by its full name as SQL writes it."""
     return [
         each
-        for each in _select_functions(connection)
+        for each in _fetch_functions(connection)
         if translator_name in {each.function.request_translator, each.function.response_translator}
     ]
 
@@ -181,7 +181,7 @@ def create_external_function(
         DatabaseNotFound: There is no such database.
         SchemaNotFound: There is no such schema in it.
     """
-    _, schema_id = find_schema_ids(connection, name.database, name.schema, lock=True)
+    _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     if replaced is not None:
         drop_external_function(connection, replaced, now)
     _check_overload_conflict(connection, name, function)
@@ -220,7 +220,7 @@ def rename_external_function(
         DatabaseNotFound: There is no such database.
         SchemaNotFound: There is no such schema in it.
     """
-    _, schema_id = find_schema_ids(connection, name.database, name.schema, lock=True)
+    _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     _check_overload_conflict(connection, name, function, excluded_id=record.function_id)
     connection.execute(
         sa.update(_EXTERNAL_FUNCTIONS)
@@ -240,7 +240,7 @@ def drop_external_function(
     )
 
 
-def drop_functions_in_schemas(
+def drop_functions_and_translators(
     connection: sa.Connection, schema_ids: Collection[int], now: dt.datetime
 ) -> None:
     """Drop all functions and translators of schemas that are going."""
@@ -251,8 +251,10 @@ def drop_functions_in_schemas(
         )
 
 
-def restore_functions_in_schemas(connection: sa.Connection, schema_ids: Collection[int]) -> None:
-    """Bring back what `drop_functions_in_schemas` has dropped, in schemas that come back themselves."""
+def restore_functions_and_translators(
+    connection: sa.Connection, schema_ids: Collection[int]
+) -> None:
+    """Bring back what `drop_functions_and_translators` has dropped, in schemas that come back themselves."""
     for table in (_EXTERNAL_FUNCTIONS, _TRANSLATORS):
         along = sa.and_(table.c.schema_id.in_(schema_ids), table.c.dropped_with_parent.is_(True))
         connection.execute(
@@ -319,7 +321,7 @@ def _to_column_values(function: ExternalFunction) -> dict[str, object]:
     }
 
 
-def _select_functions(
+def _fetch_functions(
     connection: sa.Connection, *conditions: sa.ColumnElement[bool]
 ) -> list[ExternalFunctionRecord]:
     return [
@@ -471,7 +473,7 @@ def create_translator(  # noqa: PLR0913 - the clauses of CREATE FUNCTION
         DatabaseNotFound: There is no such database.
         SchemaNotFound: There is no such schema in it.
     """
-    _, schema_id = find_schema_ids(connection, name.database, name.schema, lock=True)
+    _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     if replaced is not None:
         _mark_translator_dropped(connection, replaced, now)
     beside = [each for each in list_overloads(connection, name) if each.accepts_argument_count(1)]

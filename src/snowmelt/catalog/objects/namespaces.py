@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, DatabaseRecord, SchemaRecord
-from snowmelt.catalog.objects.external_functions import drop_functions_in_schemas
-from snowmelt.catalog.objects.tables import drop_tables, find_schema_ids
+from snowmelt.catalog.objects.external_functions import drop_functions_and_translators
+from snowmelt.catalog.objects.tables import drop_tables, find_namespace_ids
 from snowmelt.errors import AlreadyExists, DatabaseNotFound
 from snowmelt.schema.types import display_name
 
@@ -102,7 +102,7 @@ def find_schema(connection: sa.Connection, database: str, name: str) -> SchemaRe
         DatabaseNotFound: There is no such database.
         SchemaNotFound: There is no such schema in it.
     """
-    _, schema_id = find_schema_ids(connection, database, name)
+    _, schema_id = find_namespace_ids(connection, database, name)
     return _to_schema_record(
         connection.execute(_select_live_schemas().where(_SCHEMAS.c.schema_id == schema_id)).one()
     )
@@ -194,7 +194,7 @@ def _drop_schemas(
         _TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None)
     )
     drop_tables(connection, connection.execute(inside).scalars().all(), now, kept_until=kept_until)
-    drop_functions_in_schemas(connection, schema_ids, now)
+    drop_functions_and_translators(connection, schema_ids, now)
     connection.execute(
         sa.update(_SCHEMAS)
         .where(_SCHEMAS.c.schema_id.in_(schema_ids))

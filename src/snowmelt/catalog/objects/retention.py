@@ -15,9 +15,9 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.objects.channel_tombstones import restore_channels
-from snowmelt.catalog.objects.external_functions import restore_functions_in_schemas
+from snowmelt.catalog.objects.external_functions import restore_functions_and_translators
 from snowmelt.catalog.objects.namespaces import find_database, find_schema
-from snowmelt.catalog.objects.tables import find_schema_ids, find_table_by_id
+from snowmelt.catalog.objects.tables import find_namespace_ids, find_table_by_id
 from snowmelt.errors import AlreadyExists, DatabaseNotFound, NotRestorable
 from snowmelt.schema.types import TableName, display_name
 
@@ -51,7 +51,7 @@ def set_object_properties(
         connection.execute(sa.update(table).where(key == object_id).values(dict(values)))
 
 
-def transfer_properties(connection: sa.Connection, table_id: int, new_table_id: int) -> None:
+def transfer_table_properties(connection: sa.Connection, table_id: int, new_table_id: int) -> None:
     """Give a table's properties to the one that takes its place."""
     names = ("retention_days", "comment", "schema_evolution", "error_table_id")
     query = sa.select(*(_TABLES.c[name] for name in names)).where(_TABLES.c.table_id == table_id)
@@ -61,7 +61,7 @@ def transfer_properties(connection: sa.Connection, table_id: int, new_table_id: 
     )
 
 
-def find_restorable_table(
+def lock_restorable_table(
     connection: sa.Connection, name: TableName, now: dt.datetime
 ) -> TableRecord:
     """Return the table of this name that was dropped last, and lock its row.
@@ -71,7 +71,7 @@ def find_restorable_table(
         SchemaNotFound: There is no such schema in it.
         NotRestorable: None was dropped, or its retention has passed.
     """
-    _, schema_id = find_schema_ids(connection, name.database, name.schema, lock=True)
+    _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     found = connection.execute(
         sa.select(_TABLES.c.table_id)
         .where(
@@ -91,7 +91,7 @@ def find_restorable_table(
 
 
 def undrop_table(connection: sa.Connection, table: TableRecord, now: dt.datetime) -> TableRecord:
-    """Bring a table back that `find_restorable_table` has found: rows, grants, channels with tokens.
+    """Bring a table back that `lock_restorable_table` has found: rows, grants, channels with tokens.
 
     Channels that were open must be opened again.
 
@@ -192,7 +192,7 @@ def undrop_database(
     return find_database(connection, name)
 
 
-def mark_purged(connection: sa.Connection, table_id: int, now: dt.datetime) -> bool:
+def mark_purged_if_expired(connection: sa.Connection, table_id: int, now: dt.datetime) -> bool:
     """Give a dropped table up for clean-up if its retention has passed, and tell whether it is.
 
     From the end of this transaction on nothing brings it back.
@@ -228,7 +228,7 @@ def _restore_schemas(
         .where(_SCHEMAS.c.schema_id.in_(schema_ids))
         .values(dropped_at=None, kept_until=None, dropped_with_parent=False)
     )
-    restore_functions_in_schemas(connection, schema_ids)
+    restore_functions_and_translators(connection, schema_ids)
     along = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.schema_id.in_(schema_ids),
         _TABLES.c.dropped_with_parent.is_(True),

@@ -18,10 +18,10 @@ from snowmelt.catalog.objects.channel_tombstones import write_rename_tombstones
 from snowmelt.catalog.objects.namespaces import list_databases, list_schemas
 from snowmelt.catalog.objects.tables import (
     add_schema_version,
-    find_schema_ids,
+    find_namespace_ids,
     find_table,
     find_table_by_id,
-    list_table_schemas,
+    list_table_schema_versions,
     lock_tables,
 )
 from snowmelt.catalog.security.access_control import has_privilege, require_table_privilege
@@ -85,7 +85,7 @@ def rename_table(
         TableNotFound: The table was dropped meanwhile.
     """
     # The schema before the table, as everywhere.
-    _, schema_id = find_schema_ids(connection, name.database, name.schema, lock=True)
+    _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     table = lock_table(connection, table)
     try:
         find_table(connection, name)
@@ -288,7 +288,7 @@ def _apply_evolution(
     )
     if not (new_columns or lifted):
         return EvolutionResult(table)
-    ordinal = next_ordinal(list_table_schemas(connection, table.table_id).values())
+    ordinal = next_ordinal(list_table_schema_versions(connection, table.table_id).values())
     columns = [
         replace(each, nullable=True) if each.name in lifted else each
         for each in table.schema.columns

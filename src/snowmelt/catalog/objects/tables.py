@@ -66,7 +66,7 @@ def find_table(connection: sa.Connection, name: TableName) -> TableRecord:
     ).first()
     if row is not None:
         return _to_table_record(row)
-    find_schema_ids(connection, name.database, name.schema)
+    find_namespace_ids(connection, name.database, name.schema)
     raise TableNotFound(table=name)
 
 
@@ -171,7 +171,7 @@ def create_table(  # noqa: PLR0913 - the clauses of CREATE TABLE
         NotFound: A column of `cluster_by` does not exist.
     """
     _check_columns(columns, cluster_by)
-    _, schema_id = find_schema_ids(connection, name.database, name.schema, lock=True)
+    _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     existing = connection.execute(
         sa.select(_TABLES.c.table_id).where(
             _TABLES.c.schema_id == schema_id,
@@ -300,7 +300,7 @@ def lock_tables(connection: sa.Connection, table_ids: Collection[int]) -> list[i
     return list(connection.execute(query).scalars())
 
 
-def list_table_schemas(connection: sa.Connection, table_id: int) -> dict[int, TableSchema]:
+def list_table_schema_versions(connection: sa.Connection, table_id: int) -> dict[int, TableSchema]:
     """Return all versions of a table's columns by number."""
     query = sa.select(_SCHEMA_VERSIONS.c.version, _SCHEMA_VERSIONS.c.columns).where(
         _SCHEMA_VERSIONS.c.table_id == table_id
@@ -371,7 +371,7 @@ def swap_metadata_pointer(
         raise CommitLost(table=table.name, reason="its pointer or its incarnation has changed")
 
 
-def find_schema_ids(
+def find_namespace_ids(
     connection: sa.Connection, database: str, schema: str, *, lock: bool = False
 ) -> tuple[int, int]:
     """Return the ids of a live database and schema; `lock` keeps them from being dropped.

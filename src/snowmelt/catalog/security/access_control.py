@@ -170,7 +170,7 @@ def find_user(connection: sa.Connection, name: str) -> UserRecord:
     Raises:
         NotFound: There is no such user.
     """
-    found = _select_users(connection, _USERS.c.name == name)
+    found = _fetch_users(connection, _USERS.c.name == name)
     if not found:
         raise NotFound(kind="User", name=display_name(name))
     return found[0]
@@ -178,7 +178,7 @@ def find_user(connection: sa.Connection, name: str) -> UserRecord:
 
 def list_users(connection: sa.Connection) -> list[UserRecord]:
     """Return all users, ordered by name."""
-    return _select_users(connection, sa.true())
+    return _fetch_users(connection, sa.true())
 
 
 def drop_user(connection: sa.Connection, name: str) -> None:
@@ -455,7 +455,7 @@ def _check_privilege_exists(privilege: str, kind: ObjectKind) -> None:
         raise NotFound(kind=f"{kind.capitalize()} privilege", name=privilege)
 
 
-def _select_users(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[UserRecord]:
+def _fetch_users(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[UserRecord]:
     query = (
         sa.select(_USERS, _PUBLIC_KEYS.c.public_key, _PUBLIC_KEYS.c.fingerprint)
         .select_from(_USERS.outerjoin(_PUBLIC_KEYS, _USERS.c.user_id == _PUBLIC_KEYS.c.user_id))
@@ -503,7 +503,7 @@ def has_account_privilege(
     return connection.execute(query).first() is not None
 
 
-def set_account_privilege(
+def grant_or_revoke_account_privilege(
     connection: sa.Connection, role: str, privilege: str, *, revoke: bool = False
 ) -> None:
     """Give a role a privilege on the account, or take it.

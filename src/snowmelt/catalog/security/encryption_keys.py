@@ -2,7 +2,7 @@
 
 A user who may insert into a table gets only the key for the user's own rows. Key IDs are never
 reused, and belong to one incarnation of a table. All services of a catalog need the same master
-key; `open_keyring` rejects another one at startup.
+key; `open_or_create_keyring` rejects another one at startup.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def load_master_key(location: Path, *, create: bool = True) -> bytes:
         ConfigurationError: Others may read folder or key, it is no key, or it is missing.
     """
     if location.is_file():
-        return _read_key(location, forbidden_mode=0o037)
+        return _read_master_key(location, forbidden_mode=0o037)
     path = location / MASTER_KEY_FILE
     if not path.exists():
         if not create:
@@ -78,13 +78,13 @@ def load_master_key(location: Path, *, create: bool = True) -> bytes:
                 " where another service has it",
             )
         make_durable_folder(location, mode=0o700)
-        _create_key_file(path, secrets.token_bytes(KEY_BYTES))
-    _check_permissions(location, 0o077)
-    return _read_key(path, forbidden_mode=0o077)
+        _create_master_key_file(path, secrets.token_bytes(KEY_BYTES))
+    _check_master_key_permissions(location, 0o077)
+    return _read_master_key(path, forbidden_mode=0o077)
 
 
-def _read_key(path: Path, *, forbidden_mode: int) -> bytes:
-    _check_permissions(path, forbidden_mode)
+def _read_master_key(path: Path, *, forbidden_mode: int) -> bytes:
+    _check_master_key_permissions(path, forbidden_mode)
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
         with contextlib.suppress(ValueError):
@@ -97,14 +97,14 @@ def _read_key(path: Path, *, forbidden_mode: int) -> bytes:
     return key
 
 
-def _check_permissions(path: Path, forbidden_mode: int) -> None:
+def _check_master_key_permissions(path: Path, forbidden_mode: int) -> None:
     if path.stat().st_mode & forbidden_mode:
         raise ConfigurationError(
             setting="keys_dir", reason=f"others may read {path}; take that right away (chmod)"
         )
 
 
-def compute_key_check(master_key: bytes) -> str:
+def compute_master_key_check_value(master_key: bytes) -> str:
     """Return what tells a master key from others and is of no use for anything else."""
     info = b"snowmelt master key check"
     return HKDF(algorithm=SHA256(), length=16, salt=None, info=info).derive(master_key).hex()
@@ -207,7 +207,7 @@ def _derive_data_key(table_key: bytes, incarnation: str, user: str) -> bytes:
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(table_key)
 
 
-def _create_key_file(path: Path, key: bytes) -> None:
+def _create_master_key_file(path: Path, key: bytes) -> None:
     """Write a key unless one is there: linking a finished file is atomic and never replaces."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     # Open before it is written to, so that its fsync tells of every write that failed.
@@ -228,7 +228,7 @@ _MASTER_KEY_CHECK = model.deployment.c.master_key_check
 _DATA_KEY_TABLE = model.data_keys
 
 
-def open_keyring(database: Database, location: Path) -> KeyRing:
+def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
     """Return the keys of a catalog; a new catalog's master key is made.
 
     Args:
@@ -252,11 +252,11 @@ def open_keyring(database: Database, location: Path) -> KeyRing:
             connection.execute(
                 sa.update(model.deployment)
                 .where(_MASTER_KEY_CHECK.is_(None))
-                .values(master_key_check=compute_key_check(key))
+                .values(master_key_check=compute_master_key_check_value(key))
             )
             # Of two services that begin a catalog at once with a key each, one is right.
             check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()
-    if check != compute_key_check(key):
+    if check != compute_master_key_check_value(key):
         raise ConfigurationError(
             setting="keys_dir",
             reason=f"{location} holds another master key than the one of this catalog; all services of "
@@ -273,4 +273,6 @@ def is_catalog_master_key(database: Database, location: Path) -> bool:
     """
     with database.reading() as connection:
         check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()
-    return check is None or check == compute_key_check(load_master_key(location, create=False))
+    return check is None or check == compute_master_key_check_value(
+        load_master_key(location, create=False)
+    )

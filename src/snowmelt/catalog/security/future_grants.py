@@ -33,7 +33,7 @@ class FutureGrant:
     privilege: str
 
 
-def set_future_grant(
+def add_or_revoke_future_grant(
     connection: sa.Connection, future_grant: FutureGrant, *, revoke: bool = False
 ) -> None:
     """Promise a privilege, or take the promise back; what was created keeps what it got.

@@ -17,7 +17,7 @@ _TRAVERSAL_PRIVILEGES = frozenset({"USAGE", "OWNERSHIP"})
 
 
 class VisibleObjects:
-    """The privileges of a role, read once; for single objects `Session` asks the catalog."""
+    """The privileges of a role, read once; for single objects `StatementSession` asks the catalog."""
 
     def __init__(self, connection: sa.Connection, role: str, *, with_dropped: bool = False) -> None:
         """`with_dropped` reads also those on what is dropped and perhaps still kept."""

@@ -177,7 +177,7 @@ _ESCAPE_SEQUENCE = re.compile(
 _ESCAPED_CHARACTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-def is_copy(text: str, start: int = 0) -> bool:
+def is_copy_statement(text: str, start: int = 0) -> bool:
     """Return whether a statement is a COPY; what follows the word is not looked at."""
     first = next(_iterate_copy_tokens(text, PositionIndex(text), start), None)
     return first is not None and first.kind is TokenKind.WORD and first.text == "COPY"

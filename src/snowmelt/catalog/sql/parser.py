@@ -147,7 +147,7 @@ def is_query(text: str) -> bool:
         StatementError: If a string, quoted name or comment is not closed.
     """
     # COPY's strings are not those of the other statements, so that it may be no whole text to them.
-    if lexer.is_copy(text):
+    if lexer.is_copy_statement(text):
         return False
     first = tokenize(text)[0]
     return first.kind in {TokenKind.WORD, TokenKind.SYMBOL} and first.text in _QUERY_WORDS

@@ -238,7 +238,7 @@ def parse_pipe_expression(cursor: TokenCursor) -> PipeExpression:
     """
     at = cursor.current
     found = _parse_sum(cursor, 0)
-    if _count_levels(found) > _MAX_EXPRESSION_LEVELS:
+    if _measure_expression_depth(found) > _MAX_EXPRESSION_LEVELS:
         raise cursor.make_error(
             f"This expression has more than {_MAX_EXPRESSION_LEVELS} operations within each other",
             at,
@@ -246,7 +246,7 @@ def parse_pipe_expression(cursor: TokenCursor) -> PipeExpression:
     return found
 
 
-def _count_levels(expression: PipeExpression) -> int:
+def _measure_expression_depth(expression: PipeExpression) -> int:
     levels = 0
     within: list[PipeExpression] = [expression]
     while within:

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.objects.channel_tombstones import (
-    expire_channels,
-    find_last_sequencer,
+    find_last_client_sequencer,
     tombstone_channel,
+    tombstone_expired_channels,
 )
 from snowmelt.catalog.objects.tables import lock_tables
 from snowmelt.errors import ChannelFenced, ChannelNotFound, TableNotFound, TooManyChannels
@@ -59,7 +59,7 @@ class ChannelRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedChannel:
+class OpenChannelResult:
     """The answer to an open.
 
     `previous_owner` is the client prefix of who had the channel before (None when nobody had);
@@ -108,7 +108,7 @@ def open_channel(  # noqa: PLR0913 - what an open request carries
     request_id: str | None,
     offset_token: str | None = None,
     now: dt.datetime,
-) -> OpenedChannel:
+) -> OpenChannelResult:
     """Open a channel for a new owner, created when it is missing, and fence the one before.
 
     The same request of the same client again gets the same sequencer, and fences nobody: an
@@ -147,7 +147,7 @@ def open_channel(  # noqa: PLR0913 - what an open request carries
         write: sa.Insert | sa.Update = sa.insert(_CHANNELS)
     else:
         # Others may have counted further under the name that its table has now.
-        last = find_last_sequencer(connection, table.name, channel) or 0
+        last = find_last_client_sequencer(connection, table.name, channel) or 0
         changed["client_sequencer"] = max(previous.client_sequencer, last) + 1
         write = sa.update(_CHANNELS).where(_CHANNELS.c.channel_id == previous.channel_id)
     record = _to_channel_record(
@@ -169,7 +169,9 @@ def open_channel(  # noqa: PLR0913 - what an open request carries
             previous_owner=previous.client_prefix if previous else None,
         )
     )
-    return OpenedChannel(record, previous.client_prefix if previous else None, is_replayed=False)
+    return OpenChannelResult(
+        record, previous.client_prefix if previous else None, is_replayed=False
+    )
 
 
 def find_channel(
@@ -273,11 +275,13 @@ def expire_idle_channels(
     )
     expired = list(still.scalars())
     if expired:
-        expire_channels(connection, expired, now)
+        tombstone_expired_channels(connection, expired, now)
     return len(expired)
 
 
-def prune_history(connection: sa.Connection, before: dt.datetime, *, limit: int = 1_000) -> int:
+def prune_channel_history(
+    connection: sa.Connection, before: dt.datetime, *, limit: int = 1_000
+) -> int:
     """Remove the oldest lines of the history that were written before an instant; return how many.
 
     With the line of an `open` its stored answer goes: repeated after that, it opens anew.
@@ -316,7 +320,7 @@ def list_channel_history(
 
 def _find_replayed_open(
     connection: sa.Connection, table: TableRecord, channel: str, open_request: _OpenRequest
-) -> OpenedChannel | None:
+) -> OpenChannelResult | None:
     """Return the stored answer to this open request, with the sequencer it was given then."""
     if open_request.client_prefix is None or open_request.request_id is None:
         return None
@@ -333,7 +337,7 @@ def _find_replayed_open(
         return None
     row = _find_channel_row(connection, table.table_id, channel)
     if row is not None and row.client_sequencer == line.client_sequencer:
-        return OpenedChannel(_to_channel_record(row), line.previous_owner, is_replayed=True)
+        return OpenChannelResult(_to_channel_record(row), line.previous_owner, is_replayed=True)
     # Opened by somebody else or dropped since: the old answer, whose holder is fenced already.
     stale = ChannelRecord(
         table_id=table.table_id,
@@ -351,7 +355,7 @@ def _find_replayed_open(
         rows=None,
         bytes=None,
     )
-    return OpenedChannel(stale, line.previous_owner, is_replayed=True)
+    return OpenChannelResult(stale, line.previous_owner, is_replayed=True)
 
 
 def _new_channel_values(
@@ -360,7 +364,7 @@ def _new_channel_values(
     count = sa.select(sa.func.count()).where(_CHANNELS.c.table_id == table.table_id)
     if connection.execute(count).scalar_one() >= MAX_CHANNELS_PER_TABLE:
         raise TooManyChannels(table=table.name, limit=f"{MAX_CHANNELS_PER_TABLE:,}")
-    last = find_last_sequencer(connection, table.name, channel)
+    last = find_last_client_sequencer(connection, table.name, channel)
     return {
         "table_id": table.table_id,
         "name": channel,

@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.streaming.stages import StagedBlob, write_tombstones
+from snowmelt.catalog.streaming.stages import StagedBlob, write_blob_tombstones
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -141,7 +141,7 @@ def measure_backlog(connection: Connection, table_id: int) -> MigrationBacklog:
     return MigrationBacklog(count, int(rows), int(size), oldest)
 
 
-def list_backlogged_tables(connection: Connection) -> list[int]:
+def list_backlogged_table_ids(connection: Connection) -> list[int]:
     """Return the ids of the live tables that have chunks above their migrated sequence."""
     query = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.dropped_at.is_(None), _TABLES.c.last_seq > _TABLES.c.migrated_seq
@@ -152,7 +152,7 @@ def list_backlogged_tables(connection: Connection) -> list[int]:
 def quarantine_chunk(connection: Connection, table_id: int, seq: int, reason: str) -> None:
     """Set a chunk aside that cannot be decoded: no native file has its rows, its blob is kept.
 
-    Readers go on reading it, and fail, until the blob is restored or `discard_quarantined` is called.
+    Readers go on reading it, and fail, until the blob is restored or `discard_quarantined_chunks` is called.
     """
     connection.execute(
         sa.update(_CHUNKS)
@@ -180,7 +180,7 @@ def list_quarantined_chunks(
     return [QuarantinedChunk(*row) for row in rows]
 
 
-def list_quarantined_records(connection: Connection, table_id: int) -> list[ChunkRecord]:
+def list_quarantined_chunk_records(connection: Connection, table_id: int) -> list[ChunkRecord]:
     """Return the chunks of a table that are set aside, as a reader needs them, by sequence."""
     query = sa.select(*_RECORD_COLUMNS).where(
         _CHUNKS.c.table_id == table_id, _quarantined_condition()
@@ -188,7 +188,7 @@ def list_quarantined_records(connection: Connection, table_id: int) -> list[Chun
     return [ChunkRecord(*row) for row in connection.execute(query.order_by(_CHUNKS.c.seq))]
 
 
-def discard_quarantined(
+def discard_quarantined_chunks(
     connection: Connection, table_id: int, now: dt.datetime, *, seq: int | None = None
 ) -> int:
     """Give up one chunk in quarantine, or all of a table, with their rows; return how many.
@@ -260,7 +260,7 @@ def replace_with_tombstones(
     """
     if not blobs:
         return
-    write_tombstones(connection, blobs, now)
+    write_blob_tombstones(connection, blobs, now)
     connection.execute(
         sa.delete(_CHUNKS).where(
             _CHUNKS.c.path == sa.bindparam("the_path"), _CHUNKS.c.retired_at.is_not(None)

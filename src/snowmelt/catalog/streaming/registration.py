@@ -19,9 +19,13 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PUBLIC
-from snowmelt.catalog.objects.channel_tombstones import find_last_sequencer
+from snowmelt.catalog.objects.channel_tombstones import find_last_client_sequencer
 from snowmelt.catalog.objects.error_tables import can_write_error_rows
-from snowmelt.catalog.objects.tables import find_schema_ids, find_table_by_id, list_table_schemas
+from snowmelt.catalog.objects.tables import (
+    find_namespace_ids,
+    find_table_by_id,
+    list_table_schema_versions,
+)
 from snowmelt.catalog.streaming import stages
 from snowmelt.catalog.streaming.commit_rules import (
     ChannelAdvance,
@@ -180,7 +184,7 @@ class CommitCache:
     key_scopes: dict[int, tuple[int, str]] = field(default_factory=dict)
 
 
-def load_commit_state(
+def lock_and_load_commit_state(
     connection: sa.Connection,
     offers: Sequence[ChunkOffer],
     now: dt.datetime,
@@ -226,7 +230,7 @@ def _lock_offered_tables(
 
 def _decide_missing_table(connection: sa.Connection, name: TableName) -> CommitDecision:
     try:
-        find_schema_ids(connection, name.database, name.schema)
+        find_namespace_ids(connection, name.database, name.schema)
     except (DatabaseNotFound, SchemaNotFound) as error:
         return CommitDecision(error.response_code, str(error))
     return CommitDecision(CommitCode.TABLE_MISSING, str(TableNotFound(table=name)))
@@ -243,7 +247,7 @@ def _load_schema_conflicts(
             for offer in offers
         )
         if table is not None and older:
-            versions = list_table_schemas(connection, table.table_id)
+            versions = list_table_schema_versions(connection, table.table_id)
             current = versions[table.schema_version]
             found = {
                 number: find_schema_conflict(schema, current) for number, schema in versions.items()
@@ -367,7 +371,7 @@ def _load_renamed_tables(
         if offer.table in commit_state.tables or key is None:
             continue
         # A renaming leaves the channels' sequencers behind under the old name.
-        if find_last_sequencer(connection, offer.table, offer.channels[0].name) is not None:
+        if find_last_client_sequencer(connection, offer.table, offer.channels[0].name) is not None:
             with suppress(TableNotFound):
                 table = find_table_by_id(connection, key[0])
                 if table.dropped_at is None:
@@ -493,7 +497,7 @@ def register_chunks(
     """
     if not offers:
         return []
-    ledger = load_commit_state(connection, offers, now, commit_cache or CommitCache())
+    ledger = lock_and_load_commit_state(connection, offers, now, commit_cache or CommitCache())
     answers = []
     instant = model.to_microseconds(now)
     added: list[tuple[Any, ...]] = []
@@ -512,7 +516,7 @@ def register_chunks(
             unregistered.append(stages.StagedBlob(offer.prefix, offer.path))
         answers.append(verdicts)
     _write_commit(connection, ledger, added, instant)
-    stages.record_sightings(connection, unregistered, now)
+    stages.record_blob_sightings(connection, unregistered, now)
     return answers
 
 

@@ -320,7 +320,7 @@ def record_base64_client(connection: sa.Connection, path: str, now: dt.datetime)
     )
 
 
-def base64_client_since(connection: sa.Connection, path: str) -> dt.datetime | None:
+def last_base64_client_at(connection: sa.Connection, path: str) -> dt.datetime | None:
     """Return when a client was last told so, None when none ever was."""
     return _find_client_timestamp(connection, path, _ANY_CLIENT_TOKEN)
 

@@ -62,7 +62,9 @@ def find_prefix_owner(connection: Connection, prefix: str) -> str | None:
     ).scalar()
 
 
-def record_sightings(connection: Connection, blobs: Iterable[StagedBlob], now: dt.datetime) -> None:
+def record_blob_sightings(
+    connection: Connection, blobs: Iterable[StagedBlob], now: dt.datetime
+) -> None:
     """Note that these blobs lie unregistered on the stage; the first sighting counts."""
     rows = [
         {"path": blob.path, "prefix": blob.prefix, "first_seen": now} for blob in sorted(set(blobs))
@@ -71,7 +73,9 @@ def record_sightings(connection: Connection, blobs: Iterable[StagedBlob], now: d
         connection.execute(make_insert(connection, _SIGHTINGS).on_conflict_do_nothing(), rows)
 
 
-def write_tombstones(connection: Connection, blobs: Iterable[StagedBlob], now: dt.datetime) -> None:
+def write_blob_tombstones(
+    connection: Connection, blobs: Iterable[StagedBlob], now: dt.datetime
+) -> None:
     """Give blobs a tombstone: none of their chunks that is not registered ever will be."""
     rows = [
         {"path": blob.path, "prefix": blob.prefix, "first_seen": now, "tombstoned_at": now}
@@ -87,7 +91,9 @@ def write_tombstones(connection: Connection, blobs: Iterable[StagedBlob], now: d
         )
 
 
-def delete_tombstones(connection: Connection, before: dt.datetime, *, limit: int = 1_000) -> int:
+def delete_blob_tombstones(
+    connection: Connection, before: dt.datetime, *, limit: int = 1_000
+) -> int:
     """Remove tombstones set before an instant, so that they do not heap up; return how many.
 
     A tombstone must outlive whoever checked the blob while it was there and every clean-up that
@@ -105,18 +111,18 @@ def delete_tombstones(connection: Connection, before: dt.datetime, *, limit: int
     return removed.rowcount
 
 
-def filter_registered(connection: Connection, paths: Collection[str]) -> set[str]:
+def filter_registered_paths(connection: Connection, paths: Collection[str]) -> set[str]:
     """Return those of `paths` of which some chunk is registered and not yet forgotten."""
     return _filter_paths(connection, sa.select(_CHUNKS.c.path).distinct(), _CHUNKS.c.path, paths)
 
 
-def filter_tombstoned(connection: Connection, paths: Collection[str]) -> set[str]:
+def filter_tombstoned_paths(connection: Connection, paths: Collection[str]) -> set[str]:
     """Return those of `paths` whose deletion has been decided: the object may be deleted."""
     query = sa.select(_SIGHTINGS.c.path).where(_SIGHTINGS.c.tombstoned_at.is_not(None))
     return _filter_paths(connection, query, _SIGHTINGS.c.path, paths)
 
 
-def tombstone_unregistered(
+def tombstone_unregistered_blobs(
     connection: Connection, *, seen_before: dt.datetime, now: dt.datetime, limit: int = 1_000
 ) -> list[StagedBlob]:
     """Decide the deletion of blobs sighted before an instant and still unregistered.
@@ -133,7 +139,7 @@ def tombstone_unregistered(
         .with_for_update()
     )
     seen = [StagedBlob(*row) for row in connection.execute(query)]
-    kept = filter_registered(connection, [blob.path for blob in seen])
+    kept = filter_registered_paths(connection, [blob.path for blob in seen])
     _execute_per_path(
         connection, sa.delete(_SIGHTINGS), [blob.path for blob in seen if blob.path in kept]
     )

@@ -86,7 +86,9 @@ def _discard_chunk(options: argparse.Namespace) -> None:
         lost = set_aside.get(options.chunk)
         if lost is None:
             raise ChunkNotQuarantined(chunk=options.chunk, table=name)
-        chunks.discard_quarantined(connection, table.table_id, SystemClock().now(), seq=lost.seq)
+        chunks.discard_quarantined_chunks(
+            connection, table.table_id, SystemClock().now(), seq=lost.seq
+        )
     print(
         f"Chunk {lost.seq} of {name} is given up: its {lost.rows:,} rows are lost, the rest of the"
         " table can be queried."

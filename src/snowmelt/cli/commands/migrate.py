@@ -211,9 +211,9 @@ class _MigrateCommand:
         )
 
     def _load_keyring(self) -> KeyRing:
-        from snowmelt.catalog.security.encryption_keys import open_keyring
+        from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 
-        return open_keyring(self._database, self._settings.keys_dir)
+        return open_or_create_keyring(self._database, self._settings.keys_dir)
 
     def _read_sequences(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
         """Return the last and the migrated sequence of these tables, or of all."""
@@ -225,11 +225,11 @@ class _MigrateCommand:
 
     def _list_due_tables(self, names: Sequence[TableName]) -> list[TableName]:
         from snowmelt.catalog.objects.tables import find_table_by_id
-        from snowmelt.catalog.streaming.chunks import list_backlogged_tables, measure_backlog
+        from snowmelt.catalog.streaming.chunks import list_backlogged_table_ids, measure_backlog
 
         due: list[TableName] = []
         with self._database.reading() as connection:
-            for table_id in list_backlogged_tables(connection):
+            for table_id in list_backlogged_table_ids(connection):
                 name = find_table_by_id(connection, table_id).name
                 wanted = not names or name in names
                 if wanted and self._is_due(measure_backlog(connection, table_id)):

@@ -82,12 +82,12 @@ def run(options: argparse.Namespace) -> int:
 def _create_access_key(options: argparse.Namespace) -> int:
     """Make an access key and print it as a shell takes it."""
     from snowmelt.catalog.security import access_keys
-    from snowmelt.catalog.security.encryption_keys import open_keyring
+    from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
     from snowmelt.clock import SystemClock
 
     settings = load_settings(options)
     with opening_catalog(settings) as database:
-        keyring = open_keyring(database, settings.keys_dir)
+        keyring = open_or_create_keyring(database, settings.keys_dir)
         with database.writing() as connection:
             key = access_keys.create_access_key(
                 connection, keyring, internal_name(options.name), now=SystemClock().now()

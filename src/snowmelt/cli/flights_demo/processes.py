@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.cli.flights_demo import dataset
 from snowmelt.clock import SystemClock
 from snowmelt.config import copy_environment
@@ -99,7 +99,7 @@ class DemoService:
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         body = "".join(public.decode().splitlines()[1:-1])
-        database = open_database(self._settings.catalog_url)
+        database = open_and_upgrade_database(self._settings.catalog_url)
         try:
             for statement in (
                 "CREATE DATABASE demo",

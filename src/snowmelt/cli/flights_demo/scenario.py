@@ -18,7 +18,7 @@ from pyiceberg.table import StaticTable
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from snowmelt.catalog.db.database import Database, open_database
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels
 from snowmelt.cli.flights_demo import dataset
@@ -168,7 +168,7 @@ class DemoScenario:
             self.console.print(
                 f"Service on {service.url}, data in {self.settings.data_dir}. Starting Spark …"
             )
-            database = open_database(self.settings.catalog_url)
+            database = open_and_upgrade_database(self.settings.catalog_url)
             try:
                 self._run_steps(service, database, expected)
             finally:

@@ -83,7 +83,7 @@ class BinaryEncodingTracker:
         """
         if client is None:
             return False
-        told = row_channels.base64_client_since(connection, str(path.name))
+        told = row_channels.last_base64_client_at(connection, str(path.name))
         return self._may_use_base64(connection, path, told, client)
 
     def may_use_base64_without_channel(self, target: PipeTarget, client: SdkClient | None) -> bool:

@@ -91,7 +91,7 @@ class SdkClient:
 class PipeTarget:
     """The table behind a pipe, as one user writes to it; `copy` is what the pipe computes.
 
-    `base64_client_since` is when a client of this pipe was last told to write bytes so, by an older service.
+    `last_base64_client_at` is when a client of this pipe was last told to write bytes so, by an older service.
     """
 
     path: PipePath
@@ -172,7 +172,7 @@ class TargetResolver:
             return known[1]
         with self._database.reading() as connection:
             table, copy = find_writable_table(connection, path, sender)
-            told = row_channels.base64_client_since(connection, str(path.name))
+            told = row_channels.last_base64_client_at(connection, str(path.name))
         if known is not None and table.incarnation == known[1].table.incarnation:
             data_key = known[1].data_key
         else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from snowmelt.catalog.db.database import Database, open_database
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
@@ -102,7 +102,7 @@ def resolve_connection(
 
 @lru_cache(maxsize=4)
 def _open_cached_database(url: str) -> Database:
-    return open_database(url, create=False)
+    return open_and_upgrade_database(url, create=False)
 
 
 @lru_cache(maxsize=4)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.catalog.jobs import maintenance_history, migration_history
 from snowmelt.catalog.jobs.migration_history import MigrationState
-from snowmelt.catalog.objects.tables import find_table, list_table_schemas
-from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
+from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
+from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
 from snowmelt.errors import LoadRefused, TableNotFound
 from snowmelt.spark.tables.time_travel import list_retained_snapshots
 from snowmelt.table.iceberg import NativeTable, list_native_files, load_native_metadata
@@ -142,7 +142,9 @@ class StreamedTable:
 
     def __init__(self, connection: sa.Connection, name: TableName) -> None:
         self.table: TableRecord = find_table(connection, name)
-        self.schemas: dict[int, TableSchema] = list_table_schemas(connection, self.table.table_id)
+        self.schemas: dict[int, TableSchema] = list_table_schema_versions(
+            connection, self.table.table_id
+        )
         self.native: NativeTable | None = load_current_native(self.table)
 
     @property
@@ -216,7 +218,7 @@ def find_new_chunks(
         return StreamIncrement((), tuple(found))
     kept = {chunk.seq: chunk for chunk in found}
     missing = set(range(after_seq + 1, end_seq + 1)) - set(kept)
-    held = {chunk.seq for chunk in list_quarantined_records(connection, table.table_id)}
+    held = {chunk.seq for chunk in list_quarantined_chunk_records(connection, table.table_id)}
     runs = [
         run
         for run in _list_committed_migrations(connection, table)

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 
 from snowmelt.catalog.jobs import stream_read_positions
 from snowmelt.catalog.security.access_control import require_table_privilege
-from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
+from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused
 from snowmelt.spark.datasource.options import (
@@ -215,7 +215,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = streamed_table.end_position
         if starting_offset == EARLIEST:
             begin = streamed_table.start_position
-            held = list_quarantined_records(connection, streamed_table.table.table_id)
+            held = list_quarantined_chunk_records(connection, streamed_table.table.table_id)
             if any(chunk.seq <= begin.seq for chunk in held):
                 raise LoadRefused(
                     what=f"The stream of {self._name}",

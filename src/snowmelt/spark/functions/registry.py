@@ -33,7 +33,7 @@ from snowmelt.catalog.objects.external_functions import (
     list_usable_functions,
 )
 from snowmelt.catalog.objects.function_resolution import list_callable_functions
-from snowmelt.catalog.objects.tables import find_schema_ids
+from snowmelt.catalog.objects.tables import find_namespace_ids
 from snowmelt.errors import NotFound
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import Volatility
@@ -318,7 +318,7 @@ class SparkFunctions:
 
     def _list_usable_functions(self, database: str, schema: str) -> list[FunctionName]:
         with self._database.reading() as connection:
-            find_schema_ids(connection, database, schema)
+            find_namespace_ids(connection, database, schema)
             there = list_external_functions(connection, database, schema)
             return sorted(
                 {each.name for each in there if can_use_function(connection, self._role, each)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_records
+from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import LoadRefused
 from snowmelt.table.iceberg import IcebergSummary, NativeTable, parse_snapshot_summary
@@ -100,7 +100,7 @@ def _make_past_snapshot(
     table_id = current.table.table_id
     with database.reading() as connection:
         chunks = list_chunks(connection, table_id, watermark, end_seq, retained_only=True)
-        held = list_quarantined_records(connection, table_id)
+        held = list_quarantined_chunk_records(connection, table_id)
     found: dict[int, ChunkRecord] = {chunk.seq: chunk for chunk in chunks}
     if len(found) != max(0, end_seq - watermark):
         raise _make_not_retained_error(current, option_text)

@@ -8,7 +8,7 @@ import datetime as dt
 import pytest
 
 from snowmelt.catalog.db.catalog_clock import CatalogClock, open_catalog_clock
-from snowmelt.catalog.db.database import open_database, read_server_time
+from snowmelt.catalog.db.database import open_and_upgrade_database, read_server_time
 from snowmelt.clock import ManualClock
 
 NOW = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
@@ -17,7 +17,7 @@ NOW = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 @pytest.mark.postgres
 def test_a_clock_that_is_far_off_follows_the_catalogs(postgres_url):
     clock = CatalogClock(ManualClock(NOW))
-    database = open_database(postgres_url)
+    database = open_and_upgrade_database(postgres_url)
     with contextlib.closing(database), database.reading() as connection:
         theirs = clock.synchronize(connection)
     assert abs(clock.now() - theirs) < dt.timedelta(minutes=1)
@@ -27,7 +27,7 @@ def test_a_clock_that_is_far_off_follows_the_catalogs(postgres_url):
 @pytest.mark.postgres
 def test_who_loads_and_maintains_agrees_with_the_services(postgres_url):
     """Or its lease would look as if it had run out, and clean-up would close what is at work."""
-    with contextlib.closing(open_database(postgres_url)) as database:
+    with contextlib.closing(open_and_upgrade_database(postgres_url)) as database:
         with database.reading() as connection:
             theirs = read_server_time(connection)
         now = open_catalog_clock(database, ManualClock(NOW)).now()
@@ -36,7 +36,7 @@ def test_who_loads_and_maintains_agrees_with_the_services(postgres_url):
 
 def test_on_sqlite_the_machines_clock_is_the_catalogs(tmp_path):
     clock = CatalogClock(ManualClock(NOW))
-    database = open_database(str(tmp_path / "catalog.db"))
+    database = open_and_upgrade_database(str(tmp_path / "catalog.db"))
     with contextlib.closing(database), database.reading() as connection:
         assert clock.synchronize(connection) == NOW
     assert clock.now() == NOW

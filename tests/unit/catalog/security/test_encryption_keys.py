@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import (
     MASTER_KEY_FILE,
     is_catalog_master_key,
     load_master_key,
-    open_keyring,
+    open_or_create_keyring,
 )
 from snowmelt.errors import ConfigurationError
 
@@ -68,14 +68,14 @@ def test_a_key_may_be_a_file_of_its_own_in_bytes_or_base64(tmp_path):
 
 
 def test_a_catalog_has_one_master_key(tmp_path):
-    with contextlib.closing(open_database(str(tmp_path / "catalog.db"))) as database:
-        open_keyring(database, tmp_path / "keys")
-        open_keyring(database, tmp_path / "keys")
+    with contextlib.closing(open_and_upgrade_database(str(tmp_path / "catalog.db"))) as database:
+        open_or_create_keyring(database, tmp_path / "keys")
+        open_or_create_keyring(database, tmp_path / "keys")
         with pytest.raises(ConfigurationError, match="copy it from where another service"):
-            open_keyring(database, tmp_path / "other")
+            open_or_create_keyring(database, tmp_path / "other")
         assert not (tmp_path / "other").exists()
         load_master_key(tmp_path / "other")
         with pytest.raises(ConfigurationError, match="another master key"):
-            open_keyring(database, tmp_path / "other")
+            open_or_create_keyring(database, tmp_path / "other")
         assert not is_catalog_master_key(database, tmp_path / "other")
         assert is_catalog_master_key(database, tmp_path / "keys")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.sql.lexer import TokenKind, find_copy_end, is_copy, tokenize_copy
+from snowmelt.catalog.sql.lexer import TokenKind, find_copy_end, is_copy_statement, tokenize_copy
 from snowmelt.errors import StatementError
 
 
@@ -43,10 +43,10 @@ def test_what_is_not_closed_is_shown_where_it_begins(text: str) -> None:
 
 
 def test_a_copy_is_known_by_its_first_word() -> None:
-    assert is_copy("/* x */ -- y\n copy t FROM 'x")
-    assert not is_copy("copying")
-    assert not is_copy('"COPY" t')
-    assert not is_copy("")
+    assert is_copy_statement("/* x */ -- y\n copy t FROM 'x")
+    assert not is_copy_statement("copying")
+    assert not is_copy_statement('"COPY" t')
+    assert not is_copy_statement("")
 
 
 def test_a_copy_ends_at_its_semicolon() -> None:

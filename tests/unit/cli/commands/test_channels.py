@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.channels import open_channel
 from snowmelt.schema.types import TableName
@@ -22,7 +22,7 @@ def opened(snowmelt, tmp_path):
     snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT)")
     with (
         contextlib.closing(
-            open_database(str(tmp_path / "snowmelt-data" / "catalog.db"))
+            open_and_upgrade_database(str(tmp_path / "snowmelt-data" / "catalog.db"))
         ) as catalog,
         catalog.writing() as connection,
     ):

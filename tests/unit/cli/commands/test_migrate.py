@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from snowmelt.catalog.db.database import open_database
+from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.embedded import EmbeddedService
@@ -46,7 +46,7 @@ def positions(folder: Path) -> dict[str, tuple[int, int]]:
     from snowmelt.catalog.objects.tables import list_tables
 
     with (
-        contextlib.closing(open_database(str(folder / "catalog.db"))) as database,
+        contextlib.closing(open_and_upgrade_database(str(folder / "catalog.db"))) as database,
         database.reading() as connection,
     ):
         found = list_tables(connection)
@@ -74,7 +74,7 @@ def test_named_tables_alone_are_migrated(snowmelt, streamed):
 
 def test_another_migrator_is_waited_for(snowmelt, streamed):
     with (
-        contextlib.closing(open_database(str(streamed / "catalog.db"))) as database,
+        contextlib.closing(open_and_upgrade_database(str(streamed / "catalog.db"))) as database,
         database.writing() as connection,
     ):
         name = migration_lease_name(find_table(connection, FIRST))
