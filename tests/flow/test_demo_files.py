@@ -14,7 +14,7 @@ from snowmelt.loaders.task_runner import LocalTaskRunner
 
 @pytest.mark.slow
 def test_weather_and_planes_are_loaded_through_a_filter_written_for_vertica(tmp_path):
-    expected = raw_files.write_files(tmp_path / "files")
+    expected = raw_files.write_raw_files(tmp_path / "files")
     (tmp_path / "warehouse").mkdir()
     database = open_and_upgrade_database(str(tmp_path / "catalog.db"))
     try:

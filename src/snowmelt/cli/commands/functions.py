@@ -88,7 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     serving.add_argument("--at-once", type=int, default=1, metavar="N",
                          help="calls of the handler at a time (default: 1, as Lambda does)")  # fmt: skip
     _add_listen_options(serving)
-    writing = action("sql", "print the statements that create a service's functions", _print_sql)
+    writing = action(
+        "sql", "print the statements that create a service's functions", _print_create_statements
+    )
     writing.add_argument("file", metavar="FILE.py[:NAME]")
     writing.add_argument("--url", required=True, help="of the service as callers reach it")
     writing.add_argument("--integration", required=True, help="name of the API integration")
@@ -214,7 +216,7 @@ def _load_module(path: str) -> Any:
     return module
 
 
-def _print_sql(options: argparse.Namespace) -> int:
+def _print_create_statements(options: argparse.Namespace) -> int:
     print(_load_service(options.file).create_sql(options.url, options.integration))
     return 0
 
@@ -224,7 +226,7 @@ def _call_service(options: argparse.Namespace) -> int:
     from snowmelt.clock import SystemClock
     from snowmelt.functions.probe import ServiceProbe
 
-    with _open_lines(options.csv) as lines:
+    with _opening_input_lines(options.csv) as lines:
         rows = csv.reader(lines)
         columns = next(rows, None)
         if not columns:
@@ -245,7 +247,7 @@ def _call_service(options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _open_lines(path: str) -> Iterator[Iterator[str]]:
+def _opening_input_lines(path: str) -> Iterator[Iterator[str]]:
     if path == "-":
         yield iter(sys.stdin)
         return

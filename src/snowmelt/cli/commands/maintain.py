@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         tables = _list_native_tables(database, names)
         clock = open_catalog_clock(database)
         if options.dry_run:
-            rows = [_plan_row(database, name, chosen, clock) for name in tables]
+            rows = [_make_plan_row(database, name, chosen, clock) for name in tables]
             print_rows(_DRY_RUN_COLUMNS, [row for row in rows if any(row[1:])], options.format)
             return 0
         failed = False
@@ -95,7 +95,7 @@ class BackgroundMaintainer:
         more = False
         for name in _list_native_tables(self._database, table_names):
             try:
-                for done in _run_steps(
+                for done in _iter_maintenance_runs(
                     self._database, name, self._maintenance_settings, self._clock, single_run=True
                 ):
                     more |= bool(done.files_before)
@@ -133,7 +133,7 @@ def _list_native_tables(database: Database, names: Sequence[TableName]) -> list[
     return [table.name for table in found if table.pointer is not None]
 
 
-def _plan_row(
+def _make_plan_row(
     database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
 ) -> tuple[object, ...]:
     from snowmelt.table.compaction import plan_compaction
@@ -149,7 +149,7 @@ def _plan_row(
     )
 
 
-def _run_steps(
+def _iter_maintenance_runs(
     database: Database,
     name: TableName,
     settings: MaintenanceSettings,
@@ -177,7 +177,7 @@ def _maintain_table(
     """Maintain one table and print what was done; tell whether nothing failed."""
     try:
         with _showing_progress(name, quiet=quiet) as progress:
-            for done in _run_steps(database, name, settings, clock, progress=progress):
+            for done in _iter_maintenance_runs(database, name, settings, clock, progress=progress):
                 _print_result(name, done)
     except SnowmeltError as error:
         print(f"{name}: {error}", file=sys.stderr, flush=True)

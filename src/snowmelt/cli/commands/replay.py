@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         zone=_parse_timezone(options.time_zone),
         since=_parse_timestamp(options.since),
         former_names=frozenset(str(parse_table_name(name)) for name in options.former_name),
-        transform_row=_make_row_change(options),
+        transform_row=_make_row_transform(options),
         parse_text=_make_line_parser(options),
     )
     settings = load_settings(options)
@@ -162,7 +162,7 @@ def _make_line_parser(
     return lambda text: rows(text.rstrip("\r\n").encode(), 1) or "it is a blank line"
 
 
-def _make_row_change(options: argparse.Namespace) -> Change | None:
+def _make_row_transform(options: argparse.Namespace) -> Change | None:
     renamed = dict(_parse_pair(text, "--rename", "OLD=NEW") for text in options.rename)
     given = {
         name: _parse_value(text)
@@ -170,19 +170,21 @@ def _make_row_change(options: argparse.Namespace) -> Change | None:
     }
     if not (renamed or given or options.without):
         return None
-    folded = {_normalize_name(old): new for old, new in renamed.items()}
-    gone = {_normalize_name(name) for name in (*options.without, *given)}
+    folded = {_to_internal_column_name(old): new for old, new in renamed.items()}
+    gone = {_to_internal_column_name(name) for name in (*options.without, *given)}
 
     def change(row: dict[str, object]) -> dict[str, object]:
-        kept = {name: value for name, value in row.items() if _normalize_name(name) not in gone}
+        kept = {
+            name: value for name, value in row.items() if _to_internal_column_name(name) not in gone
+        }
         return {
-            folded.get(_normalize_name(name), name): value for name, value in kept.items()
+            folded.get(_to_internal_column_name(name), name): value for name, value in kept.items()
         } | given
 
     return change
 
 
-def _normalize_name(name: str) -> str:
+def _to_internal_column_name(name: str) -> str:
     from snowmelt.schema.types import internal_name
 
     return internal_name(name)

@@ -172,7 +172,7 @@ def _build_input(options: argparse.Namespace, suffix: str, dialect: str) -> Inpu
         return JsonInput(lines=form == "lines")
     default = CsvInput() if dialect == "aws" else CsvInput(escape=b"\\", comment=b"")
     if options.quote is not None and dialect == "aws":
-        default = replace(default, escape=_parse_bytes(options.quote))
+        default = replace(default, escape=_parse_escaped_bytes(options.quote))
     given = {
         "field_delimiter": options.delimiter or (r"\t" if suffix == ".tsv" else None),
         "record_delimiter": options.record_delimiter,
@@ -184,11 +184,11 @@ def _build_input(options: argparse.Namespace, suffix: str, dialect: str) -> Inpu
         default,
         header=HeaderMode(options.header.upper()),
         quoted_record_delimiter=options.quoted_records,
-        **{name: _parse_bytes(text) for name, text in given.items() if text is not None},
+        **{name: _parse_escaped_bytes(text) for name, text in given.items() if text is not None},
     )
 
 
-def _parse_bytes(text: str) -> bytes:
+def _parse_escaped_bytes(text: str) -> bytes:
     r"""Return an option's bytes; `\t`, `\n`, `\x01` and the like may be written so."""
     try:
         # A backslash alone is one, since it is what escapes are.

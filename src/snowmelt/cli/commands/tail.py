@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.delete and options.move_to is not None:
         raise UserError("Files are either deleted or moved: give one of --delete and --move-to.")
-    parser, header = _make_parser_factory(options)
+    parser, header = _make_line_parser_factory(options)
     wanted = TailOptions(
         patterns=options.files,
         table=options.table,
@@ -136,7 +136,7 @@ def _check_output_options(options: argparse.Namespace) -> None:
         check_output_location("--move-to", str(options.move_to), reserved=reserved)
 
 
-def _make_parser_factory(
+def _make_line_parser_factory(
     options: argparse.Namespace,
 ) -> tuple[Callable[[], Callable[[bytes, int], ParsedLine]], int]:
     from snowmelt.client.line_source import (

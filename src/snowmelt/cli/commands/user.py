@@ -113,7 +113,7 @@ def _add_user(options: argparse.Namespace) -> int:
     check_output_location("--key-out", str(path), reserved=settings.deployment_paths())
     private, public = _generate_key_pair()
     with (
-        _creating_file(path, private),
+        _creating_private_file(path, private),
         opening_catalog(settings) as database,
         database.writing() as connection,
     ):
@@ -151,7 +151,7 @@ def _generate_key_pair() -> tuple[bytes, bytes]:
 
 
 @contextlib.contextmanager
-def _creating_file(path: Path, content: bytes) -> Iterator[None]:
+def _creating_private_file(path: Path, content: bytes) -> Iterator[None]:
     """Write a file that only its owner may read; when the block raises, it goes again.
 
     It is written first: a user whose key could not be saved would be of no use.

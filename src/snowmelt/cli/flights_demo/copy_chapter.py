@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from snowmelt.spark.lake import Snowmelt
 
-    class Promise(Protocol):
+    class PromiseRecorder(Protocol):
         """Notes one line of the closing table."""
 
         def __call__(self, what: str, promised: object, seen: object, *, kept: bool) -> None:
@@ -37,9 +37,11 @@ _FOG_QUERY = (
 )
 
 
-def run_copy_chapter(lake: Snowmelt, folder: Path, console: Console, promise: Promise) -> None:
+def run_copy_chapter(
+    lake: Snowmelt, folder: Path, console: Console, promise: PromiseRecorder
+) -> None:
     """Load the files of `folder`, made here, and ask about them and the flights together."""
-    expected = raw_files.write_files(folder)
+    expected = raw_files.write_raw_files(folder)
     for statement in (
         *raw_files.CREATE_TABLE_STATEMENTS,
         f"CREATE LIBRARY stations AS '{folder / 'remarks.py'}' LANGUAGE 'Python'",
@@ -91,7 +93,9 @@ def _show_rejects(lake: Snowmelt, console: Console) -> None:
     console.print(table)
 
 
-def _check_joins(lake: Snowmelt, expected: raw_files.ExpectedFiles, promise: Promise) -> None:
+def _check_joins(
+    lake: Snowmelt, expected: raw_files.ExpectedFileResults, promise: PromiseRecorder
+) -> None:
     flights = dataset.load_flights()
     wanted = _count_by_manufacturer(flights, expected)
     makers = [(str(maker), int(count)) for maker, count in lake.sql(_MANUFACTURER_QUERY).collect()]
@@ -103,7 +107,7 @@ def _check_joins(lake: Snowmelt, expected: raw_files.ExpectedFiles, promise: Pro
 
 
 def _count_by_manufacturer(
-    flights: pa.Table, expected: raw_files.ExpectedFiles
+    flights: pa.Table, expected: raw_files.ExpectedFileResults
 ) -> list[tuple[str, int]]:
     tails = Counter(flights["tailnum"].to_pylist())
     makers: Counter[str] = Counter()
@@ -112,7 +116,7 @@ def _count_by_manufacturer(
     return sorted(makers.items(), key=lambda item: (-item[1], item[0]))[:3]
 
 
-def _count_foggy_flights(flights: pa.Table, expected: raw_files.ExpectedFiles) -> int:
+def _count_foggy_flights(flights: pa.Table, expected: raw_files.ExpectedFileResults) -> int:
     hours = pc.strftime(flights["time_hour"], format="%Y-%m-%dT%H:%M:%SZ").to_pylist()
     left = Counter(zip(flights["origin"].to_pylist(), hours, strict=True))
     return sum(left[hour] for hour in expected.foggy_hours)

@@ -104,7 +104,7 @@ def compute_checksum(rows: Iterable[tuple[Any, ...]]) -> int:
     return total
 
 
-def iterate_rows(flights: pa.Table) -> Iterable[tuple[Any, ...]]:
+def iterate_checksum_rows(flights: pa.Table) -> Iterable[tuple[Any, ...]]:
     """Yield rows as `compute_checksum` takes them from a table with the demo's columns in any order."""
     columns = []
     for name in COLUMN_NAMES:
@@ -125,7 +125,7 @@ def compute_expected_results(flights: pa.Table) -> ExpectedResults:
     months = Counter(late["month"].to_pylist())
     return ExpectedResults(
         rows=flights.num_rows,
-        checksum=compute_checksum(iterate_rows(flights)),
+        checksum=compute_checksum(iterate_checksum_rows(flights)),
         routes=tuple((origin, dest, count) for (origin, dest), count in top),
         late_by_month=tuple(sorted(months.items())),
     )

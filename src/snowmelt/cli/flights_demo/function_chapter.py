@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-    from snowmelt.cli.flights_demo.copy_chapter import Promise
+    from snowmelt.cli.flights_demo.copy_chapter import PromiseRecorder
     from snowmelt.spark.lake import Snowmelt
 
 _DEFAULT_NAMESPACE = {"database": "demo", "schema": "public"}
@@ -135,7 +135,7 @@ def _great_circle_miles(origin: dict[str, str], destination: dict[str, str]) -> 
 
 
 def run_function_chapter(
-    lake: Snowmelt, log_file: Path, console: Console, promise: Promise
+    lake: Snowmelt, log_file: Path, console: Console, promise: PromiseRecorder
 ) -> None:
     """Start the service, ask it about all flights, and show what that took."""
     flights = dataset.load_flights()

@@ -69,7 +69,7 @@ _BROKEN_SEATS_EVERY = 400
 
 
 @dataclass(slots=True)
-class ExpectedFiles:
+class ExpectedFileResults:
     """What must come of the files: rows and rejects by table, and rows to be joined."""
 
     rejects: int = 0
@@ -78,7 +78,7 @@ class ExpectedFiles:
     manufacturer_by_plane: dict[str, str] = field(default_factory=dict)
 
 
-def write_files(folder: Path) -> ExpectedFiles:
+def write_raw_files(folder: Path) -> ExpectedFileResults:
     """Write the files and the filter's source into a folder.
 
     Raises:
@@ -86,7 +86,7 @@ def write_files(folder: Path) -> ExpectedFiles:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "remarks.py").write_text(FILTER_SOURCE)
-    expected = ExpectedFiles()
+    expected = ExpectedFileResults()
     by_origin: dict[str, list[str]] = defaultdict(list)
     for number, row in enumerate(read_csv_rows("weather.csv"), 1):
         by_origin[row["origin"]] += _make_weather_lines(number, row, expected)
@@ -121,7 +121,9 @@ def build_copy_statements(folder: Path) -> dict[str, str]:
 _WEATHER_COLUMNS = ("origin", "temp", "wind_speed", "visib", "time_hour")
 
 
-def _make_weather_lines(number: int, row: dict[str, str], expected: ExpectedFiles) -> Iterator[str]:
+def _make_weather_lines(
+    number: int, row: dict[str, str], expected: ExpectedFileResults
+) -> Iterator[str]:
     if number % _REMARK_EVERY == 0:
         yield f"# {row['time_hour']}: sensors cleaned, all is well"
     values = [row[name] for name in _WEATHER_COLUMNS]
@@ -142,7 +144,7 @@ def _make_weather_lines(number: int, row: dict[str, str], expected: ExpectedFile
     yield ",".join(values)
 
 
-def _make_planes_csv(expected: ExpectedFiles) -> str:
+def _make_planes_csv(expected: ExpectedFileResults) -> str:
     text = io.StringIO()
     rows = list(read_csv_rows("planes.csv"))
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
