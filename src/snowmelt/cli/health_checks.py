@@ -458,10 +458,10 @@ def _redirect_outside_prefix(grant: StageGrant) -> StageGrant:
 def _find_upload_error(
     stage_grant: StageGrant, object_name: str, clock: Clock
 ) -> StageUnavailable | None:
-    from snowmelt.client.stage import ObjectStoreStage, UploadGrant
+    from snowmelt.client.stage import S3BlobStage, UploadGrant
 
     grant = UploadGrant(stage_grant.location, stage_grant.expires_in_s)
-    stage = ObjectStoreStage(
+    stage = S3BlobStage(
         grant,
         lambda: grant,
         clock,

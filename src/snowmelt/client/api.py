@@ -106,7 +106,7 @@ class ApiClient:
         )
 
     @property
-    def is_service_reachable(self) -> bool:
+    def was_last_request_answered(self) -> bool:
         """Whether the service answered the last time."""
         return self._transport.last_error is None
 

@@ -221,17 +221,17 @@ class KeyPairTokenProvider:
         """Return the present token, a new one when it is 54 minutes old."""
         with self._lock:
             if self._clock.monotonic() >= self._renew_at:
-                self._sign_token()
+                self._renew_token()
             return self._token
 
     def replace_token(self, rejected_token: str) -> str:
         """Return a new token, unless another thread has replaced `rejected_token` already."""
         with self._lock:
             if self._token == rejected_token:
-                self._sign_token()
+                self._renew_token()
             return self._token
 
-    def _sign_token(self) -> None:
+    def _renew_token(self) -> None:
         issued_at = int(self._clock.now().timestamp())
         claims = {
             "iss": self._issuer,
@@ -260,7 +260,7 @@ def load_private_key(source: str | bytes | Path) -> RSAPrivateKey:
     Raises:
         ConfigurationError: No such file, or not an RSA key without a passphrase.
     """
-    data, what = _read_key(source)
+    data, what = _read_private_key_text(source)
     digest = hashlib.sha256(data).digest()
     known = digest in _validated_key_digests
     try:
@@ -289,7 +289,7 @@ def load_private_key(source: str | bytes | Path) -> RSAPrivateKey:
     return key
 
 
-def _read_key(source: str | bytes | Path) -> tuple[bytes, str]:
+def _read_private_key_text(source: str | bytes | Path) -> tuple[bytes, str]:
     """Return what is given or in the file, and what to call it in an error."""
     if isinstance(source, bytes):
         return source, "it"

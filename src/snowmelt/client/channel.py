@@ -168,14 +168,14 @@ class Channel:
             check_offset_token(offset_token)
         values = form.try_check(row)
         if values is None:
-            return self._insert_converted(row, offset_token)
+            return self._convert_and_insert_row(row, offset_token)
         if self._pending_rows.insert_fast_row(state, form, values, offset_token):
             self._manager.start_flusher()
         if failpoints.armed_failpoints:
             failpoints.hit_failpoint(failpoints.Failpoint.ROWS_BUFFERED)
         return _NO_ERRORS
 
-    def _insert_converted(
+    def _convert_and_insert_row(
         self, row: Mapping[str, object], offset_token: str | None
     ) -> InsertResult:
         self._state.check_open()
@@ -317,7 +317,7 @@ class Channel:
         """
         self._state.check_open()
         self._wait_for_row_sequencer(self._pending_rows.flush_now(self._state), None, timeout)
-        self._wait_for_rejected_rows(timeout)
+        self._wait_until_rejected_rows_stored(timeout)
 
     def wait_for_commit(
         self, token: str | None = None, timeout: dt.timedelta | None = None
@@ -397,7 +397,7 @@ class Channel:
         try:
             if not (state.failure and state.failure_reported):
                 self._wait_for_row_sequencer(sequencer, None, timeout)
-                self._wait_for_rejected_rows(timeout)
+                self._wait_until_rejected_rows_stored(timeout)
         finally:
             if state.failure:
                 self._pending_rows.remove_channel(state)
@@ -462,7 +462,7 @@ class Channel:
             )
         return self._convert(data, stop_at_first=abort)
 
-    def _measure_schema(self, converter: RowConverter) -> None:
+    def _prepare_row_size_estimate(self, converter: RowConverter) -> None:
         widths = [estimate_fixed_value_bytes(column) for column in converter.schema.columns]
         self._variable_length_positions = [
             place for place, width in enumerate(widths) if width is None
@@ -474,7 +474,7 @@ class Channel:
 
     def _estimate_row_bytes(self, converter: RowConverter, stored: StoredRow) -> int:
         if self._measured_converter is not converter:
-            self._measure_schema(converter)
+            self._prepare_row_size_estimate(converter)
         size = self._fixed_row_bytes
         for place in self._variable_length_positions:
             value = stored[place]
@@ -482,9 +482,9 @@ class Channel:
                 size += len(value)
         return int(size)
 
-    def _wait_for_rejected_rows(self, timeout: dt.timedelta | None) -> None:
+    def _wait_until_rejected_rows_stored(self, timeout: dt.timedelta | None) -> None:
         """Return when what was refused before is kept, or it is clear that it is not."""
-        state = self._manager.error_table_writer.find_channel(self._state)
+        state = self._manager.error_table_writer.find_error_channel(self._state)
         if state is None or self._on_error is OnError.ABORT:
             return
         seconds = self._manager.commit_timeout_s if timeout is None else timeout.total_seconds()

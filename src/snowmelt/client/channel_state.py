@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from snowmelt.client.row_buffer import FlushSlice, RowBuffer, to_tables
+from snowmelt.client.row_buffer import FlushSlice, RowBuffer, segments_to_tables
 from snowmelt.client.status import ChannelCounts, ChannelStatus
 from snowmelt.errors import (
     ChannelClosed,
@@ -82,7 +82,9 @@ class ChunkEntry:
 
     def retarget(self, target: ChannelTarget) -> None:
         """Be sent for other columns of the table."""
-        self.flush_slice.segments[:] = to_tables(self.flush_slice.segments, self.target.schema)
+        self.flush_slice.segments[:] = segments_to_tables(
+            self.flush_slice.segments, self.target.schema
+        )
         self.target = target
 
 
@@ -171,7 +173,7 @@ class ChannelState:
         return self.buffer.first_insert_ms if self.buffer.row_count else None
 
     @property
-    def inserted_sequencer(self) -> int:
+    def last_inserted_row_sequencer(self) -> int:
         """The row sequencer with which everything inserted so far is committed."""
         return self.row_sequencer + (1 if self.buffer.needs_flush else 0)
 
@@ -208,7 +210,9 @@ class ChannelState:
         older = self.target.schema
         if schema.version <= older.version:
             return
-        self.buffer.mutable_segments()[:] = to_tables(self.buffer.mutable_segments(), older)
+        self.buffer.mutable_segments()[:] = segments_to_tables(
+            self.buffer.mutable_segments(), older
+        )
         self.target = replace(self.target, schema=schema)
         self.converter = self.make_converter(schema)
 

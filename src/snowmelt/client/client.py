@@ -21,7 +21,7 @@ from snowmelt.client.auth import (
 from snowmelt.client.channel import Channel, OnError
 from snowmelt.client.channel_operations import DROPPED_FAILURE, REOPENED_FAILURE, ChannelManager
 from snowmelt.client.channel_state import check_offset_token, split_table_name
-from snowmelt.client.encoder import BlobEncoder
+from snowmelt.client.encoder import BlobStager
 from snowmelt.client.error_table_writer import ErrorTableWriter
 from snowmelt.client.flusher import Flusher
 from snowmelt.client.pending_rows import PendingRows
@@ -119,7 +119,7 @@ class Client:
             calls.upload_grant, calls.renew_upload_grant, settings, timeout_s=transport.timeout_s
         )
         self._pending_rows = PendingRows(settings, self._find_current_error)
-        self._encoder = encoder = BlobEncoder(
+        self._encoder = encoder = BlobStager(
             stage, calls.prefix, self._pending_rows, settings, transport.stop_event
         )
         columns = SchemaRefresher(calls, self._pending_rows, settings.clock)
@@ -205,7 +205,7 @@ class Client:
         state.evolves_schema = schema_evolution
         self._pending_rows.add_channel(state, REOPENED_FAILURE)
         if mode is not OnError.ABORT:
-            self._error_table_writer.get_or_open_channel(state)
+            self._error_table_writer.get_or_open_error_channel(state)
         return Channel(state, self._channel_manager, mode)
 
     def drop_channel(self, name: str, *, table: str) -> None:
@@ -286,7 +286,7 @@ class Client:
             if state not in told
         ]
         failures = self._wait_for_commits(targets, timeout)
-        self._error_table_writer.drop_channels()
+        self._error_table_writer.drop_error_channels()
         self._flusher.stop()
         if failures:
             raise failures[0]

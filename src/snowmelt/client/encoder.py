@@ -69,7 +69,7 @@ class StagedChunk:
     additional_chunks: list[StagedChunk] = field(default_factory=list)
 
     @property
-    def all_chunks(self) -> list[StagedChunk]:
+    def all_chunks_of_plan(self) -> list[StagedChunk]:
         """All chunks with the plan's rows, in order."""
         return [self, *self.additional_chunks]
 
@@ -85,7 +85,7 @@ class StagedChunk:
         )
 
 
-class BlobEncoder:
+class BlobStager:
     """Builds blobs and puts them on the stage, under names that are never used again."""
 
     def __init__(

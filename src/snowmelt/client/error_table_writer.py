@@ -58,7 +58,7 @@ class ErrorTableWriter:
         self._cached_error_tables: dict[int, tuple[float, str | None]] = {}
         self._lock = threading.Lock()
 
-    def get_or_open_channel(self, channel: ChannelState) -> ChannelState | None:
+    def get_or_open_error_channel(self, channel: ChannelState) -> ChannelState | None:
         """Return the channel for what this one's table refuses; None where there is none.
 
         Refused rows of a table that the service does not open are reported to the caller alone,
@@ -73,7 +73,7 @@ class ErrorTableWriter:
             if key in self._error_channels and (known is None or known.failure is None):
                 return known
             try:
-                state = self._open_channel(*key)
+                state = self._open_error_channel(*key)
             except SnowmeltError as error:
                 _log.warning("Refused rows are not kept in table %s: %s", name, error)
                 if not isinstance(error, UserError):
@@ -82,7 +82,7 @@ class ErrorTableWriter:
             self._error_channels[key] = state
             return state
 
-    def _open_channel(self, source_key_id: int, error_table: str) -> ChannelState:
+    def _open_error_channel(self, source_key_id: int, error_table: str) -> ChannelState:
         name = f'"refused:{self._api_client.prefix}:{source_key_id}"'
         typed = ChannelName(*split_table_name(error_table), name)
         state = self._api_client.open_channel(
@@ -101,7 +101,7 @@ class ErrorTableWriter:
     ) -> tuple[ChannelState, InsertBatch] | None:
         """Return refused rows of a call as rows of the error table, and the channel for them."""
         self._refresh_error_table_name(channel)
-        state = self.get_or_open_channel(channel)
+        state = self.get_or_open_error_channel(channel)
         if state is None:
             return None
         origin = ErrorRowOrigin(
@@ -127,7 +127,9 @@ class ErrorTableWriter:
             asked_at, name = self._cached_error_tables.get(
                 key, (-_REFRESH_INTERVAL_S, channel.error_table)
             )
-            is_new = now - asked_at >= _REFRESH_INTERVAL_S and self._api_client.is_service_reachable
+            is_new = (
+                now - asked_at >= _REFRESH_INTERVAL_S and self._api_client.was_last_request_answered
+            )
             if is_new:
                 self._cached_error_tables[key] = now, name
         if is_new:
@@ -147,13 +149,13 @@ class ErrorTableWriter:
                     del self._error_channels[key, name]
         channel.error_table = name
 
-    def find_channel(self, channel: ChannelState) -> ChannelState | None:
+    def find_error_channel(self, channel: ChannelState) -> ChannelState | None:
         """Return the channel that was opened for what this one's table refuses."""
         if channel.error_table is None:
             return None
         return self._error_channels.get((channel.target.key_id, channel.error_table))
 
-    def drop_channels(self) -> None:
+    def drop_error_channels(self) -> None:
         """Drop the channels, as far as the service answers: nobody opens them again."""
         for state in self._error_channels.values():
             if state is None or state.failure is not None:

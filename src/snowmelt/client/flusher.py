@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from snowmelt.client.channel_state import ChunkEntry
-    from snowmelt.client.encoder import BlobEncoder, StagedChunk
+    from snowmelt.client.encoder import BlobStager, StagedChunk
     from snowmelt.client.pending_rows import PendingRows
     from snowmelt.client.registrar import RegistrationSender
     from snowmelt.client.transport import Transport
@@ -55,7 +55,7 @@ class Flusher:
     def __init__(
         self,
         pending_rows: PendingRows,
-        encoder: BlobEncoder,
+        encoder: BlobStager,
         registration_sender: RegistrationSender,
         transport: Transport,
     ) -> None:

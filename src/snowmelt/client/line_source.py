@@ -171,7 +171,7 @@ def _digest_first_line(file_descriptor: int, header_lines: int) -> str | None:
     return hashlib.sha256(lines[-2] if len(lines) > 1 else head).hexdigest()[:16]
 
 
-def decoding_parser(
+def make_decoding_parser(
     parse: Callable[[bytes, int], ParsedLine], encoding: str
 ) -> Callable[[bytes, int], ParsedLine]:
     """Return a parser of lines in another encoding than UTF-8.

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from snowmelt.client.chunk_planner import MAX_CHUNK_BYTES
-from snowmelt.client.row_buffer import LARGE_ROW_BYTES, InsertBatch, to_tables
+from snowmelt.client.row_buffer import LARGE_ROW_BYTES, InsertBatch, segments_to_tables
 from snowmelt.client.status import ChannelCounts, ClientStatus
 from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import BufferFull, CommitTimeout, SnowmeltError
@@ -120,7 +120,7 @@ class PendingRows:
             state.buffer.end_fast_run()
             if state.buffer.needs_flush:
                 self._schedule_immediate_flush()
-            return state.inserted_sequencer
+            return state.last_inserted_row_sequencer
 
     def insert(
         self,
@@ -157,12 +157,12 @@ class PendingRows:
                     and batch.end_token is not None
                     and state.accepts_token_without_rows
                 ):
-                    state.buffer.flush_token_without_rows(to_epoch_ms(self._clock.now()))
+                    state.buffer.request_offset_token_flush(to_epoch_ms(self._clock.now()))
                     touched.append(state)
             self._schedule_flush(touched)
 
     def _append_batch(self, state: ChannelState, batch: InsertBatch) -> None:
-        batch = _convert_outdated_batch(batch, state)
+        batch = _attach_outdated_schema(batch, state)
         if batch.row_count:
             self._uncommitted_bytes += batch.size_bytes
         state.buffer.append_batch(batch, to_epoch_ms(self._clock.now()))
@@ -308,7 +308,7 @@ class PendingRows:
         """Flush at once; return the row sequencer that covers what `state` has inserted."""
         with self._lock:
             self._schedule_immediate_flush()
-            return state.inserted_sequencer if state is not None else 0
+            return state.last_inserted_row_sequencer if state is not None else 0
 
     def wait_for_due_flush(self) -> list[ChunkEntry] | None:
         """Wait until a flush is due and return its rows; None at the end.
@@ -427,7 +427,11 @@ class PendingRows:
         """Return the row sequencer that commits `token` (None: everything inserted)."""
         with self._lock:
             state.check_valid()
-            return state.inserted_sequencer if token is None else state.find_row_sequencer(token)
+            return (
+                state.last_inserted_row_sequencer
+                if token is None
+                else state.find_row_sequencer(token)
+            )
 
     def wait_for_commit(
         self, state: ChannelState, sequencer: int, token: str | None, timeout_s: float
@@ -470,7 +474,10 @@ class PendingRows:
             self._is_stopped = True
             for state in self._channels.values():
                 # A channel that was closed in good order stays closed, not invalid.
-                if not state.is_closed or state.committed_sequencer < state.inserted_sequencer:
+                if (
+                    not state.is_closed
+                    or state.committed_sequencer < state.last_inserted_row_sequencer
+                ):
                     self._fail_channel(state, failure)
             self._wake_queue.put(None)
 
@@ -488,10 +495,10 @@ class PendingRows:
         self.stop(failure)
 
 
-def _convert_outdated_batch(batch: InsertBatch, state: ChannelState) -> InsertBatch:
+def _attach_outdated_schema(batch: InsertBatch, state: ChannelState) -> InsertBatch:
     """Return a batch that says for itself which columns it is for, if the channel's are newer."""
     made_for = batch.schema
     if made_for is None or made_for is state.target.schema or not isinstance(batch.data, tuple):
         return batch
-    (table,) = to_tables([[batch.data]], made_for)
+    (table,) = segments_to_tables([[batch.data]], made_for)
     return replace(batch, data=table)

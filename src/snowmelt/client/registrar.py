@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from snowmelt.client.channel_state import ChannelTarget, ChunkEntry
-    from snowmelt.client.encoder import BlobEncoder, StagedChunk
+    from snowmelt.client.encoder import BlobStager, StagedChunk
     from snowmelt.client.pending_rows import PendingRows
     from snowmelt.client.schema_refresh import SchemaRefresher
     from snowmelt.client.settings import ClientSettings
@@ -90,7 +90,7 @@ class RegistrationSender:
         self,
         transport: Transport,
         request_identity: RequestIdentity,
-        encoder: BlobEncoder,
+        encoder: BlobStager,
         schema_refresher: SchemaRefresher,
         pending_rows: PendingRows,
         settings: ClientSettings,
@@ -136,14 +136,14 @@ class RegistrationSender:
             while waiting := self._rebuild_without_invalid_channels(
                 self._rebuild_outdated(waiting)
             ):
-                count = count_request_chunks(waiting)
+                count = count_chunks_for_next_request(waiting)
                 waiting = self._send_registration(waiting[:count], patience) + waiting[count:]
         except Exception as error:  # noqa: BLE001 - the thread must live on for other channels
             _log.exception("Rows could not be registered.")
             states = [entry.state for chunk in staged for entry in chunk.plan.entries]
             reason = f"its rows could not be registered: {type(error).__name__}: {error}"
             self._pending_rows.fail_channels(states, ChannelFailure(reason))
-        for chunks, trouble in self._retry_queues.schedule_next_retries():
+        for chunks, trouble in self._retry_queues.schedule_retries_and_pop_abandoned():
             reason = f"{trouble.fields['reason']}; given up after {self._give_up_after_s:g} s"
             self._abandon_chunks(chunks, self._transport.make_unavailable_error(reason))
 
@@ -278,12 +278,12 @@ class RegistrationSender:
         ended = {
             entry.state
             for entry, verdict in blamed
-            if not self._can_resend_or_fail(chunk, entry, verdict)
+            if not self._fail_channel_unless_resendable(chunk, entry, verdict)
         }
         kept = [entry for entry in chunk.plan.entries if entry.state not in ended]
         return self._encoder.stage_chunks(plan_chunks(kept))
 
-    def _can_resend_or_fail(
+    def _fail_channel_unless_resendable(
         self, chunk: StagedChunk, entry: ChunkEntry, result: ChannelRegistrationResult
     ) -> bool:
         """Tell whether a channel's rows can be sent anew; it is invalid from now on if not."""
@@ -325,11 +325,11 @@ class RegistrationSender:
         self._pending_rows.fail_channels(states, ChannelFailure(reason, cause=error))
 
 
-def count_request_chunks(chunks: Sequence[StagedChunk]) -> int:
+def count_chunks_for_next_request(chunks: Sequence[StagedChunk]) -> int:
     """Return how many of the chunks go into one request: whole blobs and all parts, within the limit."""
     count = parts = 0
     for group in _group_by_blob(chunks):
-        parts += sum(len(chunk.all_chunks) for chunk in group)
+        parts += sum(len(chunk.all_chunks_of_plan) for chunk in group)
         if count and parts > MAX_BLOB_CHUNKS:
             break
         count += len(group)
@@ -338,7 +338,7 @@ def count_request_chunks(chunks: Sequence[StagedChunk]) -> int:
 
 def build_blob_metadata(chunks: Sequence[StagedChunk]) -> list[BlobMetadata]:
     """Return the `blobs` of a request; chunks of one blob follow each other."""
-    parts = [part for chunk in chunks for part in chunk.all_chunks]
+    parts = [part for chunk in chunks for part in chunk.all_chunks_of_plan]
     return [
         group[0].make_blob_metadata([chunk.metadata for chunk in group])
         for group in _group_by_blob(parts)
@@ -485,7 +485,9 @@ class TableRetryQueues:
                 lane.oldest_flush = []
         return sorted(taken, key=lambda chunk: chunk.path)
 
-    def schedule_next_retries(self) -> list[tuple[Sequence[StagedChunk], ServiceUnavailable]]:
+    def schedule_retries_and_pop_abandoned(
+        self,
+    ) -> list[tuple[Sequence[StagedChunk], ServiceUnavailable]]:
         """Say when what was asked for is due again, or what comes after it; return what is given up."""
         given_up: list[tuple[Sequence[StagedChunk], ServiceUnavailable]] = []
         now = self._system_clock.monotonic()

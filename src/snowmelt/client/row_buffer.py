@@ -94,17 +94,17 @@ class RowBuffer:
     @property
     def row_count(self) -> int:
         """Rows held."""
-        return self._sync_run_counts().row_count
+        return self._count_fast_run_rows().row_count
 
     @property
     def needs_flush(self) -> bool:
         """Whether a flush takes something from here."""
-        return self._sync_run_counts().row_count > 0 or self._flush_slice.flushes_without_rows
+        return self._count_fast_run_rows().row_count > 0 or self._flush_slice.flushes_without_rows
 
     @property
     def size_bytes(self) -> int:
         """Estimated bytes held."""
-        return self._sync_run_counts().size_bytes
+        return self._count_fast_run_rows().size_bytes
 
     @property
     def first_insert_ms(self) -> int:
@@ -115,7 +115,7 @@ class RowBuffer:
         """Append a batch and move the offset token.
 
         The token of a batch without rows waits for the next row (specification of v1, §7.4), or
-        for `flush_token_without_rows`.
+        for `request_offset_token_flush`.
         """
         self.end_fast_run()
         portion = self._flush_slice
@@ -143,7 +143,7 @@ class RowBuffer:
         else:
             parts.append([batch.data])
 
-    def flush_token_without_rows(self, inserted_at_ms: int) -> None:
+    def request_offset_token_flush(self, inserted_at_ms: int) -> None:
         """Let the next flush commit the offset token, whether a row comes or not."""
         self._flush_slice.flushes_without_rows = True
         self._flush_slice.last_insert_ms = inserted_at_ms
@@ -152,7 +152,7 @@ class RowBuffer:
         self, checker: FastRowChecker, values: Values, token: str | None, inserted_at_ms: int
     ) -> None:
         """Append a row that was only checked, and let those that follow go into `fast_run`."""
-        portion = self._sync_run_counts()
+        portion = self._count_fast_run_rows()
         if self.fast_run is None or self.fast_run.form is not checker:
             self.end_fast_run()
             self.fast_run = FastRows(checker)
@@ -164,20 +164,20 @@ class RowBuffer:
         self.fast_run.items.extend(values)
         if token is not None:
             self.fast_run.tokens.append(token)
-        self._sync_run_counts()
+        self._count_fast_run_rows()
         self.next_check_items = (
             len(self.fast_run.items) + _ROWS_BETWEEN_LIMIT_CHECKS * checker.items_per_row
         )
 
     def end_fast_run(self) -> None:
         """See that no row goes into `fast_run` before the next look."""
-        self._sync_run_counts()
+        self._count_fast_run_rows()
         self.fast_run = None
         self._counted_run_rows = 0
 
     def contains_token(self, token: str) -> bool:
         """Tell whether the next portion commits this offset token."""
-        return token in self._sync_run_counts().offset_tokens
+        return token in self._count_fast_run_rows().offset_tokens
 
     def mutable_segments(self) -> list[BufferSegment]:
         """Return what is held, to be changed in place."""
@@ -191,7 +191,7 @@ class RowBuffer:
         self._flush_slice = FlushSlice(end_token=taken.end_token)
         return taken
 
-    def _sync_run_counts(self) -> FlushSlice:
+    def _count_fast_run_rows(self) -> FlushSlice:
         """Count what has come into `fast_run` since the last time."""
         portion, run = self._flush_slice, self.fast_run
         if run is None or (rows := run.rows) == self._counted_run_rows:
@@ -259,10 +259,12 @@ def adapt_rows(table: pa.Table, schema: TableSchema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=wanted)
 
 
-def to_tables(segments: Sequence[BufferSegment], schema: TableSchema) -> list[BufferSegment]:
+def segments_to_tables(
+    segments: Sequence[BufferSegment], schema: TableSchema
+) -> list[BufferSegment]:
     """Return parts as tables, which know their own columns; rows in lists are of `schema`."""
     converter = RowConverter(schema, zone=ZoneInfo("UTC"))  # the zone is not used
-    return [to_table(part, converter) for part in segments]
+    return [segment_to_table(part, converter) for part in segments]
 
 
 def convert_segments_jointly(
@@ -287,7 +289,7 @@ def convert_segments_jointly(
                 parts[place] = table.slice(end - each.rows, each.rows)
         else:
             parts, place = together[0]
-            table = parts[place] = to_table(first, converter)
+            table = parts[place] = segment_to_table(first, converter)
         tables.append(table)
     return tables
 
@@ -318,7 +320,7 @@ def _group_for_conversion(
         yield run
 
 
-def to_table(segment: BufferSegment, converter: RowConverter) -> pa.Table:
+def segment_to_table(segment: BufferSegment, converter: RowConverter) -> pa.Table:
     """Return one part as a table; rows in lists are of the converter's schema."""
     if isinstance(segment, (FastRows, DeferredRows)):
         return segment.to_table()

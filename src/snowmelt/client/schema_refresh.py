@@ -62,7 +62,7 @@ class SchemaRefresher:
         # By key, which is a table's, and unknown columns: when it was asked last, and its columns then.
         self._cached_schemas: dict[tuple[int, frozenset[str]], _CachedSchema] = {}
 
-    def refresh_channel(
+    def refresh_channel_schema(
         self, state: ChannelState, timeout_s: float | None = None
     ) -> CommittedPosition:
         """Let a channel go on with its table as it is now, if it is still its owner's.
@@ -132,7 +132,7 @@ class SchemaRefresher:
         before = state.target.schema
         if names:
             self._refresh_if_stale(state, names)
-        elif self._api_client.is_service_reachable:
+        elif self._api_client.was_last_request_answered:
             # Such rows are refused by what is known where the service cannot be asked.
             with suppress(SnowmeltError):
                 self._refresh_if_stale(state, names, timeout_s=0.0)
@@ -151,7 +151,7 @@ class SchemaRefresher:
         if len(self._cached_schemas) >= _MAX_CACHED_SCHEMAS:
             self._cached_schemas.clear()
         self._cached_schemas[key] = _CachedSchema(now, state.target.schema)
-        self.refresh_channel(state, timeout_s)
+        self.refresh_channel_schema(state, timeout_s)
         self._cached_schemas[key] = _CachedSchema(now, state.target.schema)
 
     def adapt_entry(self, entry: ChunkEntry) -> ChannelFailure | None:
@@ -162,7 +162,7 @@ class SchemaRefresher:
             ServiceUnavailable: The service does not answer.
         """
         state = entry.state
-        standing = self.refresh_channel(state)
+        standing = self.refresh_channel_schema(state)
         if standing.failure is not None:
             return standing.failure
         if standing.row_sequencer != entry.row_sequencer - 1:

@@ -176,7 +176,7 @@ class StreamPump:
                 each = next(self._positions, None)
             except SourceWentBackwards as error:
                 self._positions = None
-                if not self._handle_backwards(error):
+                if not self._handle_backwards_source(error):
                     return None
                 continue
             if each is None:
@@ -200,9 +200,9 @@ class StreamPump:
         try:
             self._source.seek(token)
         except SourceWentBackwards as error:
-            self._handle_backwards(error)
+            self._handle_backwards_source(error)
 
-    def _handle_backwards(self, error: SourceWentBackwards) -> bool:
+    def _handle_backwards_source(self, error: SourceWentBackwards) -> bool:
         """Go by the choice: begin anew, or tell that there is nothing to read."""
         if self._on_backwards == "raise":
             raise error

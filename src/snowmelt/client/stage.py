@@ -148,7 +148,7 @@ class _S3Response(NamedTuple):
     date: dt.datetime | None
 
 
-class ObjectStoreStage:
+class S3BlobStage:
     """One client's part of a bucket; thread-safe."""
 
     def __init__(
@@ -420,7 +420,7 @@ def open_stage(
     """
     location = grant.location
     if location.locationType == "S3":
-        return ObjectStoreStage(
+        return S3BlobStage(
             grant,
             renew_grant,
             settings.clock,

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from snowmelt.client.row_buffer import convert_segments_jointly, to_table
+from snowmelt.client.row_buffer import convert_segments_jointly, segment_to_table
 from snowmelt.schema.conversion.fast_rows import FastRowChecker, FastRows
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
@@ -45,7 +45,7 @@ def quick(of: FastRowChecker, *numbers: object) -> FastRows:
 
 def test_parts_of_many_channels_become_what_each_becomes_alone():
     converter = RowConverter(SCHEMA, zone=UTC)
-    ready = to_table(quick(form(), 70), converter)
+    ready = segment_to_table(quick(form(), 70), converter)
 
     def portions() -> list[list[object]]:
         return [
@@ -59,7 +59,7 @@ def test_parts_of_many_channels_become_what_each_becomes_alone():
             [quick(form(), 6)],
         ]
 
-    alone = [[to_table(part, converter) for part in parts] for parts in portions()]
+    alone = [[segment_to_table(part, converter) for part in parts] for parts in portions()]
     together = portions()
     tables = convert_segments_jointly(together, SCHEMA)
     expected = pa.concat_tables([table for parts in alone for table in parts])

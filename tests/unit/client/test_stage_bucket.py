@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from snowmelt.client.stage import ObjectStoreStage, UploadGrant
+from snowmelt.client.stage import S3BlobStage, UploadGrant
 from snowmelt.clock import ManualClock
 from snowmelt.errors import ServiceUnavailable, StageUnavailable
 from snowmelt.wire.streaming import StageLocation
@@ -108,7 +108,7 @@ class Desk:
 
 @contextlib.contextmanager
 def stage_of(desk: Desk, clock: ManualClock | None = None, timeout_s: float = 5):
-    stage = ObjectStoreStage(
+    stage = S3BlobStage(
         desk.grant(),
         desk.grant,
         clock or ManualClock(NOW),

@@ -141,15 +141,15 @@ def _make_line_parser_factory(
 ) -> tuple[Callable[[], Callable[[bytes, int], ParsedLine]], int]:
     from snowmelt.client.line_source import (
         CsvLineParser,
-        decoding_parser,
+        make_decoding_parser,
         make_text_parser,
         parse_json_row,
     )
 
     # Said now, not when the first file is there.
-    known = decoding_parser(parse_json_row, options.encoding)
+    known = make_decoding_parser(parse_json_row, options.encoding)
     if options.column is not None:
-        whole = decoding_parser(make_text_parser(options.column), options.encoding)
+        whole = make_decoding_parser(make_text_parser(options.column), options.encoding)
         return lambda: whole, 0
     if options.csv is None:
         return lambda: known, 0
@@ -158,7 +158,7 @@ def _make_line_parser_factory(
     if columns is None and not header:
         raise UserError("--csv needs the names of the columns, or --header.")
     rows = partial(CsvLineParser, columns, delimiter=options.delimiter, header_lines=header)
-    return lambda: decoding_parser(rows(), options.encoding), header
+    return lambda: make_decoding_parser(rows(), options.encoding), header
 
 
 def _make_rejection_handler(
