@@ -38,7 +38,7 @@ from snowmelt.functions.caller.call_log import InMemoryCallLog
 from snowmelt.functions.caller.engine import call_function
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan, QueryPosition
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,11 +146,11 @@ def plan(port: int, late_ms: int, rows: int, in_flight: int) -> CallPlan:
     """Return the function as a session would plan it."""
     url = f"http://127.0.0.1:{port}/{late_ms}"
     arguments = (
-        FunctionArgument("TEXT", parse_type("VARCHAR")),
-        FunctionArgument("N", parse_type("NUMBER(18,0)")),
+        FunctionArgument("TEXT", parse_sql_type_text("VARCHAR")),
+        FunctionArgument("N", parse_sql_type_text("NUMBER(18,0)")),
     )
     function = ExternalFunction(
-        FunctionSignature("echo", arguments, parse_type("VARCHAR")),
+        FunctionSignature("echo", arguments, parse_sql_type_text("VARCHAR")),
         url,
         "bench",
         max_batch_rows=rows,

@@ -27,7 +27,7 @@ from snowmelt.functions.caller.request_builder import RequestBuilder
 from snowmelt.functions.caller.request_encoder import RequestEncoder
 from snowmelt.functions.caller.response_decoder import ResponseDecoder
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.functions.wire.messages import RequestWriter
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ TYPES: dict[str, Callable[[int], Any]] = {
 
 
 def _plan() -> CallPlan:
-    text, whole = parse_type("VARCHAR"), parse_type("NUMBER(18,0)")
+    text, whole = parse_sql_type_text("VARCHAR"), parse_sql_type_text("NUMBER(18,0)")
     signature = FunctionSignature(
         "f", (FunctionArgument("a", text), FunctionArgument("b", whole)), text
     )
@@ -139,7 +139,7 @@ def _chains(report: Report, rounds: int) -> None:
 
 def _types(report: Report, rounds: int, count: int = 1000) -> None:
     for name, value in TYPES.items():
-        sql_type = parse_type(name)
+        sql_type = parse_sql_type_text(name)
         argument = FunctionArgument("a", sql_type)
         column = pa.array([value(at) for at in range(count)], to_arrow_type(sql_type))
         values: list[Any] = column.to_pylist()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan, QueryPosition
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 
 URL = "http://service.test:8080/f"
 
 
 def plan(options: CallerOptions | None = None, **clauses: object) -> CallPlan:
     """Return the plan of a function `f(VARCHAR) RETURNS VARCHAR` with more clauses."""
-    text = parse_type("VARCHAR")
+    text = parse_sql_type_text("VARCHAR")
     function = ExternalFunction(
         **{
             "signature": FunctionSignature("f", (FunctionArgument("a", text),), text),

@@ -11,13 +11,15 @@ from snowmelt.clock import ManualClock
 from snowmelt.functions.caller import engine
 from snowmelt.functions.caller.call_log import InMemoryCallLog
 from snowmelt.functions.caller.plan import CallerOptions
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from support import call_plans
 
 
 def signature(name="echo", arguments=("VARCHAR",), returns="VARCHAR"):
-    listed = (FunctionArgument(f"a{at}", parse_type(each)) for at, each in enumerate(arguments))
-    return FunctionSignature(name, tuple(listed), parse_type(returns))
+    listed = (
+        FunctionArgument(f"a{at}", parse_sql_type_text(each)) for at, each in enumerate(arguments)
+    )
+    return FunctionSignature(name, tuple(listed), parse_sql_type_text(returns))
 
 
 def plan(url, *, name="echo", arguments=("VARCHAR",), returns="VARCHAR", options=None, **clauses):

@@ -44,7 +44,7 @@ class SqlType:
         """The type's name alone, as signature headers list arguments."""
         return _BASE_NAMES.get(self.kind, str(self.kind))
 
-    def format_full(self, text_length: int = MAX_TEXT_BYTES) -> str:
+    def format_with_parameters(self, text_length: int = MAX_TEXT_BYTES) -> str:
         """Return the type with its parameters, as return-type headers write it.
 
         Args:
@@ -69,7 +69,7 @@ class SqlType:
             self.kind is LogicalType.TIME or self.kind in TIMESTAMP_TYPES
         ) and self.scale == MAX_FRACTION_DIGITS:
             return self.base_name
-        return self.format_full()
+        return self.format_with_parameters()
 
     @property
     def is_integer(self) -> bool:
@@ -105,7 +105,7 @@ _PRECISION_TYPE_NAMES = frozenset({"NUMBER", "DECIMAL", "DEC", "NUMERIC"})
 
 
 @lru_cache(maxsize=512)
-def parse_type(text: str) -> SqlType:
+def parse_sql_type_text(text: str) -> SqlType:
     """Return the type that a text such as `NUMBER(10,2)` or `varchar` names.
 
     Raises:
@@ -193,7 +193,7 @@ class FunctionSignature:
 
     def format_return_type(self, style: HeaderStyle) -> str:
         """Return the type of the result as its header writes it."""
-        return self.returns.format_full(style.text_length)
+        return self.returns.format_with_parameters(style.text_length)
 
     def format_ddl(self) -> str:
         """Return `NAME(ARGUMENTS) RETURNS TYPE`, in two lines, as a CREATE statement writes it."""
@@ -224,7 +224,7 @@ def parse_arguments(text: str) -> tuple[tuple[str, SqlType], ...] | None:
     for piece in _split_arguments(inner):
         name, _, type_text = piece.strip().rpartition(" ")
         try:
-            found.append((name, parse_type(type_text)))
+            found.append((name, parse_sql_type_text(type_text)))
         except DeclarationInvalid:
             return None
     return tuple(found)

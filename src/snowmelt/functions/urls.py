@@ -107,7 +107,7 @@ def parse_url(text: str) -> ServiceUrl:
     )
 
 
-def parse_prefix(text: str) -> ServiceUrl:
+def parse_url_prefix(text: str) -> ServiceUrl:
     """Read a prefix of URLs; it ends between two segments of a path, and has no query.
 
     Raises:
@@ -119,7 +119,7 @@ def parse_prefix(text: str) -> ServiceUrl:
     return address
 
 
-def is_within(url: ServiceUrl, prefix: ServiceUrl) -> bool:
+def is_within_allowed_prefix(url: ServiceUrl, prefix: ServiceUrl) -> bool:
     """Tell whether an address has scheme, host, port and the first segments of a prefix."""
     same = (url.scheme, url.host, url.port) == (
         prefix.scheme,
@@ -129,7 +129,7 @@ def is_within(url: ServiceUrl, prefix: ServiceUrl) -> bool:
     return same and _is_path_within(url.path, prefix.path)
 
 
-def is_blocked(url: ServiceUrl, prefix: ServiceUrl) -> bool:
+def is_within_blocked_prefix(url: ServiceUrl, prefix: ServiceUrl) -> bool:
     """Tell whether a blocked prefix covers an address.
 
     Its scheme does not count, nor does its port if that is its scheme's own. Paths are compared as
@@ -144,14 +144,14 @@ def is_blocked(url: ServiceUrl, prefix: ServiceUrl) -> bool:
     return same and _split_path_leniently(url.path)[: len(first)] == first
 
 
-def is_extension(url: ServiceUrl, base_url: ServiceUrl) -> bool:
+def is_url_extension(url: ServiceUrl, base_url: ServiceUrl) -> bool:
     """Return True if an address is a base with more segments, or with more of a query.
 
     Args:
         url: The base's text with something put behind it.
         base_url: What must stay as it is.
     """
-    if not is_within(url, base_url):
+    if not is_within_allowed_prefix(url, base_url):
         return False
     if base_url.query is None:
         return True
@@ -167,12 +167,18 @@ def resolve_allowed_url(url: str, integration: ApiIntegration) -> ServiceUrl:
         UrlRefused: It is not a URL, under no allowed prefix, or under a blocked one.
     """
     address = parse_url(url)
-    if not any(is_within(address, parse_prefix(each)) for each in integration.allowed_prefixes):
+    if not any(
+        is_within_allowed_prefix(address, parse_url_prefix(each))
+        for each in integration.allowed_prefixes
+    ):
         raise UrlRefused(
             reason=f"({address.url_without_query}) is under none of the API_ALLOWED_PREFIXES of "
             f"{integration.name}: {', '.join(integration.allowed_prefixes)}"
         )
-    if any(is_blocked(address, parse_prefix(each)) for each in integration.blocked_prefixes):
+    if any(
+        is_within_blocked_prefix(address, parse_url_prefix(each))
+        for each in integration.blocked_prefixes
+    ):
         raise UrlRefused(
             reason=f"({address.url_without_query}) is under one of the API_BLOCKED_PREFIXES of "
             f"{integration.name}"

@@ -17,10 +17,12 @@ from snowmelt.functions.probe import ServiceProbe
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.relay import FaultProxy
 from snowmelt.functions.service import RemoteService, ServiceOptions
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from support import functions_service as kit
 
-DOUBLE = FunctionSignature("double", (FunctionArgument("n", parse_type("INT")),), parse_type("INT"))
+DOUBLE = FunctionSignature(
+    "double", (FunctionArgument("n", parse_sql_type_text("INT")),), parse_sql_type_text("INT")
+)
 LATER = FunctionSignature("later", DOUBLE.arguments, DOUBLE.returns)
 CALLS = []
 

@@ -7,11 +7,13 @@ from snowmelt.functions.signature import (
     FunctionSignature,
     HeaderStyle,
     parse_arguments,
-    parse_type,
+    parse_sql_type_text,
 )
 
 SEED = FunctionSignature(
-    "ext_func", (FunctionArgument("n", parse_type("INTEGER")),), parse_type("VARCHAR")
+    "ext_func",
+    (FunctionArgument("n", parse_sql_type_text("INTEGER")),),
+    parse_sql_type_text("VARCHAR"),
 )
 
 
@@ -31,9 +33,9 @@ def test_newer_capitals_and_lengths_are_a_setting():
 def test_a_header_gives_names_and_types_back():
     header = "(MODEL VARCHAR, N NUMBER(10,2), MESSAGES ARRAY)"
     assert parse_arguments(header) == (
-        ("MODEL", parse_type("VARCHAR")),
-        ("N", parse_type("NUMBER(10,2)")),
-        ("MESSAGES", parse_type("ARRAY")),
+        ("MODEL", parse_sql_type_text("VARCHAR")),
+        ("N", parse_sql_type_text("NUMBER(10,2)")),
+        ("MESSAGES", parse_sql_type_text("ARRAY")),
     )
     assert parse_arguments("()") == ()
     assert parse_arguments("(A, B VARCHAR)") is None
@@ -41,7 +43,7 @@ def test_a_header_gives_names_and_types_back():
 
 
 def test_arguments_with_defaults_may_be_left_out():
-    seven = FunctionArgument("k", parse_type("INTEGER"), default="7")
+    seven = FunctionArgument("k", parse_sql_type_text("INTEGER"), default="7")
     signature = FunctionSignature("f", (*SEED.arguments, seven), SEED.returns)
     assert signature.min_arguments == 1
     assert signature.format_ddl() == "f(N NUMBER(38,0), K NUMBER(38,0) DEFAULT 7)\nRETURNS VARCHAR"

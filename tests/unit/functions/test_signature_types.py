@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.functions.errors import DeclarationInvalid
-from snowmelt.functions.signature import parse_type
+from snowmelt.functions.signature import parse_sql_type_text
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ from snowmelt.functions.signature import parse_type
     ],
 )
 def test_a_type_has_three_texts(text, ddl, bare, full):
-    found = parse_type(text)
-    assert (found.ddl, found.base_name, found.format_full()) == (ddl, bare, full)
+    found = parse_sql_type_text(text)
+    assert (found.ddl, found.base_name, found.format_with_parameters()) == (ddl, bare, full)
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_a_type_has_three_texts(text, ddl, bare, full):
 )
 def test_what_cannot_be_sent_is_refused(text):
     with pytest.raises(DeclarationInvalid):
-        parse_type(text)
+        parse_sql_type_text(text)

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from snowmelt.functions.definition import ApiIntegration
 from snowmelt.functions.errors import UrlRefused
-from snowmelt.functions.urls import is_within, parse_prefix, parse_url, resolve_allowed_url
+from snowmelt.functions.urls import (
+    is_within_allowed_prefix,
+    parse_url,
+    parse_url_prefix,
+    resolve_allowed_url,
+)
 
 
 def gateway(*allowed: str, blocked: tuple[str, ...] = ()) -> ApiIntegration:
@@ -110,7 +115,7 @@ def test_what_could_be_read_in_two_ways_is_refused(url, reason):
     ],
 )
 def test_a_prefix_ends_between_segments_and_its_host_is_exact(url, prefix, within):
-    assert is_within(parse_url(url), parse_prefix(prefix)) is within
+    assert is_within_allowed_prefix(parse_url(url), parse_url_prefix(prefix)) is within
 
 
 def test_what_is_blocked_is_not_reached_by_another_port_or_scheme():
@@ -170,7 +175,7 @@ def test_a_refusal_shows_the_prefixes_and_no_query():
 
 def test_a_prefix_has_no_query():
     with pytest.raises(UrlRefused, match="query"):
-        parse_prefix("https://h/a?b")
+        parse_url_prefix("https://h/a?b")
 
 
 _pieces = st.sampled_from(

@@ -42,7 +42,7 @@ from snowmelt.functions.definition import (
     Volatility,
 )
 from snowmelt.functions.errors import DeclarationInvalid, UrlRefused
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.functions.urls import parse_url
 from snowmelt.functions.wire.headers import validate_custom_headers
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
@@ -397,7 +397,7 @@ def parse_sql_type(cursor: TokenCursor) -> SqlType:
                 )
             cursor.advance()
     try:
-        return parse_type(cursor.source_between(first, cursor.previous))
+        return parse_sql_type_text(cursor.source_between(first, cursor.previous))
     except DeclarationInvalid as error:
         raise cursor.make_error(_capitalize_first(str(error.fields["reason"])), first) from None
 

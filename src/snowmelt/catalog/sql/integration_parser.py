@@ -31,7 +31,7 @@ from snowmelt.catalog.sql.property_clauses import ClauseDefinition, ClauseReader
 from snowmelt.errors import InvalidPublicKey, StatementError
 from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import UrlRefused
-from snowmelt.functions.urls import parse_prefix
+from snowmelt.functions.urls import parse_url_prefix
 from snowmelt.schema.types import internal_name
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _url_prefix_list_parser(clause_word: str) -> Callable[[TokenCursor], tuple[s
         at = cursor.current
         prefix = cursor.parse_string("a URL")
         try:
-            parse_prefix(prefix)
+            parse_url_prefix(prefix)
         except UrlRefused as error:
             raise cursor.make_error(f"{clause_word}: {str(error).rstrip('.')}", at) from None
         return prefix

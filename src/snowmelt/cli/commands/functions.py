@@ -267,7 +267,7 @@ def _build_signature(options: argparse.Namespace, columns: list[str]) -> Functio
         FunctionArgument,
         FunctionSignature,
         parse_arguments,
-        parse_type,
+        parse_sql_type_text,
     )
 
     listed = "(" + ", ".join(f"{name} VARCHAR" for name in columns) + ")"
@@ -278,7 +278,7 @@ def _build_signature(options: argparse.Namespace, columns: list[str]) -> Functio
             '"(lat FLOAT, lon FLOAT)".'
         )
     name = options.url.partition("?")[0].rstrip("/").rpartition("/")[2]
-    returns = parse_type(options.returns)
+    returns = parse_sql_type_text(options.returns)
     return FunctionSignature(
         name, tuple(FunctionArgument(each, kind) for each, kind in arguments), returns
     )

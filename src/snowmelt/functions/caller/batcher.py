@@ -360,6 +360,6 @@ class _UseCounter:
         spoken = self._task_attempt_id.encode() + b"\0" + first_batch
         file = SharedFile(self._path)
         try:
-            return file.append_key(hashlib.blake2b(spoken, digest_size=16).digest())
+            return file.append_and_count_key(hashlib.blake2b(spoken, digest_size=16).digest())
         finally:
             file.close()

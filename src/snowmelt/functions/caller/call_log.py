@@ -53,7 +53,7 @@ class CallRecord:
 class CallLog(Protocol):
     """Where records go; called once per batch, in the thread that yields its values."""
 
-    def add_value(self, record: CallRecord) -> None:
+    def add_record(self, record: CallRecord) -> None:
         """Keep a record; it is not changed afterwards."""
 
 
@@ -63,6 +63,6 @@ class InMemoryCallLog:
 
     records: list[CallRecord] = field(default_factory=list)
 
-    def add_value(self, record: CallRecord) -> None:
+    def add_record(self, record: CallRecord) -> None:
         """Keep a record."""
         self.records.append(record)

@@ -88,7 +88,7 @@ class ServiceExchange:
         outgoing = OutgoingRequest(request.batch_id, translated.body, translated.url_suffix)
         return outgoing, translated.translator_data
 
-    def make_send_call(self, outgoing: OutgoingRequest, record: CallRecord) -> Calling:
+    def make_send_coroutine_factory(self, outgoing: OutgoingRequest, record: CallRecord) -> Calling:
         """Return what makes the call when it is started."""
         return partial(self._sender.send_batch, outgoing, record)
 
@@ -370,7 +370,7 @@ class CallPipeline:
         self._in_flight.append(outcome)
         request = work.request
         if request is None:
-            self._call_log.add_value(self._make_call_record(work, None))
+            self._call_log.add_record(self._make_call_record(work, None))
             return
         outcome.body_bytes = len(request.body)
         self._in_flight_bytes += outcome.body_bytes
@@ -425,7 +425,7 @@ class CallPipeline:
             part.error = error
             return
         part.in_flight_call = self._calls.start(
-            self._exchange.make_send_call(outgoing, part.record)
+            self._exchange.make_send_coroutine_factory(outgoing, part.record)
         )
 
     def _finish_batch(self, outcome: BatchOutcome) -> None:
@@ -492,7 +492,7 @@ class CallPipeline:
 
     def _log_part(self, part: BatchPart, status: BatchStatus) -> None:
         part.record.outcome = status
-        self._call_log.add_value(part.record)
+        self._call_log.add_record(part.record)
 
     def _split_part(self, part: BatchPart, error: PayloadTooLarge | None) -> list[BatchPart]:
         """Return two requests instead of one; what that cost is written down with the first."""

@@ -98,7 +98,7 @@ class RequestEncoder:
             found = self._encode_by_column(row_count, columns)
             if found is not None:
                 return found
-        return exact_json.serialize(
+        return exact_json.serialize_json(
             {
                 "data": list(
                     zip(make_row_numbers(row_count), *self.to_json_values(columns), strict=True)
@@ -196,7 +196,7 @@ class _ArgumentEncoder:
             unit = "characters" if is_text else "bytes"
             raise BatchInvalid(
                 reason=f"argument {self._name} of row {row} has {longest} {unit}, more than "
-                f"{self._type.format_full()}"
+                f"{self._type.format_with_parameters()}"
             )
 
     def _cast_column(self, column: pa.Array) -> pa.Array:

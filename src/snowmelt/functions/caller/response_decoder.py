@@ -162,7 +162,7 @@ class ResponseDecoder:
             raise ResponseInvalid(reason="A text holds half a character") from None
         except (pa.ArrowException, OverflowError):
             raise ResponseInvalid(
-                reason=f"A value does not fit into {self._type.format_full()}"
+                reason=f"A value does not fit into {self._type.format_with_parameters()}"
             ) from None
 
     def _reject_null(self, response: DecodedResponse) -> None:

@@ -113,7 +113,7 @@ class SharedFile:
         """Put numbers at a place; one of up to 4096 bytes is there as a whole or not at all."""
         os.pwrite(self._descriptor, layout.pack(*values), offset_bytes)
 
-    def append_key(self, key: bytes) -> int:
+    def append_and_count_key(self, key: bytes) -> int:
         """Add a key to the file's list; return how often it was there before.
 
         Args:

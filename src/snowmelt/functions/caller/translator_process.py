@@ -138,7 +138,7 @@ _idle_processes: dict[int, list[_ChildProcess]] = {}
 _idle_lock = threading.Lock()
 
 
-def run_script(
+def run_javascript_translator(
     translator: Translator,
     body: bytes | None,
     other_fields: bytes,
@@ -222,7 +222,7 @@ def _unwrap_outcome(outcome: _JobOutcome) -> TranslatorOutput:
     return TranslatorOutput(outcome.body, outcome.url_suffix, outcome.data)
 
 
-def require_engine(translator: Translator) -> None:
+def require_translator_engine(translator: Translator) -> None:
     """Check that what a translator needs is installed.
 
     Raises:

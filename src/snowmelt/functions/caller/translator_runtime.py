@@ -77,7 +77,7 @@ class PythonTranslatorRunner:
 
     def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:
         """Return what it makes of an object."""
-        event = cast("dict[str, object]", exact_json.parse(other_fields))
+        event = cast("dict[str, object]", exact_json.parse_json(other_fields))
         if body is not None:
             event["body"] = _parse_body(body)
         try:
@@ -98,7 +98,7 @@ class PythonTranslatorRunner:
 
 def _parse_body(body: bytes) -> object:
     try:
-        return exact_json.parse(body, lenient=True)
+        return exact_json.parse_json(body, lenient=True)
     except exact_json.JsonSyntaxError:
         pass
     try:
@@ -111,7 +111,7 @@ def _encode_field(value: object, field_name: str) -> bytes | None:
     if value is None:
         return None
     try:
-        return exact_json.serialize(value)
+        return exact_json.serialize_json(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise TranslatorError(f"its {field_name} cannot be written as JSON") from error
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from snowmelt.functions.caller.translator_process import (
     TranslatorProcess,
-    require_engine,
-    run_script,
+    require_translator_engine,
+    run_javascript_translator,
 )
 from snowmelt.functions.caller.translator_runtime import (
     PythonTranslatorRunner,
@@ -27,7 +27,7 @@ from snowmelt.functions.caller.translator_runtime import (
 )
 from snowmelt.functions.definition import Translator, TranslatorLanguage
 from snowmelt.functions.errors import TranslatorFailed, UrlRefused
-from snowmelt.functions.urls import is_extension, parse_url
+from snowmelt.functions.urls import is_url_extension, parse_url
 from snowmelt.functions.wire import exact_json
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class TranslatorPair:
             "request": _get_translator_name(plan.request_translator),
             "response": _get_translator_name(plan.response_translator),
         }
-        self._request_fields = exact_json.serialize(
+        self._request_fields = exact_json.serialize_json(
             {
                 "serviceUrl": plan.function.url,
                 "contextHeaders": {
@@ -125,10 +125,10 @@ def _make_runner(translator: Translator | TranslatorHandler | None) -> Translato
         return None
     if not isinstance(translator, Translator):
         return PythonTranslatorRunner(lambda: translator)
-    require_engine(translator)
+    require_translator_engine(translator)
     if translator.language is TranslatorLanguage.PYTHON:
         return TranslatorProcess(translator)
-    return partial(run_script, translator)
+    return partial(run_javascript_translator, translator)
 
 
 def _get_translator_name(translator: Translator | TranslatorHandler | None) -> str:
@@ -143,7 +143,7 @@ def _check_url_suffix(url: str, suffix: str) -> None:
         base, whole = parse_url(url), parse_url(url + suffix)
     except UrlRefused as error:
         raise TranslatorError(f"the URL with its urlSuffix {error.fields['reason']}") from None
-    if not is_extension(whole, base):
+    if not is_url_extension(whole, base):
         raise TranslatorError(
             "its urlSuffix leads away from the function's URL: it begins with / or ?, "
             "or with & where the URL has a query"

@@ -159,13 +159,15 @@ class Fault:
 
     def _apply_to_rows(self, response: HttpMessage) -> HttpMessage:
         try:
-            top = exact_json.parse(response.body, lenient=True)
+            top = exact_json.parse_json(response.body, lenient=True)
         except exact_json.JsonSyntaxError:
             return response
         rows = top.get("data") if isinstance(top, dict) else None
         if not isinstance(rows, list):
             return response
-        return replace(response, body=exact_json.serialize({"data": _ROW_FAULTS[self.kind](rows)}))
+        return replace(
+            response, body=exact_json.serialize_json({"data": _ROW_FAULTS[self.kind](rows)})
+        )
 
 
 def _decompress_response(response: HttpMessage) -> HttpMessage:

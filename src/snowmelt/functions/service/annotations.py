@@ -18,7 +18,12 @@ from typing import Annotated, Any, Union
 
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.service.context import Context
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, SqlType, parse_type
+from snowmelt.functions.signature import (
+    FunctionArgument,
+    FunctionSignature,
+    SqlType,
+    parse_sql_type_text,
+)
 
 _SQL_TYPES: dict[Any, str] = {
     int: "NUMBER(38,0)",
@@ -85,14 +90,14 @@ def infer_signature(
     found = []
     for at, each in enumerate(names):
         if arguments is not None:
-            found.append(FunctionArgument(each, parse_type(arguments[at])))
+            found.append(FunctionArgument(each, parse_sql_type_text(arguments[at])))
             continue
         sql_type, nullable = _infer_sql_type(
             hints.get(each), f"{each} of {name}", is_columnar=is_columnar
         )
         found.append(FunctionArgument(each, sql_type, nullable))
     if returns is not None:
-        result = parse_type(returns)
+        result = parse_sql_type_text(returns)
     else:
         result, _ = _infer_sql_type(
             hints.get("return"), f"the result of {name}", is_columnar=is_columnar
@@ -118,8 +123,8 @@ def _infer_sql_type(annotation: Any, subject: str, *, is_columnar: bool) -> tupl
         annotation, *extras = typing.get_args(annotation)
         said = next((each for each in extras if isinstance(each, str)), said)
     if said is not None:
-        return parse_type(said), nullable
-    return parse_type(_find_sql_type_name(annotation, subject)), nullable
+        return parse_sql_type_text(said), nullable
+    return parse_sql_type_text(_find_sql_type_name(annotation, subject)), nullable
 
 
 def _infer_element_type(annotation: Any, subject: str) -> Any:

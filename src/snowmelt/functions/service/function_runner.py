@@ -58,7 +58,7 @@ class ResultsMissing(PermanentError):
     code = "results_missing"
 
 
-def run_rows(
+def call_per_row(
     call: FunctionCallable, columns: Sequence[Sequence[Any]], row_count: int
 ) -> RowResults:
     """Call once for each row; an exception is that row's alone."""
@@ -82,7 +82,7 @@ def run_rows(
     return values, failures
 
 
-async def run_rows_concurrently(
+async def call_per_row_concurrently(
     call: AsyncFunctionCallable,
     columns: Sequence[Sequence[Any]],
     row_count: int,
@@ -124,7 +124,7 @@ def _require_all_values(values: Sequence[Any], row_count: int) -> None:
         raise StoppedIteration("it raised StopIteration")
 
 
-def to_list(result: Any, row_count: int) -> Sequence[Any]:
+def require_value_per_row(result: Any, row_count: int) -> Sequence[Any]:
     """Return a column that a function gave back as values, one for each row.
 
     Raises:
@@ -342,16 +342,18 @@ class DeclaredFunction:
     def _run_sync(self, selection: RowSelection, headers: Mapping[str, str]) -> RowResults:
         call = self._bind_context(selection, headers)
         if self._is_called_per_row:
-            return run_rows(call, selection.columns, selection.row_count)
-        return to_list(call(*self._get_arguments(selection)), selection.row_count), {}
+            return call_per_row(call, selection.columns, selection.row_count)
+        return require_value_per_row(call(*self._get_arguments(selection)), selection.row_count), {}
 
     async def _run_async(self, selection: RowSelection, headers: Mapping[str, str]) -> RowResults:
         call = self._bind_context(selection, headers)
         if self._is_called_per_row:
-            return await run_rows_concurrently(
+            return await call_per_row_concurrently(
                 call, selection.columns, selection.row_count, self.options.rows_at_once
             )
-        return to_list(await call(*self._get_arguments(selection)), selection.row_count), {}
+        return require_value_per_row(
+            await call(*self._get_arguments(selection)), selection.row_count
+        ), {}
 
 
 # --- Columns as Arrow arrays, and what libraries return as lists.
@@ -370,7 +372,7 @@ def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
 
     if sql_type.kind in SEMI_STRUCTURED_TYPES:
         values = [
-            None if value is None else exact_json.serialize(value).decode() for value in values
+            None if value is None else exact_json.serialize_json(value).decode() for value in values
         ]
     return pa.array(values, get_column_arrow_type(sql_type))
 
@@ -393,7 +395,7 @@ def parse_json_texts(values: Sequence[Any]) -> list[Any]:
     found: list[Any] = []
     for value in values:
         if isinstance(value, str):
-            exact_json.parse(value.encode())
+            exact_json.parse_json(value.encode())
             found.append(msgspec.Raw(value.encode()))
         else:
             found.append(value)

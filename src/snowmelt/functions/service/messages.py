@@ -71,5 +71,5 @@ def make_error_response(
     status: int, code: str, message: str, *, retry_after_s: float | None = None
 ) -> BatchResponseBody:
     """Return an error as JSON."""
-    body = exact_json.serialize({"error": {"code": code, "message": message}})
+    body = exact_json.serialize_json({"error": {"code": code, "message": message}})
     return BatchResponseBody(status, body, retry_after_s)

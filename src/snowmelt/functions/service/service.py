@@ -259,7 +259,7 @@ class RemoteService:
                 for each in self.functions.values()
             ]
             return BatchResponseBody(
-                200, exact_json.serialize({"service": self.name, "functions": listed})
+                200, exact_json.serialize_json({"service": self.name, "functions": listed})
             )
         key = _make_batch_key(self._find_function(request), request)
         answer = None if key is None else await self._deduplicator.poll(key)

@@ -23,7 +23,7 @@ class JsonSyntaxError(ValueError):
     """The text is not JSON; the message says why and holds nothing of the text."""
 
 
-def parse_number(text: str) -> float | Decimal:
+def parse_json_number(text: str) -> float | Decimal:
     """Return a JSON number with fraction or exponent as the simplest type that holds it exactly.
 
     Raises:
@@ -43,11 +43,11 @@ def parse_number(text: str) -> float | Decimal:
     return exact
 
 
-_decoder = msgspec.json.Decoder(float_hook=parse_number)
+_decoder = msgspec.json.Decoder(float_hook=parse_json_number)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
-def parse(data: bytes, *, lenient: bool = False) -> object:
+def parse_json(data: bytes, *, lenient: bool = False) -> object:
     """Return what JSON text says.
 
     Args:
@@ -73,7 +73,7 @@ def _parse_with_stdlib(data: bytes, *, lenient: bool) -> object:
     try:
         return json.loads(
             data.decode(),
-            parse_float=parse_number,
+            parse_float=parse_json_number,
             parse_constant=float if lenient else _reject_constant,
         )
     except json.JSONDecodeError as error:
@@ -92,7 +92,7 @@ def _reject_constant(token: str) -> float:
     raise JsonSyntaxError(f"{token} is not a JSON value")
 
 
-def serialize(value: object) -> bytes:
+def serialize_json(value: object) -> bytes:
     """Return compact JSON in UTF-8; a float that is not finite becomes null.
 
     Raises:

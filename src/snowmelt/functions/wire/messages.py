@@ -26,9 +26,9 @@ from snowmelt.functions.wire import exact_json
 from snowmelt.functions.wire.values import (
     Formats,
     ValueMismatch,
-    fit_number,
     make_value_reader,
     make_value_writer,
+    round_number_to_type,
 )
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
@@ -142,7 +142,7 @@ class RequestReader:
     def _read_exact(self, body: bytes) -> ArgumentBatch:
         """Read what the fast decoders refuse: take it if it can be understood, else say why."""
         try:
-            top = exact_json.parse(body, lenient=True)
+            top = exact_json.parse_json(body, lenient=True)
         except exact_json.JsonSyntaxError as error:
             raise BatchInvalid(reason=f"its body is not JSON: {error}") from None
         rows = top.get("data") if isinstance(top, dict) else None
@@ -182,7 +182,7 @@ def _make_decoder(types: Iterable[Any]) -> msgspec.json.Decoder[Any]:
     row = GenericAlias(tuple, (int, *types))
     rows: Any = GenericAlias(list, (row,))
     batch = msgspec.defstruct("Batch", [("data", rows)])
-    return msgspec.json.Decoder(batch, float_hook=exact_json.parse_number)
+    return msgspec.json.Decoder(batch, float_hook=exact_json.parse_json_number)
 
 
 class RequestWriter:
@@ -205,7 +205,9 @@ class RequestWriter:
              for value in column]
             for write, column in zip(self._value_writers, columns, strict=True)
         ]  # fmt: skip
-        return exact_json.serialize({"data": list(zip(range(row_count), *written, strict=True))})
+        return exact_json.serialize_json(
+            {"data": list(zip(range(row_count), *written, strict=True))}
+        )
 
 
 # --- The body of a reply: `{"data": [[number, value], …]}`.
@@ -295,7 +297,7 @@ class ResponseWriter:
         reply: dict[str, object] = {"data": list(zip(range(len(values)), values, strict=True))}
         if failures:
             reply["errors"] = [(at, each.code, each.message) for at, each in failures.items()]
-        return exact_json.serialize(reply)
+        return exact_json.serialize_json(reply)
 
 
 class _VerbatimRows(msgspec.Struct):
@@ -337,7 +339,7 @@ class ResponseReader:
         rows: Any = GenericAlias(list, (row,))
         struct = msgspec.defstruct("Reply", [("data", rows), ("errors", errors, ())])
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-            struct, float_hook=exact_json.parse_number
+            struct, float_hook=exact_json.parse_json_number
         )
 
     def read(self, body: bytes, row_count: int) -> BatchResponse:
@@ -399,7 +401,7 @@ class ResponseReader:
     def _read_exact(self, body: bytes, row_count: int) -> BatchResponse:
         """Read what the fast decoder refuses: take it if it can be understood, else say why."""
         try:
-            top = exact_json.parse(body, lenient=self._lenient)
+            top = exact_json.parse_json(body, lenient=self._lenient)
         except exact_json.JsonSyntaxError as error:
             raise ResponseInvalid(
                 reason=f"Error parsing JSON: Format of the returned value is not JSON: {error}"
@@ -444,7 +446,7 @@ class ResponseReader:
             elif at < len(written):
                 found.append(_WHITESPACE_OR_STRING_PATTERN.sub(r"\1", written[at]))
             else:
-                found.append(exact_json.serialize(converted[at]).decode())
+                found.append(exact_json.serialize_json(converted[at]).decode())
         if self._type.kind is LogicalType.TEXT:
             return self._convert_values(found, self._read_value)
         return found
@@ -452,7 +454,7 @@ class ResponseReader:
 
 def _convert_number(value: Any, sql_type: SqlType) -> Any:
     if type(value) is int and -(10**18) < value < 10**18 and sql_type.precision == MAX_PRECISION:
-        return value if sql_type.is_integer else fit_number(Decimal(value), sql_type)
+        return value if sql_type.is_integer else round_number_to_type(Decimal(value), sql_type)
     return make_value_reader(sql_type, Formats())(value)
 
 

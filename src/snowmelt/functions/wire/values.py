@@ -88,14 +88,16 @@ def make_value_reader(sql_type: SqlType, formats: Formats) -> ValueConverter:
 def _check_text_length(value: str, sql_type: SqlType) -> str:
     if sql_type.length is not None and len(value) > sql_type.length:
         raise ValueMismatch(
-            f"the text has {len(value)} characters, more than {sql_type.format_full()}"
+            f"the text has {len(value)} characters, more than {sql_type.format_with_parameters()}"
         )
     return value
 
 
 def _check_binary_length(value: bytes, sql_type: SqlType) -> bytes:
     if sql_type.length is not None and len(value) > sql_type.length:
-        raise ValueMismatch(f"there are {len(value)} bytes, more than {sql_type.format_full()}")
+        raise ValueMismatch(
+            f"there are {len(value)} bytes, more than {sql_type.format_with_parameters()}"
+        )
     return value
 
 
@@ -116,7 +118,7 @@ def _read_number(value: object, sql_type: SqlType) -> int | Decimal:
         wide = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     except InvalidOperation:
         raise ValueMismatch("the number is out of range") from None
-    return fit_number(wide, sql_type)
+    return round_number_to_type(wide, sql_type)
 
 
 def _match_number(text: str) -> str:
@@ -126,7 +128,7 @@ def _match_number(text: str) -> str:
     return text
 
 
-def fit_number(value: Decimal, sql_type: SqlType) -> int | Decimal:
+def round_number_to_type(value: Decimal, sql_type: SqlType) -> int | Decimal:
     """Return a number as NUMBER(p,s) holds it: rounded half up to the scale.
 
     Raises:
@@ -136,12 +138,12 @@ def fit_number(value: Decimal, sql_type: SqlType) -> int | Decimal:
     if value.is_zero():
         value = Decimal(0)  # with whatever exponent it was written
     if not value.is_finite() or value.adjusted() >= precision:
-        raise ValueMismatch(f"the number does not fit into {sql_type.format_full()}")
+        raise ValueMismatch(f"the number does not fit into {sql_type.format_with_parameters()}")
     rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE_CONTEXT)
     if scale == 0 and rounded != value:
         raise ValueMismatch("a whole number was expected, not one with a fraction")
     if rounded and rounded.adjusted() >= precision - scale:
-        raise ValueMismatch(f"the number does not fit into {sql_type.format_full()}")
+        raise ValueMismatch(f"the number does not fit into {sql_type.format_with_parameters()}")
     return int(rounded) if scale == 0 else rounded
 
 
@@ -178,7 +180,7 @@ def _read_boolean(value: object) -> bool:
 
 
 def _read_text(value: object) -> str:
-    return value if isinstance(value, str) else exact_json.serialize(value).decode()
+    return value if isinstance(value, str) else exact_json.serialize_json(value).decode()
 
 
 def _require_text(value: object) -> str:
@@ -268,7 +270,7 @@ def _read_array(value: object) -> object:
     if isinstance(value, str):
         # The published format says that everything but objects goes as text.
         try:
-            value = exact_json.parse(value.encode("utf-8", "surrogatepass"))
+            value = exact_json.parse_json(value.encode("utf-8", "surrogatepass"))
         except exact_json.JsonSyntaxError:
             raise ValueMismatch("a JSON array was expected") from None
     if not isinstance(value, (list, tuple)):
@@ -314,7 +316,7 @@ def _write_number(value: object, sql_type: SqlType) -> int | Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise ValueMismatch(f"{type(value).__name__} is not a number")
     wide = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    return fit_number(wide, sql_type)
+    return round_number_to_type(wide, sql_type)
 
 
 def _write_float(value: object) -> float | str:

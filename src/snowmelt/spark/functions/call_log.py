@@ -68,7 +68,7 @@ class FileCallLog:
         self._path = f"{files.folder}/{self._started_at:%Y-%m-%d}/{position.query_id}/{task}"
         self._object_count = 0
 
-    def add_value(self, record: CallRecord) -> None:
+    def add_record(self, record: CallRecord) -> None:
         """Keep a record; every two seconds they are written."""
         line = msgspec.json.encode(record)
         # `replace` would take three times as long as all the rest. No text can hold what is

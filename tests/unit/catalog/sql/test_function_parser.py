@@ -32,7 +32,7 @@ from snowmelt.functions.definition import (
     RowErrorAction,
     Volatility,
 )
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.schema.types import display_name
 
 HEAD = "CREATE EXTERNAL FUNCTION demo.public.f(n INTEGER) RETURNS VARCHAR "
@@ -212,7 +212,7 @@ def test_no_error_shows_a_url_with_its_key():
 
 
 def test_other_statements_name_functions_with_types():
-    types = (parse_type("NUMBER"), parse_type("DOUBLE PRECISION"))
+    types = (parse_sql_type_text("NUMBER"), parse_sql_type_text("DOUBLE PRECISION"))
     drop = parse_statement("DROP FUNCTION IF EXISTS a.b.c(NUMBER, DOUBLE PRECISION)")
     assert isinstance(drop, DropFunction)
     assert (drop.function.name.parts, drop.function.types) == (("A", "B", "C"), types)
@@ -225,7 +225,7 @@ def test_other_statements_name_functions_with_types():
     assert (grant.privileges, grant.role, grant.revoke) == (("USAGE",), "R", False)
     shown = parse_statement("SHOW GRANTS ON FUNCTION c(INT)")
     assert isinstance(shown, ShowGrants)
-    assert (shown.kind, shown.types) == ("FUNCTION", (parse_type("INT"),))
+    assert (shown.kind, shown.types) == ("FUNCTION", (parse_sql_type_text("INT"),))
     renamed = parse_statement("ALTER EXTERNAL FUNCTION c(INT) RENAME TO d")
     assert isinstance(renamed, RenameFunction)
     assert (renamed.new_name_text, renamed.new_name.parts) == ("d", ("D",))
@@ -277,11 +277,11 @@ _type_texts = st.sampled_from(
 @st.composite
 def signatures(draw):
     names = draw(st.lists(_names, max_size=4, unique=True))
-    arguments = [FunctionArgument(name, parse_type(draw(_type_texts))) for name in names]
+    arguments = [FunctionArgument(name, parse_sql_type_text(draw(_type_texts))) for name in names]
     if draw(st.booleans()):
         text = quote_literal(draw(_texts))
-        arguments.append(FunctionArgument("LAST_ONE", parse_type("VARCHAR"), default=text))
-    return FunctionSignature("f", tuple(arguments), parse_type(draw(_type_texts)))
+        arguments.append(FunctionArgument("LAST_ONE", parse_sql_type_text("VARCHAR"), default=text))
+    return FunctionSignature("f", tuple(arguments), parse_sql_type_text(draw(_type_texts)))
 
 
 _maybe = st.none() | st.integers(1, 1000)

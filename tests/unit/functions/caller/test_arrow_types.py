@@ -14,7 +14,7 @@ from snowmelt.functions.caller.arrow_types import (
     to_try_result_arrow_type,
 )
 from snowmelt.functions.errors import DeclarationInvalid
-from snowmelt.functions.signature import parse_type
+from snowmelt.functions.signature import parse_sql_type_text
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ from snowmelt.functions.signature import parse_type
     ],
 )
 def test_a_type_has_its_form(type_text, form):
-    assert to_arrow_type(parse_type(type_text), "Asia/Kathmandu") == form
+    assert to_arrow_type(parse_sql_type_text(type_text), "Asia/Kathmandu") == form
 
 
 def test_trying_says_why_there_is_no_value():
-    form = to_try_result_arrow_type(parse_type("FLOAT"))
+    form = to_try_result_arrow_type(parse_sql_type_text("FLOAT"))
     assert [field.name for field in form] == ["value", "error", "status", "batch_id"]
     assert form.field("value").type == pa.float64()
 

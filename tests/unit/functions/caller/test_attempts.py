@@ -32,13 +32,13 @@ from snowmelt.functions.proxy import http1
 from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.relay import FaultProxy
 from snowmelt.functions.service import RemoteService, ServiceOptions
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.functions.wire import compression as coding
 from support import functions_service as kit
 from support.raw_service import RawService, reply
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-INT = parse_type("INT")
+INT = parse_sql_type_text("INT")
 CLOSE = RawService.CLOSE
 BODY = b'{"data":[[0,1],[1,2]]}'
 ANSWER = b'{"data":[[0,2],[1,4]]}'

@@ -13,10 +13,10 @@ from snowmelt.functions.caller.batcher import (
 )
 from snowmelt.functions.caller.plan import QueryPosition
 from snowmelt.functions.definition import ExternalFunction, Volatility
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 
 SESSION = "6f1f6a5e-9a5f-4f3b-a6c0-33d7c4b6c3f4"
-TEXT = parse_type("VARCHAR")
+TEXT = parse_sql_type_text("VARCHAR")
 FUNCTION = ExternalFunction(
     FunctionSignature("f", (FunctionArgument("a", TEXT),), TEXT), "https://h/f", "I"
 )

@@ -12,13 +12,16 @@ from snowmelt.functions.caller.batcher import CallBatcher
 from snowmelt.functions.caller.request_builder import RequestBuilder
 from snowmelt.functions.caller.value_cache import ValueCache
 from snowmelt.functions.definition import NullInputAction, Volatility
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from support.call_plans import place, plan
 
 SIGNATURE = FunctionSignature(
     "f",
-    (FunctionArgument("a", parse_type("VARCHAR")), FunctionArgument("b", parse_type("FLOAT"))),
-    parse_type("VARCHAR"),
+    (
+        FunctionArgument("a", parse_sql_type_text("VARCHAR")),
+        FunctionArgument("b", parse_sql_type_text("FLOAT")),
+    ),
+    parse_sql_type_text("VARCHAR"),
 )
 ROWS = st.lists(
     st.tuples(st.sampled_from(["x", "y", None]), st.sampled_from([0.0, -0.0, float("nan"), None])),
@@ -146,7 +149,7 @@ def test_the_same_rows_have_the_same_ids():
 
 
 def test_a_function_without_arguments_is_asked_once_where_it_is_immutable():
-    nothing = FunctionSignature("f", (), parse_type("VARCHAR"))
+    nothing = FunctionSignature("f", (), parse_sql_type_text("VARCHAR"))
     for volatility, rows in ((Volatility.VOLATILE, 5), (Volatility.IMMUTABLE, 1)):
         one = RequestBuilder(plan(signature=nothing, volatility=volatility), place())
         (batch,) = CallBatcher(1000, 10**6).split_batches([[pa.nulls(5)]])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from snowmelt.functions.caller.arrow_types import MIN_COLUMNAR_ROWS, to_arrow_type
 from snowmelt.functions.caller.request_encoder import RequestEncoder
 from snowmelt.functions.errors import BatchInvalid
-from snowmelt.functions.signature import FunctionArgument, parse_type
+from snowmelt.functions.signature import FunctionArgument, parse_sql_type_text
 from snowmelt.functions.wire.messages import RequestReader, RequestWriter
 from snowmelt.functions.wire.values import BinaryForm, Formats
 
@@ -64,16 +64,20 @@ VALUES = {
 def column_of(values, type_text, zone="UTC"):
     if type_text in {"VARIANT", "OBJECT", "ARRAY"}:
         values = [None if value is None else json.dumps(value) for value in values]
-    return pa.array(values, to_arrow_type(parse_type(type_text), zone))
+    return pa.array(values, to_arrow_type(parse_sql_type_text(type_text), zone))
 
 
 def written(columns, types, zone="UTC", **options):
-    arguments = [FunctionArgument(f"a{at}", parse_type(text)) for at, text in enumerate(types)]
+    arguments = [
+        FunctionArgument(f"a{at}", parse_sql_type_text(text)) for at, text in enumerate(types)
+    ]
     return RequestEncoder(arguments, zone, **options).encode_body(len(columns[0]), columns)
 
 
 def slowly(columns, types, **formats):
-    arguments = [FunctionArgument(f"a{at}", parse_type(text)) for at, text in enumerate(types)]
+    arguments = [
+        FunctionArgument(f"a{at}", parse_sql_type_text(text)) for at, text in enumerate(types)
+    ]
     return RequestWriter(arguments, Formats(**formats)).encode_body(len(columns[0]), columns)
 
 
@@ -94,7 +98,9 @@ def test_columns_are_written_as_values_are(type_text, data):
     if type_text == "TIMESTAMP_TZ":
         given_values = [None if each is None else each.astimezone(tzinfo) for each in values]
     assert body == slowly([given_values], [type_text], zone=tzinfo)
-    reader = RequestReader([FunctionArgument("a", parse_type(type_text))], Formats(zone=tzinfo))
+    reader = RequestReader(
+        [FunctionArgument("a", parse_sql_type_text(type_text))], Formats(zone=tzinfo)
+    )
     assert list(map(repr_of, reader.read(body).columns[0])) == list(map(repr_of, values))
 
 
@@ -186,5 +192,5 @@ def test_an_instant_of_local_mean_time_is_kept_with_an_offset_of_minutes():
     moment = dt.datetime(1880, 1, 1, tzinfo=dt.UTC)
     body = written([pa.array([moment])], ["TIMESTAMP_LTZ"], "Europe/Berlin")
     assert body == b'{"data":[[0,"1880-01-01 00:53:00 +0053"]]}'
-    reader = RequestReader([FunctionArgument("a", parse_type("TIMESTAMP_LTZ"))])
+    reader = RequestReader([FunctionArgument("a", parse_sql_type_text("TIMESTAMP_LTZ"))])
     assert reader.read(body).columns[0] == [moment]

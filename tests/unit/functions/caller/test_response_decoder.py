@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from snowmelt.functions.caller.arrow_types import MIN_COLUMNAR_ROWS, to_arrow_type
 from snowmelt.functions.caller.response_decoder import ResponseDecoder
 from snowmelt.functions.errors import ResponseInvalid
-from snowmelt.functions.signature import parse_type
+from snowmelt.functions.signature import parse_sql_type_text
 from snowmelt.functions.wire.messages import ResponseReader, RowFailure
 from snowmelt.functions.wire.values import Formats
 
@@ -48,7 +48,7 @@ def body_of(fragments, blank=""):
 
 
 def read(body, type_text="VARCHAR", count=2, **options):
-    return ResponseDecoder(parse_type(type_text), ZONE, **options).decode(body, count)
+    return ResponseDecoder(parse_sql_type_text(type_text), ZONE, **options).decode(body, count)
 
 
 def outcome(ask):
@@ -61,8 +61,8 @@ def outcome(ask):
 
 
 def slowly(body, type_text, count):
-    reader = ResponseReader(parse_type(type_text), Formats(ZoneInfo(ZONE)), raw=True)
-    form = to_arrow_type(parse_type(type_text), ZONE)
+    reader = ResponseReader(parse_sql_type_text(type_text), Formats(ZoneInfo(ZONE)), raw=True)
+    form = to_arrow_type(parse_sql_type_text(type_text), ZONE)
 
     def ask():
         reply = reader.read(body, count)

@@ -13,7 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.functions.caller.plan import CallerOptions
-from snowmelt.functions.caller.translator_process import TranslatorProcess, run_script
+from snowmelt.functions.caller.translator_process import (
+    TranslatorProcess,
+    run_javascript_translator,
+)
 from snowmelt.functions.caller.translator_runtime import TranslatorError, TranslatorOutput
 from snowmelt.functions.caller.translators import TranslatorPair
 from snowmelt.functions.definition import Translator, TranslatorLanguage
@@ -129,10 +132,14 @@ def test_a_reply_that_is_no_json_is_a_text(translator):
 )
 def test_numbers_that_are_passed_on_keep_every_digit(translator, number):
     body = b'{"data":[[0,%b,{"a":[%b]}]]}' % ((number.encode(),) * 2)
-    (row,) = exact_json.parse(translators(translator).translate_request(body).body)["data"]
-    assert row == [0, exact_json.parse(number.encode()), {"a": [exact_json.parse(number.encode())]}]
+    (row,) = exact_json.parse_json(translators(translator).translate_request(body).body)["data"]
+    assert row == [
+        0,
+        exact_json.parse_json(number.encode()),
+        {"a": [exact_json.parse_json(number.encode())]},
+    ]
     reply = translators(response=translator).translate_response(body, None)
-    assert exact_json.parse(reply) == exact_json.parse(body)
+    assert exact_json.parse_json(reply) == exact_json.parse_json(body)
 
 
 @both_ways(
@@ -286,7 +293,7 @@ _JSON = st.recursive(
 
 @given(_JSON)
 def test_what_a_script_passes_on_is_what_it_was_given(value):
-    body = exact_json.serialize({"data": [[0, value]]})
+    body = exact_json.serialize_json({"data": [[0, value]]})
     found = (
         translators(javascript("return {body: {data: event.body.data}}"))
         .translate_request(body)
@@ -294,7 +301,7 @@ def test_what_a_script_passes_on_is_what_it_was_given(value):
     )
     # JavaScript writes 5.0 as 5, so integers are compared with what was an integer before.
     assert json.loads(found, parse_int=float) == json.loads(body, parse_int=float)
-    before, after = (Counter(_integers(exact_json.parse(text))) for text in (body, found))
+    before, after = (Counter(_integers(exact_json.parse_json(text))) for text in (body, found))
     assert before <= after
 
 
@@ -309,8 +316,8 @@ def _integers(value):
 def test_a_script_that_no_engine_interrupts_is_stopped():
     source = "return {body: /^(a+)+$/.test('a'.repeat(60) + '!')}"
     with pytest.raises(TranslatorError, match=r"it took longer than 0.5 s of processing time"):
-        run_script(javascript(source), b"1", b"{}", max_cpu_s=0.5)
-    assert run_script(javascript("return {body: 1}"), b"1", b"{}").body == b"1"
+        run_javascript_translator(javascript(source), b"1", b"{}", max_cpu_s=0.5)
+    assert run_javascript_translator(javascript("return {body: 1}"), b"1", b"{}").body == b"1"
 
 
 def test_a_script_that_crashes_its_engine_is_an_error_like_any_other():

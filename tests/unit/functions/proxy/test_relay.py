@@ -14,7 +14,7 @@ from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.recorder import TrafficRecorder, TrafficReplayer
 from snowmelt.functions.proxy.relay import FaultProxy
 from snowmelt.functions.service import RemoteService
-from snowmelt.functions.signature import parse_type
+from snowmelt.functions.signature import parse_sql_type_text
 from snowmelt.functions.wire.compression import is_content_md5_valid
 from snowmelt.functions.wire.messages import ResponseReader
 from support import functions_service as kit
@@ -96,7 +96,7 @@ def test_replies_are_broken_so_that_a_caller_must_complain(service, kind, reason
     with FaultProxy(service, [parse_fault(kind)]) as proxy:
         body = post(proxy, **{"accept-encoding": "gzip"}).content
     with pytest.raises(ResponseInvalid, match=reason):
-        ResponseReader(parse_type("INT")).read(body, 2)
+        ResponseReader(parse_sql_type_text("INT")).read(body, 2)
 
 
 def test_headers_lie_as_asked(service):

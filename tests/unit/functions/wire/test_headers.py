@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.functions.errors import DeclarationInvalid
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.functions.wire import headers
 from snowmelt.functions.wire.headers import (
     decode_header,
@@ -16,7 +16,9 @@ from snowmelt.functions.wire.headers import (
 )
 
 SEED = FunctionSignature(
-    "ext_func", (FunctionArgument("n", parse_type("INTEGER")),), parse_type("VARCHAR")
+    "ext_func",
+    (FunctionArgument("n", parse_sql_type_text("INTEGER")),),
+    parse_sql_type_text("VARCHAR"),
 )
 
 

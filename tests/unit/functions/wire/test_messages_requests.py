@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from snowmelt.functions.errors import BatchInvalid
-from snowmelt.functions.signature import FunctionArgument, parse_type
+from snowmelt.functions.signature import FunctionArgument, parse_sql_type_text
 from snowmelt.functions.wire.messages import RequestReader, RequestWriter
 from snowmelt.functions.wire.values import BinaryForm, Formats
 
@@ -21,7 +21,10 @@ SEED = b"""{
 
 
 def arguments(*types, nullable=False):
-    return [FunctionArgument(f"a{at}", parse_type(text), nullable) for at, text in enumerate(types)]
+    return [
+        FunctionArgument(f"a{at}", parse_sql_type_text(text), nullable)
+        for at, text in enumerate(types)
+    ]
 
 
 def columns(body, *types, **formats):

@@ -9,16 +9,16 @@ from decimal import Decimal
 import pytest
 
 from snowmelt.functions.errors import ResponseInvalid
-from snowmelt.functions.signature import parse_type
+from snowmelt.functions.signature import parse_sql_type_text
 from snowmelt.functions.wire.messages import ResponseReader, ResponseWriter, RowFailure
 
 
 def read(body, type_text="VARCHAR", count=2, **options):
-    return ResponseReader(parse_type(type_text), **options).read(body, count)
+    return ResponseReader(parse_sql_type_text(type_text), **options).read(body, count)
 
 
 def written(values, type_text):
-    writer = ResponseWriter(parse_type(type_text))
+    writer = ResponseWriter(parse_sql_type_text(type_text))
     found, failures = writer.convert_values(values)
     return writer.encode_body(found, failures), failures
 

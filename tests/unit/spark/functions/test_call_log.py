@@ -21,7 +21,7 @@ def record(batch="b", **changes):
 def written(folder, clock, *batches):
     ledger = CallLogFiles(str(folder), "DEMO.PUBLIC.F").open_task_log(PLACE, clock)
     for batch in batches:
-        ledger.add_value(record(batch))
+        ledger.add_record(record(batch))
     return ledger
 
 
@@ -37,7 +37,7 @@ def test_what_is_closed_is_read(tmp_path):
 def test_a_name_may_hold_any_sign(tmp_path):
     name = 'D."P","query_id":.F\\'
     ledger = CallLogFiles(str(tmp_path), name).open_task_log(PLACE, ManualClock(START))
-    ledger.add_value(CallRecord('","query_id":\\"', "query", "b"))
+    ledger.add_record(CallRecord('","query_id":\\"', "query", "b"))
     ledger.close()
     assert [
         (each.function, each.query_id, each.batch_id) for each in read_records(LocalStore(tmp_path))
@@ -49,10 +49,10 @@ def test_a_long_task_writes_now_and_then(tmp_path):
     ledger = written(tmp_path, clock, "b1")
     assert list(read_records(LocalStore(tmp_path))) == []
     clock.sleep(2)
-    ledger.add_value(record("b2"))
+    ledger.add_record(record("b2"))
     assert len(list(read_records(LocalStore(tmp_path)))) == 2
     for n in range(1000):
-        ledger.add_value(record(f"c{n}"))
+        ledger.add_record(record(f"c{n}"))
     assert len(list(read_records(LocalStore(tmp_path)))) == 1002
 
 

@@ -7,7 +7,7 @@ import pytest
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.catalog.objects.function_resolution import CallableFunction
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.spark.functions.call_rewriter import (
     CallArgument,
     CallMalformed,
@@ -15,7 +15,7 @@ from snowmelt.spark.functions.call_rewriter import (
     select_overload,
 )
 
-TEXT = parse_type("VARCHAR")
+TEXT = parse_sql_type_text("VARCHAR")
 
 
 def function(*arguments):

@@ -9,7 +9,7 @@ import pytest
 
 from snowmelt.functions.caller.plan import CallPlan
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
-from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_type
+from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.spark.functions.call_log import CallLogFiles
 from snowmelt.spark.functions.worker import TIME_HEADERS, FunctionUse, find_query_position
 
@@ -77,7 +77,7 @@ def test_instants_are_told_in_the_zone_of_the_session(name, text):
     [(0, (), 1), (2, (), 2), (0, ("CURRENT_DATE",), 1), (1, ("CURRENT_TIME", "CURRENT_USER"), 2)],
 )
 def test_a_column_comes_for_the_instant_or_for_the_number_of_rows(arguments, headers, columns):
-    text = parse_type("VARCHAR")
+    text = parse_sql_type_text("VARCHAR")
     signature = FunctionSignature(
         "F", tuple(FunctionArgument(f"A{n}", text) for n in range(arguments)), text
     )
