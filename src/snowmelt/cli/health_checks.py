@@ -423,7 +423,7 @@ def check_stage_role(settings: Settings, clock: Clock) -> CheckResult:
     role, name = settings.stage_role, uuid.uuid4().hex
     try:
         locator = sts_stage_locator(settings, FolderStageLocator(settings.data_dir))
-        stage_grant = locator.issue_location(
+        stage_grant = locator.issue_grant(
             StageRequester(_STAGE_ROLE_PREFIX, renews_by_prefix=True), _STAGE_ROLE_PREFIX
         )
         stage = open_store(settings.stage_url)

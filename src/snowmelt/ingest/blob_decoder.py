@@ -124,10 +124,10 @@ def decode_blobs(
         schemas: Columns by table id and version; holds at least those that the jobs name.
     """
     if isinstance(stage, LocalStore) or len(jobs) == 1:
-        opened = [_decrypt_blob(job, _read_blob(stage, job), schemas) for job in jobs]
+        opened = [_decrypt_blob(job, _open_verified_blob(stage, job), schemas) for job in jobs]
     else:
         with ThreadPoolExecutor(min(_READ_THREADS, len(jobs))) as threads:
-            read = threads.map(lambda job: _read_blob(stage, job), jobs)
+            read = threads.map(lambda job: _open_verified_blob(stage, job), jobs)
             opened = [
                 _decrypt_blob(job, data, schemas) for job, data in zip(jobs, read, strict=True)
             ]
@@ -161,13 +161,15 @@ def _decrypt_blob(
 ) -> _DecryptedBlob:
     if isinstance(data, BlobDecodeResult):
         return _DecryptedBlob(data.chunks, data.modified_at)
-    found = [_decode_chunk(chunk, job, data, schemas) for chunk in job.chunks]
+    found = [_decode_or_defer_chunk(chunk, job, data, schemas) for chunk in job.chunks]
     return _DecryptedBlob(found, data.modified_at)
 
 
 def _decode_small_chunks(small_chunks: Sequence[_SmallChunk]) -> list[ChunkDecodeResult]:
     try:
-        found = chunk_validation.derive_statistics_batch([each.chunk for each in small_chunks])
+        found = chunk_validation.validate_and_derive_statistics_batch(
+            [each.chunk for each in small_chunks]
+        )
         return [
             _make_chunk_result(each, one) for each, one in zip(small_chunks, found, strict=True)
         ]
@@ -178,7 +180,7 @@ def _decode_small_chunks(small_chunks: Sequence[_SmallChunk]) -> list[ChunkDecod
 def _decode_small_chunk(small_chunk: _SmallChunk) -> ChunkDecodeResult:
     try:
         return _make_chunk_result(
-            small_chunk, chunk_validation.derive_statistics(small_chunk.chunk)
+            small_chunk, chunk_validation.validate_and_derive_statistics(small_chunk.chunk)
         )
     except Exception as error:  # noqa: BLE001 - the parent logs it and goes on
         return _make_failure_result(small_chunk.error_prefix, error)
@@ -201,7 +203,7 @@ def _make_failure_result(error_prefix: str, error: Exception) -> ChunkDecodeResu
     )
 
 
-def _read_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobDecodeResult:
+def _open_verified_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobDecodeResult:
     """Return the bytes of a blob that has the MD5 that was claimed, or why there are none."""
     wrong = ResponseCode.BLOB_FORMAT_WRONG
     try:
@@ -232,7 +234,7 @@ def _read_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobDecodeResu
     return data
 
 
-def _decode_chunk(
+def _decode_or_defer_chunk(
     chunk: ChunkDecodeJob, job: BlobDecodeJob, data: _BlobReader, schemas: Schemas
 ) -> ChunkDecodeResult | _SmallChunk:
     """Return what became of a chunk, or a small one opened and not decoded yet."""
@@ -300,7 +302,7 @@ def _decrypt_and_check_chunk(
     )
     if len(parquet) <= _SMALL_CHUNK_BYTES:
         return opened
-    return _make_chunk_result(opened, chunk_validation.derive_statistics(opened.chunk))
+    return _make_chunk_result(opened, chunk_validation.validate_and_derive_statistics(opened.chunk))
 
 
 def _find_schema_version(

@@ -26,7 +26,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
-class CachedKey:
+class CachedDataKey:
     """A data key and whose it is: one table incarnation, one user."""
 
     table_id: int
@@ -41,7 +41,7 @@ class CatalogCache:
         self._database = database
         self._keyring = keyring
         self._owners: dict[str, str] = {}
-        self._keys: dict[int, CachedKey] = {}
+        self._keys: dict[int, CachedDataKey] = {}
         self._schemas: dict[int, Mapping[int, TableSchema]] = {}
         self._lock = threading.Lock()
 
@@ -52,10 +52,10 @@ class CatalogCache:
             with self._database.reading() as connection:
                 owner = stages.find_prefix_owner(connection, prefix)
             if owner is not None:
-                self._store(self._owners, prefix, owner)
+                self._put_in_cache(self._owners, prefix, owner)
         return owner
 
-    def find_key(self, key_id: int) -> CachedKey | None:
+    def find_data_key(self, key_id: int) -> CachedDataKey | None:
         """Return a data key by its id, None when there is none."""
         known = self._keys.get(key_id)
         if known is None:
@@ -64,8 +64,8 @@ class CatalogCache:
                 if scope is None:
                     return None
                 data_key = self._keyring.find_data_keys(connection, [key_id])[key_id]
-            known = CachedKey(scope[0], scope[1], data_key)
-            self._store(self._keys, key_id, known)
+            known = CachedDataKey(scope[0], scope[1], data_key)
+            self._put_in_cache(self._keys, key_id, known)
         return known
 
     def get_schemas(self, table_id: int, *, refresh: bool = False) -> Mapping[int, TableSchema]:
@@ -74,15 +74,15 @@ class CatalogCache:
         if known is None or refresh:
             with self._database.reading() as connection:
                 known = tables.list_table_schema_versions(connection, table_id)
-            self._store(self._schemas, table_id, known)
+            self._put_in_cache(self._schemas, table_id, known)
         return known
 
-    def refresh_if_stale(self, table_id: int) -> bool:
+    def refresh_schemas_if_stale(self, table_id: int) -> bool:
         """Tell whether a table has versions that were not known so far; they are from now on."""
         before = self.get_schemas(table_id)
         return self.get_schemas(table_id, refresh=True).keys() != before.keys()
 
-    def _store(self, cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    def _put_in_cache(self, cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
         with self._lock:
             if len(cache) >= _MAX_CACHED_ENTRIES:
                 cache.clear()

@@ -100,7 +100,7 @@ class ChannelService:
                     raise RequestMalformed(
                         reason=f"client prefix {prefix[:100]!r} was not given to this user"
                     )
-        handout = self.stage_locator.issue_location(requester, prefix)
+        handout = self.stage_locator.issue_grant(requester, prefix)
         return ConfigureResponse(
             status_code=0,
             message="Success",
@@ -180,7 +180,7 @@ class ChannelService:
             takes_rowless=True,
         )
 
-    def get_status(self, request: StatusRequest, user: str) -> StatusResponse:
+    def get_channel_statuses(self, request: StatusRequest, user: str) -> StatusResponse:
         """Tell what is committed, in the order asked; a channel's problem is its own code.
 
         Raises:
@@ -197,7 +197,9 @@ class ChannelService:
                 connection,
                 [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)],
             )
-            foreign = _find_replaced_channels(connection, request.channels, found, records)
+            foreign = _find_queries_of_replaced_channels(
+                connection, request.channels, found, records
+            )
             answers = [
                 _build_channel_status(query, named, {} if number in foreign else records)
                 for number, (query, named) in enumerate(zip(request.channels, found, strict=True))
@@ -311,7 +313,7 @@ class ChannelService:
         return client_prefix or None, None
 
 
-def _find_replaced_channels(
+def _find_queries_of_replaced_channels(
     connection: sa.Connection,
     queries: Sequence[ChannelStatusQuery],
     resolved_channels: Sequence[tuple[TableRecord, str] | UserError],

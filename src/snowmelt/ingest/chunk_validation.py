@@ -87,7 +87,7 @@ class DecryptedChunk:
     blob_path: str
 
 
-def derive_statistics(chunk: DecryptedChunk) -> bytes | RequestRejection:
+def validate_and_derive_statistics(chunk: DecryptedChunk) -> bytes | RequestRejection:
     """Decode a chunk and return its statistics as they are stored, collected anew.
 
     A chunk that contradicts the statistics its client claims is refused: the client is mistaken
@@ -108,8 +108,10 @@ def derive_statistics(chunk: DecryptedChunk) -> bytes | RequestRejection:
     return column_statistics.encode_statistics(chunk.schema, whole)
 
 
-def derive_statistics_batch(chunks: Sequence[DecryptedChunk]) -> list[bytes | RequestRejection]:
-    """Return what `derive_statistics` returns for each of small chunks.
+def validate_and_derive_statistics_batch(
+    chunks: Sequence[DecryptedChunk],
+) -> list[bytes | RequestRejection]:
+    """Return what `validate_and_derive_statistics` returns for each of small chunks.
 
     Those with equal columns are decoded as row groups of one file: of 100 rows the decoder's calls
     take three times as long as its work.
@@ -120,12 +122,16 @@ def derive_statistics_batch(chunks: Sequence[DecryptedChunk]) -> list[bytes | Re
     answers: dict[int, bytes | RequestRejection] = {}
     for numbers in alike.values():
         group = [chunks[number] for number in numbers]
-        found = _derive_combined(group) if len(group) > 1 else None
-        answers.update(zip(numbers, found or map(derive_statistics, group), strict=True))
+        found = _derive_combined_statistics(group) if len(group) > 1 else None
+        answers.update(
+            zip(numbers, found or map(validate_and_derive_statistics, group), strict=True)
+        )
     return [answers[number] for number in range(len(chunks))]
 
 
-def _derive_combined(chunks: Sequence[DecryptedChunk]) -> list[bytes | RequestRejection] | None:
+def _derive_combined_statistics(
+    chunks: Sequence[DecryptedChunk],
+) -> list[bytes | RequestRejection] | None:
     """Return what becomes of chunks with equal columns, None where one spoils the others."""
     schema = chunks[0].schema
     groups: list[RowGroup] = []

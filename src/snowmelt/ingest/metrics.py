@@ -38,7 +38,7 @@ LATENCY_BUCKETS_S = (
 
 
 @dataclass(frozen=True, slots=True)
-class RegistrationCounts:
+class RegistrationMetricsSnapshot:
     """What a tally held at one moment.
 
     Attributes:
@@ -99,9 +99,9 @@ class RegistrationMetrics:
                     code = channel.status_code
                     codes[code] = codes.get(code, 0) + 1
 
-    def snapshot(self, pending_requests: int) -> RegistrationCounts:
+    def snapshot(self, pending_requests: int) -> RegistrationMetricsSnapshot:
         """Return the numbers as they are now."""
-        return RegistrationCounts(
+        return RegistrationMetricsSnapshot(
             counts_by_code=dict(self._codes),
             rows=self.rows,
             stored_bytes=self.stored_bytes,
@@ -121,7 +121,7 @@ def _response_code(error: Exception) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class RowCounts:
+class RowMetricsSnapshot:
     """What a tally held at one moment.
 
     Attributes:
@@ -156,10 +156,10 @@ class RowMetrics:
         self._codes[code] = self._codes.get(code, 0) + 1
         self._durations.add(latency_s)
 
-    def snapshot(self) -> RowCounts:
+    def snapshot(self) -> RowMetricsSnapshot:
         """Return the numbers as they are now."""
         durations = self._durations
-        return RowCounts(
+        return RowMetricsSnapshot(
             rows=self.rows,
             stored_bytes=self.stored_bytes,
             rejected_rows=self.rejected_rows,

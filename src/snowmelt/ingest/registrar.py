@@ -25,7 +25,7 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.ingest.metrics import RegistrationMetrics
-from snowmelt.ingest.request_validation import RequestRejection, check_request
+from snowmelt.ingest.request_validation import RequestRejection, check_request_names_channels
 from snowmelt.ingest.verifier import BLOB_NOT_DURABLE
 from snowmelt.ingest.work_queue import WorkerPool
 from snowmelt.wire.streaming import (
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.streaming.registration import ChunkOffer, CommitDecision
     from snowmelt.clock import Clock
-    from snowmelt.ingest.metrics import RegistrationCounts
+    from snowmelt.ingest.metrics import RegistrationMetricsSnapshot
     from snowmelt.ingest.stage_sync import StageSync
-    from snowmelt.ingest.verifier import Registrant, RegistrationVerifier, VerifiedChunk
+    from snowmelt.ingest.verifier import ChunkCandidate, Registrant, RegistrationVerifier
     from snowmelt.wire.streaming import ChunkMetadata, RegisterRequest
 
 _log = logging.getLogger("snowmelt.ingest")
@@ -84,7 +84,7 @@ class _VerifiedRegistration:
     """A submission after its checks; `sync_failures_before` is how many there had been when they began."""
 
     pending: _PendingRegistration
-    chunks: list[VerifiedChunk]
+    chunks: list[ChunkCandidate]
     sync_failures_before: int
 
 
@@ -130,7 +130,7 @@ class Registrar:
             RegistrationRefused: The request as a whole is wrong; `respond` is not called.
             ServiceBusy: The registrar is closed; `respond` is not called.
         """
-        check_request(request)
+        check_request_names_channels(request)
         now = self._clock.monotonic()
         with self._lock:
             is_full = self._pending_requests >= self._settings.max_queued_requests
@@ -146,7 +146,7 @@ class Registrar:
                 self._metrics.record_response(answer, 0.0)
             respond(answer)
 
-    def get_counts(self) -> RegistrationCounts:
+    def get_counts(self) -> RegistrationMetricsSnapshot:
         """Return what has been registered and answered since the start."""
         with self._lock:
             return self._metrics.snapshot(self._pending_requests)
@@ -172,7 +172,7 @@ class Registrar:
 
     def _verify_chunks(
         self, submissions: Sequence[_PendingRegistration]
-    ) -> list[list[VerifiedChunk] | Exception]:
+    ) -> list[list[ChunkCandidate] | Exception]:
         """Return what the stage says of each submission, or what failed; it never raises."""
         try:
             return self._verifier.verify_all(
@@ -255,7 +255,7 @@ class Registrar:
         self._metrics.rows += rows
         self._metrics.stored_bytes += size
 
-    def _reject_if_sync_failed(self, member: _VerifiedRegistration) -> list[VerifiedChunk]:
+    def _reject_if_sync_failed(self, member: _VerifiedRegistration) -> list[ChunkCandidate]:
         """Return the candidates, refused when a sync has failed since their blobs were read."""
         if member.sync_failures_before == self._stage_sync.failure_count:
             return member.chunks
@@ -310,7 +310,7 @@ RETRY_REGISTRATION = RequestRejection(
 
 def build_response(
     request: RegisterRequest,
-    verified_chunks: Iterable[VerifiedChunk],
+    candidates: Iterable[ChunkCandidate],
     decisions: Iterator[tuple[CommitDecision, ...]],
 ) -> RegisterResponse:
     """Return the answer to one request; takes one item of `decisions` per candidate with an offer."""
@@ -319,9 +319,9 @@ def build_response(
             candidate.chunk,
             [(decision.code, decision.message) for decision in next(decisions)]
             if candidate.offer is not None
-            else _repeat_rejection(candidate.chunk, candidate.rejection),
+            else _reject_all_channels(candidate.chunk, candidate.rejection),
         )
-        for candidate in verified_chunks
+        for candidate in candidates
     ]
     return _assemble_response(request, chunks)
 
@@ -331,7 +331,7 @@ def build_uniform_response(
 ) -> RegisterResponse:
     """Return an answer that tells every channel the same."""
     chunks = [
-        _build_chunk_result(chunk, _repeat_rejection(chunk, rejection))
+        _build_chunk_result(chunk, _reject_all_channels(chunk, rejection))
         for blob in request.blobs or []
         for chunk in blob.chunks or []
     ]
@@ -349,7 +349,7 @@ def _assemble_response(
     return RegisterResponse(status_code=0, message="Success", blobs=blobs)
 
 
-def _repeat_rejection(
+def _reject_all_channels(
     chunk: ChunkMetadata, rejection: RequestRejection | None
 ) -> list[tuple[int, str | None]]:
     # Without offer and without refusal nothing was registered: never to be told as committed.

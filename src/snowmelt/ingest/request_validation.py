@@ -41,7 +41,7 @@ class RequestRejection:
     message: str
 
 
-def check_request(request: RegisterRequest) -> None:
+def check_request_names_channels(request: RegisterRequest) -> None:
     """Refuse what has no channels to tell.
 
     Raises:

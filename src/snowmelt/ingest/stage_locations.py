@@ -45,7 +45,7 @@ class StageGrant(NamedTuple):
 class StageLocator(Protocol):
     """A way to let clients write to the stage."""
 
-    def issue_location(self, requester: StageRequester, prefix: str) -> StageGrant:
+    def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
         """Return where blobs of a prefix, issued to that user, are to be put."""
 
 
@@ -55,7 +55,7 @@ class FolderStageLocator:
 
     folder: Path
 
-    def issue_location(self, requester: StageRequester, prefix: str) -> StageGrant:
+    def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
         """Return the folder of the prefix, made."""
         del requester
         location = self.folder / prefix
@@ -82,7 +82,7 @@ class EndpointStageLocator:
     port: int
     region: str
 
-    def issue_location(self, requester: StageRequester, prefix: str) -> StageGrant:
+    def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
         """Return the bucket's part for the prefix, with new credentials."""
         credentials = access_keys.issue_stage_credentials(
             self.keyring,

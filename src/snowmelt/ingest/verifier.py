@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from snowmelt.ingest.back_pressure import BackPressure
     from snowmelt.ingest.blob_decoder import BlobDecodeResult
-    from snowmelt.ingest.catalog_cache import CachedKey, CatalogCache
+    from snowmelt.ingest.catalog_cache import CachedDataKey, CatalogCache
     from snowmelt.ingest.decoder_pool import BlobDecoder
     from snowmelt.storage.store import Store
     from snowmelt.wire.streaming import (
@@ -69,7 +69,7 @@ class Registrant:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedChunk:
+class ChunkCandidate:
     """One chunk after its checks: an offer to the catalog, or (no offer) why there can be none.
 
     An offer may carry a refusal: then it may only be accepted as a repetition, for what was
@@ -85,7 +85,7 @@ class VerifiedChunk:
         """Whether nothing has been found against this chunk yet."""
         return self.offer is not None and self.offer.rejection is None
 
-    def with_rejection(self, rejection: RequestRejection) -> VerifiedChunk:
+    def with_rejection(self, rejection: RequestRejection) -> ChunkCandidate:
         """Return this candidate as one that only a repetition can save."""
         if self.offer is None or self.offer.rejection is not None:
             return self
@@ -130,7 +130,7 @@ class VerificationPolicy:
     depth: VerificationDepth = VerificationDepth.FULL
     unverified_users: frozenset[str] = frozenset()
 
-    def decodes_chunks_of(self, user: str) -> bool:
+    def requires_decoding(self, user: str) -> bool:
         """Return True if the rows of this user's chunks are decoded before they count."""
         return self.depth is VerificationDepth.FULL and user not in self.unverified_users
 
@@ -142,8 +142,8 @@ class _ClaimedBlob:
     `keys` are those of the candidates at the same position; None where they are not inspected.
     """
 
-    chunks: list[VerifiedChunk]
-    keys: list[CachedKey | None]
+    chunks: list[ChunkCandidate]
+    keys: list[CachedDataKey | None]
     location: _BlobLocation | None = None
     md5: str = ""
     user: str = ""
@@ -196,7 +196,7 @@ class RegistrationVerifier:
         """Release the inspector; nothing may be checked any more."""
         self._decoder.close()
 
-    def verify(self, request: RegisterRequest, registrant: Registrant) -> list[VerifiedChunk]:
+    def verify(self, request: RegisterRequest, registrant: Registrant) -> list[ChunkCandidate]:
         """Return a candidate per chunk, in the order of the request."""
         [found] = self.verify_all([(request, registrant)])
         if isinstance(found, Exception):
@@ -205,7 +205,7 @@ class RegistrationVerifier:
 
     def verify_all(
         self, requests: Sequence[tuple[RegisterRequest, Registrant]]
-    ) -> list[list[VerifiedChunk] | Exception]:
+    ) -> list[list[ChunkCandidate] | Exception]:
         """Return for each request a candidate per chunk, or what went wrong on our side."""
         claimed: list[list[_ClaimedBlob] | Exception] = []
         for request, sender in requests:
@@ -215,7 +215,7 @@ class RegistrationVerifier:
                 claimed.append(error)
         waiting = [blob for blobs in claimed if not isinstance(blobs, Exception) for blob in blobs]
         failures = self._decode_blobs([blob for blob in waiting if blob.positions_to_decode()])
-        answers: list[list[VerifiedChunk] | Exception] = []
+        answers: list[list[ChunkCandidate] | Exception] = []
         for blobs in claimed:
             if isinstance(blobs, Exception):
                 answers.append(blobs)
@@ -238,20 +238,20 @@ class RegistrationVerifier:
         chunks = blob.chunks or []
         refusal = find_blob_error(blob, earlier_paths)
         if refusal is not None:
-            return _ClaimedBlob([VerifiedChunk(chunk, None, refusal) for chunk in chunks], [])
+            return _ClaimedBlob([ChunkCandidate(chunk, None, refusal) for chunk in chunks], [])
         try:
             place = self._locate_blob(blob, registrant)
         except _BlobRejected as refused:
             return _ClaimedBlob(
-                [VerifiedChunk(chunk, None, refused.rejection) for chunk in chunks], []
+                [ChunkCandidate(chunk, None, refused.rejection) for chunk in chunks], []
             )
         candidates = [
-            self._make_unverified_chunk(chunk, blob, place, registrant) for chunk in chunks
+            self._make_chunk_candidate(chunk, blob, place, registrant) for chunk in chunks
         ]
         if self._policy.depth is VerificationDepth.OFF:
             return _ClaimedBlob(candidates, [])
         keys = [
-            self._catalog_cache.find_key(candidate.offer.key_id)
+            self._catalog_cache.find_data_key(candidate.offer.key_id)
             if candidate.is_acceptable and candidate.offer is not None
             else None
             for candidate in candidates
@@ -315,7 +315,7 @@ class RegistrationVerifier:
         is_final: bool,
     ) -> BlobDecodeJob:
         assert blob.location is not None  # noqa: S101 - only blobs that have one are inspected
-        decode = self._policy.decodes_chunks_of(blob.user)
+        decode = self._policy.requires_decoding(blob.user)
         chunks = []
         for at in positions:
             key, offer = blob.keys[at], blob.chunks[at].offer
@@ -371,7 +371,7 @@ class RegistrationVerifier:
         position: int,
         result: ChunkDecodeResult,
         durability_error: RequestRejection | None,
-    ) -> VerifiedChunk:
+    ) -> ChunkCandidate:
         """Return a candidate after its inspection."""
         candidate = blob.chunks[position]
         offer = candidate.offer
@@ -431,18 +431,18 @@ class RegistrationVerifier:
             )
         return _BlobLocation(path, f"{prefix}/{path}", prefix)
 
-    def _make_unverified_chunk(
+    def _make_chunk_candidate(
         self,
         chunk: ChunkMetadata,
         blob: BlobMetadata,
         location: _BlobLocation,
         registrant: Registrant,
-    ) -> VerifiedChunk:
+    ) -> ChunkCandidate:
         """Return the chunk as its sender describes it, nothing of it verified yet."""
         refusal = find_chunk_error(chunk)
         if refusal is not None or chunk.eps is None:
-            return VerifiedChunk(chunk, None, refusal)
-        key = self._catalog_cache.find_key(chunk.encryption_key_id or 0)
+            return ChunkCandidate(chunk, None, refusal)
+        key = self._catalog_cache.find_data_key(chunk.encryption_key_id or 0)
         schemas = self._catalog_cache.get_schemas(key.table_id) if key is not None else {}
         offer = ChunkOffer(
             path=location.path,
@@ -479,7 +479,7 @@ class RegistrationVerifier:
             ),
             commit_chunk_count=chunk.parts,
         )
-        candidate = VerifiedChunk(chunk, offer)
+        candidate = ChunkCandidate(chunk, offer)
         if key is None or key.user != registrant.user:
             return candidate.with_rejection(
                 RequestRejection(

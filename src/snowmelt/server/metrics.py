@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.jobs.migration_history import MigrationStateTotals, TableBacklog
-    from snowmelt.ingest.metrics import RegistrationCounts, RowCounts
+    from snowmelt.ingest.metrics import RegistrationMetricsSnapshot, RowMetricsSnapshot
 
 # --- Requests by route and status, counted in plain numbers where they are answered.
 
@@ -87,8 +87,8 @@ class MetricSources:
         selects: How many run, how many have ended, and the bytes these have scanned.
     """
 
-    get_registration_counts: Callable[[], RegistrationCounts]
-    get_row_counts: Callable[[], RowCounts]
+    get_registration_counts: Callable[[], RegistrationMetricsSnapshot]
+    get_row_counts: Callable[[], RowMetricsSnapshot]
     get_opened_channels: Callable[[], int] = int
     requests_by_port: dict[str, RequestCounts] = field(default_factory=dict)
     select_count_getters: list[Callable[[], SelectCounts]] = field(default_factory=list)
@@ -171,7 +171,7 @@ class _MetricsCollector:
                 yield from _make_table_metrics(self._catalog_metrics)
 
 
-def _make_registration_metrics(counts: RegistrationCounts) -> Iterator[Metric]:
+def _make_registration_metrics(counts: RegistrationMetricsSnapshot) -> Iterator[Metric]:
     codes = CounterMetricFamily(
         "snowmelt_registrations",
         "Answers to registrations by code of the protocol, one for each channel of a chunk.",
@@ -192,7 +192,7 @@ def _make_registration_metrics(counts: RegistrationCounts) -> Iterator[Metric]:
     )
 
 
-def _make_row_metrics(counts: RowCounts) -> Iterator[Metric]:
+def _make_row_metrics(counts: RowMetricsSnapshot) -> Iterator[Metric]:
     codes = CounterMetricFamily(
         "snowmelt_row_requests",
         "Requests of rows answered, by code of the row API; OK is committed.",
@@ -212,7 +212,7 @@ def _make_row_metrics(counts: RowCounts) -> Iterator[Metric]:
 
 
 def _make_latency_histogram(
-    name: str, help_text: str, counts: RegistrationCounts | RowCounts
+    name: str, help_text: str, counts: RegistrationMetricsSnapshot | RowMetricsSnapshot
 ) -> Metric:
     total = 0
     buckets = []

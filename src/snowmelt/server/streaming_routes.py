@@ -99,7 +99,9 @@ class StreamingRoutes:
         """Tell what is committed."""
         request = decode_message(call.body, StatusRequest)
         request.role = call.resolve_role(request.role)
-        return await self._run_in_thread(self._channel_service.get_status, request, call.user)
+        return await self._run_in_thread(
+            self._channel_service.get_channel_statuses, request, call.user
+        )
 
     async def drop_channel(self, call: AuthenticatedRequest) -> ServerResponse:
         """Drop a channel."""

@@ -46,14 +46,14 @@ class StsStageLocator:
     lifetime_s: float
     fallback_locator: StageLocator
 
-    def issue_location(self, requester: StageRequester, prefix: str) -> StageGrant:
+    def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
         """Return the bucket's part for the prefix, with new credentials.
 
         Raises:
             ServiceBusy: STS does not answer, or refuses; the log says why.
         """
         if not requester.renews_by_prefix:
-            return self.fallback_locator.issue_location(requester, prefix)
+            return self.fallback_locator.issue_grant(requester, prefix)
         place = "/".join(filter(None, (self.bucket, self.folder, prefix))) + "/"
         given = self._assume_role(requester.user, place)
         creds = {

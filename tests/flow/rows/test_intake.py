@@ -11,7 +11,7 @@ from snowmelt.config import Settings
 from snowmelt.errors import BodyUnreadable, ChannelGone, ContinuationStale, PipeNotFound
 from snowmelt.ingest.rows.append import AppendCommitted
 from snowmelt.ingest.rows.request_batcher import PendingRequest
-from snowmelt.ingest.rows.row_service import RowsRequest
+from snowmelt.ingest.rows.row_service import RawAppendRequest
 from snowmelt.ingest.rows.targets import PipePath, RowSender
 from snowmelt.server.app import build_service
 
@@ -56,10 +56,10 @@ class Told:
 
 
 def request(channel: str, token: str | None, request_id: str = "", path: PipePath = PATH):
-    return RowsRequest(path, channel, SENDER, request_id or f"of {channel}", token, None, "9")
+    return RawAppendRequest(path, channel, SENDER, request_id or f"of {channel}", token, None, "9")
 
 
-def submit_together(rows, told: Told, requests: dict[str, tuple[RowsRequest, bytes]]) -> None:
+def submit_together(rows, told: Told, requests: dict[str, tuple[RawAppendRequest, bytes]]) -> None:
     """Submit requests while the intake is busy, so that it finds all of them at once."""
     is_let, is_busy = threading.Event(), threading.Event()
 

@@ -110,17 +110,17 @@ def test_a_status_tells_each_channel_its_own_problem(world) -> None:
         ChannelStatusQuery("absent", "public", "t", "ch", 0),
         ChannelStatusQuery("demo", "public", "t", "", 0),
     ]
-    answer = world.desk.get_status(StatusRequest(channels=asked), "LOADER")
+    answer = world.desk.get_channel_statuses(StatusRequest(channels=asked), "LOADER")
     assert [each.status_code for each in answer.channels] == [0, 20, 25, 4, 9, 8, 18]
     with pytest.raises(RoleNotGranted, match="Role NOBODY is not granted to user LOADER"):
-        world.desk.get_status(StatusRequest(channels=asked, role="nobody"), "LOADER")
+        world.desk.get_channel_statuses(StatusRequest(channels=asked, role="nobody"), "LOADER")
 
 
 def test_a_fenced_owner_is_told_the_committed_token_all_the_same(world) -> None:
     old = world.desk.open_channel(OpenRequest(**NAMES, offset_token="7"), "LOADER").result()
     world.open("ch")
     asked = [ChannelStatusQuery("demo", "public", "t", "ch", old.client_sequencer)]
-    (status,) = world.desk.get_status(StatusRequest(channels=asked), "LOADER").channels
+    (status,) = world.desk.get_channel_statuses(StatusRequest(channels=asked), "LOADER").channels
     assert (status.status_code, status.persisted_offset_token) == (20, "7")
 
 
@@ -143,7 +143,7 @@ def test_a_state_by_name_is_not_that_of_a_channel_that_came_by_the_name(world) -
         ChannelStatusQuery(*names, count, encryption_key_id=mine.encryption_key_id),
         ChannelStatusQuery(*names),
     ]
-    found = world.desk.get_status(StatusRequest(channels=asked), "LOADER").channels
+    found = world.desk.get_channel_statuses(StatusRequest(channels=asked), "LOADER").channels
     assert [(each.status_code, each.persisted_offset_token) for each in found] == [
         (25, None),
         (0, None),
@@ -153,5 +153,8 @@ def test_a_state_by_name_is_not_that_of_a_channel_that_came_by_the_name(world) -
     mine = world.desk.open_channel(OpenRequest(**NAMES), "LOADER").result()
     asked = [ChannelStatusQuery(*names, mine.client_sequencer)]
     assert (
-        world.desk.get_status(StatusRequest(channels=asked), "LOADER").channels[0].status_code == 0
+        world.desk.get_channel_statuses(StatusRequest(channels=asked), "LOADER")
+        .channels[0]
+        .status_code
+        == 0
     )

@@ -21,7 +21,7 @@ from snowmelt.errors import (
 )
 from snowmelt.ingest.registrar import GroupCommitSettings, Registrar, build_response
 from snowmelt.ingest.stage_sync import StageSync
-from snowmelt.ingest.verifier import Registrant, RegistrationVerifier, VerifiedChunk
+from snowmelt.ingest.verifier import ChunkCandidate, Registrant, RegistrationVerifier
 from snowmelt.schema.types import TableName
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
@@ -243,4 +243,4 @@ def test_what_a_failed_sync_may_have_lost_is_never_registered(world) -> None:
 def test_what_has_neither_offer_nor_refusal_is_not_told_as_committed(world) -> None:
     request = world.request(world.blob(world.open(), 1, rows()))
     (chunk,) = request.blobs[0].chunks
-    assert codes(build_response(request, [VerifiedChunk(chunk, None)], iter(()))) == [10]
+    assert codes(build_response(request, [ChunkCandidate(chunk, None)], iter(()))) == [10]

@@ -4,7 +4,11 @@ import msgspec
 import pytest
 
 from snowmelt.errors import RegistrationRefused
-from snowmelt.ingest.request_validation import check_request, find_blob_error, find_chunk_error
+from snowmelt.ingest.request_validation import (
+    check_request_names_channels,
+    find_blob_error,
+    find_chunk_error,
+)
 from snowmelt.wire.streaming import (
     BlobMetadata,
     ChunkChannelMessage,
@@ -35,7 +39,7 @@ def blob(**changes: object) -> BlobMetadata:
 
 
 def test_a_whole_registration_passes() -> None:
-    check_request(RegisterRequest(blobs=[blob()]))
+    check_request_names_channels(RegisterRequest(blobs=[blob()]))
     assert find_blob_error(blob(), set()) is None
     assert find_chunk_error(chunk()) is None
     assert find_chunk_error(chunk(eps=ChunkStatisticsMessage(0), rowless=True)) is None
@@ -56,7 +60,7 @@ def test_what_has_no_channel_to_tell_refuses_the_whole_request(
     blobs: list[BlobMetadata] | None, code: int
 ) -> None:
     with pytest.raises(RegistrationRefused) as refused:
-        check_request(RegisterRequest(blobs=blobs))
+        check_request_names_channels(RegisterRequest(blobs=blobs))
     assert refused.value.wire_code == code
 
 

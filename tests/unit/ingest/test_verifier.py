@@ -119,6 +119,6 @@ def test_a_catalog_that_is_away_refuses_no_chunk(world, blob, monkeypatch) -> No
     def away(known: CatalogCache, key_id: int) -> None:
         raise CatalogUnavailable(reason="gone")
 
-    monkeypatch.setattr(CatalogCache, "find_key", away)
+    monkeypatch.setattr(CatalogCache, "find_data_key", away)
     with pytest.raises(CatalogUnavailable):
         world.verifier().verify(world.request(blob), SENDER)

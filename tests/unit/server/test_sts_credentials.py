@@ -64,7 +64,7 @@ def test_the_role_is_narrowed_and_a_server_away_is_waited_for(made, caplog):
         "provide-client-params.sts.AssumeRole", lambda params, **_: asked.update(params)
     )
     with pytest.raises(ServiceBusy, match="the service's log says why"):
-        handing.issue_location(StageRequester("Ann B", renews_by_prefix=True), "abc")
+        handing.issue_grant(StageRequester("Ann B", renews_by_prefix=True), "abc")
     assert asked["RoleSessionName"] == "snowmelt-Ann-B"
     [statement] = json.loads(asked["Policy"])["Statement"]
     assert statement == {
@@ -73,4 +73,4 @@ def test_the_role_is_narrowed_and_a_server_away_is_waited_for(made, caplog):
         "Resource": ["arn:aws-cn:s3:::bucket/deep/stage/abc/*"],
     }
     assert ROLE in caplog.text
-    assert handing.issue_location(StageRequester("ann"), "abc").location.locationType == "LOCAL_FS"
+    assert handing.issue_grant(StageRequester("ann"), "abc").location.locationType == "LOCAL_FS"

@@ -47,7 +47,7 @@ class ContinuationToken(NamedTuple):
         """What the same owner sends next."""
         return self._replace(row_sequencer=self.row_sequencer + 1)
 
-    def matches_table(self, table_id: int) -> bool:
+    def may_belong_to_table(self, table_id: int) -> bool:
         """Tell whether it may be of this table."""
         return self.table_id in {None, table_id}
 

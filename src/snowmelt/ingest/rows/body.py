@@ -75,7 +75,7 @@ def decompress_body(body: bytes, encoding: str, max_bytes: int, declared_bytes: 
     return b"".join(pieces)
 
 
-def parse_lines(data: bytes) -> BodyLines:
+def parse_json_lines(data: bytes) -> BodyLines:
     """Read newline-delimited JSON; blank lines count for nothing, as the official SDK leaves some."""
     try:
         rows = _decoder.decode_lines(data)
@@ -83,10 +83,12 @@ def parse_lines(data: bytes) -> BodyLines:
         return _parse_one_by_one(data)
     # The decoder also takes several objects on a line, and one on several; a row is a line here,
     # whatever else is in the body: by its number the line is found again.
-    return BodyLines(rows, {}) if len(rows) == count_lines(data) else _parse_one_by_one(data)
+    return (
+        BodyLines(rows, {}) if len(rows) == count_nonblank_lines(data) else _parse_one_by_one(data)
+    )
 
 
-def count_lines(data: bytes) -> int:
+def count_nonblank_lines(data: bytes) -> int:
     """Return how many lines are not blank."""
     return sum(map(bool, map(bytes.strip, data.split(b"\n"))))
 

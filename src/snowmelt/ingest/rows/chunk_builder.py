@@ -244,7 +244,7 @@ class ErrorRowStager:
             target = PipeTarget(
                 _make_pipe_path(table), table, sender, self._get_data_key(table, sender)
             )
-            joined = self._merge_rejected_rows(target, sources)
+            joined = self._make_error_append_request(target, sources)
             if not joined.row_count:
                 _log.warning("Table %s does not take refused rows any more.", table.name)
                 continue
@@ -254,7 +254,7 @@ class ErrorRowStager:
             ]
         return found
 
-    def _merge_rejected_rows(
+    def _make_error_append_request(
         self, target: PipeTarget, requests: Sequence[AppendRequest]
     ) -> AppendRequest:
         now = self._clock.now()

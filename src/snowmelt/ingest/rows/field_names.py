@@ -55,7 +55,7 @@ def parse_scalar_fields(line: bytes, schema: TableSchema) -> list[BodyField] | N
     except (msgspec.DecodeError, UnicodeError):
         return None
     found: list[BodyField] = []
-    spelled = case_insensitive_names(schema)
+    spelled = map_case_insensitive_names(schema)
     for name, value in row.items():
         meant = spelled.get(name.upper(), name)
         column = schema.column(internal_name(meant)) if name else None
@@ -111,13 +111,13 @@ def resolve_field_case(rows: Sequence[Row], schema: TableSchema) -> Sequence[Row
     By the rules of identifiers `city` is CITY, which is always tried first; here it is column
     "City" as well, in a table that has no other of this name. Of two fields the last counts.
     """
-    names = case_insensitive_names(schema)
+    names = map_case_insensitive_names(schema)
     if not names:
         return rows
     return [_rename_fields(row, names) if isinstance(row, dict) else row for row in rows]
 
 
-def case_insensitive_names(schema: TableSchema) -> Mapping[str, str]:
+def map_case_insensitive_names(schema: TableSchema) -> Mapping[str, str]:
     """Return by which names columns with small letters are meant by fields, by these in capitals."""
     uppers = Counter(column.name.upper() for column in schema.columns)
     return {

@@ -191,7 +191,7 @@ class GroupCommitter:
             outcomes = _GroupTransaction(self, connection, staged, error_rows).register_group(group)
             failpoints.hit_failpoint(failpoints.Failpoint.ROWS_INSIDE_COMMIT)
         failpoints.hit_failpoint(failpoints.Failpoint.ROWS_COMMITTED)
-        explained = self._resolve_decisions(group, outcomes)
+        explained = self._decisions_to_outcomes(group, outcomes)
         self._count_committed(group, staged, explained)
         return explained
 
@@ -214,7 +214,7 @@ class GroupCommitter:
             each.offer.length for each in staged_chunks if id(each.plan.requests[0]) in known
         )
 
-    def _resolve_decisions(
+    def _decisions_to_outcomes(
         self,
         group: Sequence[AppendRequest],
         outcomes: Sequence[AppendOutcome | CommitDecision | None],
@@ -234,7 +234,7 @@ class GroupCommitter:
                     else self._explain_position_mismatch(append)
                 )
             else:
-                found.append(_outcome_of_rejection(outcome))
+                found.append(_rejection_to_outcome(outcome))
         return found
 
     def _explain_position_mismatch(self, request: AppendRequest) -> AppendOutcome:
@@ -247,7 +247,7 @@ class GroupCommitter:
             return ChannelGone(channel=request.channel, pipe=request.target.path)
         at = request.continuation or _NO_POSITION
         return (
-            check_position(known, at, request.request_id, request.target.sender.user)
+            find_position_outcome(known, at, request.request_id, request.target.sender.user)
             or _CONCURRENT_REQUEST_ERROR
         )
 
@@ -262,7 +262,7 @@ class GroupCommitter:
         return self._clock
 
 
-def check_position(
+def find_position_outcome(
     channel: RowChannel | ChannelPosition, token: ContinuationToken, request_id: str, user: str
 ) -> AppendOutcome | None:
     """Return what a request is told whose channel stands like this, None when it comes next."""
@@ -329,7 +329,9 @@ class _GroupTransaction:
             if each.row_count == 0 and found[id(each)] is None:
                 found[id(each)] = self._apply_empty_append(each, live)
         self._check_error_rows(found, verdicts[len(clean) :])
-        self._save_committed([each for each in group if _is_newly_committed(found[id(each)])])
+        self._save_request_ids_and_totals(
+            [each for each in group if _is_newly_committed(found[id(each)])]
+        )
         return [found[id(each)] for each in group]
 
     def _check_error_rows(
@@ -355,7 +357,7 @@ class _GroupTransaction:
             )
         first = members[0]
         at = (
-            self._next_elastic_position(first)
+            self._get_or_open_elastic_position(first)
             if first.target.table.table_id in live_table_ids
             else _NO_POSITION
         )
@@ -367,7 +369,7 @@ class _GroupTransaction:
             ),
         )
 
-    def _next_elastic_position(self, request: AppendRequest) -> ContinuationToken:
+    def _get_or_open_elastic_position(self, request: AppendRequest) -> ContinuationToken:
         """Return where the elastic channel stands, opened when there is none."""
         table = request.target.table
         key = (table.table_id, request.channel)
@@ -418,7 +420,7 @@ class _GroupTransaction:
         key = (request.target.table.table_id, request.request_id)
         return request.continuation is None and key in replayed_requests
 
-    def _save_committed(self, committed: Sequence[AppendRequest]) -> None:
+    def _save_request_ids_and_totals(self, committed: Sequence[AppendRequest]) -> None:
         elastic: dict[int, list[str]] = {}
         for each in committed:
             if each.continuation is None:
@@ -443,7 +445,7 @@ def _is_newly_committed(outcome: AppendOutcome | CommitDecision | None) -> bool:
     return isinstance(outcome, AppendCommitted) and not outcome.is_repeated
 
 
-def _outcome_of_rejection(decision: CommitDecision) -> AppendOutcome:
+def _rejection_to_outcome(decision: CommitDecision) -> AppendOutcome:
     message = decision.message or "the rows were refused"
     if decision.code == CommitCode.BLOB_TOO_OLD:
         return RowsBusy(reason=message)

@@ -225,7 +225,7 @@ def _parse_text_value(data, kind, scale, at, end):
 
 
 @_call_jit
-def _write_unicode_escape(data, at, target, used):
+def _decode_unicode_escape(data, at, target, used):
     """Write the character of `uXXXX` as UTF-8; return where it ends, -1 where there is none."""
     code = 0
     for place in range(1, 5):
@@ -265,7 +265,7 @@ def _copy_unescaped_text(data, at, safe, target, used):
         if byte == _BACKSLASH:
             byte = load_byte(data, at + 1)
             if byte == _LETTER_U:
-                used = _write_unicode_escape(data, at + 1, target, used)
+                used = _decode_unicode_escape(data, at + 1, target, used)
                 if used < 0:
                     return -1, used
                 at += 6

@@ -124,7 +124,7 @@ class _ExpressionCompiler:
         return evaluate
 
     def _compile_cast(self, operand: RowExpression, column_type: ColumnType) -> RowExpression:
-        column = make_value_column(column_type)
+        column = make_cast_column(column_type)
         rule = make_value_rule(column, self._zone)
 
         def evaluate(row: Mapping[str, object]) -> object:
@@ -149,7 +149,7 @@ class _ExpressionCompiler:
         return evaluate
 
 
-def make_value_column(column_type: ColumnType) -> Column:
+def make_cast_column(column_type: ColumnType) -> Column:
     """Return the column that a value of a cast's type would be in; errors do not name it."""
     return Column(
         "VALUE",

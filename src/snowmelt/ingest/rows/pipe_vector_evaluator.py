@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from snowmelt.catalog.sql.pipe_ast import PipeCall, PipeCast, PipeField, PipeLiteral
 from snowmelt.ingest.rows.columnar_reader import parse_text_column
-from snowmelt.ingest.rows.pipe_evaluator import make_value_column
+from snowmelt.ingest.rows.pipe_evaluator import make_cast_column
 from snowmelt.schema.chunk_types import decimal_from_int64, decimal_to_int64, null_mask
 from snowmelt.schema.conversion.arrow_input import convert_arrow_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
@@ -353,7 +353,7 @@ class VectorPipeEvaluator:
         """Return what converts to the type of a cast."""
         found = self._converters.get(id(cast))
         if found is None:
-            column = make_value_column(cast.type)
+            column = make_cast_column(cast.type)
             found = self._converters[id(cast)] = ColumnConverter(column, self._zone)
         return found
 

@@ -15,9 +15,9 @@ from snowmelt.catalog.streaming import row_channels
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PipeNotFound, RequestMalformed, RowsBusy
 from snowmelt.ingest.rows.append import parse_continuation_token
-from snowmelt.ingest.rows.group_commit import check_position
+from snowmelt.ingest.rows.group_commit import find_position_outcome
 from snowmelt.ingest.rows.row_service import (
-    check_request_texts,
+    check_no_nul_texts,
     get_internal_channel_name,
     make_append_request,
 )
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.ingest.rows.append import AppendOutcome, AppendRequest, ContinuationToken
     from snowmelt.ingest.rows.row_converter import ConvertedRows
-    from snowmelt.ingest.rows.row_service import RowService, RowsRequest
+    from snowmelt.ingest.rows.row_service import RawAppendRequest, RowService
     from snowmelt.ingest.rows.targets import PipePath, PipeTarget, RowSender
 
 _log = logging.getLogger("snowmelt.ingest")
@@ -49,7 +49,7 @@ class PendingRequest:
 
     def __init__(
         self,
-        request: RowsRequest,
+        request: RawAppendRequest,
         data: Callable[[], bytes],
         respond: Callable[[AppendOutcome], None],
     ) -> None:
@@ -92,10 +92,10 @@ class RequestBatcher:
         for each in group:
             places[each.request.path, each.request.sender].append(each)
         for arrivals in places.values():
-            self._respond_with_errors_of(self._append_together, arrivals)
+            self._run_and_respond_errors(self._append_together, arrivals)
         self._clock.sleep(min(len(group) * _PAUSE_PER_REQUEST_S, _MAX_PAUSE_S))
 
-    def _respond_with_errors_of(
+    def _run_and_respond_errors(
         self, work: Callable[[Sequence[PendingRequest]], None], requests: Sequence[PendingRequest]
     ) -> None:
         """Respond with what is raised, so that nobody waits in vain and the thread lives on."""
@@ -136,7 +136,7 @@ class RequestBatcher:
             rows, target.table, target.copy, from_sdk=from_sdk
         )
         inserted_ms = to_epoch_ms(self._clock.now())
-        is_current = self._are_rules_current(target, converted)
+        is_current = self._are_rejection_rules_current(target, converted)
         appends: list[AppendRequest] = []
         for (each, data), made in zip(bodies, converted, strict=True):
             if not made.rejected_count or (is_current and made.missing_columns is None):
@@ -152,7 +152,7 @@ class RequestBatcher:
         if appends:
             self._row_service.group_committer.submit_all(appends)
 
-    def _are_rules_current(
+    def _are_rejection_rules_current(
         self, target: PipeTarget, converted_bodies: Sequence[ConvertedRows]
     ) -> bool:
         """Tell whether rows that are refused are refused by the table as it is now."""
@@ -182,13 +182,13 @@ class RequestBatcher:
             token = each.request.continuation
             at = None if token is None else parse_continuation_token(token)
             try:
-                check_request_texts(each.request)
+                check_no_nul_texts(each.request)
                 name = get_internal_channel_name(each.request)
                 doubted = self._row_service.may_contain_base64(each.request, target)
             except (RequestMalformed, RowsBusy):
                 others.append(each)
                 continue
-            is_known = token is None or (at is not None and at.matches_table(table_id))
+            is_known = token is None or (at is not None and at.may_belong_to_table(table_id))
             if is_known and not doubted:
                 plain.append((each, name, at))
             else:
@@ -208,11 +208,11 @@ class RequestBatcher:
 
 
 def _is_next(
-    channel: ChannelPosition | None, token: ContinuationToken, request: RowsRequest
+    channel: ChannelPosition | None, token: ContinuationToken, request: RawAppendRequest
 ) -> bool:
     if channel is None:
         return False
-    return check_position(channel, token, request.request_id, request.sender.user) is None
+    return find_position_outcome(channel, token, request.request_id, request.sender.user) is None
 
 
 def _make_body_getter(data: bytes) -> Callable[[], bytes]:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InvalidRow
-from snowmelt.ingest.rows.body import BodyLines, count_lines, parse_lines
+from snowmelt.ingest.rows.body import BodyLines, count_nonblank_lines, parse_json_lines
 from snowmelt.ingest.rows.columnar_reader import read_field_columns, read_table_columns
 from snowmelt.ingest.rows.field_names import (
     parse_scalar_fields,
@@ -85,7 +85,7 @@ class ConvertedRows:
     rejected: tuple[RowRejection, ...]
     missing_columns: MissingColumns | None = None
 
-    def with_reason(self, reason: str) -> ConvertedRows:
+    def with_evolution_error(self, reason: str) -> ConvertedRows:
         """Return the same where rows without their columns also say why the table lacks these."""
         refused = tuple(
             replace(each, reason=f"{each.reason} {reason}")
@@ -181,7 +181,7 @@ class ConverterPool:
         """Return what `convert` gives for each body; None where that is not sure."""
         if not all(body.startswith(b"{") for body in bodies):
             return None
-        counts = list(map(count_lines, bodies))
+        counts = list(map(count_nonblank_lines, bodies))
         ends = list(accumulate(counts))
         pipe = _drop_trivial_copy(copy)
         converter = self._get_converter(table, _choose_compatibility(pipe, from_sdk=from_sdk))
@@ -228,7 +228,7 @@ class ConverterPool:
         *,
         reject_ambiguous_bytes: bool = False,
     ) -> ConvertedRows:
-        lines = parse_lines(data)
+        lines = parse_json_lines(data)
         if copy is None:
             rows = resolve_field_case(lines.rows, table.schema)
         elif copy.items is None:
@@ -245,11 +245,11 @@ class ConverterPool:
         if doubted:
             rows = [row for number, row in enumerate(rows) if number not in doubted]
         converted = converter.convert(rows)
-        refused = [_make_rejected_row(error) for error in converted.errors]
+        refused = [_make_row_rejection(error) for error in converted.errors]
         if doubted:
             refused = _add_ambiguous_rows(refused, doubted)
         if lines.errors_by_line:
-            refused = renumber_rejected_rows(refused, lines.errors_by_line)
+            refused = merge_parse_errors(refused, lines.errors_by_line)
         wanted = None
         if table.schema_evolution and copy is None and converted.errors:
             wanted = infer_missing_columns(converted.errors, table.schema)
@@ -288,7 +288,7 @@ class ConverterPool:
         if not len(doubtful):
             return at_once.table
         given = [line for line in data.split(b"\n") if line.strip()]
-        lines = parse_lines(b"\n".join(given[place] for place in doubtful))
+        lines = parse_json_lines(b"\n".join(given[place] for place in doubtful))
         rest = converter.convert(self._evaluate_pipe_by_rows(lines, schema, copy).rows)
         if len(rest.table) < len(doubtful):
             return None
@@ -305,8 +305,7 @@ class ConverterPool:
             return BodyLines(made, lines.errors_by_line)
         refused = [RowRejection(number, reason, None) for number, reason in failed.items()]
         both = {
-            each.number: each.reason
-            for each in renumber_rejected_rows(refused, lines.errors_by_line)
+            each.number: each.reason for each in merge_parse_errors(refused, lines.errors_by_line)
         }
         return BodyLines(made, both)
 
@@ -340,7 +339,7 @@ def _make_fully_converted(table: pa.Table, size_bytes: int) -> ConvertedRows:
     return ConvertedRows(table, size_bytes, table.num_rows, 0, ())
 
 
-def renumber_rejected_rows(
+def merge_parse_errors(
     rejected: list[RowRejection], errors_by_line: dict[int, str]
 ) -> list[RowRejection]:
     """Count lines that could not be read, which the converter has not seen, into the numbers."""
@@ -355,7 +354,7 @@ def renumber_rejected_rows(
     return sorted(found, key=lambda each: each.number)
 
 
-def _make_rejected_row(error: RowError) -> RowRejection:
+def _make_row_rejection(error: RowError) -> RowRejection:
     told = to_error_row(error)
     return RowRejection(error.row_index, told.reason, error.row, told.code, told.column)
 
@@ -363,9 +362,7 @@ def _make_rejected_row(error: RowError) -> RowRejection:
 def _add_ambiguous_rows(
     rejected: list[RowRejection], ambiguous: Mapping[int, InvalidValue]
 ) -> list[RowRejection]:
-    told = renumber_rejected_rows(
-        rejected, {number: str(error) for number, error in ambiguous.items()}
-    )
+    told = merge_parse_errors(rejected, {number: str(error) for number, error in ambiguous.items()})
     return [
         replace(each, code=error.code, column=str(error.fields["column"]))
         if (error := ambiguous.get(each.number)) is not None

@@ -23,7 +23,7 @@ from snowmelt.ingest.rows.append import (
     ContinuationToken,
     parse_continuation_token,
 )
-from snowmelt.ingest.rows.group_commit import check_position
+from snowmelt.ingest.rows.group_commit import find_position_outcome
 from snowmelt.ingest.rows.targets import (
     ELASTIC_CHANNEL,
     elastic_channel_name,
@@ -63,7 +63,7 @@ _MAX_STATUS_CHANNELS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class RowsRequest:
+class RawAppendRequest:
     """Rows that came, unpacked; `continuation` is the token's text, None for the elastic channel.
 
     `client` is None where it is not the official SDK's.
@@ -205,7 +205,7 @@ class RowService:
         return RowStatusResponse(found)
 
     def resolve_request(
-        self, request: RowsRequest, *, refresh: bool
+        self, request: RawAppendRequest, *, refresh: bool
     ) -> tuple[PipeTarget, str, AppendOutcome | None]:
         """Return where a request's rows go, its channel, and its answer where it needs no work.
 
@@ -217,7 +217,7 @@ class RowService:
         )
         try:
             target = self.target_resolver.find(request.path, request.sender, refresh=refresh)
-            if at is not None and not at.matches_table(target.table.table_id) and not refresh:
+            if at is not None and not at.may_belong_to_table(target.table.table_id) and not refresh:
                 # What was found a moment ago may have another name by now.
                 target = self.target_resolver.find(request.path, request.sender, refresh=True)
         except PipeNotFound as error:
@@ -227,7 +227,7 @@ class RowService:
         if request.continuation is None:
             return target, get_internal_channel_name(request), None
         name = get_internal_channel_name(request)
-        if at is not None and not at.matches_table(target.table.table_id):
+        if at is not None and not at.may_belong_to_table(target.table.table_id):
             went = self._describe_renamed_table(request, at) or (
                 f"The table of channel {request.channel} is gone, and {request.path} is another one"
                 " now. Open the channel again: it begins anew."
@@ -240,9 +240,15 @@ class RowService:
             return target, name, ContinuationStale(token=request.continuation, channel=name)
         if found is None:
             return target, name, ChannelGone(channel=request.channel, pipe=request.path)
-        return target, name, check_position(found, at, request.request_id, request.sender.user)
+        return (
+            target,
+            name,
+            find_position_outcome(found, at, request.request_id, request.sender.user),
+        )
 
-    def _describe_renamed_table(self, request: RowsRequest, token: ContinuationToken) -> str | None:
+    def _describe_renamed_table(
+        self, request: RawAppendRequest, token: ContinuationToken
+    ) -> str | None:
         """Say what the table of a channel is called now, if there is something to say."""
         if token.table_id is None:
             return None
@@ -257,7 +263,7 @@ class RowService:
 
     def append_rows(
         self,
-        request: RowsRequest,
+        request: RawAppendRequest,
         get_body: Callable[[], bytes],
         respond: Callable[[AppendOutcome], None],
         *,
@@ -277,7 +283,7 @@ class RowService:
             BodyUnreadable: What `get_body` raises; `BodyTooLarge` likewise.
             RowsBusy: The service is stopping, or too much of the table waits for migration.
         """
-        check_request_texts(request)
+        check_no_nul_texts(request)
         target, channel, outcome = self.resolve_request(request, refresh=refresh)
         if outcome is not None:
             respond(outcome)
@@ -300,7 +306,7 @@ class RowService:
         )
 
     def _find_replay_outcome(
-        self, request: RowsRequest, target: PipeTarget
+        self, request: RawAppendRequest, target: PipeTarget
     ) -> AppendOutcome | None:
         if request.continuation is not None:
             return self.resolve_request(request, refresh=True)[2]
@@ -309,7 +315,7 @@ class RowService:
             known = row_channels.find_saved_request_ids(connection, target.table.table_id, [name])
         return AppendCommitted(is_repeated=True) if known else None
 
-    def may_contain_base64(self, request: RowsRequest, target: PipeTarget) -> bool:
+    def may_contain_base64(self, request: RawAppendRequest, target: PipeTarget) -> bool:
         """Tell whether bytes in these rows may be base64, where they should be digits.
 
         Raises:
@@ -322,7 +328,7 @@ class RowService:
         at = parse_continuation_token(request.continuation)
         return at is not None and at.allows_base64
 
-    def _convert(self, request: RowsRequest, target: PipeTarget, data: bytes) -> ConvertedRows:
+    def _convert(self, request: RawAppendRequest, target: PipeTarget, data: bytes) -> ConvertedRows:
         doubts = self.may_contain_base64(request, target)
         return self.converter_pool.convert(
             data,
@@ -333,7 +339,7 @@ class RowService:
         )
 
     def _convert_and_evolve(
-        self, request: RowsRequest, target: PipeTarget, data: bytes
+        self, request: RawAppendRequest, target: PipeTarget, data: bytes
     ) -> tuple[PipeTarget, ConvertedRows]:
         """Convert rows, for a table that follows its rows with the columns that they need.
 
@@ -352,12 +358,12 @@ class RowService:
             return target, converted
         reason = self.table_evolver.evolve(target, converted.missing_columns)
         if reason is not None:
-            return target, converted.with_reason(reason)
+            return target, converted.with_evolution_error(reason)
         target = self.target_resolver.find(target.path, target.sender, refresh=True)
         return target, self._convert(request, target, data)
 
 
-def get_internal_channel_name(request: RowsRequest) -> str:
+def get_internal_channel_name(request: RawAppendRequest) -> str:
     """Return the internal name of the channel that a request's rows are counted for.
 
     Raises:
@@ -369,7 +375,7 @@ def get_internal_channel_name(request: RowsRequest) -> str:
 
 
 def make_append_request(
-    request: RowsRequest,
+    request: RawAppendRequest,
     target: PipeTarget,
     channel: str,
     converted_rows: ConvertedRows,
@@ -391,14 +397,14 @@ def make_append_request(
     )
 
 
-def _make_idempotency_key(request: RowsRequest) -> str:
+def _make_idempotency_key(request: RawAppendRequest) -> str:
     """Return by what a request is known again: without a channel, which has an owner, by its user."""
     if request.continuation is not None:
         return request.request_id
     return f"{request.sender.user} {request.request_id}"
 
 
-def check_request_texts(request: RowsRequest) -> None:
+def check_no_nul_texts(request: RawAppendRequest) -> None:
     """Refuse what the catalog cannot hold.
 
     Raises:

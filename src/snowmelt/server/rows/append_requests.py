@@ -16,7 +16,7 @@ from snowmelt.errors import BodyTooLarge, ContinuationStale, RequestMalformed, R
 from snowmelt.ingest.rows.append import AppendCommitted, SchemaOutdated, parse_continuation_token
 from snowmelt.ingest.rows.body import decompress_body
 from snowmelt.ingest.rows.request_batcher import PendingRequest
-from snowmelt.ingest.rows.row_service import RowsRequest
+from snowmelt.ingest.rows.row_service import RawAppendRequest
 from snowmelt.ingest.rows.targets import is_elastic_channel
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import SMALL_BODY_BYTES
@@ -73,7 +73,9 @@ class InFlightAppends:
         self.held_bytes = 0
         self.response_queue = ResponseQueue()
 
-    def submit(self, request: RowsRequest, payload: AppendPayload) -> asyncio.Future[AppendOutcome]:
+    def submit(
+        self, request: RawAppendRequest, payload: AppendPayload
+    ) -> asyncio.Future[AppendOutcome]:
         """Return what becomes of a request; a copy of one on its way gets the same future.
 
         The future holds exceptions as results. It must not be cancelled: the client may go away,
@@ -113,7 +115,7 @@ class _InFlightAppend:
         self,
         owner: InFlightAppends,
         key: Key,
-        request: RowsRequest,
+        request: RawAppendRequest,
         payload: AppendPayload,
         future: asyncio.Future[AppendOutcome],
     ) -> None:
@@ -174,7 +176,7 @@ def build_rows_request(
     api_path: RowApiPath,
     sender: RowSender,
     offset_tokens: tuple[str | None, str | None],
-) -> RowsRequest:
+) -> RawAppendRequest:
     """Return what a call asks for, counted for its channel; `offset_tokens` are offsets, first and last.
 
     Raises:
@@ -189,7 +191,7 @@ def build_rows_request(
         f"{sender.user} {api_path.pipe}", channel, allow_429=call.retry_count < _MAX_CONSECUTIVE_429
     )
     request_id = call.query.get("requestId") or components.new_request_id()
-    return RowsRequest(
+    return RawAppendRequest(
         api_path.pipe, channel, sender, request_id, token, *offset_tokens, call.sdk_client
     )
 
@@ -206,7 +208,7 @@ def make_payload(call: RowApiRequest, max_bytes: int) -> AppendPayload:
     )
 
 
-def build_append_response(request: RowsRequest, outcome: AppendOutcome) -> ServerResponse:
+def build_append_response(request: RawAppendRequest, outcome: AppendOutcome) -> ServerResponse:
     """Return the answer to a request whose rows are committed.
 
     Raises:

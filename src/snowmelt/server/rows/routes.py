@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from snowmelt.ingest.rows.row_service import RowsRequest
+    from snowmelt.ingest.rows.row_service import RawAppendRequest
     from snowmelt.server.auth import Principal
     from snowmelt.server.error_responses import ServerResponse
     from snowmelt.server.rows.append_requests import InFlightAppends
@@ -231,7 +231,7 @@ class RowApiRoutes:
         return await self._append_and_respond(request, load)
 
     async def _append_and_respond(
-        self, request: RowsRequest, payload: AppendPayload
+        self, request: RawAppendRequest, payload: AppendPayload
     ) -> ServerResponse:
         """Answer a request of rows when they are committed."""
         # The client may go away; what has begun goes on.

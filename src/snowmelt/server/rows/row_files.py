@@ -138,7 +138,7 @@ class RowFiles:
         with self.database.writing() as connection:
             prefix = stages.issue_client_prefix(connection, user, now)
         # Each place has a prefix of its own: the SDK counts its files from nought.
-        given = self.stage_locator.issue_location(
+        given = self.stage_locator.issue_grant(
             StageRequester(user, host, renews_by_prefix=True), prefix
         )
         seconds = given.expires_in_s or _DEFAULT_LIFETIME_S

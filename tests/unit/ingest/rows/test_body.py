@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.errors import BodyTooLarge, BodyUnreadable
-from snowmelt.ingest.rows.body import decompress_body, parse_lines
+from snowmelt.ingest.rows.body import decompress_body, parse_json_lines
 
 BODY = b'{"id":1}\n' * 1000
 ZSTD = pa.compress(BODY, "zstd", asbytes=True)
@@ -28,7 +28,7 @@ def test_no_more_comes_out_than_may(told):
 
 def test_a_row_is_a_line_whatever_else_is_in_the_body():
     for other in (b"", b"nonsense\n"):
-        lines = parse_lines(
+        lines = parse_json_lines(
             b'{"a":1}\n\n{"a":2}{"a":3}\r\n{"a":\n4}\n{"a":5}\r{"a":6}\n{"a":7}' + b"\n" + other
         )
         assert lines.rows == [{"a": 1}, {"a": 7}]

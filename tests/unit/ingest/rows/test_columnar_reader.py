@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.ingest.rows.body import parse_lines
+from snowmelt.ingest.rows.body import parse_json_lines
 from snowmelt.ingest.rows.columnar_reader import read_table_columns
 from snowmelt.ingest.rows.field_names import parse_scalar_fields, resolve_field_case
 from snowmelt.ingest.rows.line_reader import read_uniform_lines
@@ -82,7 +82,7 @@ def converted(body, plain=None):
     """What the two ways give: the first None where it leaves the lines to the other."""
     columns = read_table_columns(body, SCHEMA, plain)
     at_once = None if columns is None else CONVERTER.convert_arrow_table(columns)
-    return at_once, CONVERTER.convert(resolve_field_case(parse_lines(body).rows, SCHEMA))
+    return at_once, CONVERTER.convert(resolve_field_case(parse_json_lines(body).rows, SCHEMA))
 
 
 def read_alone(body, fields):
