@@ -57,13 +57,13 @@ class LinesFactory(vertica_sdk.ParserFactory):
 def pass_through_pair(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield pieces through two filters of users, each of which reads and writes."""
     library = load_library("pass", {"code.py": _CODE})
-    first, second = (library.filter("PassFactory").build({}) for _ in range(2))
+    first, second = (library.filter("PassFactory").build_phase({}) for _ in range(2))
     return second.run(ByteReader(first.run(ByteReader(pieces))))  # type: ignore[union-attr]
 
 
 def row_parser() -> Parser:
     """Return a parser of users for lines of eight fields: int, int, float, str, str, int, float, str."""
-    return load_library("rows", {"code.py": _CODE}).parser("LinesFactory").build({})  # type: ignore[return-value]
+    return load_library("rows", {"code.py": _CODE}).parser("LinesFactory").build_phase({})  # type: ignore[return-value]
 
 
 def bare_rows(pieces: Iterable[bytes]) -> list[list[object]]:

@@ -152,7 +152,7 @@ class Bench:
 
 def filtered(name: str, pieces: Sequence[bytes], **parameters: object) -> Callable[[], None]:
     """Return a run of a built-in filter."""
-    made = definition(name).build(parameters)
+    made = definition(name).build_phase(parameters)
     return lambda: drop(made.run(ByteReader(pieces)))
 
 
@@ -238,7 +238,7 @@ def messages(bench: Bench, text: bytes) -> None:
     def library() -> None:
         drop(pc.binary_join_element_wise(batch, empty, end) for batch in batches)
 
-    delimiters = definition("KafkaInsertDelimiters").build({"delimiter": "\n"})
+    delimiters = definition("KafkaInsertDelimiters").build_phase({"delimiter": "\n"})
     bench.compare(
         "KafkaInsertDelimiters",
         size,
@@ -246,7 +246,7 @@ def messages(bench: Bench, text: bytes) -> None:
         lambda: drop(delimiters.run_records(iter(batches))),
         "2,000 MB/s",
     )
-    lengths = definition("KafkaInsertLengths").build({})
+    lengths = definition("KafkaInsertLengths").build_phase({})
     bench.alone("KafkaInsertLengths", size, lambda: drop(lengths.run_records(iter(batches))), "")
 
 
@@ -257,7 +257,7 @@ def against_zcat(report: Report, text: bytes, kind: str, repeats: int) -> None:
         path.write_bytes(gzip.compress(text, 6))
         zcat_s, ours_s = [], []
         (file,) = list_files(str(path))
-        made = definition("GZip").build({})
+        made = definition("GZip").build_phase({})
         for _ in range(repeats):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run(["zcat", path], stdout=subprocess.DEVNULL, check=True)

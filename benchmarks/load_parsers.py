@@ -97,7 +97,7 @@ def parsed(
 ) -> tuple[int, int]:
     """Return how many rows and rejects a parser makes of a file."""
     rows = rejects = 0
-    parser = definition(name).build(parameters)
+    parser = definition(name).build_phase(parameters)
     for part in parser.parse(ByteReader(pieces(path)), ParseTarget(schema, columns or {}), WHOLE):
         rows += part.rows.num_rows
         rejects += len(part.rejects)
@@ -218,7 +218,7 @@ def messages(bench: Bench, count: int) -> None:
             )
 
     def ours(batches: list[pa.BinaryArray]) -> None:
-        parser = definition("kafkajsonparser").build({})
+        parser = definition("kafkajsonparser").build_phase({})
         drop(parser.parse_records(iter(batches), ParseTarget(OBJECTS)))
 
     for what, given, goal in (

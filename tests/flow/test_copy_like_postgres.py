@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidValue, LoadRefused
-from snowmelt.load.expressions.datetime_templates import PATTERNS, TemplateReader
+from snowmelt.load.expressions.datetime_templates import PATTERNS, DatetimeTemplateReader
 from snowmelt.load.expressions.evaluator import ExpressionEvaluator
 from snowmelt.load.task import ComputedExpression
 from snowmelt.schema.native_types import native_schema
@@ -52,9 +52,9 @@ def server(postgres):
 
 def calculate(sql: str, schema: TableSchema, rows: pa.Table, column: dict[str, object]) -> list:
     target = Column("X", ordinal=1, **column)
-    found = ExpressionEvaluator(schema, [(ComputedExpression("X", sql), target)], STARTED).compute(
-        rows
-    )
+    found = ExpressionEvaluator(
+        schema, [(ComputedExpression("X", sql), target)], STARTED
+    ).evaluate_rows(rows)
     assert isinstance(found, list), found
     return found[0].to_pylist()
 
@@ -103,7 +103,7 @@ def test_what_is_read_by_a_template_is_what_postgresql_reads(
     server, date, between, time, moments, rng
 ) -> None:
     template = f"{date}{between}{time}" if time else date
-    reader = TemplateReader(template, needs_date=True)
+    reader = DatetimeTemplateReader(template, needs_date=True)
     written = server.execute(
         "SELECT to_char(t, %s) FROM unnest(%s::timestamp[]) AS u(t)", (template, moments)
     ).fetchall()
@@ -210,7 +210,7 @@ def test_functions_operators_and_casts_give_what_postgresql_gives(server, rows) 
     values = ", ".join(f"%s::{kind}[]" for kind in TYPES)
     names = ", ".join(column.name.lower() for column in SCHEMA.columns)
     items = [(ComputedExpression("X", sql), Column("X", ordinal=1, **TEXT)) for sql in SAME]
-    found = ExpressionEvaluator(SCHEMA, items, STARTED).compute(table)
+    found = ExpressionEvaluator(SCHEMA, items, STARTED).evaluate_rows(table)
     assert isinstance(found, list), found
     theirs = server.execute(
         # Whole numbers are of 32 bits there, which is what functions of positions take.

@@ -16,14 +16,16 @@ def load(name, data, schema, *, portion=WHOLE, size=None, options=None, **parame
     """Return rows and rejects of bytes that come in pieces of `size`."""
     step = size or len(data) or 1
     pieces = [data[at : at + step] for at in range(0, len(data), step)]
-    parser = definition(name).build(parameters)
+    parser = definition(name).build_phase(parameters)
     return _summed(parser.parse(ByteReader(pieces), ParseTarget(schema, options or {}), portion))
 
 
 def load_records(name, messages, schema, **parameters):
     """Return rows and rejects of messages."""
     batches = iter([pa.array(messages, pa.binary())])
-    return _summed(definition(name).build(parameters).parse_records(batches, ParseTarget(schema)))
+    return _summed(
+        definition(name).build_phase(parameters).parse_records(batches, ParseTarget(schema))
+    )
 
 
 def _summed(parts):

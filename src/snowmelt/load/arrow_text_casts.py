@@ -44,7 +44,7 @@ _MAX_INT64 = 2**63 - 1
 _FIRST_YEAR_US = -62_135_596_800_000_000
 
 
-class TextCaster:
+class ArrowTextCaster:
     """What Arrow may do for one column."""
 
     def __init__(self, column: Column) -> None:
@@ -58,7 +58,7 @@ class TextCaster:
             self._pattern = rf"^-?[0-9]{{1,{digits}}}{fraction}$" if digits else None
 
     @property
-    def direct_arrow_type(self) -> pa.DataType | None:
+    def csv_reader_arrow_type(self) -> pa.DataType | None:
         """The type that a CSV reader may make; None where it must hand on text."""
         match self._kind:
             case (
@@ -76,8 +76,8 @@ class TextCaster:
             case _:
                 return None
 
-    def convert_direct_values(self, array: pa.Array) -> list[pa.Array] | None:
-        """Turn values of `direct_arrow_type` into native form; None if some need the exact rules."""
+    def convert_csv_reader_values(self, array: pa.Array) -> list[pa.Array] | None:
+        """Turn values of `csv_reader_arrow_type` into native form; None if some need the exact rules."""
         if self._kind is LogicalType.FIXED:
             # Arrow looks at the digits before it moves the point.
             return [array] if _is_within_precision(array) else None
@@ -100,7 +100,7 @@ class TextCaster:
     def mask_castable(self, texts: pa.Array) -> Mask | None:
         """Tell which texts have the shape; False for null, None if no text has one."""
         if self._kind is LogicalType.TEXT:
-            return self._mask_short_texts(texts)
+            return self._mask_texts_within_length(texts)
         if self._kind is LogicalType.BOOLEAN:
             known = pc.is_in(texts, value_set=pa.array(TRUE_WORDS + FALSE_WORDS))
         elif self._pattern is None:
@@ -124,11 +124,11 @@ class TextCaster:
                 texts = pc.binary_join_element_wise("1970-01-01", texts, " ")
                 clock = texts.cast(pa.timestamp("us")).view(pa.int64())
                 return self._truncate_to_scale(clock.view(pa.time64("us")))
-            direct = self.direct_arrow_type
+            direct = self.csv_reader_arrow_type
             array = None if direct is None else texts.cast(direct)
         except pa.ArrowInvalid:
             return None
-        return None if array is None else self.convert_direct_values(array)
+        return None if array is None else self.convert_csv_reader_values(array)
 
     def _cast_timestamps(self, texts: pa.Array) -> list[pa.Array]:
         """Read date and time; the zone decides the instant, or is dropped for a clock time."""
@@ -166,14 +166,18 @@ class TextCaster:
         return [array, pa.array(np.zeros(len(array), np.int32), mask=mask)]
 
     def _fits_length(self, array: pa.Array) -> bool:
-        return bool(self._mask_short_texts(array).all()) if self._may_be_long(array) else True
+        return (
+            bool(self._mask_texts_within_length(array).all())
+            if self._has_text_over_byte_limit(array)
+            else True
+        )
 
-    def _may_be_long(self, texts: pa.Array) -> bool:
+    def _has_text_over_byte_limit(self, texts: pa.Array) -> bool:
         longest = pc.max(pc.binary_length(texts)).as_py() or 0
         return bool(longest > min(self._column.length or MAX_TEXT_BYTES, MAX_TEXT_BYTES))
 
-    def _mask_short_texts(self, texts: pa.Array) -> Mask:
-        if not self._may_be_long(texts):
+    def _mask_texts_within_length(self, texts: pa.Array) -> Mask:
+        if not self._has_text_over_byte_limit(texts):
             return np.ones(len(texts), np.bool_)
         limit = self._column.length or MAX_TEXT_BYTES
         fits = pc.and_(
@@ -227,7 +231,7 @@ class ArraySyntax:
     enclose: str = '"'
     null: str = "null"
 
-    def to_json(self, text: str) -> str:
+    def convert_array_to_json(self, text: str) -> str:
         """Return the array as JSON. Elements without marks are numbers, booleans or texts.
 
         Raises:

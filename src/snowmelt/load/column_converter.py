@@ -6,7 +6,7 @@ streams do not are accepted, too: a blank between date and time, an hour alone, 
 colon, date formats, trimming, and texts that are truncated to their column's length. A text without
 a time zone is a naive timestamp in UTC.
 
-`TextRewriter` rewrites texts before they are read: date formats, and bytes written as hexadecimal,
+`TextNormalizer` rewrites texts before they are read: date formats, and bytes written as hexadecimal,
 octal or binary digits. Templates are those of `TO_DATE` and `TO_TIMESTAMP`
 (`snowmelt.load.expressions.datetime_templates`). `docs/copy-functions.md` lists what FORMAT
 accepts.
@@ -26,8 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidRow, InvalidValue, LoadRefused
-from snowmelt.load.arrow_text_casts import TextCaster
-from snowmelt.load.expressions.datetime_templates import TemplateInvalid, TemplateReader
+from snowmelt.load.arrow_text_casts import ArrowTextCaster
+from snowmelt.load.expressions.datetime_templates import (
+    DatetimeTemplateInvalid,
+    DatetimeTemplateReader,
+)
 from snowmelt.load.phases import ColumnOptions
 from snowmelt.schema.chunk_types import null_mask, to_contiguous_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
@@ -93,26 +96,26 @@ class TextColumnConverter:
             LogicalType.TEXT,
             LogicalType.BINARY,
         }
-        self.rewrite = make_text_rewriter(column, options.format)
+        self.rewrite = make_text_normalizer(column, options.format)
         self._rule = make_value_rule(column, COPY_TIME_ZONE, Compatibility.COPY)
         self._has_format = options.format is not None
         self._is_whole = column.kind is LogicalType.FIXED and not column.scale
         # A load takes no 1.5 for a whole number, and computing rounds it: both as Vertica does.
         self.rounds = False
-        self._text_caster = TextCaster(column)
+        self._text_caster = ArrowTextCaster(column)
         self._converter = ColumnConverter(column, COPY_TIME_ZONE, Compatibility.COPY)
         self._single_column_schema = TableSchema(1, (_make_nullable(column),))
 
     @property
-    def direct_arrow_type(self) -> pa.DataType | None:
-        """The Arrow type that a reader of text may make of it by itself; see `convert_direct_values`."""
+    def csv_reader_arrow_type(self) -> pa.DataType | None:
+        """The Arrow type that a reader of text may make of it by itself; see `convert_csv_reader_values`."""
         if self.trim or not self.rewrite.is_standard_form:
             return None
-        return self._text_caster.direct_arrow_type
+        return self._text_caster.csv_reader_arrow_type
 
-    def convert_direct_values(self, array: pa.Array) -> list[pa.Array] | None:
-        """Turn values of `direct_arrow_type` into native form; None if they must be read as text."""
-        parts = self._text_caster.convert_direct_values(array)
+    def convert_csv_reader_values(self, array: pa.Array) -> list[pa.Array] | None:
+        """Turn values of `csv_reader_arrow_type` into native form; None if they must be read as text."""
+        parts = self._text_caster.convert_csv_reader_values(array)
         if (
             parts is None
             or self._violates_not_null(array)
@@ -121,7 +124,7 @@ class TextColumnConverter:
             return None
         return parts
 
-    def convert(self, texts: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
+    def convert_texts(self, texts: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
         """Return the native arrays (null where refused), and why values were refused.
 
         `texts` is of type string, null where the value is NULL.
@@ -132,10 +135,14 @@ class TextColumnConverter:
         plain = None if usual is None else self._text_caster.mask_castable(usual)
         if usual is None or plain is None:
             everywhere = np.flatnonzero(~null_mask(texts))
-            return self._merge_exact_values(self._make_null_arrays(len(texts)), texts, everywhere)
+            return self._replace_with_exact_values(
+                self._make_null_arrays(len(texts)), texts, everywhere
+            )
         kept = usual if plain.all() else usual.filter(pa.array(plain))
         parts = (
-            self._text_caster.cast_texts(usual if plain.all() else _mask_texts(usual, plain))
+            self._text_caster.cast_texts(
+                usual if plain.all() else _replace_unmasked_with_null(usual, plain)
+            )
             if len(kept)
             else None
         )
@@ -145,7 +152,7 @@ class TextColumnConverter:
             # The exact rules reject them, with a reason.
             plain = plain & ~outside
         rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~null_mask(texts)
-        return self._merge_exact_values(parts, texts, np.flatnonzero(rest))
+        return self._replace_with_exact_values(parts, texts, np.flatnonzero(rest))
 
     def _rewrite_texts(self, texts: pa.Array) -> pa.Array | None:
         """Return texts in the usual form, null where they have none; None if only one by one."""
@@ -159,13 +166,13 @@ class TextColumnConverter:
         return pc.if_else(known, rewritten, pa.scalar(None, pa.string()))
 
     def convert_bytes(self, data: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
-        """Do as `convert` does with bytes, which may be no text."""
+        """Do as `convert_texts` does with bytes, which may be no text."""
         texts, broken = decode_texts(data, self.label)
-        parts, refused = self.convert(texts)
+        parts, refused = self.convert_texts(texts)
         return parts, {**refused, **broken}
 
     def convert_values(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
-        """Do as `convert` does with values that a format with types holds; None is NULL.
+        """Do as `convert_texts` does with values that a format with types holds; None is NULL.
 
         Texts are read like those of a text file, whole numbers for dates and times like their digits. In
         a column of text what is no text becomes JSON.
@@ -207,7 +214,7 @@ class TextColumnConverter:
         """Convert values that are all of the column's usual types, or None."""
         if str in _NATIVE_PYTHON_TYPES.get(self.column.kind, ()):
             try:
-                return self.convert(pa.array(values, pa.string()))
+                return self.convert_texts(pa.array(values, pa.string()))
             except (pa.ArrowException, UnicodeEncodeError):
                 pass
         elif self.column.kind is LogicalType.REAL:
@@ -236,7 +243,7 @@ class TextColumnConverter:
             for part in to_native(table, self._single_column_schema).columns
         ]
 
-    def convert_one(self, value: str) -> StoredValue:
+    def convert_text_exactly(self, value: str) -> StoredValue:
         """Read one text by the exact rule.
 
         Raises:
@@ -250,7 +257,7 @@ class TextColumnConverter:
         ):
             value = value[2:]
         if self._truncates:
-            value = self._truncate(value)
+            value = self._truncate_to_column_length(value)
         stored = self._rule(value, 0)
         if self._is_whole and not self.rounds and _may_have_fraction(value):
             self._check_whole_number(Decimal(value.strip(TRIMMED_CHARACTERS)))
@@ -275,17 +282,17 @@ class TextColumnConverter:
             return (
                 self._to_json_text(value)
                 if self.column.kind in SEMI_STRUCTURED_TYPES
-                else self.convert_one(value)
+                else self.convert_text_exactly(value)
             )
         kind = self.column.kind
         if kind in _DATE_TIME_KINDS and type(value) is int:
-            return self.convert_one(str(value))
+            return self.convert_text_exactly(str(value))
         if kind is LogicalType.TEXT and isinstance(value, (dict, list)):
-            return self.convert_one(self._to_json_text(value))
+            return self.convert_text_exactly(self._to_json_text(value))
         if isinstance(value, Decimal | float):
             self._check_whole_number(value)
         if kind is LogicalType.TEXT and self._truncates and value is not None:
-            return self.convert_one(str(_TEXT_RULE(value, 0)))
+            return self.convert_text_exactly(str(_TEXT_RULE(value, 0)))
         return self._rule(value, 0)
 
     def _to_json_text(self, value: object) -> str:
@@ -312,7 +319,7 @@ class TextColumnConverter:
         more = "…" if isinstance(value, str) and len(value) > _MAX_SHOWN_CHARS else ""
         return f"{self.label}: {reason}: {shown}{more}"
 
-    def _truncate(self, value: str) -> str:
+    def _truncate_to_column_length(self, value: str) -> str:
         column = self.column
         if column.kind is LogicalType.TEXT and column.length is not None:
             return value[: column.length]
@@ -323,7 +330,7 @@ class TextColumnConverter:
     def _violates_not_null(self, array: pa.Array) -> bool:
         return bool(array.null_count) and not self.column.nullable
 
-    def _merge_exact_values(
+    def _replace_with_exact_values(
         self,
         arrays: list[pa.Array],
         texts: pa.Array,
@@ -336,7 +343,7 @@ class TextColumnConverter:
             taken = texts.take(pa.array(indexes)).to_pylist()
             for place, text in zip(indexes.tolist(), taken, strict=True):
                 try:
-                    values.append(self.convert_one(text))
+                    values.append(self.convert_text_exactly(text))
                 except InvalidRow as error:
                     values.append(None)
                     refused[place] = self.describe_rejection(error, text)
@@ -384,10 +391,12 @@ class TableConverter:
             )
             made.trim = made.trim or trim
             if array_syntax is not None and column.kind is LogicalType.ARRAY:
-                made.rewrite = TextRewriter(array_syntax.to_json, is_standard_form=False)
+                made.rewrite = TextNormalizer(
+                    array_syntax.convert_array_to_json, is_standard_form=False
+                )
             self.columns.append(made)
 
-    def convert(
+    def convert_columns(
         self, texts: Sequence[pa.Array | None], count: int
     ) -> tuple[pa.Table, dict[int, tuple[str, str]]]:
         """Convert columns of bytes or text; None is a column of NULL.
@@ -401,7 +410,7 @@ class TableConverter:
         for column, given in zip(self.columns, texts, strict=True):
             read = pa.nulls(count, pa.string()) if given is None else given
             is_text = pa.types.is_string(read.type)
-            parts, reasons = column.convert(read) if is_text else column.convert_bytes(read)
+            parts, reasons = column.convert_texts(read) if is_text else column.convert_bytes(read)
             arrays.extend(parts)
             for place, reason in reasons.items():
                 refused.setdefault(place, (column.column.display_name, reason))
@@ -448,7 +457,7 @@ def _display_value(value: object) -> str:
     return str(value) if isinstance(value, Decimal) else repr(value)
 
 
-def _mask_texts(texts: pa.Array, mask: Mask) -> pa.Array:
+def _replace_unmasked_with_null(texts: pa.Array, mask: Mask) -> pa.Array:
     return pc.if_else(pa.array(mask), texts, pa.scalar(None, pa.string()))
 
 
@@ -471,7 +480,7 @@ _HEX_BYTES = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2})*)")
 _BIT_BYTES = re.compile(r"(?:[01]{8})*")
 
 
-class TextRewriter:
+class TextNormalizer:
     """Rewrites the texts of a column; `is_standard_form` where the usual forms are only made regular.
 
     `bulk_pattern` is a regular expression with its replacement: a column whose texts match it is
@@ -498,7 +507,7 @@ class TextRewriter:
         return self._rewrite(text)
 
 
-def make_text_rewriter(column: Column, template: str | None) -> TextRewriter:
+def make_text_normalizer(column: Column, template: str | None) -> TextNormalizer:
     """Return what rewrites the texts of a column with a format, or None for the usual forms.
 
     Raises:
@@ -506,20 +515,20 @@ def make_text_rewriter(column: Column, template: str | None) -> TextRewriter:
     """
     timed = column.kind in {LogicalType.DATE, LogicalType.TIME} or column.kind in TIMESTAMP_TYPES
     if template is None:
-        return TextRewriter(_normalize_timestamp_text if timed else str, is_standard_form=True)
+        return TextNormalizer(_normalize_timestamp_text if timed else str, is_standard_form=True)
     if timed:
-        return _make_template_rewriter(column, template)
+        return _make_template_normalizer(column, template)
     if column.kind is LogicalType.BINARY:
         known = {"HEX": _strip_hex_prefix, "OCTAL": _octal_to_hex, "BITSTRING": _bits_to_hex}
         rewrite = known.get(template.upper())
         if rewrite is not None:
-            return TextRewriter(rewrite, is_standard_form=False)
-        _reject_format(column, "FORMAT of a binary column is HEX, OCTAL or BITSTRING")
-    _reject_format(column, "FORMAT is for dates, times and binary columns")
+            return TextNormalizer(rewrite, is_standard_form=False)
+        _raise_format_rejected(column, "FORMAT of a binary column is HEX, OCTAL or BITSTRING")
+    _raise_format_rejected(column, "FORMAT is for dates, times and binary columns")
     raise AssertionError
 
 
-def _reject_format(column: Column, reason: str) -> None:
+def _raise_format_rejected(column: Column, reason: str) -> None:
     raise LoadRefused(what=f"column {column.display_name}", reason=reason)
 
 
@@ -555,13 +564,13 @@ def _bits_to_hex(text: str) -> str:
     return f"{int(text, 2):0{len(text) // 4}x}" if text else ""
 
 
-def _make_template_rewriter(column: Column, template: str) -> TextRewriter:
+def _make_template_normalizer(column: Column, template: str) -> TextNormalizer:
     is_time = column.kind is LogicalType.TIME
     try:
-        reader = TemplateReader(
+        reader = DatetimeTemplateReader(
             template, needs_date=not is_time, needs_time=column.kind is not LogicalType.DATE
         )
-    except TemplateInvalid as error:
+    except DatetimeTemplateInvalid as error:
         raise LoadRefused(
             what=f"FORMAT {template!r} of column {column.display_name}", reason=str(error)
         ) from None
@@ -570,4 +579,4 @@ def _make_template_rewriter(column: Column, template: str) -> TextRewriter:
         found = reader.read(text)
         return found.iso_time if is_time else found.iso_timestamp
 
-    return TextRewriter(rewrite, is_standard_form=False, bulk_pattern=reader.bulk_pattern)
+    return TextNormalizer(rewrite, is_standard_form=False, bulk_pattern=reader.bulk_pattern)

@@ -1,6 +1,6 @@
 """The syntax tree of a COPY statement: picklable data, with no name resolved yet.
 
-`is_copy` recognizes COPY statements. It is cheap, because every statement is checked.
+`is_copy_statement` recognizes COPY statements. It is cheap, because every statement is checked.
 """
 
 from __future__ import annotations
@@ -165,6 +165,6 @@ class CopyStatement:
 _COPY_PATTERN = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*COPY\b", re.IGNORECASE | re.DOTALL)
 
 
-def is_copy(sql: str) -> bool:
+def is_copy_statement(sql: str) -> bool:
     """Tell whether a statement is a COPY."""
     return _COPY_PATTERN.match(sql) is not None

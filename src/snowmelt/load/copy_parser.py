@@ -253,7 +253,7 @@ class ColumnOptionParser:
         for field in fields(base_options):
             if field.name in self._found and getattr(base_options, field.name) is not None:
                 raise self._cursor.make_error(
-                    f"{_spell_option(field.name)} of this column is given in the column list, too"
+                    f"{_format_option_name(field.name)} of this column is given in the column list, too"
                 )
         return replace(base_options, **self._found)
 
@@ -287,7 +287,7 @@ class ColumnOptionParser:
     def _set_option(self, name: str, value: object, token: SqlToken) -> None:
         if name in self._found:
             raise self._cursor.make_error(
-                f"{_spell_option(name)} of this column is given twice", token
+                f"{_format_option_name(name)} of this column is given twice", token
             )
         self._found[name] = value
 
@@ -311,29 +311,35 @@ class StatementOptionParser:
             "FIXEDWIDTH": self._parse_format_word,
             "COLSIZES": self._parse_column_sizes,
             "SKIP": self._parse_skip,
-            "NO": self._parse_no,
+            "NO": self._parse_no_option,
             "TRAILING": self._parse_trailing_nullcols,
             "RECORD": self._parse_record_terminator,
             "REJECTMAX": self._parse_reject_max,
             "REJECTED": self._parse_rejected_data,
             "EXCEPTIONS": self._parse_exceptions,
-            "ABORT": self._make_flag_parser("abort_on_error", "ON", "ERROR"),
-            "ERROR": self._make_flag_parser("error_tolerance", "TOLERANCE"),
-            "ENFORCELENGTH": self._make_flag_parser("enforce_length"),
-            "FORCE": self._make_flag_parser("force"),
+            "ABORT": self._make_flag_option_parser("abort_on_error", "ON", "ERROR"),
+            "ERROR": self._make_flag_option_parser("error_tolerance", "TOLERANCE"),
+            "ENFORCELENGTH": self._make_flag_option_parser("enforce_length"),
+            "FORCE": self._make_flag_option_parser("force"),
             "STREAM": self._parse_stream_name,
-            "DELIMITER": self._make_text_parser("delimiter", "the delimiter", "AS"),
-            "ENCLOSED": self._make_text_parser("enclosed_by", "the quote", "BY"),
-            "ESCAPE": self._make_text_parser("escape", "the escape", "AS"),
-            "NULL": self._make_text_parser("null", "what means NULL", "AS"),
-            "TRIM": self._make_text_parser("trim", "the character to trim"),
-            "COLLECTIONDELIMITER": self._make_text_parser(
+            "DELIMITER": self._make_text_option_parser("delimiter", "the delimiter", "AS"),
+            "ENCLOSED": self._make_text_option_parser("enclosed_by", "the quote", "BY"),
+            "ESCAPE": self._make_text_option_parser("escape", "the escape", "AS"),
+            "NULL": self._make_text_option_parser("null", "what means NULL", "AS"),
+            "TRIM": self._make_text_option_parser("trim", "the character to trim"),
+            "COLLECTIONDELIMITER": self._make_text_option_parser(
                 "collection_delimiter", "the delimiter", "AS"
             ),
-            "COLLECTIONOPEN": self._make_text_parser("collection_open", "the opening sign", "AS"),
-            "COLLECTIONCLOSE": self._make_text_parser("collection_close", "the closing sign", "AS"),
-            "COLLECTIONENCLOSE": self._make_text_parser("collection_enclose", "the quote", "BY"),
-            "COLLECTIONNULLELEMENT": self._make_text_parser(
+            "COLLECTIONOPEN": self._make_text_option_parser(
+                "collection_open", "the opening sign", "AS"
+            ),
+            "COLLECTIONCLOSE": self._make_text_option_parser(
+                "collection_close", "the closing sign", "AS"
+            ),
+            "COLLECTIONENCLOSE": self._make_text_option_parser(
+                "collection_enclose", "the quote", "BY"
+            ),
+            "COLLECTIONNULLELEMENT": self._make_text_option_parser(
                 "collection_null_element", "what means NULL", "AS"
             ),
         }
@@ -407,7 +413,7 @@ class StatementOptionParser:
         what = "the number of bytes" if unit == "skip_bytes" else "the number of records"
         self._set_parser_option(unit, self._cursor.parse_integer(what, 0, _MAX_INTEGER), token)
 
-    def _parse_no(self, token: SqlToken) -> None:
+    def _parse_no_option(self, token: SqlToken) -> None:
         if self._cursor.accept_one_of("ESCAPE"):
             self._set_parser_option("no_escape", True, token)
         else:
@@ -471,7 +477,7 @@ class StatementOptionParser:
             self._overwritten.add(option)
         return path
 
-    def _make_text_parser(
+    def _make_text_option_parser(
         self, name: str, description: str, *words: str
     ) -> Callable[[SqlToken], None]:
         def read(token: SqlToken) -> None:
@@ -481,7 +487,7 @@ class StatementOptionParser:
 
         return read
 
-    def _make_flag_parser(self, name: str, *rest: str) -> Callable[[SqlToken], None]:
+    def _make_flag_option_parser(self, name: str, *rest: str) -> Callable[[SqlToken], None]:
         def read(token: SqlToken) -> None:
             if rest:
                 self._cursor.expect(*rest)
@@ -491,19 +497,19 @@ class StatementOptionParser:
 
     def _set_parser_option(self, name: str, value: ParameterValue, token: SqlToken) -> None:
         if name in self._parsing:
-            raise self._cursor.make_error(f"{_spell_option(name)} is given twice", token)
+            raise self._cursor.make_error(f"{_format_option_name(name)} is given twice", token)
         self._parsing[name] = value
 
     def _set_option(self, name: str, value: object, token: SqlToken) -> None:
         if name in self._options:
-            raise self._cursor.make_error(f"{_spell_option(name)} is given twice", token)
+            raise self._cursor.make_error(f"{_format_option_name(name)} is given twice", token)
         self._options[name] = value
 
 
 _OPTION_SPELLINGS = {"enforce_length": "ENFORCELENGTH", "reject_max": "REJECTMAX"}
 
 
-def _spell_option(name: str) -> str:
+def _format_option_name(name: str) -> str:
     """Return an option as a statement writes it."""
     if name.startswith("collection_"):
         return name.replace("_", "").upper()
@@ -651,8 +657,8 @@ _INTERVAL_TERM = re.compile(
 )
 
 
-def parse_interval(text: str, unit: str | None = None) -> dt.timedelta | None:
-    """Return an interval, None for what is none; numbers without a unit are of `unit`.
+def parse_interval(text: str, default_unit: str | None = None) -> dt.timedelta | None:
+    """Return an interval, None for what is none; numbers without a unit are of `default_unit`.
 
     Months and years have no fixed length and are none.
     """
@@ -661,7 +667,7 @@ def parse_interval(text: str, unit: str | None = None) -> dt.timedelta | None:
         found = _INTERVAL_TERM.match(text, at)
         if found is None:
             return None
-        part = _parse_clock_term(found) if found["hours"] else _parse_unit_term(found, unit)
+        part = _parse_clock_term(found) if found["hours"] else _parse_unit_term(found, default_unit)
         if part is None:
             return None
         total += part

@@ -50,7 +50,7 @@ class PhaseDefinition(Generic[Phase]):
     make: Callable[..., Phase]
     parameters: tuple[PhaseParameter, ...] = ()
 
-    def build(self, arguments: Mapping[str, object]) -> Phase:
+    def build_phase(self, arguments: Mapping[str, object]) -> Phase:
         """Make one with parameters, whose names are taken in any case.
 
         Raises:
@@ -62,14 +62,16 @@ class PhaseDefinition(Generic[Phase]):
         for name, value in arguments.items():
             parameter = known.get(name.lower())
             if parameter is None:
-                self._reject(f"there is no parameter {name}; it takes {self._list_parameters()}")
+                self._raise_parameters_rejected(
+                    f"there is no parameter {name}; it takes {self._list_parameters()}"
+                )
             elif parameter.name in values:
-                self._reject(f"parameter {parameter.name} is given twice")
+                self._raise_parameters_rejected(f"parameter {parameter.name} is given twice")
             elif value is not None:
                 values[parameter.name] = self._convert_value(parameter, value)
         for parameter in self.parameters:
             if parameter.required and parameter.name not in values:
-                self._reject(
+                self._raise_parameters_rejected(
                     f"parameter {parameter.name} is missing, {_TYPE_DESCRIPTIONS[parameter.kind]}"
                 )
         return self.make(**values)
@@ -77,7 +79,7 @@ class PhaseDefinition(Generic[Phase]):
     def plan(self, arguments: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
         """Return what is decided once for a statement, on the driver, and handed to all its tasks.
 
-        It is given to `build` together with the parameters, and can be pickled. Functions of users
+        It is given to `build_phase` together with the parameters, and can be pickled. Functions of users
         plan; those built in have nothing to decide.
 
         Raises:
@@ -93,13 +95,15 @@ class PhaseDefinition(Generic[Phase]):
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if type(value) is not kind:
-            self._reject(f"parameter {parameter.name} is {_TYPE_DESCRIPTIONS[kind]}, not {value!r}")
+            self._raise_parameters_rejected(
+                f"parameter {parameter.name} is {_TYPE_DESCRIPTIONS[kind]}, not {value!r}"
+            )
         return value
 
     def _list_parameters(self) -> str:
         return ", ".join(parameter.name for parameter in self.parameters) or "none"
 
-    def _reject(self, reason: str) -> None:
+    def _raise_parameters_rejected(self, reason: str) -> None:
         raise LoadRefused(what=self.name, reason=reason)
 
 

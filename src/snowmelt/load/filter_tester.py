@@ -77,7 +77,7 @@ class FilterReport:
     differences: list[OutputDifference] = field(default_factory=list)
 
 
-def check_filter(
+def check_filter_with_chunkings(
     definition: PhaseDefinition[Filter | RecordFilter],
     parameters: Mapping[str, object],
     data: bytes,
@@ -92,7 +92,7 @@ def check_filter(
 
     def make(chunk_bytes: int) -> Filter:
         own = {"chunk_bytes": chunk_bytes, "patience": _CALL_TIMEOUT} if hosted else {}
-        made = definition.build({**own, **parameters})
+        made = definition.build_phase({**own, **parameters})
         if not isinstance(made, Filter):
             raise LoadRefused(what=definition.name, reason="it works on records, not on bytes")
         return made
@@ -135,10 +135,10 @@ def generate_chunkings(data: bytes) -> Iterator[InputChunking]:
     longest = max(2, len(data) // 50)
     for seed in range(_RANDOM_CHUNKINGS if len(data) > 2 else 0):
         name = f"pieces of 1 to {longest} bytes (seed {seed})"
-        yield _make_chunking(name, data, _random_cut_positions(len(data), longest, seed), 1)
+        yield _make_chunking(name, data, _choose_random_cut_positions(len(data), longest, seed), 1)
 
 
-def _random_cut_positions(total_bytes: int, max_slice_bytes: int, seed: int) -> list[int]:
+def _choose_random_cut_positions(total_bytes: int, max_slice_bytes: int, seed: int) -> list[int]:
     sizes = random.Random(seed)  # noqa: S311 - nothing is secret
     edges = [sizes.randint(1, max_slice_bytes)]
     while edges[-1] < total_bytes:

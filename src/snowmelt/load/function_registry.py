@@ -36,7 +36,7 @@ _BUILT_IN_PACKAGES: dict[StepKind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class UserFunction:
+class UserLoadFunction:
     """What CREATE FILTER, PARSER or SOURCE registered: a factory in a library, by its SQL name."""
 
     kind: StepKind
@@ -53,7 +53,7 @@ class LoadFunctions:
     written for it go on meaning it. `libraries` maps names to files by name. Picklable.
     """
 
-    user_functions: tuple[UserFunction, ...] = ()
+    user_functions: tuple[UserLoadFunction, ...] = ()
     libraries: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
 
     def make_source(self, step: LoadStep) -> Source | RecordSource:
@@ -62,7 +62,7 @@ class LoadFunctions:
         Raises:
             LoadRefused: There is none of this name, or its parameters are refused.
         """
-        source: Source | RecordSource = self._build(step)
+        source: Source | RecordSource = self._build_phase(step)
         return source
 
     def make_filter(self, step: LoadStep) -> Filter | RecordFilter:
@@ -71,7 +71,7 @@ class LoadFunctions:
         Raises:
             LoadRefused: There is none of this name, or its parameters are refused.
         """
-        made: Filter | RecordFilter = self._build(step)
+        made: Filter | RecordFilter = self._build_phase(step)
         return made
 
     def make_parser(self, step: LoadStep) -> Parser | RecordParser:
@@ -80,14 +80,14 @@ class LoadFunctions:
         Raises:
             LoadRefused: There is none of this name, or its parameters are refused.
         """
-        parser: Parser | RecordParser = self._build(step)
+        parser: Parser | RecordParser = self._build_phase(step)
         return parser
 
     def is_user_function(self, step: LoadStep) -> bool:
         """Tell whether a step is what a user registered, not built in."""
-        return self._find_registered(step) is not None
+        return self._find_user_function(step) is not None
 
-    def keep_libraries_for(self, steps: Iterable[LoadStep]) -> LoadFunctions:
+    def with_libraries_for(self, steps: Iterable[LoadStep]) -> LoadFunctions:
         """Return the same functions with the libraries that some steps need, and no others."""
         used = self.list_needed_libraries(steps)
         return replace(
@@ -96,7 +96,9 @@ class LoadFunctions:
 
     def list_needed_libraries(self, steps: Iterable[LoadStep]) -> set[str]:
         """Return the names of the libraries that some steps need."""
-        return {found.library for found in map(self._find_registered, steps) if found is not None}
+        return {
+            found.library for found in map(self._find_user_function, steps) if found is not None
+        }
 
     def plan_step(self, step: LoadStep) -> LoadStep:
         """Return a step with what its tasks are to know; called on the driver, once a statement.
@@ -105,9 +107,11 @@ class LoadFunctions:
             LoadRefused: There is none of this name, or its parameters are refused.
         """
         with self._tracking_user_code(step):
-            return replace(step, planned_values=self.find_definition(step).plan(step.parameters))
+            return replace(
+                step, planned_values=self.find_phase_definition(step).plan(step.parameters)
+            )
 
-    def find_definition(self, step: LoadStep) -> PhaseDefinition[Any]:
+    def find_phase_definition(self, step: LoadStep) -> PhaseDefinition[Any]:
         """Return what a step's name means.
 
         Raises:
@@ -119,14 +123,16 @@ class LoadFunctions:
         if found is None:
             raise LoadRefused(
                 what=f"{step.kind.capitalize()} {step.name}",
-                reason=f"there is no {step.kind} of this name; there are {self._list_names(step.kind)}",
+                reason=f"there is no {step.kind} of this name; there are {self._list_function_names(step.kind)}",
             )
         definition: PhaseDefinition[Any] = found
         return definition
 
-    def _build(self, step: LoadStep) -> Any:
+    def _build_phase(self, step: LoadStep) -> Any:
         with self._tracking_user_code(step):
-            return self.find_definition(step).build({**step.parameters, **step.planned_values})
+            return self.find_phase_definition(step).build_phase(
+                {**step.parameters, **step.planned_values}
+            )
 
     def _tracking_user_code(self, step: LoadStep) -> AbstractContextManager[None]:
         return (
@@ -136,7 +142,7 @@ class LoadFunctions:
         )
 
     def _find_user_definition(self, step: LoadStep) -> PhaseDefinition[Any] | None:
-        function = self._find_registered(step)
+        function = self._find_user_function(step)
         if function is None:
             return None
         # Late: the module that hosts code of users is large, and seldom needed.
@@ -148,12 +154,12 @@ class LoadFunctions:
         )
         return definition
 
-    def _find_registered(self, step: LoadStep) -> UserFunction | None:
+    def _find_user_function(self, step: LoadStep) -> UserLoadFunction | None:
         for function in self.user_functions:
             if function.kind == step.kind and function.name.lower() == step.name.lower():
                 return function
         return None
 
-    def _list_names(self, kind: StepKind) -> str:
+    def _list_function_names(self, kind: StepKind) -> str:
         own = [function.name for function in self.user_functions if function.kind == kind]
         return ", ".join((*own, *import_module(_BUILT_IN_PACKAGES[kind]).NAMES))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.errors import LoadFailed, LoadRefused, PhaseFailed, StatementError
-from snowmelt.load.column_converter import make_text_rewriter
+from snowmelt.load.column_converter import make_text_normalizer
 from snowmelt.load.copy_ast import (
     ComputedColumn,
     FillerColumn,
@@ -91,15 +91,15 @@ def plan_load(  # noqa: PLR0913 - what is loaded where, for how many tasks, from
     table: TableSchema,
     functions: LoadFunctions,
     *,
-    tasks: int,
+    parallelism: int,
     started_at: dt.datetime | None = None,
-    smallest: int = MIN_PORTION_BYTES,
-    saved: Mapping[tuple[str, int], int] | None = None,
+    min_portion_bytes: int = MIN_PORTION_BYTES,
+    saved_offsets: Mapping[tuple[str, int], int] | None = None,
     limits: UserCodeLimits | None = None,
 ) -> LoadPlan:
-    """Plan a load for `tasks` that run at a time; lists the inputs, and checks every step.
+    """Plan a load for `parallelism` that run at a time; lists the inputs, and checks every step.
 
-    No portion is smaller than `smallest` bytes unless its file is. `saved` is where the last
+    No portion is smaller than `min_portion_bytes` bytes unless its file is. `saved_offsets` is where the last
     load of the stream ended, by topic and partition. Code of users runs in a process of its own,
     with `limits`.
 
@@ -117,16 +117,16 @@ def plan_load(  # noqa: PLR0913 - what is loaded where, for how many tasks, from
     plan = stacked.plan
     source = None if stacked.files is not None else functions.make_source(plan.source)
     resume = getattr(source, "resume", None)
-    if saved and resume is not None:
-        resume(saved)
-    listed, failed = _list_inputs(statement, stacked, source)
+    if saved_offsets and resume is not None:
+        resume(saved_offsets)
+    listed, failed = _list_input_files(statement, stacked, source)
     listed, repeated = _drop_duplicate_files(listed)
     compressions = {file.path: compression for file, compression in listed}
     portions = split_into_portions(
         [file for file, _ in listed],
-        parallelism=tasks,
-        is_splittable=_make_splittable_check(stacked, source, compressions),
-        min_portion_bytes=smallest,
+        parallelism=parallelism,
+        is_splittable=_make_is_splittable_predicate(stacked, source, compressions),
+        min_portion_bytes=min_portion_bytes,
     )
     return LoadPlan(
         tuple(
@@ -219,7 +219,7 @@ def _make_parser_step(statement: CopyStatement, functions: LoadFunctions) -> Loa
     step = LoadStep("parser", _DEFAULT_PARSER) if call is None else _make_step("parser", call)
     if not statement.parsing:
         return step
-    known = {each.name.lower() for each in functions.find_definition(step).parameters}
+    known = {each.name.lower() for each in functions.find_phase_definition(step).parameters}
     given = {name.lower() for name in step.parameters}
     for name in statement.parsing:
         written = _OPTION_SPELLINGS.get(name, name.replace("_", " ").upper())
@@ -263,7 +263,9 @@ def _resolve_columns(
             )
     for column in parsed:
         # What is wrong with a format is said before anything is read.
-        make_text_rewriter(column, options[column.name].format if column.name in options else None)
+        make_text_normalizer(
+            column, options[column.name].format if column.name in options else None
+        )
     schema = table if items is None else TableSchema(table.version, tuple(parsed))
     return ParseTarget(schema, options, statement.enforce_length), computed
 
@@ -304,7 +306,7 @@ def _make_statement_error(position: SourcePosition, reason: str) -> StatementErr
     return StatementError(reason=reason, line=position.line, column=position.column)
 
 
-def _list_inputs(
+def _list_input_files(
     statement: CopyStatement, planned_stack: _PlannedStack, source: Source | RecordSource | None
 ) -> tuple[ListedInputs, tuple[tuple[str, str], ...]]:
     """Return the inputs, each once, and the paths that lead to none with the reason."""
@@ -366,7 +368,7 @@ def _format_reason(error: PhaseFailed) -> str:
     return str(error).rstrip(".")
 
 
-def _make_splittable_check(
+def _make_is_splittable_predicate(
     planned_stack: _PlannedStack,
     source: Source | RecordSource | None,
     compressions: Mapping[str, InputCompression | None],

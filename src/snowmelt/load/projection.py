@@ -119,10 +119,10 @@ class _ComputedColumns:
         from snowmelt.load.column_converter import NOT_NULL_VIOLATION
         from snowmelt.load.expressions.evaluator import ExpressionFailure
 
-        texts = self._evaluator.compute(rows)
+        texts = self._evaluator.evaluate_rows(rows)
         if isinstance(texts, ExpressionFailure):
             return rows, {}, texts
-        table, refused = self._converter.convert(texts, rows.num_rows)
+        table, refused = self._converter.convert_columns(texts, rows.num_rows)
         for place, (name, reason) in sorted(refused.items()):
             column, computed = self._by_name[name]
             if not reason.endswith(NOT_NULL_VIOLATION) and column.kind not in _TRUNCATABLE_KINDS:

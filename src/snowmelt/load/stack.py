@@ -146,13 +146,13 @@ def check_step_chain(
     before = plan.source
     records = isinstance(source, RecordSource)
     for step, each in zip(plan.filters, filters, strict=True):
-        if not reads_records(each, records=records) and not isinstance(each, Filter):
+        if not consumes_records(each, has_record_input=records) and not isinstance(each, Filter):
             raise LoadRefused(
                 what=str(step),
                 reason=f"Input is not from Kafka source: it works on records, and {before} hands "
                 "on bytes without the ends of records",
             )
-        records = keeps_records(each, records=records)
+        records = emits_records(each, has_record_input=records)
         before = step
     if records and not isinstance(parser, RecordParser):
         raise LoadRefused(
@@ -185,14 +185,14 @@ def check_column_options(plan: StackPlan, parser: Parser | RecordParser) -> None
                 )
 
 
-def reads_records(step: object, *, records: bool) -> bool:
+def consumes_records(step: object, *, has_record_input: bool) -> bool:
     """Tell whether a filter or parser works on records when it is given some."""
-    return records and isinstance(step, RecordFilter | RecordParser)
+    return has_record_input and isinstance(step, RecordFilter | RecordParser)
 
 
-def keeps_records(step: object, *, records: bool) -> bool:
+def emits_records(step: object, *, has_record_input: bool) -> bool:
     """Tell whether there are records behind a filter."""
-    return records and isinstance(step, RecordFilter) and not step.ends_records
+    return has_record_input and isinstance(step, RecordFilter) and not step.ends_records
 
 
 # --- Says where a load failed: file, portion, step with its parameters, byte and record.
@@ -301,7 +301,9 @@ class StepOutput(Generic[Item]):
         self._upstream = upstream
         self._label = worker_progress.encode_label(str(step)) if is_user_code else b""
         self._max_output_bytes = (
-            worker_progress.get_limits().max_output_bytes if is_user_code and upstream else None
+            worker_progress.get_user_code_limits().max_output_bytes
+            if is_user_code and upstream
+            else None
         )
         self._checked_items = self._iter_checked_items()
 
@@ -495,7 +497,7 @@ class PortionRun:
             for block in flows[-1]:
                 self._check_batch(block)
                 shaped = self._projector.project(block, self.counts.records, task.portion.file.path)
-                self._count_batch(shaped, flows)
+                self._add_batch_to_counts(shaped, flows)
                 yield shaped
                 if self.counts.reject_limit_reached:
                     return
@@ -535,14 +537,14 @@ class PortionRun:
         ]
         before: Any = source
         for step, each in zip(task.filters, filters, strict=True):
-            if reads_records(each, records=records):
+            if consumes_records(each, has_record_input=records):
                 items = each.run_records(iter(flows[-1]))
             else:
                 items = each.run(self._make_reader(flows[-1], before, records=records))
-            records = keeps_records(each, records=records)
+            records = emits_records(each, has_record_input=records)
             before = each
             flows.append(StepOutput(step, items, placer, flows[-1], is_user_code=next(own)))
-        if reads_records(parser, records=records):
+        if consumes_records(parser, has_record_input=records):
             items = parser.parse_records(iter(flows[-1]), task.plan.target)
         else:
             reader = self._make_reader(flows[-1], before, records=False)
@@ -569,15 +571,15 @@ class PortionRun:
                 f"records are not {batch.rows.num_rows} rows and {len(batch.rejects)} rejects"
             )
 
-    def _count_batch(self, batch: ParsedBatch, outputs: Sequence[StepOutput[Any]]) -> None:
+    def _add_batch_to_counts(self, batch: ParsedBatch, outputs: Sequence[StepOutput[Any]]) -> None:
         counts, limit = self.counts, self._task.plan.reject_limit
         counts.records += batch.records
         counts.rows += batch.rows.num_rows
         counts.rejects += len(batch.rejects)
         counts.reject_limit_reached = limit is not None and counts.rejects >= limit
-        self._count_bytes(outputs)
+        self._update_byte_counts(outputs)
 
-    def _count_bytes(self, outputs: Sequence[StepOutput[Any]]) -> None:
+    def _update_byte_counts(self, outputs: Sequence[StepOutput[Any]]) -> None:
         size = self._task.portion.size
         handed = outputs[0].handed
         self.counts.bytes_in = handed if size is None else min(handed, size)
@@ -585,7 +587,7 @@ class PortionRun:
 
     def _check_completeness(self, outputs: Sequence[StepOutput[Any]]) -> None:
         """Nothing was swallowed on the way, and the file is as long as it was."""
-        self._count_bytes(outputs)
+        self._update_byte_counts(outputs)
         placer, portion = self._locator, self._task.portion
         placer.raise_if_cancelled()
         if placer.failure is not None:

@@ -30,7 +30,7 @@ from snowmelt.errors import (
 )
 from snowmelt.load.copy_ast import StandardInput
 from snowmelt.load.copy_parser import parse_copy
-from snowmelt.load.function_registry import LoadFunctions, UserFunction
+from snowmelt.load.function_registry import LoadFunctions, UserLoadFunction
 from snowmelt.load.planner import list_named_steps, plan_load
 from snowmelt.load.portion import MIN_PORTION_BYTES
 from snowmelt.load.udx.worker_progress import UserCodeLimits
@@ -264,10 +264,10 @@ def _prepare_copy(
         statement,
         table.schema,
         functions,
-        tasks=parallelism,
+        parallelism=parallelism,
         started_at=context.clock.now(),
-        smallest=context.min_portion_bytes,
-        saved=saved,
+        min_portion_bytes=context.min_portion_bytes,
+        saved_offsets=saved,
         limits=context.user_code_limits,
     )
     if not statement.force:
@@ -285,7 +285,7 @@ def find_load_functions(connection: sa.Connection, steps: Sequence[LoadStep]) ->
     """Return the filters, parsers and sources of users, with the libraries that `steps` need."""
     made = list_load_functions(connection)
     functions = LoadFunctions(
-        tuple(UserFunction(each.kind, each.name, each.factory, each.library) for each in made)
+        tuple(UserLoadFunction(each.kind, each.name, each.factory, each.library) for each in made)
     )
     libraries = read_library_files(connection, sorted(functions.list_needed_libraries(steps)))
     return replace(functions, libraries=libraries)

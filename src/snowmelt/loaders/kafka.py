@@ -134,7 +134,7 @@ class KafkaConnector:
             for batch in batches:
                 for value in batch.to_pylist():
                     record += 1
-                    self._buffer_message(reading.locate(record), value)
+                    self._buffer_message(reading.locate_message(record), value)
                 self._flush_buffers(stop.is_set())
                 if stop.is_set():
                     break
@@ -356,9 +356,13 @@ def run_frames(
 
 
 def _fetch_frame_end_offsets(options: KafkaFrameOptions) -> dict[int, int]:
-    from snowmelt.load.kafka.connection import KafkaConnection, fetch_end_offsets, parse_settings
+    from snowmelt.load.kafka.connection import (
+        KafkaConnection,
+        fetch_end_offsets,
+        parse_librdkafka_settings,
+    )
 
-    settings = parse_settings(options.settings, strict=False, parameter="kafka_conf")
+    settings = parse_librdkafka_settings(options.settings, strict=False, parameter="kafka_conf")
     try:
         return fetch_end_offsets(
             KafkaConnection(options.brokers, options.group, settings), options.topic

@@ -22,7 +22,7 @@ from snowmelt.catalog.streaming.chunks import list_backlogged_table_ids
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFound, UnknownOutcome
 from snowmelt.functions.caller.plan import CallerOptions
-from snowmelt.load.copy_ast import is_copy
+from snowmelt.load.copy_ast import is_copy_statement
 from snowmelt.load.udx.worker_progress import UserCodeLimits
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
 from snowmelt.schema.types import TableName, internal_name
@@ -247,7 +247,7 @@ class Snowmelt:
             LoadRefused: Values of an INSERT are too many, too few, or missing where they must be.
             LoadFailed: A value does not fit its column. Nothing was inserted.
         """
-        if is_copy(text):
+        if is_copy_statement(text):
             copied = self.copy(text, database=database, schema=schema)
             return make_result_frame(
                 self.spark, StatementResult(CopyResult.COLUMNS, (copied.to_row(),))

@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.config import Settings
 from snowmelt.errors import LoadFailed, LoadRefused
-from snowmelt.load.copy_ast import is_copy
+from snowmelt.load.copy_ast import is_copy_statement
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.load.function_registry import LoadFunctions
 from snowmelt.load.planner import plan_load
@@ -124,7 +124,7 @@ class _LoadSourceReader(DataSourceReader):
         )
 
     def partitions(self) -> Sequence[InputPartition]:
-        plan = plan_load(self._statement, self._table, self._functions, tasks=_TASK_COUNT)
+        plan = plan_load(self._statement, self._table, self._functions, parallelism=_TASK_COUNT)
         return [LoadSourcePartition(task) for task in plan.tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -178,7 +178,7 @@ def build_copy_statement(options: Mapping[str, str]) -> str:
         LoadRefused: They name no files.
     """
     copy, path = options.get("copy", "").strip(), options.get("path")
-    if is_copy(copy):
+    if is_copy_statement(copy):
         return copy
     if path is not None:
         quoted = path.replace("'", "''")

@@ -23,15 +23,18 @@ DEFINITION = PhaseDefinition(
 
 
 def test_names_are_taken_in_any_case_and_what_is_not_given_is_left_out():
-    assert DEFINITION.build({"TEXT": "x", "count": 2, "flag": None}) == {"text": "x", "Count": 2}
+    assert DEFINITION.build_phase({"TEXT": "x", "count": 2, "flag": None}) == {
+        "text": "x",
+        "Count": 2,
+    }
 
 
 def test_truth_is_written_in_many_ways_and_whole_numbers_are_numbers():
     for word, value in (("t", True), ("TRUE", True), ("no", False), ("0", False), (1, True)):
-        assert DEFINITION.build({"text": "", "flag": word})["flag"] is value
-    assert DEFINITION.build({"text": "", "ratio": 2})["ratio"] == 2.0
+        assert DEFINITION.build_phase({"text": "", "flag": word})["flag"] is value
+    assert DEFINITION.build_phase({"text": "", "ratio": 2})["ratio"] == 2.0
     wait = dt.timedelta(seconds=1)
-    assert DEFINITION.build({"text": "", "wait": wait})["wait"] == wait
+    assert DEFINITION.build_phase({"text": "", "wait": wait})["wait"] == wait
 
 
 @pytest.mark.parametrize(
@@ -50,7 +53,7 @@ def test_truth_is_written_in_many_ways_and_whole_numbers_are_numbers():
 )
 def test_what_is_wrong_is_refused_with_a_sentence(given, reason):
     with pytest.raises(LoadRefused, match=reason.replace("(", r"\(")):
-        DEFINITION.build(given)
+        DEFINITION.build_phase(given)
 
 
 def test_what_is_built_in_plans_nothing():

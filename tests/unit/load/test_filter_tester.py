@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.filter_tester import SAMPLE_INPUTS, check_filter, generate_chunkings
+from snowmelt.load.filter_tester import (
+    SAMPLE_INPUTS,
+    check_filter_with_chunkings,
+    generate_chunkings,
+)
 from support.user_code import library
 
 DATA = b'{"a": 1}\n{"b": 2}\n{"c": 3}\n' * 4
@@ -14,7 +18,7 @@ END = "return StreamState.DONE if state == InputState.END_OF_FILE else StreamSta
 
 
 def check(code: str, data: bytes = DATA, name: str = "F", **given):
-    return check_filter(library(code).filter(name), given, data)
+    return check_filter_with_chunkings(library(code).filter(name), given, data)
 
 
 def test_every_chunking_is_the_same_bytes():

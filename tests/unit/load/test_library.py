@@ -29,7 +29,7 @@ def one(name: str, mark: bytes):
 
 
 def run(library, name: str = "PassFactory", **given) -> bytes:
-    return filtered(library.filter(name).build(given), b"a")
+    return filtered(library.filter(name).build_phase(given), b"a")
 
 
 def test_two_libraries_may_hold_files_of_the_same_names():
@@ -176,7 +176,7 @@ class Factory(vertica_sdk.FilterFactory):
     )
     definition = load_library("lib", {"x.py": code.encode()}).filter("Factory", "f")
     with pytest.raises(LoadRefused, match=r"filter f\(password=…\): prepare\(\) raised ValueError"):
-        definition.build({"password": "hunter2"})
+        definition.build_phase({"password": "hunter2"})
 
 
 def test_what_is_planned_once_is_what_tasks_see():
@@ -199,4 +199,4 @@ class Factory(vertica_sdk.FilterFactory):
     definition = load_library("lib", {"x.py": code.encode()}).filter("Factory", "f")
     planned = pickle.loads(pickle.dumps(definition.plan({})))
     for _ in range(2):
-        assert filtered(definition.build(planned)) == b"1"
+        assert filtered(definition.build_phase(planned)) == b"1"

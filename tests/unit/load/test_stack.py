@@ -10,7 +10,7 @@ import pytest
 
 from snowmelt.errors import InternalError, LoadCancelled, LoadFailed, LoadRefused
 from snowmelt.load.copy_ast import InputCompression
-from snowmelt.load.function_registry import LoadFunctions, UserFunction
+from snowmelt.load.function_registry import LoadFunctions, UserLoadFunction
 from snowmelt.load.phases import ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.stack import LoadStack, PortionRun, run_portion
@@ -102,7 +102,7 @@ def functions() -> LoadFunctions:
     }
     return LoadFunctions(
         tuple(
-            UserFunction(kind, name, name, "made")  # type: ignore[arg-type]
+            UserLoadFunction(kind, name, name, "made")  # type: ignore[arg-type]
             for kind, all_names in names.items()
             for name in all_names
         ),
@@ -298,7 +298,7 @@ def test_functions_of_users_hide_those_built_in_but_not_from_compressed_paths(
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"1\n2\n", mtime=0x0A7C2C7C))
     own = LoadFunctions(
-        (UserFunction("filter", "gzip", "swallow", "made"),),
+        (UserLoadFunction("filter", "gzip", "swallow", "made"),),
         {"made": {"made.py": LIBRARY.encode()}},
     )
     portion = Portion(InputFile(str(path)))

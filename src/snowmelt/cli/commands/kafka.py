@@ -165,7 +165,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
 
 def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.load.kafka.connection import parse_settings as kafka_settings
+    from snowmelt.load.kafka.connection import parse_librdkafka_settings as kafka_settings
     from snowmelt.loaders.kafka import KafkaConnector, KafkaConnectorOptions
 
     errors = _check_errors_path(options)

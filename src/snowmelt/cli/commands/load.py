@@ -76,7 +76,7 @@ def _check_filter_inputs(
     file: Path, factory: str | None, parameters: Sequence[str], inputs: Mapping[str, bytes]
 ) -> tuple[str, list[tuple[str, FilterReport]]]:
     """Check a filter with each input, in the process that runs code of users."""
-    from snowmelt.load.filter_tester import check_filter
+    from snowmelt.load.filter_tester import check_filter_with_chunkings
     from snowmelt.load.library import load_library
     from snowmelt.load.udx import worker_progress
 
@@ -86,7 +86,8 @@ def _check_filter_inputs(
         definition = library.filter(name)
         given = _parse_parameters(definition, parameters)
         return name, [
-            (title, check_filter(definition, given, data)) for title, data in inputs.items()
+            (title, check_filter_with_chunkings(definition, given, data))
+            for title, data in inputs.items()
         ]
 
 

@@ -85,12 +85,12 @@ class _ScriptRunner:
 
     def run_statement(self, statement: ScriptStatement) -> None:
         from snowmelt.catalog.commands.executor import execute_statement, is_query
-        from snowmelt.load.copy_ast import is_copy
+        from snowmelt.load.copy_ast import is_copy_statement
 
         if is_query(statement.text):
             self._run_query(statement.text)
             return
-        if is_copy(statement.text):
+        if is_copy_statement(statement.text):
             self._run_copy(statement.text)
             return
         result = execute_statement(

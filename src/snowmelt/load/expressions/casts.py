@@ -11,7 +11,7 @@ from snowmelt.load.expressions.types import (
     ExpressionInvalid,
     ExpressionType,
     TypedSql,
-    write_failure_if,
+    render_failure_if,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _VALID_TYPES = (
 )
 
 
-def write_cast(
+def render_cast(
     value: TypedSql, target_type: exp.DataType, *, null_on_error: bool = False
 ) -> TypedSql:
     """Return a cast; `null_on_error` gives NULL for a value that it fails for.
@@ -60,13 +60,13 @@ def _parse_type_parameters(target_type: exp.DataType) -> list[int]:
     return found
 
 
-def _reject_parameters(parameters: Sequence[int], name: str) -> None:
+def _require_no_type_parameters(parameters: Sequence[int], name: str) -> None:
     if parameters:
         raise ExpressionInvalid(f"{name} takes no precision here")
 
 
-def _cast_to_text(value: TypedSql, parameters: Sequence[int], _lenient: bool) -> TypedSql:
-    text = types.to_text(value)
+def _render_cast_to_text(value: TypedSql, parameters: Sequence[int], _lenient: bool) -> TypedSql:
+    text = types.render_as_text(value)
     if not parameters:
         return TypedSql(text, ExprType.TEXT)
     if len(parameters) > 1 or not parameters[0]:
@@ -74,22 +74,24 @@ def _cast_to_text(value: TypedSql, parameters: Sequence[int], _lenient: bool) ->
     return TypedSql(f"cut_octets({text}, {parameters[0]})", ExprType.TEXT)
 
 
-def _cast_to_integer(value: TypedSql, parameters: Sequence[int], null_on_error: bool) -> TypedSql:
-    _reject_parameters(parameters, "INTEGER")
+def _render_cast_to_integer(
+    value: TypedSql, parameters: Sequence[int], null_on_error: bool
+) -> TypedSql:
+    _require_no_type_parameters(parameters, "INTEGER")
     sql = value.sql
     match value.type:
         case ExprType.INTEGER:
             return value
         case ExprType.NUMERIC | ExprType.NULL:
             return TypedSql(
-                _write_plain_cast(sql, "BIGINT", null_on_error=null_on_error), ExprType.INTEGER
+                _render_duckdb_cast(sql, "BIGINT", null_on_error=null_on_error), ExprType.INTEGER
             )
         case ExprType.FLOAT:
             reason = "a cast to INTEGER of a FLOAT that ends in .5: write ::NUMERIC(p,s) before it"
             halves = f"abs({sql} - trunc({sql})) = 0.5"
             return TypedSql(
-                write_failure_if(
-                    halves, reason, _write_plain_cast(sql, "BIGINT", null_on_error=null_on_error)
+                render_failure_if(
+                    halves, reason, _render_duckdb_cast(sql, "BIGINT", null_on_error=null_on_error)
                 ),
                 ExprType.INTEGER,
             )
@@ -97,7 +99,7 @@ def _cast_to_integer(value: TypedSql, parameters: Sequence[int], null_on_error: 
             return TypedSql(f"CAST({sql} AS BIGINT)", ExprType.INTEGER)
         case ExprType.TEXT | ExprType.LITERAL:
             return TypedSql(
-                _write_checked_cast(
+                _render_checked_cast(
                     sql,
                     types.INTEGER_TEXT_PATTERN,
                     "BIGINT",
@@ -110,7 +112,7 @@ def _cast_to_integer(value: TypedSql, parameters: Sequence[int], null_on_error: 
             raise ExpressionInvalid(f"{value.type} has no cast to INTEGER")
 
 
-def _write_checked_cast(
+def _render_checked_cast(
     sql: str, pattern: str, duckdb_type: str, name: str, *, null_on_error: bool
 ) -> str:
     """Return SQL for a cast of text that fails for all but the forms that Vertica reads."""
@@ -118,19 +120,21 @@ def _write_checked_cast(
     trimmed = f"trim({sql}, ' \t')"
     if null_on_error:
         return f"(CASE WHEN {known} THEN TRY_CAST({trimmed} AS {duckdb_type}) END)"
-    error = _write_text_error(sql, name)
+    error = _render_invalid_text_error(sql, name)
     return f"(CASE WHEN NOT {known} THEN {error} ELSE CAST({trimmed} AS {duckdb_type}) END)"
 
 
-def _write_text_error(sql: str, name: str) -> str:
+def _render_invalid_text_error(sql: str, name: str) -> str:
     return f"error({types.quote_literal(f'invalid text for {name}: ')} || left({sql}, 80))"
 
 
-def _write_plain_cast(sql: str, duckdb_type: str, *, null_on_error: bool) -> str:
+def _render_duckdb_cast(sql: str, duckdb_type: str, *, null_on_error: bool) -> str:
     return f"{'TRY_CAST' if null_on_error else 'CAST'}({sql} AS {duckdb_type})"
 
 
-def _cast_to_numeric(value: TypedSql, parameters: Sequence[int], null_on_error: bool) -> TypedSql:
+def _render_cast_to_numeric(
+    value: TypedSql, parameters: Sequence[int], null_on_error: bool
+) -> TypedSql:
     precision, scale = _DEFAULT_PRECISION, _DEFAULT_SCALE
     if parameters:
         precision, scale = (*parameters, 0)[:2]
@@ -142,32 +146,36 @@ def _cast_to_numeric(value: TypedSql, parameters: Sequence[int], null_on_error: 
     name = f"DECIMAL({precision},{scale})"
     if value.type in types.TEXT_TYPES:
         return TypedSql(
-            _write_checked_cast(
+            _render_checked_cast(
                 value.sql, types.NUMBER_TEXT_PATTERN, name, "NUMERIC", null_on_error=null_on_error
             ),
             ExprType.NUMERIC,
         )
     if value.type in types.NUMBER_TYPES | {ExprType.NULL}:
         return TypedSql(
-            _write_plain_cast(value.sql, name, null_on_error=null_on_error), ExprType.NUMERIC
+            _render_duckdb_cast(value.sql, name, null_on_error=null_on_error), ExprType.NUMERIC
         )
     raise ExpressionInvalid(f"{value.type} has no cast to NUMERIC")
 
 
-def _cast_to_float(value: TypedSql, parameters: Sequence[int], null_on_error: bool) -> TypedSql:
-    _reject_parameters(parameters, "FLOAT")
+def _render_cast_to_float(
+    value: TypedSql, parameters: Sequence[int], null_on_error: bool
+) -> TypedSql:
+    _require_no_type_parameters(parameters, "FLOAT")
     if value.type in types.TEXT_TYPES:
         return TypedSql(
-            _write_checked_cast(
+            _render_checked_cast(
                 value.sql, types.NUMBER_TEXT_PATTERN, "DOUBLE", "FLOAT", null_on_error=null_on_error
             ),
             ExprType.FLOAT,
         )
-    return TypedSql(types.to_float(value), ExprType.FLOAT)
+    return TypedSql(types.render_as_float(value), ExprType.FLOAT)
 
 
-def _cast_to_boolean(value: TypedSql, parameters: Sequence[int], null_on_error: bool) -> TypedSql:
-    _reject_parameters(parameters, "BOOLEAN")
+def _render_cast_to_boolean(
+    value: TypedSql, parameters: Sequence[int], null_on_error: bool
+) -> TypedSql:
+    _require_no_type_parameters(parameters, "BOOLEAN")
     sql = value.sql
     match value.type:
         case ExprType.BOOLEAN:
@@ -176,7 +184,7 @@ def _cast_to_boolean(value: TypedSql, parameters: Sequence[int], null_on_error: 
             return TypedSql(f"CAST({sql} AS BOOLEAN)", ExprType.BOOLEAN)
         case ExprType.TEXT | ExprType.LITERAL:
             word = f"lower(trim({sql}, ' '))"
-            other = "NULL" if null_on_error else _write_text_error(sql, "BOOLEAN")
+            other = "NULL" if null_on_error else _render_invalid_text_error(sql, "BOOLEAN")
             known = (
                 f"(CASE WHEN {word} IN {_TRUE_WORDS_SQL} THEN TRUE WHEN {word} IN {_FALSE_WORDS_SQL} THEN FALSE "
                 f"ELSE {other} END)"
@@ -186,28 +194,35 @@ def _cast_to_boolean(value: TypedSql, parameters: Sequence[int], null_on_error: 
             raise ExpressionInvalid(f"{value.type} has no cast to BOOLEAN")
 
 
-def _choose_reader_prefix(null_on_error: bool) -> str:
+def _choose_read_function_prefix(null_on_error: bool) -> str:
     return "try_read" if null_on_error else "read"
 
 
-def _cast_to_date(value: TypedSql, parameters: Sequence[int], null_on_error: bool) -> TypedSql:
-    _reject_parameters(parameters, "DATE")
+def _render_cast_to_date(
+    value: TypedSql, parameters: Sequence[int], null_on_error: bool
+) -> TypedSql:
+    _require_no_type_parameters(parameters, "DATE")
     if value.type in types.TEXT_TYPES:
-        return TypedSql(f"{_choose_reader_prefix(null_on_error)}_date({value.sql})", ExprType.DATE)
-    return TypedSql(f"CAST({types.to_timestamp(value)} AS DATE)", ExprType.DATE)
+        return TypedSql(
+            f"{_choose_read_function_prefix(null_on_error)}_date({value.sql})", ExprType.DATE
+        )
+    return TypedSql(f"CAST({types.render_as_timestamp(value)} AS DATE)", ExprType.DATE)
 
 
-def _cast_to_timestamp(value: TypedSql, parameters: Sequence[int], null_on_error: bool) -> TypedSql:
+def _render_cast_to_timestamp(
+    value: TypedSql, parameters: Sequence[int], null_on_error: bool
+) -> TypedSql:
     if list(parameters) not in ([], [6]):
         raise ExpressionInvalid("TIMESTAMP has microseconds here: write TIMESTAMP")
     if value.type in types.TEXT_TYPES:
         return TypedSql(
-            f"{_choose_reader_prefix(null_on_error)}_timestamp({value.sql})", ExprType.TIMESTAMP
+            f"{_choose_read_function_prefix(null_on_error)}_timestamp({value.sql})",
+            ExprType.TIMESTAMP,
         )
-    return TypedSql(types.to_timestamp(value), ExprType.TIMESTAMP)
+    return TypedSql(types.render_as_timestamp(value), ExprType.TIMESTAMP)
 
 
-def _cast_to_timestamp_tz(
+def _render_cast_to_timestamp_tz(
     value: TypedSql, parameters: Sequence[int], null_on_error: bool
 ) -> TypedSql:
     if list(parameters) not in ([], [6]):
@@ -216,38 +231,42 @@ def _cast_to_timestamp_tz(
         return value
     if value.type in types.TEXT_TYPES:
         return TypedSql(
-            f"timezone('UTC', {_choose_reader_prefix(null_on_error)}_instant({value.sql}))",
+            f"timezone('UTC', {_choose_read_function_prefix(null_on_error)}_instant({value.sql}))",
             ExprType.TIMESTAMP_TZ,
         )
-    return TypedSql(f"timezone('UTC', {types.to_timestamp(value)})", ExprType.TIMESTAMP_TZ)
+    return TypedSql(f"timezone('UTC', {types.render_as_timestamp(value)})", ExprType.TIMESTAMP_TZ)
 
 
-def _cast_to_time(value: TypedSql, parameters: Sequence[int], null_on_error: bool) -> TypedSql:
+def _render_cast_to_time(
+    value: TypedSql, parameters: Sequence[int], null_on_error: bool
+) -> TypedSql:
     if list(parameters) not in ([], [6]):
         raise ExpressionInvalid("TIME has microseconds here: write TIME")
     if value.type is ExprType.TIME:
         return value
     if value.type in types.TEXT_TYPES:
-        return TypedSql(f"{_choose_reader_prefix(null_on_error)}_time({value.sql})", ExprType.TIME)
-    return TypedSql(f"CAST({types.to_timestamp(value)} AS TIME)", ExprType.TIME)
+        return TypedSql(
+            f"{_choose_read_function_prefix(null_on_error)}_time({value.sql})", ExprType.TIME
+        )
+    return TypedSql(f"CAST({types.render_as_timestamp(value)} AS TIME)", ExprType.TIME)
 
 
-def _cast_to_binary(value: TypedSql, parameters: Sequence[int], _lenient: bool) -> TypedSql:
-    _reject_parameters(parameters, "VARBINARY")
+def _render_cast_to_binary(value: TypedSql, parameters: Sequence[int], _lenient: bool) -> TypedSql:
+    _require_no_type_parameters(parameters, "VARBINARY")
     if value.type is ExprType.BINARY:
         return value
     raise ExpressionInvalid("a cast to VARBINARY is not supported; write HEX_TO_BINARY(…)")
 
 
 _CAST_WRITERS = {
-    **dict.fromkeys(_TEXT_TYPES, _cast_to_text),
-    **dict.fromkeys(_INTEGER_TYPES, _cast_to_integer),
-    **dict.fromkeys(_FLOAT_TYPES, _cast_to_float),
-    SqlType.DECIMAL: _cast_to_numeric,
-    SqlType.BOOLEAN: _cast_to_boolean,
-    SqlType.DATE: _cast_to_date,
-    SqlType.TIMESTAMP: _cast_to_timestamp,
-    SqlType.TIMESTAMPTZ: _cast_to_timestamp_tz,
-    SqlType.TIME: _cast_to_time,
-    SqlType.VARBINARY: _cast_to_binary,
+    **dict.fromkeys(_TEXT_TYPES, _render_cast_to_text),
+    **dict.fromkeys(_INTEGER_TYPES, _render_cast_to_integer),
+    **dict.fromkeys(_FLOAT_TYPES, _render_cast_to_float),
+    SqlType.DECIMAL: _render_cast_to_numeric,
+    SqlType.BOOLEAN: _render_cast_to_boolean,
+    SqlType.DATE: _render_cast_to_date,
+    SqlType.TIMESTAMP: _render_cast_to_timestamp,
+    SqlType.TIMESTAMPTZ: _render_cast_to_timestamp_tz,
+    SqlType.TIME: _render_cast_to_time,
+    SqlType.VARBINARY: _render_cast_to_binary,
 }

@@ -1,7 +1,7 @@
 """Vertica's date and time templates for TO_CHAR, TO_DATE, TO_TIMESTAMP and FORMAT.
 
-A template is split into fields once. `write_to_char` turns it into a DuckDB expression that formats
-a timestamp. `TemplateReader` parses texts. A pattern that Vertica does not have, or whose meaning
+A template is split into fields once. `render_to_char` turns it into a DuckDB expression that formats
+a timestamp. `DatetimeTemplateReader` parses texts. A pattern that Vertica does not have, or whose meaning
 its manual leaves open, is rejected by name. `docs/copy-functions.md` lists them.
 """
 
@@ -31,7 +31,7 @@ _JULIAN_DAY_1970 = 2_440_588
 _MAX_YEAR = 9999
 
 
-class TemplateInvalid(ValueError):
+class DatetimeTemplateInvalid(ValueError):
     """The template has a part that is not supported; the text says which, and what to write."""
 
 
@@ -59,7 +59,7 @@ class ParsedDateTime(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateField:
+class DatetimeTemplateField:
     """A pattern of a template, as written and by its name, or literal text (no name)."""
 
     name: str | None
@@ -153,29 +153,29 @@ _PATTERN_REGEX = re.compile(
 
 
 @lru_cache(maxsize=1024)
-def parse_template(template: str) -> tuple[TemplateField, ...]:
+def parse_datetime_template(template: str) -> tuple[DatetimeTemplateField, ...]:
     """Cut a template into its patterns and literal text.
 
     Raises:
         TemplateInvalid: If a part is no pattern, or one that is not supported.
     """
-    fields: list[TemplateField] = []
+    fields: list[DatetimeTemplateField] = []
     at = 0
     while at < len(template):
         if template[at] == '"':
             end = template.find('"', at + 1)
             if end < 0:
-                raise TemplateInvalid(f"the quote at {template[at:]!r} has no end")
+                raise DatetimeTemplateInvalid(f"the quote at {template[at:]!r} has no end")
             _check_quoted_text(template[at : end + 1])
-            fields.append(TemplateField(None, template[at + 1 : end]))
+            fields.append(DatetimeTemplateField(None, template[at + 1 : end]))
             at = end + 1
         elif template.startswith('\\"', at):
-            fields.append(TemplateField(None, '"'))
+            fields.append(DatetimeTemplateField(None, '"'))
             at += 2
         else:
             match = _PATTERN_REGEX.match(template, at)
             if match is None:
-                fields.append(TemplateField(None, _parse_literal(template, at)))
+                fields.append(DatetimeTemplateField(None, _parse_literal(template, at)))
                 at += 1
             else:
                 fields.append(_parse_field(match, template))
@@ -183,92 +183,100 @@ def parse_template(template: str) -> tuple[TemplateField, ...]:
     return tuple(_merge_literals(fields))
 
 
-def write_to_char(template: str, timestamp_sql: str) -> str:
+def render_to_char(template: str, timestamp_sql: str) -> str:
     """Return DuckDB's expression for TO_CHAR of a timestamp with a template.
 
     Raises:
         TemplateInvalid: If a part of the template is not supported.
     """
-    written = [_write_field(field, timestamp_sql) for field in parse_template(template)]
+    written = [_render_field(field, timestamp_sql) for field in parse_datetime_template(template)]
     # An empty template still is NULL for NULL.
     return f"(CASE WHEN {timestamp_sql} IS NOT NULL THEN concat({', '.join(written or [_quote_literal('')])}) END)"
 
 
 def _check_quoted_text(quoted: str) -> None:
     if "\\" in quoted:
-        raise TemplateInvalid(f"quoted text {quoted} holds a backslash; leave it out of the quotes")
+        raise DatetimeTemplateInvalid(
+            f"quoted text {quoted} holds a backslash; leave it out of the quotes"
+        )
 
 
 def _parse_literal(template: str, start: int) -> str:
     char = template[start]
     if char == "\\":
-        raise TemplateInvalid(r"a backslash stands for nothing but itself in \" here")
+        raise DatetimeTemplateInvalid(r"a backslash stands for nothing but itself in \" here")
     if char.isalpha():
         word = re.match(r"\w+", template[start:])
         shown = word[0] if word else char
-        raise TemplateInvalid(
+        raise DatetimeTemplateInvalid(
             f'{shown!r} is not one of Vertica\'s patterns; write literal text in quotes: "{shown}"'
         )
     return char
 
 
-def _parse_field(match: re.Match[str], template: str) -> TemplateField:
+def _parse_field(match: re.Match[str], template: str) -> DatetimeTemplateField:
     word = match["word"]
     name = word if word in _CASE_SENSITIVE_PATTERNS else word.upper()
     if name in REJECTED_PATTERNS:
-        raise TemplateInvalid(f"{word}: {REJECTED_PATTERNS[name]}")
+        raise DatetimeTemplateInvalid(f"{word}: {REJECTED_PATTERNS[name]}")
     ordinal = match["ordinal"] or ""
     if ordinal and template[match.end() : match.end() + 1] in {"H", "h"}:
         # DDTHH24 would be the day with its suffix, then H24.
-        raise TemplateInvalid(
+        raise DatetimeTemplateInvalid(
             f'{word}{ordinal} is an ordinal number; write a literal T as {word}"T"HH24'
         )
     if ordinal and name not in _NUMBER_PATTERNS:
-        raise TemplateInvalid(f"{word}{ordinal}: only numbers have an ordinal suffix")
-    return TemplateField(name, word, fill=match["fill"] is None, ordinal=ordinal)
+        raise DatetimeTemplateInvalid(f"{word}{ordinal}: only numbers have an ordinal suffix")
+    return DatetimeTemplateField(name, word, fill=match["fill"] is None, ordinal=ordinal)
 
 
-def _merge_literals(fields: list[TemplateField]) -> list[TemplateField]:
+def _merge_literals(fields: list[DatetimeTemplateField]) -> list[DatetimeTemplateField]:
     """Join literal texts that follow each other."""
-    joined: list[TemplateField] = []
+    joined: list[DatetimeTemplateField] = []
     for field in fields:
         if field.name is None and joined and joined[-1].name is None:
-            joined[-1] = TemplateField(None, joined[-1].text + field.text)
+            joined[-1] = DatetimeTemplateField(None, joined[-1].text + field.text)
         else:
             joined.append(field)
     return joined
 
 
-def _write_field(field: TemplateField, x: str) -> str:
+def _render_field(field: DatetimeTemplateField, timestamp_sql: str) -> str:
     name = field.name
     if name is None:
         sql = _quote_literal(field.text)
     elif name in _NUMBER_PATTERNS:
-        sql = _write_number(field, x)
+        sql = _render_number_field(field, timestamp_sql)
     elif name == "Y,YYY":
-        year = _YEAR_SQL.format(x=x)
+        year = _YEAR_SQL.format(x=timestamp_sql)
         sql = f"printf('%d,%03d', {year} // 1000, {year} % 1000)"
     elif name in _MERIDIEM_PATTERNS:
         late, early = ("P.M.", "A.M.") if "." in name else ("PM", "AM")
-        sql = _write_in_case(field, f"CASE WHEN hour({x}) >= 12 THEN '{late}' ELSE '{early}' END")
+        sql = _render_in_field_case(
+            field, f"CASE WHEN hour({timestamp_sql}) >= 12 THEN '{late}' ELSE '{early}' END"
+        )
     elif name in _ERA_PATTERNS:
         late, early = ("A.D.", "B.C.") if "." in name else ("AD", "BC")
-        sql = _write_in_case(field, f"CASE WHEN year({x}) >= 1 THEN '{late}' ELSE '{early}' END")
+        sql = _render_in_field_case(
+            field, f"CASE WHEN year({timestamp_sql}) >= 1 THEN '{late}' ELSE '{early}' END"
+        )
     elif name.upper() == "RM":
         numerals = [numeral if name == "RM" else numeral.lower() for numeral in ROMAN_MONTHS]
-        sql = _write_choice(numerals, f"month({x})", _ROMAN_WIDTH if field.fill else 0)
+        sql = _render_choice_by_index(
+            numerals, f"month({timestamp_sql})", _ROMAN_WIDTH if field.fill else 0
+        )
     else:
-        sql = _write_name(field, x)
+        sql = _render_name_field(field, timestamp_sql)
     return sql
 
 
-def _write_in_case(field: TemplateField, sql: str) -> str:
+def _render_in_field_case(field: DatetimeTemplateField, sql: str) -> str:
     return f"({sql})" if field.text.isupper() else f"lower({sql})"
 
 
-def _write_number(field: TemplateField, x: str) -> str:
+def _render_number_field(field: DatetimeTemplateField, timestamp_sql: str) -> str:
     value, width = _NUMBER_PATTERNS[field.name or ""]
-    value = value.format(x=x)
+    value = value.format(x=timestamp_sql)
     fill = field.fill or field.name in _ALWAYS_PADDED
     digits = f"printf('%0{width}d', {value})" if fill and width > 1 else f"CAST({value} AS VARCHAR)"
     if not field.ordinal:
@@ -280,7 +288,7 @@ def _write_number(field: TemplateField, x: str) -> str:
     return f"{digits}, {suffix if field.ordinal == 'th' else f'upper({suffix})'}"
 
 
-def _write_name(field: TemplateField, x: str) -> str:
+def _render_name_field(field: DatetimeTemplateField, timestamp_sql: str) -> str:
     name = field.name or ""
     is_month = name.upper().startswith("MON")
     names = MONTHS if is_month else WEEKDAYS
@@ -292,10 +300,12 @@ def _write_name(field: TemplateField, x: str) -> str:
         shown = [each.upper() for each in shown]
     elif name.islower():
         shown = [each.lower() for each in shown]
-    return _write_choice(shown, f"month({x})" if is_month else f"(dayofweek({x}) + 1)", width)
+    return _render_choice_by_index(
+        shown, f"month({timestamp_sql})" if is_month else f"(dayofweek({timestamp_sql}) + 1)", width
+    )
 
 
-def _write_choice(texts: list[str], index: str, width: int) -> str:
+def _render_choice_by_index(texts: list[str], index: str, width: int) -> str:
     listed = ", ".join(_quote_literal(text.ljust(width)) for text in texts)
     return f"list_extract([{listed}], {index})"
 
@@ -339,7 +349,7 @@ _BULK_PATTERNS = {
 }
 
 
-class TemplateReader:
+class DatetimeTemplateReader:
     """Reads texts by a template; the whole text must fit it.
 
     `bulk_pattern`, if not None, is a regular expression and what replaces its matches: where it matches,
@@ -354,16 +364,18 @@ class TemplateReader:
             TemplateInvalid: If texts cannot be read by it.
         """
         self.template = template
-        fields = parse_template(template)
+        fields = parse_datetime_template(template)
         self._groups: set[str] = set()
         pieces = [self._make_field_pattern(fields, place) for place in range(len(fields))]
         self._pattern = re.compile("".join(pieces), re.ASCII | re.IGNORECASE)
-        self._check_groups(needs_date=needs_date)
-        self.bulk_pattern = _make_bulk_pattern(fields, needs_date=needs_date, needs_time=needs_time)
+        self._require_complete_groups(needs_date=needs_date)
+        self.bulk_pattern = _make_bulk_pattern_and_replacement(
+            fields, needs_date=needs_date, needs_time=needs_time
+        )
         # Dates repeat in files: most are read once.
         self.read = lru_cache(maxsize=65_536)(self._parse_text)
 
-    def _make_field_pattern(self, fields: tuple[TemplateField, ...], index: int) -> str:
+    def _make_field_pattern(self, fields: tuple[DatetimeTemplateField, ...], index: int) -> str:
         field = fields[index]
         name = field.name
         if name is None:
@@ -372,30 +384,30 @@ class TemplateReader:
             return self._make_digits_pattern(fields, index)
         if name.upper() in {"MONTH", "MON"}:
             names = MONTHS if name.upper() == "MONTH" else [month[:3] for month in MONTHS]
-            return f"(?P<{self._claim_group('name', name)}>{'|'.join(names)})"
+            return f"(?P<{self._add_unique_group('name', name)}>{'|'.join(names)})"
         if name.upper() in {"DAY", "DY"}:
             days = WEEKDAYS if name.upper() == "DAY" else [day[:3] for day in WEEKDAYS]
-            self._claim_group("weekday", name)
+            self._add_unique_group("weekday", name)
             return f"(?:{'|'.join(days)})"
         if name.upper() == "RM":
             numerals = "|".join(sorted(ROMAN_MONTHS, key=len, reverse=True))
-            return f"(?P<{self._claim_group('roman', name)}>{numerals})"
+            return f"(?P<{self._add_unique_group('roman', name)}>{numerals})"
         if name in _MERIDIEM_PATTERNS:
             dot = r"\." if "." in name else ""
-            return f"(?P<{self._claim_group('half', name)}>[AP]){dot}M{dot}"
-        raise TemplateInvalid(
+            return f"(?P<{self._add_unique_group('half', name)}>[AP]){dot}M{dot}"
+        raise DatetimeTemplateInvalid(
             f"{field.text} is not read from texts; write a date with YYYY or YY, MM, MON, MONTH "
             "or DDD, and DD"
         )
 
-    def _make_digits_pattern(self, fields: tuple[TemplateField, ...], index: int) -> str:
+    def _make_digits_pattern(self, fields: tuple[DatetimeTemplateField, ...], index: int) -> str:
         field = fields[index]
         name = field.name or ""
-        group = self._claim_group(_GROUP_NAMES[name], name)
+        group = self._add_unique_group(_GROUP_NAMES[name], name)
         low, high = _DIGIT_WIDTHS.get(name, (1, 2))
         if _is_next_to_number(fields, index):
             if not field.fill:
-                raise TemplateInvalid(
+                raise DatetimeTemplateInvalid(
                     f"FM{name} has no width, and a number follows or precedes it; put text between"
                 )
             low = high = _EXACT_WIDTHS.get(name, 2)
@@ -410,13 +422,13 @@ class TemplateReader:
             return re.escape(text)
         return f"{re.escape(before)} {{{blanks},}}"
 
-    def _claim_group(self, group: str, name: str) -> str:
+    def _add_unique_group(self, group: str, name: str) -> str:
         if group in self._groups:
-            raise TemplateInvalid(f"{name}: the value has been given before it")
+            raise DatetimeTemplateInvalid(f"{name}: the value has been given before it")
         self._groups.add(group)
         return group
 
-    def _check_groups(self, *, needs_date: bool) -> None:
+    def _require_complete_groups(self, *, needs_date: bool) -> None:
         names = self._groups
         month = names & {"month", "name", "roman"}
         clash = (
@@ -433,13 +445,13 @@ class TemplateReader:
         )  # fmt: skip
         for wrong, reason in clash:
             if wrong:
-                raise TemplateInvalid(reason)
+                raise DatetimeTemplateInvalid(reason)
         if needs_date and not names & {"year", "short", "julian"}:
-            raise TemplateInvalid("it has no year: YYYY, YY or J")
+            raise DatetimeTemplateInvalid("it has no year: YYYY, YY or J")
         if needs_date and "day" in names and not month:
-            raise TemplateInvalid("it has a day and no month")
+            raise DatetimeTemplateInvalid("it has a day and no month")
         if not needs_date and not names & {"hour", "hour12", "minute", "second", "seconds"}:
-            raise TemplateInvalid("it has no time of day, such as HH24:MI:SS")
+            raise DatetimeTemplateInvalid("it has no time of day, such as HH24:MI:SS")
 
     def _parse_text(self, text: str) -> ParsedDateTime:
         """Read a text.
@@ -519,7 +531,7 @@ class TemplateReader:
         return InvalidValue(reason=f"Not of the format {self.template!r}: {reason}")
 
 
-def _is_next_to_number(fields: tuple[TemplateField, ...], index: int) -> bool:
+def _is_next_to_number(fields: tuple[DatetimeTemplateField, ...], index: int) -> bool:
     """Return whether a number is next to another one without anything between."""
     before = index > 0 and fields[index - 1].name in _GROUP_NAMES and not fields[index - 1].ordinal
     after = (
@@ -530,8 +542,8 @@ def _is_next_to_number(fields: tuple[TemplateField, ...], index: int) -> bool:
     return before or after
 
 
-def _make_bulk_pattern(
-    fields: tuple[TemplateField, ...], *, needs_date: bool, needs_time: bool
+def _make_bulk_pattern_and_replacement(
+    fields: tuple[DatetimeTemplateField, ...], *, needs_date: bool, needs_time: bool
 ) -> tuple[str, str] | None:
     """Return a regular expression of RE2 for the usual texts, and what replaces them."""
     pattern = ""

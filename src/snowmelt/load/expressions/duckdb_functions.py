@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from snowmelt.load.expressions.datetime_templates import TemplateReader
+    from snowmelt.load.expressions.datetime_templates import DatetimeTemplateReader
 
     Read = Callable[[str], object]
 
@@ -90,7 +90,7 @@ def register_functions(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def register_template_readers(
-    connection: duckdb.DuckDBPyConnection, readers: Sequence[TemplateReader]
+    connection: duckdb.DuckDBPyConnection, readers: Sequence[DatetimeTemplateReader]
 ) -> None:
     """Add the functions that read texts by templates."""
     for number, reader in enumerate(readers):
@@ -138,7 +138,9 @@ def _truncate_octets(texts: pa.ChunkedArray, lengths: pa.ChunkedArray) -> pa.Arr
     return pa.array(cut, pa.string())
 
 
-def _make_template_function(reader: TemplateReader) -> Callable[[pa.ChunkedArray], pa.Array]:
+def _make_template_function(
+    reader: DatetimeTemplateReader,
+) -> Callable[[pa.ChunkedArray], pa.Array]:
     exact = _apply_to_distinct(
         lambda text: _parse_timestamp_us(reader.read(text).iso_timestamp), pa.timestamp("us")
     )

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.expressions.duckdb_functions import register_functions, register_template_readers
-from snowmelt.load.expressions.sql_translation import TemplateReaders, translate_expression
+from snowmelt.load.expressions.sql_translation import DatetimeTemplateRegistry, translate_expression
 from snowmelt.load.expressions.types import (
     ExpressionInvalid,
     ExpressionType,
     TypedSql,
-    find_expression_type,
-    write_assigned_text,
+    expression_type_for_column,
+    render_assigned_text,
 )
 from snowmelt.schema.chunk_types import to_contiguous_array
 from snowmelt.schema.native_types import native_schema
@@ -80,19 +80,19 @@ class ExpressionEvaluator:
         register_functions(self._connection)
         self._expressions = tuple(each for each, _ in computed)
         names = {
-            column.name: _write_column_reference(place, column)
+            column.name: _render_column_reference(place, column)
             for place, column in _enumerate_columns(parsed)
         }
         places = {column.name: place for place, column in _enumerate_columns(parsed)}
         self._expression_sql = []
-        readers = TemplateReaders()
+        readers = DatetimeTemplateRegistry()
         used: set[str] = set()
         for each, column in computed:
             value, columns = translate_expression(
                 each.sql, names, started_at, label=describe_expression(each), readers=readers
             )
             try:
-                self._expression_sql.append(write_assigned_text(value, column))
+                self._expression_sql.append(render_assigned_text(value, column))
             except ExpressionInvalid as error:
                 raise LoadRefused(what=describe_expression(each), reason=str(error)) from None
             used |= columns
@@ -104,7 +104,7 @@ class ExpressionEvaluator:
         for each, sql in zip(self._expressions, self._expression_sql, strict=True):
             self._check_expression(each, sql)
 
-    def compute(self, rows: pa.Table) -> list[pa.Array] | ExpressionFailure:
+    def evaluate_rows(self, rows: pa.Table) -> list[pa.Array] | ExpressionFailure:
         """Return the values of each expression as texts, or why there is none."""
         try:
             return self._evaluate(rows, self._expression_sql)
@@ -176,9 +176,9 @@ def _enumerate_columns(parsed: TableSchema) -> list[tuple[int, Column]]:
     return list(enumerate(parsed.columns))
 
 
-def _write_column_reference(index: int, column: Column) -> TypedSql:
+def _render_column_reference(index: int, column: Column) -> TypedSql:
     """Return what stands for a column: whole numbers as such, so that functions take them."""
-    found = find_expression_type(column)
+    found = expression_type_for_column(column)
     sql = f'"c{index}"'
     return TypedSql(f"CAST({sql} AS BIGINT)" if found is ExpressionType.INTEGER else sql, found)
 

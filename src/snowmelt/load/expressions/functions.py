@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from snowmelt.load.expressions import types
 from snowmelt.load.expressions.regex_patterns import (
-    CheckedPattern,
-    check_pattern,
-    check_replacement,
+    Re2Pattern,
+    translate_pattern_to_re2,
+    validate_replacement,
 )
 from snowmelt.load.expressions.types import (
     ExpressionInvalid,
     TypedSql,
     quote_literal,
-    write_failure_if,
+    render_failure_if,
 )
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ ExprType = types.ExpressionType
 
 # How an argument is taken, by the letter that a signature has for it.
 _ARGUMENT_WRITERS: dict[str, Callable[[TypedSql], str]] = {
-    "t": types.to_text,
-    "i": types.to_integer,
-    "n": lambda value: _write_exact_number(value),
-    "f": types.to_float,
-    "d": types.to_timestamp,
-    "x": types.to_binary,
+    "t": types.render_as_text,
+    "i": types.render_as_integer,
+    "n": lambda value: _render_exact_number(value),
+    "f": types.render_as_float,
+    "d": types.render_as_timestamp,
+    "x": types.render_as_binary,
 }
 _ARGUMENT_TYPE_NAMES = {
     "t": "VARCHAR",
@@ -67,35 +67,35 @@ class SpecialFunction:
     usage: str
 
 
-def _write_exact_number(value: TypedSql) -> str:
-    number = types.to_number(value)
+def _render_exact_number(value: TypedSql) -> str:
+    number = types.require_number(value)
     if number.type is ExprType.FLOAT:
         raise ExpressionInvalid("expected INTEGER or NUMERIC, got FLOAT; write ::NUMERIC(p,s)")
     return number.sql
 
 
-def _require_ascii(sql: str, value: str, name: str) -> str:
+def _render_ascii_check(sql: str, value: str, name: str) -> str:
     """Return SQL that fails where the text that is looked at has other than ASCII characters."""
     reason = (
         f"{name} of a text with characters other than ASCII: Vertica counts octets or characters, "
         "as the locale says"
     )
-    return write_failure_if(f"NOT regexp_matches({value}, '{_ASCII_PATTERN}')", reason, sql)
+    return render_failure_if(f"NOT regexp_matches({value}, '{_ASCII_PATTERN}')", reason, sql)
 
 
-def _require_minimum(position: str, sql: str, name: str, minimum: int) -> str:
+def _render_minimum_check(position: str, sql: str, name: str, minimum: int) -> str:
     reason = f"{name}: expected a number of at least {minimum}"
-    return write_failure_if(f"{position} < {minimum}", reason, sql)
+    return render_failure_if(f"{position} < {minimum}", reason, sql)
 
 
-def _require_finite(name: str, sql: str, condition: str | None = None) -> str:
+def _render_finite_check(name: str, sql: str, condition: str | None = None) -> str:
     wrong = f"NOT isfinite({sql})"
     if condition is not None:
-        return write_failure_if(condition, f"{name} is not defined for this value", sql)
-    return write_failure_if(wrong, f"{name} is not defined for this value, or too large", sql)
+        return render_failure_if(condition, f"{name} is not defined for this value", sql)
+    return render_failure_if(wrong, f"{name} is not defined for this value, or too large", sql)
 
 
-def _require_literal(value: TypedSql, label: str) -> str:
+def _require_text_literal(value: TypedSql, label: str) -> str:
     if value.literal is None:
         raise ExpressionInvalid(f"{label} must be a text in quotes, the same for all rows")
     return value.literal
@@ -142,7 +142,7 @@ _HALF_REASON = "ROUND of a FLOAT that ends in .5: write ::NUMERIC(p,s) before it
 FUNCTIONS: dict[str, tuple[FunctionOverload, ...] | SpecialFunction] = {
     **{name: (FunctionOverload("d", sql, ExprType.INTEGER),) for name, sql in _CALENDAR_FUNCTIONS.items()},
     **{
-        name: (FunctionOverload("f", _require_finite(name, sql), ExprType.FLOAT),) for name, sql in _FLOAT_FUNCTIONS.items()
+        name: (FunctionOverload("f", _render_finite_check(name, sql), ExprType.FLOAT),) for name, sql in _FLOAT_FUNCTIONS.items()
     },
     # Dates and times
     "ADD_MONTHS": (FunctionOverload("di", _ADD_MONTHS_SQL, ExprType.DATE),),
@@ -165,18 +165,18 @@ FUNCTIONS: dict[str, tuple[FunctionOverload, ...] | SpecialFunction] = {
         FunctionOverload("n", "trunc({0})", ExprType.NUMERIC, has_scale=False),
         FunctionOverload("f", "trunc({0})", ExprType.FLOAT),
     ),
-    "POWER": (FunctionOverload("ff", _require_finite("POWER", "power({0}, {1})"), ExprType.FLOAT),),
-    "SQRT": (FunctionOverload("f", _require_finite("SQRT", "sqrt({0})", "{0} < 0"), ExprType.FLOAT),),
-    "LN": (FunctionOverload("f", _require_finite("LN", "ln({0})", "{0} <= 0"), ExprType.FLOAT),),
+    "POWER": (FunctionOverload("ff", _render_finite_check("POWER", "power({0}, {1})"), ExprType.FLOAT),),
+    "SQRT": (FunctionOverload("f", _render_finite_check("SQRT", "sqrt({0})", "{0} < 0"), ExprType.FLOAT),),
+    "LN": (FunctionOverload("f", _render_finite_check("LN", "ln({0})", "{0} <= 0"), ExprType.FLOAT),),
     "LOG": (
-        FunctionOverload("f", _require_finite("LOG", "log10({0})", "{0} <= 0"), ExprType.FLOAT),
-        FunctionOverload("ff", _require_finite("LOG", "(ln({1}) / ln({0}))", "{0} <= 0 OR {1} <= 0"), ExprType.FLOAT),
+        FunctionOverload("f", _render_finite_check("LOG", "log10({0})", "{0} <= 0"), ExprType.FLOAT),
+        FunctionOverload("ff", _render_finite_check("LOG", "(ln({1}) / ln({0}))", "{0} <= 0 OR {1} <= 0"), ExprType.FLOAT),
     ),
-    "LOG10": (FunctionOverload("f", _require_finite("LOG10", "log10({0})", "{0} <= 0"), ExprType.FLOAT),),
-    "ASIN": (FunctionOverload("f", _require_finite("ASIN", "asin({0})", "abs({0}) > 1"), ExprType.FLOAT),),
-    "ACOS": (FunctionOverload("f", _require_finite("ACOS", "acos({0})", "abs({0}) > 1"), ExprType.FLOAT),),
+    "LOG10": (FunctionOverload("f", _render_finite_check("LOG10", "log10({0})", "{0} <= 0"), ExprType.FLOAT),),
+    "ASIN": (FunctionOverload("f", _render_finite_check("ASIN", "asin({0})", "abs({0}) > 1"), ExprType.FLOAT),),
+    "ACOS": (FunctionOverload("f", _render_finite_check("ACOS", "acos({0})", "abs({0}) > 1"), ExprType.FLOAT),),
     "ATAN2": (FunctionOverload("ff", "atan2({0}, {1})", ExprType.FLOAT),),
-    "COT": (FunctionOverload("f", _require_finite("COT", "(1 / tan({0}))", "{0} = 0"), ExprType.FLOAT),),
+    "COT": (FunctionOverload("f", _render_finite_check("COT", "(1 / tan({0}))", "{0} = 0"), ExprType.FLOAT),),
     "PI": (FunctionOverload("", "pi()", ExprType.FLOAT),),
     # Texts
     "UPPER": (FunctionOverload("t", "unicode_upper({0})", ExprType.TEXT),),
@@ -199,22 +199,22 @@ FUNCTIONS: dict[str, tuple[FunctionOverload, ...] | SpecialFunction] = {
     "REPEAT": (FunctionOverload("ti", "repeat({0}, {1})", ExprType.TEXT),),
     "SPACE": (FunctionOverload("i", "repeat(' ', {0})", ExprType.TEXT),),
     "SUBSTR": (
-        FunctionOverload("ti", _require_minimum("{1}", "substr({0}, {1})", "SUBSTR", 1), ExprType.TEXT),
+        FunctionOverload("ti", _render_minimum_check("{1}", "substr({0}, {1})", "SUBSTR", 1), ExprType.TEXT),
         FunctionOverload(
             "tii",
-            _require_minimum("least({1}, {2} + 1)", "substr({0}, {1}, {2})", "SUBSTR", 1),
+            _render_minimum_check("least({1}, {2} + 1)", "substr({0}, {1}, {2})", "SUBSTR", 1),
             ExprType.TEXT,
         ),
     ),
-    "LEFT": (FunctionOverload("ti", _require_minimum("{1}", "left({0}, {1})", "LEFT", 0), ExprType.TEXT),),
-    "RIGHT": (FunctionOverload("ti", _require_minimum("{1}", "right({0}, {1})", "RIGHT", 0), ExprType.TEXT),),
+    "LEFT": (FunctionOverload("ti", _render_minimum_check("{1}", "left({0}, {1})", "LEFT", 0), ExprType.TEXT),),
+    "RIGHT": (FunctionOverload("ti", _render_minimum_check("{1}", "right({0}, {1})", "RIGHT", 0), ExprType.TEXT),),
     "SPLIT_PART": (
         FunctionOverload(
             "tti",
-            write_failure_if(
+            render_failure_if(
                 "{1} = ''",
                 "SPLIT_PART: the delimiter is not empty",
-                _require_minimum("{2}", "split_part({0}, {1}, {2})", "SPLIT_PART", 1),
+                _render_minimum_check("{2}", "split_part({0}, {1}, {2})", "SPLIT_PART", 1),
             ),
             ExprType.TEXT,
         ),
@@ -222,19 +222,19 @@ FUNCTIONS: dict[str, tuple[FunctionOverload, ...] | SpecialFunction] = {
     **{
         name: (
             FunctionOverload("t", f"{each}({{0}}, ' ')", ExprType.TEXT),
-            FunctionOverload("tt", _require_ascii(f"{each}({{0}}, {{1}})", "{1}", name), ExprType.TEXT),
+            FunctionOverload("tt", _render_ascii_check(f"{each}({{0}}, {{1}})", "{1}", name), ExprType.TEXT),
         )
         for name, each in (("BTRIM", "trim"), ("LTRIM", "ltrim"), ("RTRIM", "rtrim"))
     },
     **{
         name: (
-            FunctionOverload("ti", _require_ascii(f"{each}({{0}}, CAST({{1}} AS INTEGER), ' ')", "{0}", name), ExprType.TEXT),
+            FunctionOverload("ti", _render_ascii_check(f"{each}({{0}}, CAST({{1}} AS INTEGER), ' ')", "{0}", name), ExprType.TEXT),
             FunctionOverload(
                 "tit",
-                write_failure_if(
+                render_failure_if(
                     "{2} = ''",
                     f"{name}: the text to fill up with is not empty",
-                    _require_ascii(f"{each}({{0}}, CAST({{1}} AS INTEGER), {{2}})", "({0} || {2})", name),
+                    _render_ascii_check(f"{each}({{0}}, CAST({{1}} AS INTEGER), {{2}})", "({0} || {2})", name),
                 ),
                 ExprType.TEXT,
             ),
@@ -242,17 +242,17 @@ FUNCTIONS: dict[str, tuple[FunctionOverload, ...] | SpecialFunction] = {
         for name, each in (("LPAD", "lpad"), ("RPAD", "rpad"))
     },
     **{
-        name: (FunctionOverload("tt", _require_ascii("strpos({0}, {1})", "{0}", name), ExprType.INTEGER),)
+        name: (FunctionOverload("tt", _render_ascii_check("strpos({0}, {1})", "{0}", name), ExprType.INTEGER),)
         for name in ("INSTR", "STRPOS")
     },
     "TRANSLATE": (
-        FunctionOverload("ttt", _require_ascii("translate({0}, {1}, {2})", "({1} || {2})", "TRANSLATE"), ExprType.TEXT),
+        FunctionOverload("ttt", _render_ascii_check("translate({0}, {1}, {2})", "({1} || {2})", "TRANSLATE"), ExprType.TEXT),
     ),
-    "ASCII": (FunctionOverload("t", _require_ascii("ascii({0})", "left({0}, 1)", "ASCII"), ExprType.INTEGER),),
+    "ASCII": (FunctionOverload("t", _render_ascii_check("ascii({0})", "left({0}, 1)", "ASCII"), ExprType.INTEGER),),
     "CHR": (
         FunctionOverload(
             "i",
-            write_failure_if("{0} NOT BETWEEN 1 AND 127", "CHR: expected 1 to 127", "chr(CAST({0} AS INTEGER))"),
+            render_failure_if("{0} NOT BETWEEN 1 AND 127", "CHR: expected 1 to 127", "chr(CAST({0} AS INTEGER))"),
             ExprType.TEXT,
         ),
     ),
@@ -273,16 +273,16 @@ FUNCTIONS |= {
 }
 
 
-def _write_choice(values: Sequence[TypedSql], sql_template: str) -> TypedSql:
+def _render_choice(values: Sequence[TypedSql], sql_template: str) -> TypedSql:
     """Return a choice among values of a common type."""
-    found, listed = types.unify_types(values)
-    return TypedSql(sql_template.format(*listed), found, has_scale=types.has_one_scale(values))
+    found, listed = types.convert_to_common_type(values)
+    return TypedSql(sql_template.format(*listed), found, has_scale=types.have_common_scale(values))
 
 
 def _build_coalesce(values: Sequence[TypedSql]) -> TypedSql:
     if not values:
         raise ExpressionInvalid("expected at least one argument")
-    return _write_choice(values, f"coalesce({', '.join(f'{{{n}}}' for n in range(len(values)))})")
+    return _render_choice(values, f"coalesce({', '.join(f'{{{n}}}' for n in range(len(values)))})")
 
 
 def _build_coalesce_of_two(values: Sequence[TypedSql]) -> TypedSql:
@@ -300,36 +300,36 @@ def _check_argument_count(values: Sequence[TypedSql], minimum: int, maximum: int
 
 def _build_nullif(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 2, 2)
-    return _write_choice(values, "nullif({0}, {1})")
+    return _render_choice(values, "nullif({0}, {1})")
 
 
 def _build_nvl2(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 3, 3)
-    found, (chosen, other) = types.unify_types(values[1:])
+    found, (chosen, other) = types.convert_to_common_type(values[1:])
     sql = f"(CASE WHEN {values[0].sql} IS NOT NULL THEN {chosen} ELSE {other} END)"
-    return TypedSql(sql, found, has_scale=types.has_one_scale(values[1:]))
+    return TypedSql(sql, found, has_scale=types.have_common_scale(values[1:]))
 
 
 def _build_zero_if_null(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 1, 1)
     return _build_coalesce(
-        [types.to_number(values[0]), TypedSql("CAST(0 AS BIGINT)", ExprType.INTEGER)]
+        [types.require_number(values[0]), TypedSql("CAST(0 AS BIGINT)", ExprType.INTEGER)]
     )
 
 
 def _build_null_if_zero(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 1, 1)
-    number = types.to_number(values[0])
+    number = types.require_number(values[0])
     return TypedSql(f"nullif({number.sql}, 0)", number.type, has_scale=number.has_scale)
 
 
-def _make_extreme_builder(function: str) -> Callable[[Sequence[TypedSql]], TypedSql]:
+def _make_greatest_least_builder(function: str) -> Callable[[Sequence[TypedSql]], TypedSql]:
     def build(values: Sequence[TypedSql]) -> TypedSql:
         _check_argument_count(values, 1, None)
-        found, listed = types.unify_types(values)
+        found, listed = types.convert_to_common_type(values)
         nulls = " OR ".join(f"{each} IS NULL" for each in listed)
         sql = f"(CASE WHEN NOT ({nulls}) THEN {function}({', '.join(listed)}) END)"
-        return TypedSql(sql, found, has_scale=types.has_one_scale(values))
+        return TypedSql(sql, found, has_scale=types.have_common_scale(values))
 
     return build
 
@@ -341,19 +341,19 @@ def _build_decode(values: Sequence[TypedSql]) -> TypedSql:
     searches = [values[1 + 2 * n] for n in range(pairs)]
     results = [values[2 + 2 * n] for n in range(pairs)]
     default = values[-1] if rest else TypedSql("NULL", ExprType.NULL)
-    _, (value, *sought) = types.unify_types([values[0], *searches])
-    found, (*chosen, other) = types.unify_types([*results, default])
+    _, (value, *sought) = types.convert_to_common_type([values[0], *searches])
+    found, (*chosen, other) = types.convert_to_common_type([*results, default])
     cases = " ".join(
         f"WHEN {value} IS NOT DISTINCT FROM {each} THEN {result}"
         for each, result in zip(sought, chosen, strict=True)
     )
-    scale = types.has_one_scale([*results, default])
+    scale = types.have_common_scale([*results, default])
     return TypedSql(f"(CASE {cases} ELSE {other} END)", found, has_scale=scale)
 
 
 def _build_round(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 1, 2)
-    number = types.to_number(values[0])
+    number = types.require_number(values[0])
     digits = _parse_digit_count(values)
     if number.type is ExprType.INTEGER:
         return number
@@ -361,7 +361,7 @@ def _build_round(values: Sequence[TypedSql]) -> TypedSql:
         return TypedSql(f"round({number.sql}, {digits})", ExprType.NUMERIC, has_scale=False)
     if digits:
         raise ExpressionInvalid("ROUND of a FLOAT to digits: write ::NUMERIC(p,s) before it")
-    sql = write_failure_if(
+    sql = render_failure_if(
         _ENDS_IN_HALF_SQL.format(number.sql), _HALF_REASON, f"round({number.sql})"
     )
     return TypedSql(sql, ExprType.FLOAT)
@@ -369,7 +369,7 @@ def _build_round(values: Sequence[TypedSql]) -> TypedSql:
 
 def _build_trunc(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 1, 2)
-    number = types.to_number(values[0])
+    number = types.require_number(values[0])
     digits = _parse_digit_count(values)
     if number.type is ExprType.INTEGER:
         return number
@@ -422,21 +422,22 @@ def build_date_part(part: str, value: TypedSql) -> TypedSql:
         more = _REJECTED_DATE_PARTS.get(name, f"valid parts are {', '.join(sorted(_DATE_PARTS))}")
         raise ExpressionInvalid(f"part {part!r} of a date is not supported: {more}")
     return TypedSql(
-        f"CAST({_DATE_PARTS[name].format(types.to_timestamp(value))} AS DOUBLE)", ExprType.FLOAT
+        f"CAST({_DATE_PARTS[name].format(types.render_as_timestamp(value))} AS DOUBLE)",
+        ExprType.FLOAT,
     )
 
 
 def _build_date_part_call(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 2, 2)
-    return build_date_part(_require_literal(values[0], "the part of a date"), values[1])
+    return build_date_part(_require_text_literal(values[0], "the part of a date"), values[1])
 
 
 _DATE_UNITS = ("year", "quarter", "month", "day", "hour", "minute", "second")
 _SUBSECOND_UNITS = ("millisecond", "microsecond")
 
 
-def _parse_unit(value: TypedSql, valid: Sequence[str], aliases: dict[str, str]) -> str:
-    word = _require_literal(value, "the part of a date").lower()
+def _parse_date_part_name(value: TypedSql, valid: Sequence[str], aliases: dict[str, str]) -> str:
+    word = _require_text_literal(value, "the part of a date").lower()
     word = aliases.get(word, word)
     if word not in valid:
         raise ExpressionInvalid(
@@ -447,9 +448,9 @@ def _parse_unit(value: TypedSql, valid: Sequence[str], aliases: dict[str, str]) 
 
 def _build_date_trunc(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 2, 2)
-    unit = _parse_unit(values[0], (*_DATE_UNITS, "milliseconds", "microseconds"), {})
+    unit = _parse_date_part_name(values[0], (*_DATE_UNITS, "milliseconds", "microseconds"), {})
     return TypedSql(
-        f"CAST(date_trunc('{unit}', {types.to_timestamp(values[1])}) AS TIMESTAMP)",
+        f"CAST(date_trunc('{unit}', {types.render_as_timestamp(values[1])}) AS TIMESTAMP)",
         ExprType.TIMESTAMP,
     )
 
@@ -462,8 +463,8 @@ _DATEDIFF_ALIASES = {"yy": "year", "yyyy": "year", "qq": "quarter", "q": "quarte
 
 def _build_date_diff(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 3, 3)
-    unit = _parse_unit(values[0], (*_DATE_UNITS, *_SUBSECOND_UNITS), _DATEDIFF_ALIASES)
-    start, end = map(types.to_timestamp, values[1:])
+    unit = _parse_date_part_name(values[0], (*_DATE_UNITS, *_SUBSECOND_UNITS), _DATEDIFF_ALIASES)
+    start, end = map(types.render_as_timestamp, values[1:])
     return TypedSql(f"date_diff('{unit}', {start}, {end})", ExprType.INTEGER)
 
 
@@ -473,33 +474,33 @@ _TIMESTAMPADD_UNITS = {"day": "days", "hour": "hours", "minute": "minutes", "sec
 
 def _build_timestamp_add(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 3, 3)
-    word = _require_literal(values[0], "the part of a date").lower()
+    word = _require_text_literal(values[0], "the part of a date").lower()
     if word in {"year", "quarter", "month"}:
         raise ExpressionInvalid(f"TIMESTAMPADD of {word}: write ADD_MONTHS, which adds to a DATE")
-    unit = _TIMESTAMPADD_UNITS[_parse_unit(values[0], tuple(_TIMESTAMPADD_UNITS), {})]
-    count = types.to_integer(values[1])
+    unit = _TIMESTAMPADD_UNITS[_parse_date_part_name(values[0], tuple(_TIMESTAMPADD_UNITS), {})]
+    count = types.render_as_integer(values[1])
     if unit == "days":
         count = f"CAST({count} AS INTEGER)"
-    sql = f"({types.to_timestamp(values[2])} + to_{unit}({count}))"
+    sql = f"({types.render_as_timestamp(values[2])} + to_{unit}({count}))"
     return TypedSql(sql, ExprType.TIMESTAMP)
 
 
 def _build_next_day(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 2, 2)
     days = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
-    word = _require_literal(values[1], "the day of the week").lower()
+    word = _require_text_literal(values[1], "the day of the week").lower()
     found = [n for n, day in enumerate(days) if word in {day, day[:3]}]
     if not found:
         raise ExpressionInvalid(
             f"unknown day of the week {word!r}; valid days are {', '.join(days)}"
         )
-    x = types.to_timestamp(values[0])
+    x = types.render_as_timestamp(values[0])
     ahead = f"CAST(({found[0]} - dayofweek({x}) + 6) % 7 + 1 AS INTEGER)"
     return TypedSql(f"(CAST({x} AS DATE) + {ahead})", ExprType.DATE)
 
 
-def _parse_pattern(values: Sequence[TypedSql], *, allow_empty_match: bool) -> CheckedPattern:
-    found = check_pattern(_require_literal(values[1], "a regular expression"))
+def _parse_pattern(values: Sequence[TypedSql], *, allow_empty_match: bool) -> Re2Pattern:
+    found = translate_pattern_to_re2(_require_text_literal(values[1], "a regular expression"))
     if found.is_nullable and not allow_empty_match:
         raise ExpressionInvalid(
             "a regular expression that matches the empty text is not supported here"
@@ -510,7 +511,7 @@ def _parse_pattern(values: Sequence[TypedSql], *, allow_empty_match: bool) -> Ch
 def _parse_flags(values: Sequence[TypedSql], index: int) -> str:
     if len(values) <= index:
         return "'c'"
-    word = _require_literal(values[index], "the modifiers")
+    word = _require_text_literal(values[index], "the modifiers")
     if word not in {"", "c", "i"}:
         raise ExpressionInvalid(
             f"modifiers {word!r} are not supported; valid modifiers are 'c' and 'i'"
@@ -518,7 +519,7 @@ def _parse_flags(values: Sequence[TypedSql], index: int) -> str:
     return quote_literal(word or "c")
 
 
-def _require_number_of(
+def _require_number_among(
     values: Sequence[TypedSql], index: int, valid: tuple[int, ...], label: str
 ) -> int:
     if len(values) <= index:
@@ -529,12 +530,12 @@ def _require_number_of(
     raise ExpressionInvalid(f"{label} is not supported unless it is {' or '.join(map(str, valid))}")
 
 
-def _guard_end_anchor(text: str, pattern: CheckedPattern, sql: str) -> str:
+def _render_end_anchor_check(text: str, pattern: Re2Pattern, sql: str) -> str:
     """Return SQL that fails where `$` and a newline at the end would be doubtful."""
     if not pattern.has_end:
         return sql
     reason = "$ in a regular expression, and a text that ends with a newline: TRIM it first"
-    return write_failure_if(f"ends_with({text}, chr(10))", reason, sql)
+    return render_failure_if(f"ends_with({text}, chr(10))", reason, sql)
 
 
 def _make_like_builder(
@@ -542,11 +543,14 @@ def _make_like_builder(
 ) -> Callable[[Sequence[TypedSql]], TypedSql]:
     def build(values: Sequence[TypedSql]) -> TypedSql:
         _check_argument_count(values, 2, 3)
-        pattern, text = _parse_pattern(values, allow_empty_match=True), types.to_text(values[0])
+        pattern, text = (
+            _parse_pattern(values, allow_empty_match=True),
+            types.render_as_text(values[0]),
+        )
         flags = "'i'" if ignore_case else _parse_flags(values, 2)
         sql = f"regexp_matches({text}, {quote_literal(pattern.sql)}, {flags})"
         return TypedSql(
-            _guard_end_anchor(text, pattern, sql if expects_match else f"(NOT {sql})"),
+            _render_end_anchor_check(text, pattern, sql if expects_match else f"(NOT {sql})"),
             ExprType.BOOLEAN,
         )
 
@@ -555,36 +559,37 @@ def _make_like_builder(
 
 def _build_regexp_replace(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 2, 6)
-    pattern, text = _parse_pattern(values, allow_empty_match=False), types.to_text(values[0])
-    replacement = _require_literal(values[2], "the replacement") if len(values) > 2 else ""
-    check_replacement(replacement, pattern.groups)
-    _require_number_of(values, 3, (1,), "the position")
-    everywhere = _require_number_of(values, 4, (0, 1), "the occurrence") == 0
+    pattern, text = _parse_pattern(values, allow_empty_match=False), types.render_as_text(values[0])
+    replacement = _require_text_literal(values[2], "the replacement") if len(values) > 2 else ""
+    validate_replacement(replacement, pattern.groups)
+    _require_number_among(values, 3, (1,), "the position")
+    everywhere = _require_number_among(values, 4, (0, 1), "the occurrence") == 0
     flags = f"{_parse_flags(values, 5)} || '{'g' if everywhere else ''}'"
     sql = f"regexp_replace({text}, {quote_literal(pattern.sql)}, {quote_literal(replacement)}, {flags})"
-    return TypedSql(_guard_end_anchor(text, pattern, sql), ExprType.TEXT)
+    return TypedSql(_render_end_anchor_check(text, pattern, sql), ExprType.TEXT)
 
 
 def _build_regexp_substr(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 2, 6)
-    pattern, text = _parse_pattern(values, allow_empty_match=False), types.to_text(values[0])
-    _require_number_of(values, 2, (1,), "the position")
-    occurrence = _require_number_of(values, 3, (1, 2, 3, 4, 5, 6, 7, 8, 9), "the occurrence")
-    group = _require_number_of(values, 5, tuple(range(pattern.groups + 1)), "the group")
+    pattern, text = _parse_pattern(values, allow_empty_match=False), types.render_as_text(values[0])
+    _require_number_among(values, 2, (1,), "the position")
+    occurrence = _require_number_among(values, 3, (1, 2, 3, 4, 5, 6, 7, 8, 9), "the occurrence")
+    group = _require_number_among(values, 5, tuple(range(pattern.groups + 1)), "the group")
     found = f"regexp_extract_all({text}, {quote_literal(pattern.sql)}, {group}, {_parse_flags(values, 4)})"
     return TypedSql(
-        _guard_end_anchor(text, pattern, f"list_extract({found}, {occurrence})"), ExprType.TEXT
+        _render_end_anchor_check(text, pattern, f"list_extract({found}, {occurrence})"),
+        ExprType.TEXT,
     )
 
 
 def _build_regexp_count(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 2, 4)
-    pattern, text = _parse_pattern(values, allow_empty_match=False), types.to_text(values[0])
-    _require_number_of(values, 2, (1,), "the position")
+    pattern, text = _parse_pattern(values, allow_empty_match=False), types.render_as_text(values[0])
+    _require_number_among(values, 2, (1,), "the position")
     found = (
         f"regexp_extract_all({text}, {quote_literal(pattern.sql)}, 0, {_parse_flags(values, 3)})"
     )
-    return TypedSql(_guard_end_anchor(text, pattern, f"len({found})"), ExprType.INTEGER)
+    return TypedSql(_render_end_anchor_check(text, pattern, f"len({found})"), ExprType.INTEGER)
 
 
 FUNCTIONS |= {
@@ -596,8 +601,8 @@ FUNCTIONS |= {
     "NULLIF": SpecialFunction(_build_nullif, "NULLIF(a, b)"),
     "ZEROIFNULL": SpecialFunction(_build_zero_if_null, "ZEROIFNULL(n)"),
     "NULLIFZERO": SpecialFunction(_build_null_if_zero, "NULLIFZERO(n)"),
-    "GREATEST": SpecialFunction(_make_extreme_builder("greatest"), "GREATEST(a, b, …)"),
-    "LEAST": SpecialFunction(_make_extreme_builder("least"), "LEAST(a, b, …)"),
+    "GREATEST": SpecialFunction(_make_greatest_least_builder("greatest"), "GREATEST(a, b, …)"),
+    "LEAST": SpecialFunction(_make_greatest_least_builder("least"), "LEAST(a, b, …)"),
     "DECODE": SpecialFunction(_build_decode, "DECODE(value, search, result, …, default)"),
     "ROUND": SpecialFunction(_build_round, "ROUND(n [, digits])"),
     "TRUNC": SpecialFunction(_build_trunc, "TRUNC(n [, digits])"),
@@ -685,7 +690,7 @@ REJECTED_FUNCTIONS = {
 }  # fmt: skip
 
 
-def build_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
+def build_function_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
     """Return the call of a function in `FUNCTIONS`.
 
     Raises:
@@ -708,7 +713,7 @@ def build_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
         except ExpressionInvalid as error:
             reason = f": {error}"
             continue
-        return _apply_overload(overload, taken, values)
+        return _render_overload_call(overload, taken, values)
     usage = " or ".join(
         f"{name}({', '.join(_ARGUMENT_TYPE_NAMES[letter] for letter in each.arguments)})"
         for each in found
@@ -716,11 +721,11 @@ def build_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
     raise ExpressionInvalid(f"expected {usage}{reason}")
 
 
-def _apply_overload(
+def _render_overload_call(
     overload: FunctionOverload, argument_sql: list[str], values: Sequence[TypedSql]
 ) -> TypedSql:
     # Whole numbers stay whole.
-    numbers = [types.to_number(value) for value in values] if "n" in overload.arguments else []
+    numbers = [types.require_number(value) for value in values] if "n" in overload.arguments else []
     whole = overload.type is ExprType.NUMERIC and all(
         number.type is ExprType.INTEGER for number in numbers
     )

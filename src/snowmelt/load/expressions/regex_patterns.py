@@ -23,7 +23,7 @@ _POSIX_CLASS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedPattern:
+class Re2Pattern:
     """A regular expression for RE2.
 
     `is_nullable` if it may match the empty text; `has_end` if it holds `$`, which in Perl also
@@ -36,42 +36,42 @@ class CheckedPattern:
     has_end: bool
 
 
-def check_pattern(pattern: str) -> CheckedPattern:
+def translate_pattern_to_re2(pattern: str) -> Re2Pattern:
     """Check a regular expression.
 
     Raises:
         ExpressionInvalid: If a part of it is not supported.
     """
-    return _PatternChecker(pattern).check()
+    return _Re2Translator(pattern).translate()
 
 
-def check_replacement(replacement: str, groups: int) -> str:
+def validate_replacement(replacement: str, group_count: int) -> str:
     r"""Check a replacement text, in which \1 to \9 stand for groups.
 
     Raises:
         ExpressionInvalid: If it holds another backslash, or a group that the pattern lacks.
     """
     for match in re.finditer(r"\\(.?)", replacement, re.DOTALL):
-        if match[1] not in "123456789" or not match[1] or int(match[1]) > groups:
+        if match[1] not in "123456789" or not match[1] or int(match[1]) > group_count:
             raise ExpressionInvalid(
                 f"replacement {replacement!r}: a backslash is followed by the number of one of "
-                f"the {groups} groups"
+                f"the {group_count} groups"
             )
     return replacement
 
 
-class _PatternChecker:
+class _Re2Translator:
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._position = 0
         self._groups = 0
         self._has_end = False
 
-    def check(self) -> CheckedPattern:
+    def translate(self) -> Re2Pattern:
         sql, nullable = self._parse_alternatives()
         if self._position < len(self._pattern):
             raise self._make_error("a parenthesis is closed that was not opened")
-        return CheckedPattern(sql, self._groups, nullable, self._has_end)
+        return Re2Pattern(sql, self._groups, nullable, self._has_end)
 
     def _make_error(self, reason: str) -> ExpressionInvalid:
         return ExpressionInvalid(f"regular expression {self._pattern!r}: {reason}")
@@ -164,9 +164,9 @@ class _PatternChecker:
             return f"[{'^' if char == 'S' else ''}{_SPACE_CHARACTERS}]", False, False
         if char and char in _ZERO_WIDTH_ESCAPES:
             return f"\\{char}", True, True
-        return self._write_escape(char), False, False
+        return self._translate_escape(char), False, False
 
-    def _write_escape(self, char: str) -> str:
+    def _translate_escape(self, char: str) -> str:
         if char and (char in _CONTROL_ESCAPES or (char.isascii() and not char.isalnum())):
             return f"\\{char}"
         raise self._make_error(f"\\{char} is not supported")
@@ -196,4 +196,4 @@ class _PatternChecker:
         self._position += 1
         if char in _CLASS_ESCAPES:
             return _CLASS_ESCAPES[char]
-        return _SPACE_CHARACTERS if char == "s" else self._write_escape(char)
+        return _SPACE_CHARACTERS if char == "s" else self._translate_escape(char)

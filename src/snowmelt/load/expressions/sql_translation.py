@@ -17,25 +17,25 @@ from sqlglot.parsers.postgres import PostgresParser
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.expressions import types
-from snowmelt.load.expressions.casts import write_cast
+from snowmelt.load.expressions.casts import render_cast
 from snowmelt.load.expressions.datetime_templates import (
-    TemplateInvalid,
-    TemplateReader,
-    write_to_char,
+    DatetimeTemplateInvalid,
+    DatetimeTemplateReader,
+    render_to_char,
 )
 from snowmelt.load.expressions.functions import (
     FUNCTIONS,
     REJECTED_FUNCTIONS,
     UNIT_ARGUMENT_FUNCTIONS,
-    build_call,
     build_date_part,
+    build_function_call,
 )
 from snowmelt.load.expressions.types import (
     ExpressionInvalid,
     ExpressionType,
     TypedSql,
     quote_literal,
-    write_failure_if,
+    render_failure_if,
 )
 from snowmelt.schema.types import display_name
 
@@ -106,10 +106,10 @@ class _Vertica(Postgres):
 
 
 @dataclass(slots=True)
-class TemplateReaders:
+class DatetimeTemplateRegistry:
     """The templates that the expressions of a load read texts by, each with its function's name."""
 
-    readers: list[TemplateReader] = field(default_factory=list)
+    readers: list[DatetimeTemplateReader] = field(default_factory=list)
 
     def add_template(self, template: str, *, needs_time: bool) -> str:
         """Return the name of the function that reads texts by a template.
@@ -117,7 +117,9 @@ class TemplateReaders:
         Raises:
             TemplateInvalid: If texts cannot be read by it.
         """
-        self.readers.append(TemplateReader(template, needs_date=True, needs_time=needs_time))
+        self.readers.append(
+            DatetimeTemplateReader(template, needs_date=True, needs_time=needs_time)
+        )
         return f"read_template_{len(self.readers) - 1}"
 
 
@@ -127,7 +129,7 @@ def translate_expression(
     started_at: dt.datetime | None,
     *,
     label: str,
-    readers: TemplateReaders,
+    readers: DatetimeTemplateRegistry,
 ) -> tuple[TypedSql, frozenset[str]]:
     """Return an expression for DuckDB, and the columns in it.
 
@@ -145,7 +147,7 @@ def translate_expression(
     try:
         translator = _ExpressionTranslator(columns, started_at, readers)
         written = translator.translate(_parse_expression(sql, make_error))
-    except (ExpressionInvalid, TemplateInvalid) as error:
+    except (ExpressionInvalid, DatetimeTemplateInvalid) as error:
         raise make_error(str(error)) from None
     except RecursionError:
         raise make_error("it is nested too deeply") from None
@@ -177,7 +179,7 @@ class _ExpressionTranslator:
         self,
         columns: Mapping[str, TypedSql],
         started_at: dt.datetime | None,
-        readers: TemplateReaders,
+        readers: DatetimeTemplateRegistry,
     ) -> None:
         self.used: set[str] = set()
         self._columns = columns
@@ -187,26 +189,26 @@ class _ExpressionTranslator:
             exp.Paren: lambda node: self._translate_parentheses(node),
             exp.Column: self._translate_column,
             exp.Literal: self._translate_literal,
-            exp.ByteString: lambda node: types.write_text_literal(node.name),
-            exp.RawString: lambda node: types.write_text_literal(node.name),
+            exp.ByteString: lambda node: types.render_text_literal(node.name),
+            exp.RawString: lambda node: types.render_text_literal(node.name),
             exp.Boolean: lambda node: TypedSql(str(bool(node.this)).upper(), ExprType.BOOLEAN),
             exp.Null: lambda _: TypedSql("NULL", ExprType.NULL),
-            exp.Neg: self._translate_negation,
-            exp.Add: self._translate_sum,
-            exp.Sub: self._translate_sum,
-            exp.Mul: self._translate_product,
-            exp.Div: self._translate_quotient,
-            exp.Mod: lambda node: build_call("MOD", self._translate_operands(node)),
-            exp.Pow: lambda node: build_call("POWER", self._translate_operands(node)),
-            exp.DPipe: lambda node: build_call("CONCAT", self._translate_operands(node)),
+            exp.Neg: self._translate_unary_minus,
+            exp.Add: self._translate_addition_or_subtraction,
+            exp.Sub: self._translate_addition_or_subtraction,
+            exp.Mul: self._translate_multiplication,
+            exp.Div: self._translate_division,
+            exp.Mod: lambda node: build_function_call("MOD", self._translate_operands(node)),
+            exp.Pow: lambda node: build_function_call("POWER", self._translate_operands(node)),
+            exp.DPipe: lambda node: build_function_call("CONCAT", self._translate_operands(node)),
             exp.BitwiseNot: lambda node: TypedSql(
-                f"(~{types.to_integer(self.translate(node.this))})", ExprType.INTEGER
+                f"(~{types.render_as_integer(self.translate(node.this))})", ExprType.INTEGER
             ),
             **dict.fromkeys(_BIT_OPERATORS, self._translate_bit_operation),
             **dict.fromkeys(_COMPARISON_OPERATORS, self._translate_comparison),
             exp.And: self._translate_and_or,
             exp.Or: self._translate_and_or,
-            exp.Not: lambda node: self._write_not(self.translate(node.this)),
+            exp.Not: lambda node: self._render_not(self.translate(node.this)),
             exp.Is: self._translate_is,
             exp.Between: self._translate_between,
             exp.In: self._translate_in,
@@ -259,7 +261,7 @@ class _ExpressionTranslator:
             self.used.add(name)
             return self._columns[name]
         if name in _BARE_FUNCTIONS and not quoted:
-            return self._translate_now(name)
+            return self._translate_current_time(name)
         if name in _REJECTED_BARE_FUNCTIONS and not quoted:
             raise _LocatedExpressionInvalid(_describe_missing_function(name))
         parsed = ", ".join(map(display_name, self._columns)) or "none"
@@ -267,7 +269,7 @@ class _ExpressionTranslator:
             f"there is no parsed column {display_name(name)}; there are {parsed}"
         )
 
-    def _translate_now(self, name: str) -> TypedSql:
+    def _translate_current_time(self, name: str) -> TypedSql:
         at = self._started_at
         if at is None:
             raise ExpressionInvalid("the time of the statement is not known here")
@@ -281,59 +283,59 @@ class _ExpressionTranslator:
     def _translate_literal(self, node: exp.Expr) -> TypedSql:
         text = str(node.this)
         if node.args.get("is_string"):
-            return types.write_text_literal(text)
+            return types.render_text_literal(text)
         return (
-            types.write_integer_literal(text)
+            types.render_integer_literal(text)
             if text.isdigit()
-            else types.write_number_literal(text)
+            else types.render_number_literal(text)
         )
 
-    def _translate_negation(self, node: exp.Expr) -> TypedSql:
+    def _translate_unary_minus(self, node: exp.Expr) -> TypedSql:
         value = self.translate(node.this)
         if value.type is ExprType.INTERVAL:
             return TypedSql(f"(-{value.sql})", ExprType.INTERVAL)
-        number = types.to_number(value)
+        number = types.require_number(value)
         return TypedSql(f"(-{number.sql})", number.type, has_scale=number.has_scale)
 
-    def _translate_sum(self, node: exp.Expr) -> TypedSql:
+    def _translate_addition_or_subtraction(self, node: exp.Expr) -> TypedSql:
         left, right = self._translate_operands(node)
         sign = "+" if isinstance(node, exp.Add) else "-"
-        dated = _write_date_sum(left, right, sign)
+        dated = _render_date_arithmetic(left, right, sign)
         if dated is None and sign == "+":
-            dated = _write_date_sum(right, left, sign)
-        return dated or _write_arithmetic(left, right, sign)
+            dated = _render_date_arithmetic(right, left, sign)
+        return dated or _render_number_arithmetic(left, right, sign)
 
-    def _translate_product(self, node: exp.Expr) -> TypedSql:
+    def _translate_multiplication(self, node: exp.Expr) -> TypedSql:
         left, right = self._translate_operands(node)
-        return _write_arithmetic(left, right, "*")
+        return _render_number_arithmetic(left, right, "*")
 
-    def _translate_quotient(self, node: exp.Expr) -> TypedSql:
-        left, right = map(types.to_number, self._translate_operands(node))
+    def _translate_division(self, node: exp.Expr) -> TypedSql:
+        left, right = map(types.require_number, self._translate_operands(node))
         zero = f"{right.sql} = 0"
         if ExprType.FLOAT in {left.type, right.type}:
-            sql = f"({types.to_float(left)} / {types.to_float(right)})"
-            return TypedSql(write_failure_if(zero, "division by zero", sql), ExprType.FLOAT)
+            sql = f"({types.render_as_float(left)} / {types.render_as_float(right)})"
+            return TypedSql(render_failure_if(zero, "division by zero", sql), ExprType.FLOAT)
         sql = f"divide_numbers({left.sql}, {right.sql})"
         return TypedSql(
-            write_failure_if(zero, "division by zero", sql), ExprType.NUMERIC, has_scale=False
+            render_failure_if(zero, "division by zero", sql), ExprType.NUMERIC, has_scale=False
         )
 
     def _translate_bit_operation(self, node: exp.Expr) -> TypedSql:
-        left, right = map(types.to_integer, self._translate_operands(node))
+        left, right = map(types.render_as_integer, self._translate_operands(node))
         return TypedSql(_BIT_OPERATORS[type(node)].format(left, right), ExprType.INTEGER)
 
     def _translate_comparison(self, node: exp.Expr) -> TypedSql:
-        _, (left, right) = types.unify_types(self._translate_operands(node))
+        _, (left, right) = types.convert_to_common_type(self._translate_operands(node))
         return TypedSql(f"({left} {_COMPARISON_OPERATORS[type(node)]} {right})", ExprType.BOOLEAN)
 
     def _translate_and_or(self, node: exp.Expr) -> TypedSql:
-        left, right = map(types.to_boolean, self._translate_operands(node))
+        left, right = map(types.render_as_condition, self._translate_operands(node))
         return TypedSql(
             f"({left} {'AND' if isinstance(node, exp.And) else 'OR'} {right})", ExprType.BOOLEAN
         )
 
-    def _write_not(self, value: TypedSql, *, negate: bool = True) -> TypedSql:
-        sql = types.to_boolean(value)
+    def _render_not(self, value: TypedSql, *, negate: bool = True) -> TypedSql:
+        sql = types.render_as_condition(value)
         return TypedSql(f"(NOT {sql})" if negate else sql, ExprType.BOOLEAN)
 
     def _translate_is(self, node: exp.Expr) -> TypedSql:
@@ -343,36 +345,37 @@ class _ExpressionTranslator:
         elif isinstance(node.expression, exp.Boolean):
             truth = str(bool(node.expression.this)).upper()
             found = TypedSql(
-                f"({types.to_boolean(value)} IS NOT DISTINCT FROM {truth})", ExprType.BOOLEAN
+                f"({types.render_as_condition(value)} IS NOT DISTINCT FROM {truth})",
+                ExprType.BOOLEAN,
             )
         else:
             raise ExpressionInvalid("IS is followed by NULL, TRUE or FALSE")
-        return self._write_not(found, negate=bool(_check_node_arguments(node, "negate")))
+        return self._render_not(found, negate=bool(_check_node_arguments(node, "negate")))
 
     def _translate_between(self, node: exp.Expr) -> TypedSql:
         negate = _check_node_arguments(node, "low", "high", "negate").get("negate")
         values = [self.translate(node.args[name]) for name in ("this", "low", "high")]
-        _, (value, low, high) = types.unify_types(values)
+        _, (value, low, high) = types.convert_to_common_type(values)
         found = TypedSql(f"({value} >= {low} AND {value} <= {high})", ExprType.BOOLEAN)
-        return self._write_not(found, negate=bool(negate))
+        return self._render_not(found, negate=bool(negate))
 
     def _translate_in(self, node: exp.Expr) -> TypedSql:
         if node.args.get("query"):
             raise _make_multi_row_error(node)
         negate = _check_node_arguments(node, "negate").get("negate")
         values = [self.translate(each) for each in (node.this, *node.expressions)]
-        _, (value, *listed) = types.unify_types(values)
+        _, (value, *listed) = types.convert_to_common_type(values)
         found = TypedSql(f"({value} IN ({', '.join(listed)}))", ExprType.BOOLEAN)
-        return self._write_not(found, negate=bool(negate))
+        return self._render_not(found, negate=bool(negate))
 
     def _translate_like(self, node: exp.Expr, escape: str = "\\") -> TypedSql:
         negate = _check_node_arguments(node, "negate").get("negate")
-        text, pattern = map(types.to_text, self._translate_operands(node))
+        text, pattern = map(types.render_as_text, self._translate_operands(node))
         word = "LIKE" if isinstance(node, exp.Like) else "ILIKE"
         found = TypedSql(
             f"({text} {word} {pattern} ESCAPE {quote_literal(escape)})", ExprType.BOOLEAN
         )
-        return self._write_not(found, negate=bool(negate))
+        return self._render_not(found, negate=bool(negate))
 
     def _translate_escape(self, node: exp.Expr) -> TypedSql:
         escape = self.translate(node.expression).literal
@@ -391,22 +394,22 @@ class _ExpressionTranslator:
             TypedSql("NULL", ExprType.NULL) if default is None else self.translate(default)
         )
         if node.this is None:
-            conditions = [types.to_boolean(each) for each in sought]
+            conditions = [types.render_as_condition(each) for each in sought]
         else:
-            _, (value, *others) = types.unify_types([self.translate(node.this), *sought])
+            _, (value, *others) = types.convert_to_common_type([self.translate(node.this), *sought])
             conditions = [f"{value} = {each}" for each in others]
-        found, (*chosen, other) = types.unify_types(results)
+        found, (*chosen, other) = types.convert_to_common_type(results)
         cases = " ".join(
             f"WHEN {condition} THEN {result}"
             for condition, result in zip(conditions, chosen, strict=True)
         )
         sql = f"(CASE {cases} ELSE {other} END)"
-        return TypedSql(sql, found, has_scale=types.has_one_scale(results))
+        return TypedSql(sql, found, has_scale=types.have_common_scale(results))
 
     def _translate_cast(self, node: exp.Expr) -> TypedSql:
         _check_node_arguments(node, "to", "_type", "safe", "action")
         to = node.args["to"]
-        return write_cast(
+        return render_cast(
             self.translate(node.this), to, null_on_error=bool(to.meta.get(NULL_ON_ERROR_KEY))
         )
 
@@ -425,7 +428,9 @@ class _ExpressionTranslator:
         return TypedSql(f"(INTERVAL ({int(text)}) {name})", ExprType.INTERVAL)
 
     def _translate_array(self, node: exp.Expr) -> TypedSql:
-        found, listed = types.unify_types([self.translate(each) for each in node.expressions])
+        found, listed = types.convert_to_common_type(
+            [self.translate(each) for each in node.expressions]
+        )
         if (
             found
             in {ExprType.BINARY, ExprType.INTERVAL, ExprType.ARRAY, ExprType.TIME}
@@ -440,18 +445,20 @@ class _ExpressionTranslator:
         if given.get("expression"):
             values.append(self.translate(node.expression))
         position = given.get("position")
-        return build_call(_TRIM_FUNCTIONS[None if position is None else str(position)], values)
+        return build_function_call(
+            _TRIM_FUNCTIONS[None if position is None else str(position)], values
+        )
 
     def _translate_substring(self, node: exp.Expr) -> TypedSql:
         given = _check_node_arguments(node, "start", "length")
         if "start" not in given:
             raise ExpressionInvalid("SUBSTRING needs a position: SUBSTRING(text, position, length)")
         parts = [node.this, *(given[name] for name in ("start", "length") if name in given)]
-        return build_call("SUBSTR", [self.translate(part) for part in parts])
+        return build_function_call("SUBSTR", [self.translate(part) for part in parts])
 
     def _translate_position(self, node: exp.Expr) -> TypedSql:
         substr = _check_node_arguments(node, "substr")["substr"]
-        return build_call("INSTR", [self.translate(node.this), self.translate(substr)])
+        return build_function_call("INSTR", [self.translate(node.this), self.translate(substr)])
 
     def _translate_call(self, node: exp.Expr) -> TypedSql:
         name = str(node.this).upper()
@@ -461,17 +468,17 @@ class _ExpressionTranslator:
         if name in _NOW_FUNCTIONS | _LOCAL_NOW_FUNCTIONS | _BARE_FUNCTIONS:
             if arguments:
                 raise ExpressionInvalid(f"{name} takes no arguments here")
-            return self._translate_now(name)
+            return self._translate_current_time(name)
         if name in _TEMPLATE_FUNCTIONS and len(arguments) == 2:
             return self._translate_template_call(name, arguments)
         if name not in FUNCTIONS:
             raise _LocatedExpressionInvalid(_describe_missing_function(name))
         if name in UNIT_ARGUMENT_FUNCTIONS and arguments and isinstance(arguments[0], exp.Column):
             word = arguments[0].name
-            return build_call(
-                name, [types.write_text_literal(word), *map(self.translate, arguments[1:])]
+            return build_function_call(
+                name, [types.render_text_literal(word), *map(self.translate, arguments[1:])]
             )
-        return build_call(name, [self.translate(argument) for argument in arguments])
+        return build_function_call(name, [self.translate(argument) for argument in arguments])
 
     def _translate_template_call(self, name: str, arguments: list[exp.Expr]) -> TypedSql:
         value, template = map(self.translate, arguments)
@@ -485,12 +492,13 @@ class _ExpressionTranslator:
                         "::NUMERIC(p,s)::VARCHAR and LPAD"
                     )
                 return TypedSql(
-                    write_to_char(template.literal, types.to_timestamp(value)), ExprType.TEXT
+                    render_to_char(template.literal, types.render_as_timestamp(value)),
+                    ExprType.TEXT,
                 )
             function = self._readers.add_template(
                 template.literal, needs_time=name == "TO_TIMESTAMP"
             )
-        except TemplateInvalid as error:
+        except DatetimeTemplateInvalid as error:
             raise ExpressionInvalid(f"template {template.literal!r}: {error}") from None
         if value.type not in types.TEXT_TYPES | {ExprType.NULL}:
             raise ExpressionInvalid(f"{name} reads VARCHAR, not {value.type}; write ::VARCHAR")
@@ -527,11 +535,13 @@ def _check_node_arguments(node: exp.Expr, *known: str) -> dict[str, exp.Expr]:
     return given
 
 
-def _write_date_sum(left: TypedSql, right: TypedSql, operator: str) -> TypedSql | None:
+def _render_date_arithmetic(left: TypedSql, right: TypedSql, operator: str) -> TypedSql | None:
     if left.type not in types.DATE_TYPES:
         return None
     if right.type is ExprType.INTERVAL:
-        return TypedSql(f"({types.to_timestamp(left)} {operator} {right.sql})", ExprType.TIMESTAMP)
+        return TypedSql(
+            f"({types.render_as_timestamp(left)} {operator} {right.sql})", ExprType.TIMESTAMP
+        )
     if left.type is ExprType.DATE and right.type is ExprType.INTEGER:
         return TypedSql(f"({left.sql} {operator} CAST({right.sql} AS INTEGER))", ExprType.DATE)
     if left.type is right.type is ExprType.DATE and operator == "-":
@@ -542,9 +552,9 @@ def _write_date_sum(left: TypedSql, right: TypedSql, operator: str) -> TypedSql 
     )
 
 
-def _write_arithmetic(left: TypedSql, right: TypedSql, operator: str) -> TypedSql:
-    numbers = [types.to_number(left), types.to_number(right)]
-    found, (first, second) = types.unify_types(numbers)
+def _render_number_arithmetic(left: TypedSql, right: TypedSql, operator: str) -> TypedSql:
+    numbers = [types.require_number(left), types.require_number(right)]
+    found, (first, second) = types.convert_to_common_type(numbers)
     scale = all(number.has_scale for number in numbers)
     return TypedSql(f"({first} {operator} {second})", found, has_scale=scale)
 

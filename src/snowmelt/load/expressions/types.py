@@ -65,7 +65,7 @@ class TypedSql:
     has_scale: bool = True
 
 
-def find_expression_type(column: Column) -> ExpressionType:
+def expression_type_for_column(column: Column) -> ExpressionType:
     """Return the type that expressions see of a parsed column."""
     if column.kind is LogicalType.FIXED:
         whole = not column.scale and (column.precision or 38) <= MAX_BIGINT_DIGITS
@@ -90,24 +90,24 @@ def quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def write_text_literal(text: str) -> TypedSql:
+def render_text_literal(text: str) -> TypedSql:
     """Return a text of a statement."""
     return TypedSql(f"CAST({quote_literal(text)} AS VARCHAR)", ExprType.LITERAL, text)
 
 
-def has_one_scale(values: Sequence[TypedSql]) -> bool:
+def have_common_scale(values: Sequence[TypedSql]) -> bool:
     """Return whether a choice among values has the digits after the point of them all."""
     chosen = [value for value in values if value.type is not ExprType.NULL]
     is_numeric = any(value.type is ExprType.NUMERIC for value in chosen)
     return not is_numeric or (len(chosen) == 1 and chosen[0].has_scale)
 
 
-def write_failure_if(condition: str, reason: str, value: str) -> str:
+def render_failure_if(condition: str, reason: str, value: str) -> str:
     """Return SQL for a value that is an error where a condition holds."""
     return f"(CASE WHEN {condition} THEN error({quote_literal(reason)}) ELSE {value} END)"
 
 
-def to_text(value: TypedSql) -> str:
+def render_as_text(value: TypedSql) -> str:
     """Return SQL for the text of a value.
 
     Raises:
@@ -135,7 +135,7 @@ def to_text(value: TypedSql) -> str:
         case ExprType.FLOAT:
             whole = f"CAST(CAST({sql} AS BIGINT) AS VARCHAR)"
             reason = "text of a FLOAT with a fraction: write ::NUMERIC(p,s)::VARCHAR"
-            return write_failure_if(f"{sql} <> trunc({sql}) OR abs({sql}) >= 1e15", reason, whole)
+            return render_failure_if(f"{sql} <> trunc({sql}) OR abs({sql}) >= 1e15", reason, whole)
         case ExprType.BOOLEAN:
             raise ExpressionInvalid(
                 "BOOLEAN has no text here: write CASE WHEN … THEN 'true' ELSE 'false' END"
@@ -144,7 +144,7 @@ def to_text(value: TypedSql) -> str:
             raise ExpressionInvalid(f"{value.type} has no text here")
 
 
-def to_number(value: TypedSql) -> TypedSql:
+def require_number(value: TypedSql) -> TypedSql:
     """Return a number as it is, and a literal that is one as a number.
 
     Raises:
@@ -155,22 +155,22 @@ def to_number(value: TypedSql) -> TypedSql:
     if value.type is ExprType.NULL:
         return TypedSql("CAST(NULL AS BIGINT)", ExprType.INTEGER)
     if value.literal is not None and re.match(INTEGER_TEXT_PATTERN, value.literal):
-        return write_integer_literal(value.literal.strip())
+        return render_integer_literal(value.literal.strip())
     if value.literal is not None and re.match(NUMBER_TEXT_PATTERN, value.literal):
-        return write_number_literal(value.literal.strip())
+        return render_number_literal(value.literal.strip())
     raise ExpressionInvalid(
         f"expected a number, got {_describe_value(value)}; write ::NUMERIC(p,s)"
     )
 
 
-def write_integer_literal(digits: str) -> TypedSql:
+def render_integer_literal(digits: str) -> TypedSql:
     """Return a whole number of a statement."""
     if -(2**63) <= int(digits) < 2**63:
         return TypedSql(f"CAST({int(digits)} AS BIGINT)", ExprType.INTEGER)
-    return write_number_literal(digits)
+    return render_number_literal(digits)
 
 
-def write_number_literal(written: str) -> TypedSql:
+def render_number_literal(written: str) -> TypedSql:
     """Return a number of a statement with a point, an exponent, or many digits."""
     if "e" in written.lower():
         return TypedSql(f"CAST({quote_literal(written)} AS DOUBLE)", ExprType.FLOAT)
@@ -183,32 +183,32 @@ def write_number_literal(written: str) -> TypedSql:
     )
 
 
-def to_integer(value: TypedSql) -> str:
+def render_as_integer(value: TypedSql) -> str:
     """Return SQL for an argument that is a whole number.
 
     Raises:
         ExpressionInvalid: If it is not.
     """
-    number = to_number(value)
+    number = require_number(value)
     if number.type is ExprType.INTEGER:
         return number.sql
     if number.type is ExprType.NUMERIC:
         sql = number.sql
         reason = "expected a whole number; write ROUND(…) or TRUNC(…)"
-        return write_failure_if(f"{sql} <> trunc({sql})", reason, f"CAST({sql} AS BIGINT)")
+        return render_failure_if(f"{sql} <> trunc({sql})", reason, f"CAST({sql} AS BIGINT)")
     raise ExpressionInvalid(f"expected INTEGER, got {_describe_value(value)}; write ::INTEGER")
 
 
-def to_float(value: TypedSql) -> str:
+def render_as_float(value: TypedSql) -> str:
     """Return SQL for a number as FLOAT.
 
     Raises:
         ExpressionInvalid: If the value is not a number.
     """
-    return f"CAST({to_number(value).sql} AS DOUBLE)"
+    return f"CAST({require_number(value).sql} AS DOUBLE)"
 
 
-def to_boolean(value: TypedSql) -> str:
+def render_as_condition(value: TypedSql) -> str:
     """Return SQL for a condition.
 
     Raises:
@@ -221,7 +221,7 @@ def to_boolean(value: TypedSql) -> str:
     return value.sql
 
 
-def to_timestamp(value: TypedSql) -> str:
+def render_as_timestamp(value: TypedSql) -> str:
     """Return SQL for a date or timestamp as TIMESTAMP in UTC.
 
     Raises:
@@ -243,7 +243,7 @@ def to_timestamp(value: TypedSql) -> str:
             )
 
 
-def to_binary(value: TypedSql) -> str:
+def render_as_binary(value: TypedSql) -> str:
     """Return SQL for bytes.
 
     Raises:
@@ -254,7 +254,7 @@ def to_binary(value: TypedSql) -> str:
     return value.sql
 
 
-def unify_types(values: Sequence[TypedSql]) -> tuple[ExpressionType, list[str]]:
+def convert_to_common_type(values: Sequence[TypedSql]) -> tuple[ExpressionType, list[str]]:
     """Return the common type of values that are compared or chosen from, and their SQL in it.
 
     Raises:
@@ -266,22 +266,22 @@ def unify_types(values: Sequence[TypedSql]) -> tuple[ExpressionType, list[str]]:
         found = ExprType.TEXT if types or literals else ExprType.NULL
         return found, [value.sql for value in values]
     if types <= NUMBER_TYPES:
-        return _unify_numbers(values)
+        return _convert_to_common_number_type(values)
     if types <= DATE_TYPES:
         if types == {ExprType.DATE}:
             return ExprType.DATE, [
-                f"CAST({to_timestamp(value)} AS DATE)" if value.literal else value.sql
+                f"CAST({render_as_timestamp(value)} AS DATE)" if value.literal else value.sql
                 for value in values
             ]
-        return ExprType.TIMESTAMP, [to_timestamp(value) for value in values]
+        return ExprType.TIMESTAMP, [render_as_timestamp(value) for value in values]
     if len(types) == 1 and not any(value.type is ExprType.LITERAL for value in values):
         return types.pop(), [value.sql for value in values]
     shown = ", ".join(sorted({_describe_value(value) for value in values}))
     raise ExpressionInvalid(f"{shown} have no common type; write a cast")
 
 
-def _unify_numbers(values: Sequence[TypedSql]) -> tuple[ExpressionType, list[str]]:
-    numbers = [value if value.type is ExprType.NULL else to_number(value) for value in values]
+def _convert_to_common_number_type(values: Sequence[TypedSql]) -> tuple[ExpressionType, list[str]]:
+    numbers = [value if value.type is ExprType.NULL else require_number(value) for value in values]
     types = {number.type for number in numbers}
     if ExprType.FLOAT in types:
         return ExprType.FLOAT, [f"CAST({number.sql} AS DOUBLE)" for number in numbers]
@@ -290,7 +290,7 @@ def _unify_numbers(values: Sequence[TypedSql]) -> tuple[ExpressionType, list[str
     ]
 
 
-def write_assigned_text(value: TypedSql, column: Column) -> str:
+def render_assigned_text(value: TypedSql, column: Column) -> str:
     """Return SQL for the text of a value that its column will read as a field.
 
     Raises:
@@ -304,13 +304,13 @@ def write_assigned_text(value: TypedSql, column: Column) -> str:
             f"a column of type {column.sql_type} takes no {_describe_value(value)}; write a cast"
         )
     if kind is LogicalType.TEXT:
-        sql = to_text(value)
+        sql = render_as_text(value)
     elif value.type is ExprType.BINARY:
         sql = f"hex({sql})"
     elif value.type is ExprType.ARRAY:
         sql = f"to_json({sql})"
     elif value.type in DATE_TYPES and kind in _DATE_CASTS:
-        sql = f"CAST({to_timestamp(value)} AS {_DATE_CASTS[kind]})"
+        sql = f"CAST({render_as_timestamp(value)} AS {_DATE_CASTS[kind]})"
     return f"CAST({sql} AS VARCHAR)"
 
 

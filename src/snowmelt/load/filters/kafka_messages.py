@@ -44,7 +44,7 @@ class KafkaInsertDelimiters:
             if not len(batch):
                 continue
             order = (empty, batch) if self._between else (batch, empty)
-            data = _extract_bytes(pc.binary_join_element_wise(*order, delimiter))
+            data = _concatenate_values(pc.binary_join_element_wise(*order, delimiter))
             yield data[len(self._delimiter) :] if first else data
             first = False
 
@@ -64,10 +64,10 @@ class KafkaInsertLengths:
             offsets = np.arange(0, _LENGTH_BYTES * (count + 1), _LENGTH_BYTES, dtype=np.int32)
             buffers = [None, pa.py_buffer(offsets), pa.py_buffer(lengths)]
             before = pa.Array.from_buffers(pa.binary(), count, buffers)
-            yield _extract_bytes(pc.binary_join_element_wise(before, batch, pa.scalar(b"")))
+            yield _concatenate_values(pc.binary_join_element_wise(before, batch, pa.scalar(b"")))
 
 
-def _extract_bytes(joined: pa.BinaryArray) -> bytes:
+def _concatenate_values(joined: pa.BinaryArray) -> bytes:
     offsets = np.frombuffer(joined.buffers()[1], dtype=np.int32)
     start, end = offsets[joined.offset], offsets[joined.offset + len(joined)]
     data: bytes = joined.buffers()[2][int(start) : int(end)].to_pybytes()

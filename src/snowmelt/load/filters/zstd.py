@@ -98,7 +98,7 @@ def _scan_blocks(data: _CompressedInput, block_start: int) -> tuple[int, bool]:
     """
     for _ in range(_BLOCKS_PER_CALL):
         block = int.from_bytes(
-            data.require(block_start + 3)[block_start : block_start + 3], "little"
+            data.peek_at_least(block_start + 3)[block_start : block_start + 3], "little"
         )
         last, kind = block & 1, block >> 1 & 3
         if kind == _RESERVED_BLOCK:
@@ -133,7 +133,7 @@ class _CompressedInput:
         self._fill(size)
         return bytes(self._buffer[:size])
 
-    def require(self, size: int) -> memoryview:
+    def peek_at_least(self, size: int) -> memoryview:
         """Return what is there, at least `size` bytes.
 
         Raises:
@@ -152,7 +152,7 @@ class _CompressedInput:
         Raises:
             PhaseFailed: The input ends before.
         """
-        taken = self.require(size)[:size]
+        taken = self.peek_at_least(size)[:size]
         self._buffer = self._buffer[size:]
         self.offset += size
         return taken

@@ -92,7 +92,7 @@ class KafkaConnection:
             _LOG.warning("group %s was not told of offsets: %s", self.group, error)
 
 
-def parse_settings(text: str, *, strict: bool, parameter: str) -> dict[str, object]:
+def parse_librdkafka_settings(text: str, *, strict: bool, parameter: str) -> dict[str, object]:
     """Read settings of librdkafka, as a JSON object or as `name=value;name=value`.
 
     What cannot be read is left out with a warning unless `strict`.
@@ -100,7 +100,9 @@ def parse_settings(text: str, *, strict: bool, parameter: str) -> dict[str, obje
     Raises:
         LoadRefused: It cannot be read, and `strict`. The text is not shown: it may be secret.
     """
-    found = _parse_json(text) if text.strip().startswith("{") else _parse_pairs(text)
+    found = (
+        _parse_json_settings(text) if text.strip().startswith("{") else _parse_setting_pairs(text)
+    )
     if found is not None:
         return found
     reason = f"{parameter} is neither a JSON object nor name=value;name=value"
@@ -110,14 +112,14 @@ def parse_settings(text: str, *, strict: bool, parameter: str) -> dict[str, obje
     return {}
 
 
-def _parse_json(text: str) -> dict[str, object] | None:
+def _parse_json_settings(text: str) -> dict[str, object] | None:
     try:
         return dict(json.loads(text))
     except ValueError:
         return None
 
 
-def _parse_pairs(text: str) -> dict[str, object] | None:
+def _parse_setting_pairs(text: str) -> dict[str, object] | None:
     pairs = [pair.partition("=") for pair in text.split(";") if pair.strip()]
     if all(name.strip() and equals for name, equals, _ in pairs):
         return {name.strip(): value.strip() for name, _, value in pairs}

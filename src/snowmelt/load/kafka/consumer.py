@@ -153,12 +153,12 @@ class PartitionConsumer:
             if each.end_reason is not None
         )
 
-    def locate(self, record_number: int) -> MessagePosition | None:
+    def locate_message(self, record_number: int) -> MessagePosition | None:
         """Return where the message lies that was handed on as number `record_number`, from 1.
 
         None if it is long ago.
         """
-        return self._runs.locate(record_number)
+        return self._runs.locate_message(record_number)
 
     def _assign_partitions(self) -> None:
         for each in self._partitions.values():
@@ -177,14 +177,14 @@ class PartitionConsumer:
         values: list[bytes] = []
         for key, group in groupby(messages_found, key=_get_partition_key):
             each, messages = self._partitions[key], list(group)
-            if not self._accept_all(each, messages, values):
+            if not self._try_accept_batch(each, messages, values):
                 for message in messages:
                     self._accept_message(each, message, values)
         if values:
             self._average_message_bytes = max(sum(map(len, values)) / len(values), 1.0)
         return values
 
-    def _accept_all(
+    def _try_accept_batch(
         self, partition: _PartitionState, messages: Sequence[ck.Message], values: list[bytes]
     ) -> bool:
         """Take messages at once, if there is nothing about any of them; tell whether."""
@@ -199,7 +199,7 @@ class PartitionConsumer:
         partition.next_offset = behind
         partition.message_count += len(contents)
         partition.size_bytes += sum(map(len, contents))
-        self._runs.add(partition.partition_range, first, len(contents))
+        self._runs.append_messages(partition.partition_range, first, len(contents))
         values += contents
         return True
 
@@ -217,7 +217,7 @@ class PartitionConsumer:
         if end is None or offset < end:
             partition.next_offset = offset + 1
             if value or (self._keep_empty and value is not None):
-                self._runs.add(partition.partition_range, offset, 1)
+                self._runs.append_messages(partition.partition_range, offset, 1)
                 values.append(value)
                 partition.message_count += 1
                 partition.size_bytes += len(value)
@@ -314,7 +314,7 @@ class _OffsetRuns:
         self._count = 0
         self._last: tuple[PartitionRange | None, int] = (None, 0)
 
-    def add(self, partition_range: PartitionRange, offset: int, count: int) -> None:
+    def append_messages(self, partition_range: PartitionRange, offset: int, count: int) -> None:
         """Note the next messages, whose offsets follow one another."""
         last, behind = self._last
         if partition_range is not last or offset != behind:
@@ -325,7 +325,7 @@ class _OffsetRuns:
         self._count += count
         self._last = partition_range, offset + count
 
-    def locate(self, record_number: int) -> MessagePosition | None:
+    def locate_message(self, record_number: int) -> MessagePosition | None:
         """Return where message number `record_number` lies, None if it is not known any more."""
         run = bisect_right(self._firsts, record_number) - 1
         if run < 0 or record_number > self._count:

@@ -13,7 +13,7 @@ from snowmelt.load.kafka.connection import (
     KafkaConnection,
     fetch_offset_bounds,
     list_partitions,
-    parse_settings,
+    parse_librdkafka_settings,
 )
 from snowmelt.load.kafka.consumer import PartitionConsumer, ReadBounds
 from snowmelt.load.kafka.partitions import (
@@ -145,7 +145,7 @@ class KafkaSource:
 
         None if that is not known (any more).
         """
-        return None if self._consumer is None else self._consumer.locate(record_number)
+        return None if self._consumer is None else self._consumer.locate_message(record_number)
 
     def cancel(self) -> None:
         """Make reading end soon, or as soon as it begins, as if there were nothing more; any thread may."""
@@ -229,7 +229,9 @@ def _collect_settings(options: KafkaSourceOptions) -> dict[str, object]:
     found: dict[str, object] = {}
     for name in ("kafka_topic_conf", "kafka_conf", "kafka_conf_secret"):
         text = getattr(options, name)
-        found |= parse_settings(text, strict=options.fail_on_conf_parse_error, parameter=name)
+        found |= parse_librdkafka_settings(
+            text, strict=options.fail_on_conf_parse_error, parameter=name
+        )
     return found
 
 
@@ -241,7 +243,7 @@ def _ignore_error(_: object) -> None:
     """Whoever asks gets the error as an answer."""
 
 
-def _make_source(**given: object) -> KafkaSource:
+def _make_kafka_source(**given: object) -> KafkaSource:
     return KafkaSource(KafkaSourceOptions(**given))  # type: ignore[arg-type]
 
 
@@ -262,6 +264,6 @@ _PARAMETER_TYPES = {
 }
 KAFKA_SOURCE = PhaseDefinition(
     "KafkaSource",
-    _make_source,
+    _make_kafka_source,
     tuple(PhaseParameter(name, kind, name == "stream") for name, kind in _PARAMETER_TYPES.items()),
 )

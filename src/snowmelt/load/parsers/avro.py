@@ -14,7 +14,7 @@ import fastavro
 import httpx
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.parsers.record_columns import RecordColumns, RecordEntry
+from snowmelt.load.parsers.record_columns import RecordEntry, RecordRowBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,11 +149,11 @@ class AvroMessageParser:
             for at in range(0, len(batch), _BATCH_RECORDS):
                 entries = []
                 for message in batch.slice(at, _BATCH_RECORDS).to_pylist():
-                    entries.append(self._make_entry(message, offset))
+                    entries.append(self._make_record_entry(message, offset))
                     offset += len(message)
                 yield objects.build_rows(entries)
 
-    def _make_entry(self, message: bytes, offset: int) -> RecordEntry:
+    def _make_record_entry(self, message: bytes, offset: int) -> RecordEntry:
         try:
             value = self._decode_value(message)
         except _DECODE_ERRORS as error:
@@ -204,8 +204,8 @@ class _ReaderFile:
         return self._reader.offset
 
 
-def _make_record_columns(target: ParseTarget, options: AvroOptions) -> RecordColumns:
-    return RecordColumns(
+def _make_record_columns(target: ParseTarget, options: AvroOptions) -> RecordRowBuilder:
+    return RecordRowBuilder(
         target,
         strict=options.reject_on_materialized_type_error,
         flatten_maps=options.flatten_maps,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.arrow_text_casts import ArraySyntax
 from snowmelt.load.column_converter import TableConverter
-from snowmelt.load.parsers.delimited_blocks import DelimitedBlockParser, RecordShape
+from snowmelt.load.parsers.delimited_blocks import DelimitedBlockParser, RecordFieldMapping
 from snowmelt.load.parsers.delimited_text import (
     DEFAULT_MAX_RECORD_BYTES,
     DelimitedDialect,
@@ -20,7 +20,7 @@ from snowmelt.load.parsers.delimited_text import (
     check_field_dialect,
     parse_format_character,
 )
-from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundary
+from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
 from snowmelt.schema.types import display_name, internal_name
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class DelimitedParser:
         self._pads_missing_fields = pads_missing_fields
         self._trim = trim
         self._array_syntax = array_syntax
-        self._boundary = RecordBoundary(dialect)
+        self._boundary = RecordBoundaryFinder(dialect)
         self.splittable = self._boundary.can_split and not has_header
 
     def parse(
@@ -84,7 +84,7 @@ class DelimitedParser:
         dialect = self._dialect.with_column_options(target)
         conversion = TableConverter(target, self._array_syntax, trim=self._trim)
         count = len(conversion.columns)
-        shape = RecordShape(count, list(range(count)), self._pads_missing_fields)
+        shape = RecordFieldMapping(count, list(range(count)), self._pads_missing_fields)
         if not portion.is_first:
             stream.skip_to_next_record()
             return DelimitedBlockParser(dialect, conversion, shape)
@@ -105,7 +105,7 @@ class DelimitedParser:
 
 def _match_header(
     header: list[bytes | None], target: ParseTarget, *, pads_missing_fields: bool
-) -> RecordShape:
+) -> RecordFieldMapping:
     if len(header) > _MAX_HEADER_NAMES:
         raise PhaseFailed(
             reason=f"the header has {len(header):,} names; there may be {_MAX_HEADER_NAMES:,}. "
@@ -136,7 +136,7 @@ def _match_header(
     if not any(place is not None for place in found):
         listed = ", ".join(names[:20])
         raise PhaseFailed(reason=f"the header names none of the columns; it has {listed}", record=0)
-    return RecordShape(len(names), found, pads_missing_fields)
+    return RecordFieldMapping(len(names), found, pads_missing_fields)
 
 
 def _list_unclaimed_fields(

@@ -31,7 +31,7 @@ _ARROW_COLUMN_ERROR = re.compile(r"CSV column #(\d+)")
 
 
 @dataclass(slots=True)
-class RecordShape:
+class RecordFieldMapping:
     """What the records of a stream hold: how many fields, and which is which column's.
 
     `field_indexes` has, for each column of the target, the place of its field or None. With `pads_missing_fields`
@@ -55,7 +55,7 @@ class DelimitedBlockParser:
     """Parses the records of one stream, block after block."""
 
     def __init__(
-        self, dialect: DelimitedDialect, converter: TableConverter, shape: RecordShape
+        self, dialect: DelimitedDialect, converter: TableConverter, shape: RecordFieldMapping
     ) -> None:
         self._dialect = dialect
         self._converter = converter
@@ -68,7 +68,7 @@ class DelimitedBlockParser:
         self._nulls: dict[int, bytes] = {}
         for column, place in zip(converter.columns, shape.field_indexes, strict=True):
             if place is not None:
-                direct = column.direct_arrow_type or pa.binary()
+                direct = column.csv_reader_arrow_type or pa.binary()
                 if place in own and not pa.types.is_string(direct):
                     direct = pa.binary()
                 self._types[shape.field_names[place]] = direct
@@ -94,7 +94,7 @@ class DelimitedBlockParser:
         self._records += parsed.records
         return parsed, min(layout.source_length, len(data))
 
-    def reject(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
+    def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
         """Return a rejected record as all that was parsed."""
         self._records += 1
         rejected = ParseReject(self._records, offset, data, reason)
@@ -110,7 +110,7 @@ class DelimitedBlockParser:
             try:
                 read = self._options.read(arrow_block, self._types, ragged)
             except pa.ArrowInvalid as error:
-                if not self._read_column_as_bytes(_ARROW_COLUMN_ERROR.search(str(error))):
+                if not self._retry_column_as_bytes(_ARROW_COLUMN_ERROR.search(str(error))):
                     return None
                 continue
             except UnicodeDecodeError:
@@ -120,7 +120,7 @@ class DelimitedBlockParser:
                 return self._make_batch(arrow_block, offset, read, ragged, found)
         return None
 
-    def _read_column_as_bytes(self, error_match: re.Match[str] | None) -> bool:
+    def _retry_column_as_bytes(self, error_match: re.Match[str] | None) -> bool:
         """Read a column that Arrow blames as bytes; tell whether there is one."""
         name = None if error_match is None else self._shape.field_names[int(error_match[1])]
         if name is None or self._types.get(name) in {None, pa.binary()}:
@@ -140,7 +140,7 @@ class DelimitedBlockParser:
                     to_contiguous_array(arrow_table.column(name)), place
                 )
                 if self._types[name] != pa.binary():
-                    finished = column.convert_direct_values(array)
+                    finished = column.convert_csv_reader_values(array)
                     if finished is None:
                         self._types[name] = pa.binary()
                         return None
@@ -201,7 +201,7 @@ class DelimitedBlockParser:
                 + int(starts[index])
                 + (arrow_block.terminator_length - 1)
                 * index
-                * _count_terminator_growth(arrow_block)
+                * _count_added_terminator_bytes(arrow_block)
             )
             rejects.append(ParseReject(self._records + index + 1, at, raw, reason, column))
         return ParsedBatch(table, tuple(rejects), count)
@@ -215,7 +215,7 @@ class DelimitedBlockParser:
         numbers: list[int] = []
         reasons: Reasons = {}
         while at < len(data):
-            record = self._record_reader.read(data, at, is_last=is_last)
+            record = self._record_reader.read_record(data, at, is_last=is_last)
             if record is None:
                 break
             start, at = at, record.next_start
@@ -232,7 +232,7 @@ class DelimitedBlockParser:
         if not at:
             return None, 0
         texts = [pa.array(column, pa.binary()) for column in columns]
-        table, refused = self._converter.convert(texts, len(numbers))
+        table, refused = self._converter.convert_columns(texts, len(numbers))
         reasons |= {numbers[row]: reason for row, reason in refused.items()}
         rejects = []
         for index in sorted(reasons):
@@ -351,5 +351,5 @@ def _strip_line_end(data: bytes) -> bytes:
     return data[:-2] if data.endswith(b"\r\n") else data[:-1]
 
 
-def _count_terminator_growth(arrow_block: ArrowBlock) -> int:
+def _count_added_terminator_bytes(arrow_block: ArrowBlock) -> int:
     return 0 if arrow_block.data_length == arrow_block.source_length else 1

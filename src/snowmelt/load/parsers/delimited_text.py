@@ -188,7 +188,7 @@ class DelimitedRecordReader:
             and dialect.default_field.delimiter not in dialect.terminator
         )
 
-    def read(self, data: bytes, start: int, *, is_last: bool) -> DelimitedRecord | None:
+    def read_record(self, data: bytes, start: int, *, is_last: bool) -> DelimitedRecord | None:
         """Return the record at `start`; None if it does not end here and more may come."""
         split = self._split_plain_record(data, start) if self._splits else None
         return split or self._read_exactly(data, start, is_last=is_last)
@@ -205,7 +205,7 @@ class DelimitedRecordReader:
             quoted = bool(marks.quote) and data.startswith(marks.quote, at)
             end = marks.find_field_end(data, at, is_quoted=quoted)
             if end is None:
-                return self._reject_unclosed(data, start, len(fields), is_last=is_last)
+                return self._reject_unclosed_quote(data, start, len(fields), is_last=is_last)
             problem = None
             if quoted:
                 fields.append(marks.decode_quoted(data[at + 1 : end - 1]))
@@ -261,7 +261,7 @@ class DelimitedRecordReader:
             return True if is_last else None
         return None if rest < longest and not is_last else False
 
-    def _reject_unclosed(
+    def _reject_unclosed_quote(
         self, data: bytes, start: int, field_index: int, *, is_last: bool
     ) -> DelimitedRecord | None:
         """Give up a record whose quote is not closed; the next one begins after its first line."""

@@ -1,8 +1,8 @@
 """Exact batch readers for JSON objects: Arrow on blocks, and generated structs per object.
 
 `JsonBlockReader` passes whole blocks to Arrow. `JsonStructReader` decodes each object with plain
-keys straight into the types of the columns. Both return only what `DocumentReader` and
-`ColumnPaths` would return. The struct reader skips other records: broken ones, unknown keys, values
+keys straight into the types of the columns. Both return only what `JsonDocumentReader` and
+`JsonColumnFinder` would return. The struct reader skips other records: broken ones, unknown keys, values
 of another type, and numbers that a double cannot represent exactly.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from snowmelt.load.column_converter import TableConverter, TextColumnConverter
-    from snowmelt.load.parsers.json_documents import ColumnPaths, FlexJsonOptions
+    from snowmelt.load.parsers.json_documents import FlexJsonOptions, JsonColumnFinder
 
 _DIRECT_KINDS = {LogicalType.FIXED, LogicalType.REAL, LogicalType.BOOLEAN, LogicalType.TEXT}
 
@@ -37,7 +37,7 @@ class JsonBlockReader:
     """Reads blocks of objects; remembers how keys are written, which Arrow must know before."""
 
     def __init__(
-        self, converter: TableConverter, column_paths: ColumnPaths, options: FlexJsonOptions
+        self, converter: TableConverter, column_paths: JsonColumnFinder, options: FlexJsonOptions
     ) -> None:
         self._columns = converter.columns
         self._column_paths = column_paths
@@ -54,7 +54,7 @@ class JsonBlockReader:
             or options.start_point
         )
 
-    def read(
+    def read_block(
         self, data: bytes, count: int | None = None, *, is_json: bool = False
     ) -> tuple[list[pa.Array], dict[int, tuple[str, str]]] | None:
         """Return native arrays and refused values by row; None if the exact way must be taken.
@@ -105,13 +105,13 @@ class JsonBlockReader:
 
     def _choose_arrow_type(self, column_index: int) -> pa.DataType:
         column = self._columns[column_index]
-        direct = column.direct_arrow_type
+        direct = column.csv_reader_arrow_type
         return direct if direct is not None and column.column.kind in _DIRECT_KINDS else pa.string()
 
     def _learn_new_paths(self, schema: pa.Schema) -> bool:
         """Remember paths of columns that had none before; tell whether there are any."""
         before = len(self._known_paths)
-        for place, path in self._column_paths.iter_column_paths(_schema_to_record(schema)):
+        for place, path in self._column_paths.iter_column_paths(_schema_to_null_record(schema)):
             self._known_paths.setdefault(place, path)
         return len(self._known_paths) > before
 
@@ -120,7 +120,7 @@ class JsonBlockReader:
         known = set(self._known_paths.values())
         return all(
             path in known
-            for _, path in self._column_paths.iter_column_paths(_schema_to_record(schema))
+            for _, path in self._column_paths.iter_column_paths(_schema_to_null_record(schema))
         )
 
     def _convert_columns(
@@ -136,12 +136,12 @@ class JsonBlockReader:
                 else _get_nested_column(arrow_table, path)
             )
             parts = None
-            if column.column.kind in _DIRECT_KINDS and column.direct_arrow_type is not None:
-                parts = column.convert_direct_values(values)
+            if column.column.kind in _DIRECT_KINDS and column.csv_reader_arrow_type is not None:
+                parts = column.convert_csv_reader_values(values)
                 if parts is None:
                     return None
             else:
-                parts, reasons = column.convert(values)
+                parts, reasons = column.convert_texts(values)
                 if self._strict or not column.column.nullable:
                     name = column.column.display_name
                     refused |= {row: (name, reason) for row, reason in reasons.items()}
@@ -167,9 +167,9 @@ def _make_arrow_fields(tree: dict[str, Any]) -> list[pa.Field]:
     ]
 
 
-def _schema_to_record(fields: pa.Schema | pa.StructType) -> dict[str, Any]:
+def _schema_to_null_record(fields: pa.Schema | pa.StructType) -> dict[str, Any]:
     return {
-        field.name: _schema_to_record(field.type) if pa.types.is_struct(field.type) else None
+        field.name: _schema_to_null_record(field.type) if pa.types.is_struct(field.type) else None
         for field in fields
     }
 
@@ -206,7 +206,7 @@ _NEGATIVE_ZERO = re.compile(rb"-0(?![0-9.eE])")
 
 
 @dataclass(frozen=True, slots=True)
-class StructBatch:
+class StructParseResult:
     """What became of some records.
 
     Attributes:
@@ -224,7 +224,7 @@ class JsonStructReader:
     """Reads records; remembers which keys they have."""
 
     def __init__(
-        self, converter: TableConverter, column_paths: ColumnPaths, options: FlexJsonOptions
+        self, converter: TableConverter, column_paths: JsonColumnFinder, options: FlexJsonOptions
     ) -> None:
         self._columns = converter.columns
         self._column_paths = column_paths
@@ -240,7 +240,7 @@ class JsonStructReader:
             or any(map(_is_unsupported_column, converter.columns))
         )
 
-    def read(self, records: Sequence[bytes]) -> StructBatch | None:
+    def read_records(self, records: Sequence[bytes]) -> StructParseResult | None:
         """Read records; None where another way is better."""
         if not self._is_supported or not records or self._failures >= _MAX_FAILURES:
             return None
@@ -267,7 +267,7 @@ class JsonStructReader:
                 continue
             if isinstance(value, dict):
                 for key in value:
-                    place = self._column_paths.find_column(key)
+                    place = self._column_paths.find_column_index(key)
                     self._keys.setdefault(key, -1 if place is None else place)
         if len(self._keys) == before:
             return False
@@ -303,7 +303,7 @@ class JsonStructReader:
 
     def _make_batch(
         self, records: Sequence[bytes], objects: list[Any], skipped_indexes: list[int]
-    ) -> StructBatch | None:
+    ) -> StructParseResult | None:
         odd = np.zeros(len(objects), np.bool_)
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str, str]] = {}
@@ -328,7 +328,7 @@ class JsonStructReader:
             rows = np.cumsum(~odd) - 1
             refused = {int(rows[at]): why for at, why in refused.items() if not odd[at]}
             skipped_indexes = sorted(skipped_indexes + taken[left].tolist())
-        return StructBatch(arrays, refused, skipped_indexes)
+        return StructParseResult(arrays, refused, skipped_indexes)
 
 
 def _return_none(_: object) -> None:
@@ -344,7 +344,7 @@ def _is_unsupported_column(column: TextColumnConverter) -> bool:
 
 
 def _choose_json_type(column: TextColumnConverter) -> Any:
-    if column.direct_arrow_type is None:
+    if column.csv_reader_arrow_type is None:
         return str | None
     match column.column.kind:
         case LogicalType.FIXED:
@@ -371,7 +371,7 @@ def _convert_column(
     Rows that must be read exactly are marked in `inexact`.
     """
     described = column.column
-    kind = described.kind if column.direct_arrow_type is not None else LogicalType.TEXT
+    kind = described.kind if column.csv_reader_arrow_type is not None else LogicalType.TEXT
     if kind is LogicalType.FIXED:
         return [_make_decimals(column, objects, get, inexact)], {}, []
     if kind is LogicalType.REAL:
@@ -383,10 +383,10 @@ def _convert_column(
         _mark_null_violations(column, array, inexact)
         return [array], {}, []
     array = pa.array(list(map(get, objects)), pa.string())
-    parts = column.convert_direct_values(array) if described.kind is LogicalType.TEXT else None
+    parts = column.convert_csv_reader_values(array) if described.kind is LogicalType.TEXT else None
     if parts is not None:
         return parts, {}, []
-    return *column.convert(array), []
+    return *column.convert_texts(array), []
 
 
 def _make_decimals(

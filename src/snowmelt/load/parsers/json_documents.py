@@ -74,7 +74,7 @@ class DuplicateKeyObject(dict[str, Any]):
     key = ""
 
 
-class DocumentReader:
+class JsonDocumentReader:
     """Reads documents as the options say."""
 
     def __init__(self, options: FlexJsonOptions) -> None:
@@ -86,7 +86,7 @@ class DocumentReader:
             parse_float=Decimal, parse_int=_parse_whole_number, object_pairs_hook=hook
         )
 
-    def check(self, data: bytes) -> None:
+    def check_document(self, data: bytes) -> None:
         """Look at the bytes of one document without keeping anything of them.
 
         Raises:
@@ -138,7 +138,7 @@ class DocumentReader:
             raise InvalidJsonDocument("a key is empty")
 
 
-class ColumnPaths:
+class JsonColumnFinder:
     """Finds the values of columns in records, by keys in any case and paths of keys."""
 
     def __init__(self, names: Sequence[str], options: FlexJsonOptions) -> None:
@@ -167,20 +167,20 @@ class ColumnPaths:
             for key, value in record.items():
                 place = known.get(key, -2)
                 if place == -2:
-                    place = self._cache_key(key)
+                    place = self._cache_column_of_key(key)
                 if place >= 0:
                     values[place] = value
         else:
             self._fill_nested(record, "", "", values)
 
-    def _cache_key(self, key: str) -> int:
-        place = self.find_column(key)
+    def _cache_column_of_key(self, key: str) -> int:
+        place = self.find_column_index(key)
         if len(self._cached_indexes) >= _MAX_CACHED_KEYS:
             self._cached_indexes.clear()
         self._cached_indexes[key] = -1 if place is None else place
         return self._cached_indexes[key]
 
-    def find_column(self, name: str) -> int | None:
+    def find_column_index(self, name: str) -> int | None:
         """Return the place of the column that a key or path of keys means."""
         place = self._exact_indexes.get(name)
         return self._folded_indexes.get(name.upper()) if place is None else place
@@ -193,7 +193,7 @@ class ColumnPaths:
         for key, value in record.items():
             path = (*prefix, key)
             name = separator.join(path)
-            place = self.find_column(name)
+            place = self.find_column_index(name)
             if place is not None:
                 yield place, path
             flattened = self._options.flatten_maps and isinstance(value, dict)

@@ -24,14 +24,18 @@ from snowmelt.load.parsers.delimited_text import (
     FieldDialect,
 )
 from snowmelt.load.parsers.json_arrow import JsonBlockReader, JsonStructReader
-from snowmelt.load.parsers.json_documents import ColumnPaths, DocumentReader, InvalidJsonDocument
-from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundary
+from snowmelt.load.parsers.json_documents import (
+    InvalidJsonDocument,
+    JsonColumnFinder,
+    JsonDocumentReader,
+)
+from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
 from snowmelt.load.phases import ParsedBatch, ParseReject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.load.parsers.json_arrow import StructBatch
+    from snowmelt.load.parsers.json_arrow import StructParseResult
     from snowmelt.load.parsers.json_documents import FlexJsonOptions
     from snowmelt.load.phases import ByteReader, ParseTarget, Records
     from snowmelt.load.portion import Portion
@@ -62,7 +66,7 @@ class JsonParser:
         self._options = options
         self._terminator = options.record_terminator.encode()
         usual = FieldDialect(escape=b"")
-        self._boundary = RecordBoundary(DelimitedDialect(usual, self._terminator or b"\n"))
+        self._boundary = RecordBoundaryFinder(DelimitedDialect(usual, self._terminator or b"\n"))
         self.splittable = bool(self._terminator) and self._boundary.can_split
 
     def parse(
@@ -122,7 +126,7 @@ class _JsonBlockParser:
                     return parsed, size
         return self._parse_one_by_one(data, offset, is_last=is_last)
 
-    def reject(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
+    def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
         """Return a rejected record as all that was parsed."""
         return self._decoder.parse_checked_records([data], [offset], {0: reason})
 
@@ -157,8 +161,8 @@ class _JsonRecordDecoder:
         self._converter = TableConverter(target)
         self._strict = options.reject_on_materialized_type_error
         columns = target.schema.columns
-        self.documents = DocumentReader(options)
-        self._column_paths = ColumnPaths([column.name for column in columns], options)
+        self.documents = JsonDocumentReader(options)
+        self._column_paths = JsonColumnFinder([column.name for column in columns], options)
         self._block_reader = JsonBlockReader(self._converter, self._column_paths, options)
         self._struct_reader = JsonStructReader(self._converter, self._column_paths, options)
         self._record_count = 0
@@ -173,7 +177,7 @@ class _JsonRecordDecoder:
         """
         if offset is not None:
             records = data.removesuffix(b"\n").split(b"\n")
-            shaped = self._struct_reader.read(records)
+            shaped = self._struct_reader.read_records(records)
             if shaped is not None:
                 problems: dict[int, str] = {}
                 arrays = self._complete_batch(records, shaped, problems)
@@ -182,7 +186,7 @@ class _JsonRecordDecoder:
                 sizes = np.fromiter(map(len, records), np.int64, len(records)) + 1
                 starts = np.cumsum(sizes) - sizes + offset
                 return self._make_batch(records, starts, problems, arrays, range(len(records)))
-        read = self._block_reader.read(data, count)
+        read = self._block_reader.read_block(data, count)
         if read is None or read[1]:
             return None
         table = self._converter.drop_rejected_rows(self._converter.make_table(read[0]), {})
@@ -192,9 +196,9 @@ class _JsonRecordDecoder:
     def parse_messages(self, messages: Records, offset: int) -> ParsedBatch:
         """Parse messages, each of which is one object or rejected."""
         records = messages.to_pylist()
-        starts = _compute_starts(messages, offset)
+        starts = _compute_message_starts(messages, offset)
         problems: dict[int, str] = {}
-        shaped = self._struct_reader.read(records)
+        shaped = self._struct_reader.read_records(records)
         if shaped is not None:
             read = self._complete_batch(records, shaped, problems)
             return self._make_batch(
@@ -206,12 +210,12 @@ class _JsonRecordDecoder:
 
     def _check_record(self, records: Sequence[bytes], index: int, problems: dict[int, str]) -> None:
         try:
-            self.documents.check(records[index])
+            self.documents.check_document(records[index])
         except InvalidJsonDocument as error:
             problems[index] = str(error)
 
     def _complete_batch(
-        self, records: Sequence[bytes], struct_batch: StructBatch, problems: dict[int, str]
+        self, records: Sequence[bytes], struct_batch: StructParseResult, problems: dict[int, str]
     ) -> Read:
         """Read the records that were left alone exactly, and put them among the others.
 
@@ -247,7 +251,7 @@ class _JsonRecordDecoder:
         """
         owners = _list_valid_indexes(records, problems)
         pieces = [records[index] for index in owners] if problems else records
-        shaped = self._struct_reader.read(pieces)
+        shaped = self._struct_reader.read_records(pieces)
         if shaped is not None:
             found: dict[int, str] = {}
             read = self._complete_batch(pieces, shaped, found)
@@ -257,7 +261,7 @@ class _JsonRecordDecoder:
         array = pa.array(pieces, pa.binary())
         blocks = None
         if _look_like_objects(array):
-            blocks = self._block_reader.read(_join_lines(array), len(array), is_json=True)
+            blocks = self._block_reader.read_block(_join_lines(array), len(array), is_json=True)
         if blocks is None:
             values, owners = self._extract_rows(pieces, owners, problems)
             blocks = self._convert_exactly(values)
@@ -345,7 +349,7 @@ def _mask_non_objects(records: Records) -> Places:
     return np.flatnonzero(~whole | (starts == ends))
 
 
-def _compute_starts(messages: Records, offset: int) -> Places:
+def _compute_message_starts(messages: Records, offset: int) -> Places:
     """Return where each message begins, the first of them at `offset`."""
     sizes = pc.binary_length(messages).to_numpy(zero_copy_only=False)
     starts: Places = np.cumsum(sizes, dtype=np.int64) - sizes + offset
@@ -405,7 +409,7 @@ _BEFORE_OBJECT = (b":", b"[", b",")
 
 
 @dataclass(frozen=True, slots=True)
-class FramedRecord:
+class FramedJsonRecord:
     """One record's bytes, and where the next may begin; `problem` where they are no JSON."""
 
     start: int
@@ -417,12 +421,12 @@ class FramedRecord:
 class JsonFramer:
     """Finds records. With a terminator each ends there; without, objects follow each other."""
 
-    def __init__(self, terminator: bytes, documents: DocumentReader, max_record: int) -> None:
+    def __init__(self, terminator: bytes, documents: JsonDocumentReader, max_record: int) -> None:
         self._terminator = terminator
         self._documents = documents
         self._max_record = max_record
 
-    def find_record(self, data: bytes, at: int, *, is_last: bool) -> FramedRecord | None:
+    def find_record(self, data: bytes, at: int, *, is_last: bool) -> FramedJsonRecord | None:
         """Return the next record at or after `at`; None if it does not end here and more may come.
 
         An empty record (`start == end`) says that there is nothing but blanks up to its next.
@@ -432,25 +436,27 @@ class JsonFramer:
         between = _SEPARATORS.match(data, at)
         start = at if between is None else between.end()
         if start == len(data):
-            return FramedRecord(start, start, start) if start > at else None
+            return FramedJsonRecord(start, start, start) if start > at else None
         line_end = data.find(b"\n", start)
         has_line = line_end >= 0 or is_last
         line_end = len(data) if line_end < 0 else line_end
-        problem = self._find_problem(data[start:line_end]) if has_line else None
+        problem = self._find_json_problem(data[start:line_end]) if has_line else None
         if has_line and problem is None:
-            return FramedRecord(start, line_end, line_end)
+            return FramedJsonRecord(start, line_end, line_end)
         end = _find_object_end(data, start)
-        if end is not None and end > start and self._find_problem(data[start:end]) is None:
-            return FramedRecord(start, end, end)
+        if end is not None and end > start and self._find_json_problem(data[start:end]) is None:
+            return FramedJsonRecord(start, end, end)
         may_come = not is_last and len(data) - start < self._max_record
         if may_come and (end is None or not has_line):
             return None
         end = line_end if end is None else max(line_end, end)
-        return FramedRecord(start, end, end, problem or self._find_problem(data[start:end]))
+        return FramedJsonRecord(
+            start, end, end, problem or self._find_json_problem(data[start:end])
+        )
 
     def _find_terminated_record(
         self, data: bytes, start: int, *, is_last: bool
-    ) -> FramedRecord | None:
+    ) -> FramedJsonRecord | None:
         end = data.find(self._terminator, start)
         after = end + len(self._terminator)
         if end < 0:
@@ -458,12 +464,12 @@ class JsonFramer:
                 return None
             end = after = len(data)
         if not data[start:end].strip():
-            return FramedRecord(start, start, after)
-        return FramedRecord(start, end, after, self._find_problem(data[start:end]))
+            return FramedJsonRecord(start, start, after)
+        return FramedJsonRecord(start, end, after, self._find_json_problem(data[start:end]))
 
-    def _find_problem(self, data: bytes) -> str | None:
+    def _find_json_problem(self, data: bytes) -> str | None:
         try:
-            self._documents.check(data)
+            self._documents.check_document(data)
         except InvalidJsonDocument as error:
             return str(error)
         return None

@@ -22,7 +22,7 @@ from snowmelt.load.parsers.delimited_text import (
     FieldDialect,
     parse_format_character,
 )
-from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundary
+from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
 from snowmelt.load.phases import ColumnOptions, ParsedBatch, ParseReject
 from snowmelt.schema.types import LogicalType, internal_name
 
@@ -76,7 +76,7 @@ class LineParser:
         self._skip = skip
         self._skip_bytes = skip_bytes
         self._max_record = max_record if max_record > 0 else DEFAULT_MAX_RECORD_BYTES
-        self._boundary = RecordBoundary(
+        self._boundary = RecordBoundaryFinder(
             DelimitedDialect(FieldDialect(escape=b""), self._terminator)
         )
         self.splittable = self._boundary.can_split
@@ -133,7 +133,7 @@ class _LineBlockParser:
         kept = [start for record, start in zip(found, starts, strict=False) if record]
         return (self._row_builder.build_rows(records, kept) if records else None), size
 
-    def reject(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
+    def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
         """Return a rejected record as all that was parsed."""
         return self._row_builder.make_reject_batch(data, offset, reason)
 
@@ -155,7 +155,7 @@ class _LineRowBuilder:
             columns = [None if column is None else column.take(taken) for column in columns]
         else:
             good = list(range(len(records)))
-        table, refused = self._converter.convert(columns, len(good))
+        table, refused = self._converter.convert_columns(columns, len(good))
         reasons: dict[int, tuple[str | None, str]] = {
             place: (None, problem) for place, problem in problems.items()
         }
@@ -181,7 +181,7 @@ class _LineRowBuilder:
         return ParsedBatch(self._converter.arrow_schema.empty_table(), (reject,), 1)
 
 
-class MessageSplitter:
+class SingleColumnSplitter:
     """Each record is the value of the one column there is, taken as it is."""
 
     trim: str | None = None
@@ -468,4 +468,4 @@ class MessageOptions:
 
     def parser(self) -> LineParser:
         """Make the parser."""
-        return LineParser(MessageSplitter())
+        return LineParser(SingleColumnSplitter())

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.parsers.record_columns import RecordColumns, display_record
+from snowmelt.load.parsers.record_columns import RecordRowBuilder, display_record
 from snowmelt.schema.conversion.arrow_values import to_python_values
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.native_types import has_nanoseconds
@@ -66,7 +66,7 @@ class ParquetParser:
             if not held.tell():
                 return
             held.seek(0)
-            objects = RecordColumns(
+            objects = RecordRowBuilder(
                 target,
                 strict=self._strict,
                 flatten_maps=False,
@@ -83,7 +83,7 @@ class ParquetParser:
                 raise PhaseFailed(reason=f"not a Parquet file, or broken: {error}") from None
 
     def _parse_batch(
-        self, batch: pa.RecordBatch, names: list[str | None], record_columns: RecordColumns
+        self, batch: pa.RecordBatch, names: list[str | None], record_columns: RecordRowBuilder
     ) -> ParsedBatch:
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str | None, str]] = {}
@@ -151,11 +151,11 @@ def _convert_with_arrow(array: pa.Array, column: TextColumnConverter) -> list[pa
         )
     if pa.types.is_time(array.type) and kind is LogicalType.TIME:
         return _convert_timestamps(array.cast(pa.time64("ns")).view(pa.timestamp("ns")), column)
-    direct = column.direct_arrow_type
+    direct = column.csv_reader_arrow_type
     if direct is None or not _is_exact_cast(array.type, kind):
         return None
     try:
-        return column.convert_direct_values(array.cast(direct))
+        return column.convert_csv_reader_values(array.cast(direct))
     except pa.ArrowException:
         return None
 
@@ -188,7 +188,7 @@ def _convert_timestamps(array: pa.Array, column: TextColumnConverter) -> list[pa
             micros = array.view(pa.timestamp(unit)).cast(pa.timestamp("us"))
     except pa.ArrowException:
         return None
-    own = column.direct_arrow_type or pa.timestamp("us", "UTC")
+    own = column.csv_reader_arrow_type or pa.timestamp("us", "UTC")
     scale = column.column.scale or 0
     if scale < 6:
         values = micros.view(pa.int64())

@@ -1,6 +1,6 @@
 """The bytes of one portion in blocks for a parser, cut at the portion's last record.
 
-`RecordBoundary` finds the end of a record without the bytes before it. Two adjacent portions
+`RecordBoundaryFinder` finds the end of a record without the bytes before it. Two adjacent portions
 therefore agree on the boundary between them.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # --- Where records can be told to end by the bytes behind some place alone: borders of portions.
 
 
-class RecordBoundary:
+class RecordBoundaryFinder:
     """Finds record ends without what stands before; two portions that ask agree on one."""
 
     def __init__(self, dialect: DelimitedDialect) -> None:
@@ -64,7 +64,7 @@ class RecordBoundary:
 
 if TYPE_CHECKING:
 
-    class Blocks(Protocol):
+    class BlockParser(Protocol):
         """What parses the records at the front of a block."""
 
         def parse(
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         ) -> tuple[ParsedBatch | None, int]:
             """Return what became of whole records, and how many bytes they take."""
 
-        def reject(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
+        def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
             """Return a rejected record as all that was parsed."""
 
 
@@ -89,7 +89,9 @@ _MIN_SAMPLE_BYTES = 4
 class PortionStream:
     """The bytes of one portion that are not parsed yet, and those behind it that end its last record."""
 
-    def __init__(self, reader: ByteReader, boundary: RecordBoundary, portion: Portion) -> None:
+    def __init__(
+        self, reader: ByteReader, boundary: RecordBoundaryFinder, portion: Portion
+    ) -> None:
         self._reader = reader
         self._boundary = boundary
         self._size = portion.size
@@ -116,7 +118,9 @@ class PortionStream:
         self.data = b"".join(pieces) if len(pieces) > 1 else self.data
         return bool(self.data)
 
-    def parse_blocks(self, block_parser: Blocks, max_record_bytes: int) -> Iterator[ParsedBatch]:
+    def parse_blocks(
+        self, block_parser: BlockParser, max_record_bytes: int
+    ) -> Iterator[ParsedBatch]:
         """Yield what became of the records; one of more than `max_record_bytes` bytes is rejected."""
         while self.fill_block():
             parsed, size = block_parser.parse(self.data, self.offset, is_last=self.is_last)
@@ -134,7 +138,7 @@ class PortionStream:
                 reason = (
                     f"a record of {whole} bytes, more than {max_record_bytes}; {len(kept)} are kept"
                 )
-                yield block_parser.reject(kept, offset, reason)
+                yield block_parser.make_reject_batch(kept, offset, reason)
 
     def advance(self, size: int) -> None:
         """Go on behind the first bytes."""
@@ -170,7 +174,7 @@ class PortionStream:
     def read_record(self, record_reader: DelimitedRecordReader) -> list[bytes | None] | None:
         """Take one record off the front; None at the end."""
         while self.fill_block():
-            record = record_reader.read(self.data, 0, is_last=self.is_last)
+            record = record_reader.read_record(self.data, 0, is_last=self.is_last)
             if record is not None:
                 self.advance(record.next_start)
                 return record.fields

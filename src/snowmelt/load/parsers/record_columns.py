@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.load.column_converter import TableConverter
-from snowmelt.load.parsers.json_documents import ColumnPaths, FlexJsonOptions
+from snowmelt.load.parsers.json_documents import FlexJsonOptions, JsonColumnFinder
 from snowmelt.load.phases import ParsedBatch, ParseReject
 from snowmelt.schema.conversion.json_text import write_json
 
@@ -28,7 +28,7 @@ class RecordEntry:
     problem: str | None = None
 
 
-class RecordColumns:
+class RecordRowBuilder:
     """Makes rows of records; counts them."""
 
     def __init__(
@@ -45,7 +45,9 @@ class RecordColumns:
         options = FlexJsonOptions(
             flatten_maps=flatten_maps, flatten_arrays=flatten_arrays, key_separator=key_separator
         )
-        self._column_paths = ColumnPaths([column.name for column in target.schema.columns], options)
+        self._column_paths = JsonColumnFinder(
+            [column.name for column in target.schema.columns], options
+        )
         self._record_count = 0
 
     def build_rows(self, entries: Sequence[RecordEntry]) -> ParsedBatch:

@@ -28,10 +28,10 @@ def find(path: str) -> Sequence[InputFile]:
     """
     root, key = _split_url(path)
     with _translating_errors(path):
-        return find_in_store(open_store(root), root, key)
+        return list_store_files(open_store(root), root, key)
 
 
-def find_in_store(store: Store, root: str, key: str) -> Sequence[InputFile]:
+def list_store_files(store: Store, root: str, key: str) -> Sequence[InputFile]:
     """List the objects of one store that a key or glob leads to, by name; `root` is its URL."""
     if not _GLOB_CHARACTERS.search(key):
         info = store.head(key)

@@ -381,11 +381,11 @@ def make_generator_filter(host: UdxHost, user_object: Any) -> GeneratorFilter | 
     if inspect.isgeneratorfunction(getattr(user_object, "func", user_object)):
         return GeneratorFilter(host, user_object, user_object)
     if callable(user_object):
-        return GeneratorFilter(host, _wrap_function(host, user_object), user_object)
+        return GeneratorFilter(host, _wrap_bytes_function(host, user_object), user_object)
     return None
 
 
-def _wrap_function(
+def _wrap_bytes_function(
     host: UdxHost, function: Callable[[bytes], bytes]
 ) -> Callable[[ByteReader], Iterator[bytes]]:
     def whole(reader: ByteReader) -> Iterator[bytes]:

@@ -89,7 +89,7 @@ class ChunkerWindow(InputWindow):
         with instance.running_stream(PARSER_DESTROY_ROLES, PARSER_SETUP_ROLES, self._types):
             flow = CallLoop(instance, feed, None)
             flow.fetch_first()
-            if not self._portion.is_first and self._align(flow) is None:
+            if not self._portion.is_first and self._read_to_portion_boundary(flow) is None:
                 return
             process = instance.bind_state_method("process", CHUNK_ROLES)
             server, source = instance.host.server, feed.buffer
@@ -112,11 +112,15 @@ class ChunkerWindow(InputWindow):
                     break
                 flow.handle_state(code, has_read=False, has_written=False)
             # What is left has no end of a record: it is in the next portion, or was forgotten.
-            rest = self._align(flow) if feed.reported_end_of_portion else source.read()
+            rest = (
+                self._read_to_portion_boundary(flow)
+                if feed.reported_end_of_portion
+                else source.read()
+            )
             if rest:
                 yield bytes(rest)  # type: ignore[arg-type]
 
-    def _align(self, call_loop: CallLoop) -> bytes | None:
+    def _read_to_portion_boundary(self, call_loop: CallLoop) -> bytes | None:
         """Return what is there up to the first end of a record; None if the portion has none."""
         instance, feed = self._instance, self._input
         align: Callable[..., ReturnedState] = instance.bind_state_method(
@@ -389,14 +393,14 @@ class _UdxParserBase:
         return stage
 
     def _run_stream(
-        self, window: InputWindow, target: ParseTarget, bind_process: Process
+        self, window: InputWindow, target: ParseTarget, make_process_call: Process
     ) -> Iterator[ParsedBatch]:
         stage = self._prepare_for(target)
         instance = stage.instance
         made: Any = instance.user_object
         with instance.running_stream(PARSER_DESTROY_ROLES, PARSER_SETUP_ROLES, stage.types):
             blocks = UdxRowBuilder(target, stage.types, self._host)
-            call = bind_process(instance, blocks)
+            call = make_process_call(instance, blocks)
             flow = CallLoop(instance, window, None)
             flow.fetch_first()
             done, source, began, rejected_at = False, window.buffer, 0, -1
@@ -448,7 +452,7 @@ class UdxParser(_UdxParserBase):
         self._prepare_chunker: PrepareChunker | None = None
         self._chunker_instance: UdxInstance | None = None
 
-    def set_chunker(self, prepare: PrepareChunker) -> None:
+    def use_chunker(self, prepare: PrepareChunker) -> None:
         """Let chunkers that `prepare` makes find the records."""
         self._prepare_chunker = prepare
 

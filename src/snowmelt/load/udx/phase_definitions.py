@@ -119,12 +119,12 @@ def make_parser_definition(
                 method = bind_method(made, "prepareChunker", PARSER_PREPARE_ROLES)
                 return method(host.server, _make_column_params(target), context, types)
 
-            splittable = _returns_true(made, "canApportionParser")
-            cuts = _returns_true(made, "isChunkerApportionable")
+            splittable = _method_returns_true(made, "canApportionParser")
+            cuts = _method_returns_true(made, "isChunkerApportionable")
             parser = _make_udx_parser(host, prepare, splittable=splittable or cuts)
             # A parser that begins within a file by itself needs nobody to find its records.
             if isinstance(parser, UdxParser) and not splittable and _has_chunker(made):
-                parser.set_chunker(chunker)
+                parser.use_chunker(chunker)
             return parser
 
         def plan(host: UdxHost, context: PlanContext) -> object:
@@ -205,7 +205,7 @@ def _make_source_from_object(
     reads = callable(getattr(made, "read", None)) or callable(getattr(made, "read_records", None))
     if reads and callable(getattr(made, "files", None)):
         return made  # type: ignore[no-any-return]
-    if callable(getattr(made, "process", None)) or _returns_true(made, "useSideChannel"):
+    if callable(getattr(made, "process", None)) or _method_returns_true(made, "useSideChannel"):
         return make_udx_source(host, display_name, lambda: [made])
     run = getattr(made, "run", made)
     if not callable(run):
@@ -217,7 +217,9 @@ def _make_parser_from_object(host: UdxHost, make: Callable[[], Any]) -> Parser |
     made = call_before_load(host, make)
     if callable(getattr(made, "parse", None)) or callable(getattr(made, "parse_records", None)):
         return made  # type: ignore[no-any-return]
-    if not (callable(getattr(made, "process", None)) or _returns_true(made, "useSideChannel")):
+    if not (
+        callable(getattr(made, "process", None)) or _method_returns_true(made, "useSideChannel")
+    ):
         raise LoadRefused(what=host.name, reason="it has no method prepare, process or parse")
     return _make_udx_parser(
         host, lambda target: (make(), SizedColumnTypes.from_schema(target.schema))
@@ -235,7 +237,7 @@ def _make_udx_parser(
         if is_ctrl_c(error):
             raise
         made = None
-    if not _returns_true(made, "useSideChannel"):
+    if not _method_returns_true(made, "useSideChannel"):
         return UdxParser(host, prepare, splittable=splittable)
     if not callable(getattr(made, "process", None)):
         return UdxRecordParser(host, prepare)
@@ -259,7 +261,7 @@ def _make_filter_from_object(
     host: UdxHost, display_name: str, make: Callable[[], Any]
 ) -> Filter | RecordFilter:
     made = call_before_load(host, make)
-    if callable(getattr(made, "process", None)) or _returns_true(made, "useSideChannel"):
+    if callable(getattr(made, "process", None)) or _method_returns_true(made, "useSideChannel"):
         return _make_udx_filter(host, make)
     if callable(getattr(made, "run_records", None)):
         return made  # type: ignore[no-any-return]
@@ -272,7 +274,7 @@ def _make_filter_from_object(
 def _make_udx_filter(host: UdxHost, make: Any) -> Filter | RecordFilter:
     hosted = UdxFilter(host, make)
     made = call_before_load(host, lambda: hosted.user_object)
-    if _returns_true(made, "useSideChannel"):
+    if _method_returns_true(made, "useSideChannel"):
         return make_record_filter(hosted)
     if not callable(getattr(made, "process", None)):
         raise LoadRefused(what=host.name, reason=f"{type(made).__name__} has no method process")
@@ -280,7 +282,7 @@ def _make_udx_filter(host: UdxHost, make: Any) -> Filter | RecordFilter:
     return hosted
 
 
-def _returns_true(user_object: object, method_name: str) -> bool:
+def _method_returns_true(user_object: object, method_name: str) -> bool:
     method = getattr(user_object, method_name, None)
     return callable(method) and bool(method())
 
@@ -333,14 +335,14 @@ class UdxDefinition(PhaseDefinition[Phase]):
 
     planner: Callable[[Mapping[str, object]], Mapping[str, object]] = dict
 
-    def build(self, arguments: Mapping[str, object]) -> Phase:
+    def build_phase(self, arguments: Mapping[str, object]) -> Phase:
         """Make one, with what `plan` returned among the parameters; without, `plan` is called.
 
         Raises:
             LoadRefused: A parameter is of another type, or `plan` or `prepare` refuses.
         """
         # Whoever planned was warned then, on the driver.
-        return PhaseDefinition.build(
+        return PhaseDefinition.build_phase(
             self, self._select_declared(arguments, warn=PLAN_PARAMETER not in arguments)
         )
 
@@ -354,7 +356,7 @@ class UdxDefinition(PhaseDefinition[Phase]):
         typed = PhaseDefinition(self.name, dict, self.parameters)
         return {
             PLAN_PARAMETER: dict(
-                self.planner(typed.build(self._select_declared(arguments, warn=True)))
+                self.planner(typed.build_phase(self._select_declared(arguments, warn=True)))
             )
         }
 
@@ -418,7 +420,7 @@ class UdxFactory:
         names = {parameter.name for parameter in host_parameters}
         given = {name: value for name, value in values.items() if name not in names}
         name = str(LoadStep(self.kind, self.display_name, given))
-        limits = _make_limits({key: value for key, value in values.items() if key in names})
+        limits = _make_udx_limits({key: value for key, value in values.items() if key in names})
         server = ServerInterface(given, self.environment, name)
         return UdxHost(name, server, limits), given
 
@@ -535,8 +537,8 @@ def _strip_optional(annotation: object) -> object:
     return arguments[0] if len(arguments) == 1 else annotation
 
 
-def _make_limits(values: Mapping[str, object]) -> UdxLimits:
-    limits = UdxLimits(call_timeout_s=worker_progress.get_limits().call_s)
+def _make_udx_limits(values: Mapping[str, object]) -> UdxLimits:
+    limits = UdxLimits(call_timeout_s=worker_progress.get_user_code_limits().call_s)
     whole, patience, chunk = (values.get(parameter.name) for parameter in _HOST_PARAMETERS)
     if whole is not None:
         limits = replace(limits, whole_input=bool(whole))

@@ -71,9 +71,9 @@ class _WorkerServer:
         self.send_message("begun", None)
         try:
             function, arguments, limits, cancellable = pickle.loads(request)  # noqa: S301
-            worker_progress.set_limits(limits)
+            worker_progress.set_user_code_limits(limits)
             _limit_memory(limits)
-            options = {"on_begin": self._set_cancel} if cancellable else {}
+            options = {"on_begin": self._set_cancel_callback} if cancellable else {}
             answer = ("result", function(*arguments, **options))
         except BaseException as error:  # noqa: BLE001 - the parent raises it
             answer = ("error", _make_picklable(error))
@@ -86,10 +86,10 @@ class _WorkerServer:
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             self.send_message("error", InternalError(f"The result cannot be sent: {error}."))
 
-    def _set_cancel(self, cancel: Callable[[], None]) -> None:
-        self._cancel = cancel
+    def _set_cancel_callback(self, cancel_callback: Callable[[], None]) -> None:
+        self._cancel = cancel_callback
         if self._cancelled:
-            cancel()
+            cancel_callback()
 
     def _receive_messages(self) -> None:
         while True:

@@ -105,7 +105,7 @@ def attach_page(page: ProgressPage) -> None:
     _WorkerState.page = page
 
 
-def set_limits(limits: UserCodeLimits) -> None:
+def set_user_code_limits(limits: UserCodeLimits) -> None:
     """Set the limits of the user code that this process runs next."""
     _WorkerState.limits = limits
 
@@ -120,7 +120,7 @@ def is_ctrl_c(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and not is_isolated()
 
 
-def get_limits() -> UserCodeLimits:
+def get_user_code_limits() -> UserCodeLimits:
     """Return the limits of user code in this process."""
     return _WorkerState.limits
 

@@ -41,7 +41,7 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def undone(name: str, data: bytes, size: int = MIB, **parameters: object) -> bytes:
-    made = definition(name).build(parameters)
+    made = definition(name).build_phase(parameters)
     return b"".join(made.run(ByteReader(pieces(data, size))))
 
 
@@ -74,7 +74,7 @@ def test_nothing_compressed_is_nothing(name):
 
 @pytest.mark.parametrize("name", COMPRESS)
 def test_one_object_runs_again_after_a_failure(name):
-    made = definition(name).build({})
+    made = definition(name).build_phase({})
     with pytest.raises(PhaseFailed):
         list(made.run(ByteReader([COMPRESS[name](TEXT)[:-9]])))
     assert b"".join(made.run(ByteReader([COMPRESS[name](TEXT)]))) == TEXT
@@ -133,7 +133,7 @@ def test_a_flipped_byte_never_goes_unnoticed(name):
 def test_a_bomb_takes_little_memory_and_stops_at_the_limit(name):
     bomb = COMPRESS[name](bytes(60 * MIB if name in {"Zstd", "Lz4"} else 24 * MIB))
     assert len(bomb) < MIB / 2
-    made = definition(name).build({"max_output": 16 * MIB})
+    made = definition(name).build_phase({"max_output": 16 * MIB})
     tracemalloc.start()
     sizes = []
     with pytest.raises(PhaseFailed, match="max_output, 16,777,216 bytes"):
@@ -205,4 +205,4 @@ def test_names_are_known_in_any_case_and_lzo_is_refused():
     with pytest.raises(LoadRefused, match="ZSTD or LZ4"):
         definition("LZO")
     with pytest.raises(LoadRefused, match="1 or more"):
-        definition("GZip").build({"max_output": 0})
+        definition("GZip").build_phase({"max_output": 0})

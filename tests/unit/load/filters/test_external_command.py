@@ -15,7 +15,7 @@ from snowmelt.load.phases import ByteReader
 
 
 def command(cmd, **more):
-    return definition("ExternalCommand").build({"cmd": cmd, **more})
+    return definition("ExternalCommand").build_phase({"cmd": cmd, **more})
 
 
 def piped(cmd, *pieces, **more):

@@ -15,7 +15,7 @@ batches = st.lists(st.lists(st.binary(max_size=9), max_size=5), max_size=4)
 
 
 def joined(name, lists, **parameters) -> bytes:
-    made = definition(name).build(parameters)
+    made = definition(name).build_phase(parameters)
     assert isinstance(made, RecordFilter)
     assert made.ends_records
     # A slice, as a batch of a larger one is.
@@ -46,4 +46,4 @@ def test_the_manuals_example():
 @pytest.mark.parametrize("given", [{"delimiter": ""}, {"delimiter": ",", "mode": "before"}, {}])
 def test_no_delimiter_or_another_mode_is_refused(given):
     with pytest.raises(LoadRefused):
-        definition("KafkaInsertDelimiters").build(given)
+        definition("KafkaInsertDelimiters").build_phase(given)

@@ -16,7 +16,7 @@ def cut(data: bytes, size: int) -> list[bytes]:
 
 
 def converted(data: bytes, size: int = 1 << 20, **parameters) -> bytes:
-    made = definition("Iconverter").build(parameters)
+    made = definition("Iconverter").build_phase(parameters)
     return b"".join(made.run(ByteReader(cut(data, size))))
 
 
@@ -101,12 +101,12 @@ def test_what_the_new_encoding_does_not_have_is_named():
 @pytest.mark.parametrize("name", ["", "KLINGON", "rot13", "base64", "idna-nothing"])
 def test_unknown_encodings_are_refused(name):
     with pytest.raises(LoadRefused, match="no known encoding"):
-        definition("Iconverter").build({"from_encoding": name})
+        definition("Iconverter").build_phase({"from_encoding": name})
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
 def test_the_mark_of_utf_8_goes_and_nothing_else(size):
-    strip = definition("StripBom").build({})
+    strip = definition("StripBom").build_phase({})
     for data, wanted in [
         (b"\xef\xbb\xbftext", b"text"),
         (b"\xef\xbb\xbf\xef\xbb\xbf", b"\xef\xbb\xbf"),

@@ -15,7 +15,7 @@ texts = st.text("ab\r\n", max_size=40)
 
 def filtered(name, data: bytes, size: int, **parameters) -> bytes:
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
-    return b"".join(definition(name).build(parameters).run(ByteReader(pieces)))
+    return b"".join(definition(name).build_phase(parameters).run(ByteReader(pieces)))
 
 
 @given(
@@ -48,9 +48,9 @@ def test_texts_of_more_than_a_byte_and_patterns_as_long_as_allowed():
 @pytest.mark.parametrize("pattern", ["", "x" * 1_001])
 def test_a_pattern_has_1_to_1000_bytes(pattern):
     with pytest.raises(LoadRefused, match="1 to 1000 bytes"):
-        definition("SearchAndReplace").build({"pattern": pattern, "replace_with": "a"})
+        definition("SearchAndReplace").build_phase({"pattern": pattern, "replace_with": "a"})
 
 
 def test_an_unknown_line_end_is_refused():
     with pytest.raises(LoadRefused, match="LF, CRLF or CR"):
-        definition("LineEndings").build({"to": "NL"})
+        definition("LineEndings").build_phase({"to": "NL"})

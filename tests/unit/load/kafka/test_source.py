@@ -22,7 +22,7 @@ SECOND = dt.timedelta(seconds=1)
 
 def made(brokers, stream, **parameters):
     given = {"stream": stream, "brokers": brokers, "stop_on_eof": True, **parameters}
-    return definition("KafkaSource").build(given)
+    return definition("KafkaSource").build_phase(given)
 
 
 def read(source, path=None):

@@ -97,7 +97,7 @@ def test_avro_messages_have_their_schema_from_outside():
         {"external_schema": '"long"', "with_metadata": True},
     ):
         with pytest.raises(LoadRefused):
-            definition("kafkaavroparser").build(parameters)
+            definition("kafkaavroparser").build_phase(parameters)
 
 
 @pytest.mark.slow

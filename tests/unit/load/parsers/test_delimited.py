@@ -236,7 +236,7 @@ def test_marks_that_cannot_be_told_apart_are_refused():
         {"enclosed_by": "ä"},
     ):
         with pytest.raises(LoadRefused):
-            definition("delimited").build(parameters)
+            definition("delimited").build_phase(parameters)
 
 
 def test_arrays_are_read_with_their_marks():
@@ -271,9 +271,9 @@ def test_portions_agree_on_long_terminators_and_windows_line_ends():
     _portions_agree(data, range(1, len(data) + 1), TEXTS)
     data = b"a|b#;c|d#;#;;e|f"
     _portions_agree(data, range(1, len(data) + 1), TEXTS, record_terminator="#;")
-    assert not definition("delimited").build({"record_terminator": ";;"}).splittable
-    assert not definition("delimited").build({"enclosed_by": '"'}).splittable
-    assert definition("delimited").build({}).splittable
+    assert not definition("delimited").build_phase({"record_terminator": ";;"}).splittable
+    assert not definition("delimited").build_phase({"enclosed_by": '"'}).splittable
+    assert definition("delimited").build_phase({}).splittable
 
 
 TEXTS_OF_NUMBERS = TableSchema(

@@ -103,7 +103,7 @@ def _slowly(data, marks, schema, *, blank_lines):
                 raise InvalidRow(reason="ragged")
             stored.append(
                 [
-                    None if value is None else column.convert_one(value.decode())
+                    None if value is None else column.convert_text_exactly(value.decode())
                     for column, value in zip(conversion.columns, fields, strict=True)
                 ]
             )

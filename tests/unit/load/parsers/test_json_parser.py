@@ -139,8 +139,8 @@ def test_with_a_terminator_each_record_ends_at_one_and_portions_agree():
             rejected += part[1]
         assert (found, rejected) == expected
     assert numbers(b'{"a":1}{"a":2}\n{"a":3}\n', record_terminator="\n")[0] == [3]
-    assert definition("json").build({"record_terminator": "\n"}).splittable
-    assert not definition("json").build({}).splittable
+    assert definition("json").build_phase({"record_terminator": "\n"}).splittable
+    assert not definition("json").build_phase({}).splittable
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_messages_that_make_objects_only_together_are_rejected():
 
 def test_a_start_point_before_the_first_is_refused():
     with pytest.raises(LoadRefused):
-        definition("fjsonparser").build({"start_point_occurrence": 0})
+        definition("fjsonparser").build_phase({"start_point_occurrence": 0})
 
 
 _SCALARS = st.sampled_from(

@@ -39,7 +39,7 @@ def test_sizes_must_fit_the_columns_and_be_positive():
         load("fixedwidth", b"x\n", SCHEMA, colsizes="4")
     for sizes in ("", "0,1", "a"):
         with pytest.raises(LoadRefused):
-            definition("fixedwidth").build({"colsizes": sizes})
+            definition("fixedwidth").build_phase({"colsizes": sizes})
 
 
 def test_groups_of_a_pattern_are_columns():
@@ -53,7 +53,7 @@ def test_groups_of_a_pattern_are_columns():
 def test_a_pattern_that_names_nothing_is_refused():
     for pattern in ("(", "a+"):
         with pytest.raises(LoadRefused):
-            definition("fregexparser").build({"pattern": pattern})
+            definition("fregexparser").build_phase({"pattern": pattern})
     with pytest.raises(PhaseFailed, match="no group of the pattern is a column; it has X"):
         load("fregexparser", b"a\n", SCHEMA, pattern="(?<x>a)")
 

@@ -119,7 +119,9 @@ def test_a_file_that_cannot_be_read_is_listed_and_named(folder):
 
 
 def test_sources_by_name(folder):
-    assert names(folder, definition("FILE").build({"File": f"{folder}/*.txt"}).files()) == ["c.txt"]
+    assert names(folder, definition("FILE").build_phase({"File": f"{folder}/*.txt"}).files()) == [
+        "c.txt"
+    ]
     assert definition("none") is None
     with pytest.raises(LoadRefused, match="parameter url is missing"):
-        definition("curl").build({})
+        definition("curl").build_phase({})

@@ -8,7 +8,7 @@ from obstore.store import MemoryStore
 from snowmelt.errors import ObjectChanged, PhaseFailed
 from snowmelt.load.portion import Portion
 from snowmelt.load.sources.files import list_files
-from snowmelt.load.sources.object_store import find_in_store, read_from_store
+from snowmelt.load.sources.object_store import list_store_files, read_from_store
 from snowmelt.storage.remote_store import RemoteStore
 
 ROOT = "memory://bucket"
@@ -45,13 +45,13 @@ def store():
     ],
 )
 def test_keys_and_globs_lead_to_objects(store, key, found):
-    assert [file.path for file in find_in_store(store, ROOT, key)] == [
+    assert [file.path for file in list_store_files(store, ROOT, key)] == [
         f"{ROOT}/{path}" for path in found
     ]
 
 
 def test_portions_are_read_and_replaced_objects_noticed(store):
-    (file,) = find_in_store(store, ROOT, "a.csv")
+    (file,) = list_store_files(store, ROOT, "a.csv")
     assert (file.size, b"".join(read_from_store(store, "a.csv", Portion(file, 2)))) == (5, b"csv")
     store.put("a.csv", b"A.CSV")
     with pytest.raises(ObjectChanged):

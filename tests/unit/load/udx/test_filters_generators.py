@@ -50,7 +50,7 @@ constant = 5
 
 
 def build(name: str, **given):
-    return library(CODE).filter(name).build(given)
+    return library(CODE).filter(name).build_phase(given)
 
 
 def test_generators_and_functions_are_filters_with_parameters():
@@ -130,7 +130,7 @@ def test_after_a_failure_a_new_object_is_made():
             out.write(b"%d" % self.fed)
             return StreamState.DONE
     """
-    phase = library(code).filter("F").build({})
+    phase = library(code).filter("F").build_phase({})
     assert (filtered(phase, b"ab"), filtered(phase, b"c")) == (b"2", b"3")
     with pytest.raises(PhaseFailed):
         filtered(phase, b"!")

@@ -45,7 +45,7 @@ def listed(items):
 @settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.lists(st.binary(max_size=20), max_size=10), max_size=5))
 def test_records_stay_records(records):
-    phase = library(DOUBLE).filter("F").build({})
+    phase = library(DOUBLE).filter("F").build_phase({})
     assert isinstance(phase, RecordFilter)
     assert not isinstance(phase, Filter)
     want = [each * 2 for batch in records for each in batch if each]
@@ -53,7 +53,7 @@ def test_records_stay_records(records):
 
 
 def test_a_slice_of_a_batch_is_only_that():
-    phase = library(DOUBLE).filter("F").build({})
+    phase = library(DOUBLE).filter("F").build_phase({})
     whole = pa.array([b"no", b"yes", b"also", b"neither"], pa.binary())
     assert listed(phase.run_records(iter([whole.slice(1, 2)]))) == [b"yesyes", b"alsoalso"]
 
@@ -75,7 +75,7 @@ def test_a_filter_may_end_the_side_channel():
                 output.write(length.to_bytes(4, "big") + input.read(length))
             return StreamState.DONE if input_state == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
     """
-    phase = library(code).filter("F").build({})
+    phase = library(code).filter("F").build_phase({})
     assert isinstance(phase, Filter)
     assert phase.ends_records
     assert b"".join(phase.run_records(batches([b"a" * 100, b""]))) == (
@@ -95,7 +95,7 @@ def test_by_default_the_limits_of_records_are_lost_and_the_bytes_filtered():
             outputbuffer.write(inputbuffer.read().upper())
             return StreamState.DONE if inputstate == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
     """
-    phase = library(code).filter("F").build({})
+    phase = library(code).filter("F").build_phase({})
     assert b"".join(phase.run_records(batches([b"a", b"b"], [b"c"]))) == b"ABC"
 
 
@@ -116,7 +116,7 @@ def test_lengths_may_come_before_and_after_their_bytes():
                 output_lengths.write(1)
             return StreamState.OUTPUT_NEEDED if self.step < 3 else StreamState.DONE
     """
-    phase = library(code).filter("F").build({})
+    phase = library(code).filter("F").build_phase({})
     assert listed(phase.run_records(batches())) == [b"aa", b"", b"bbb", b"c"]
 
 
@@ -138,7 +138,7 @@ def test_sums_that_are_wrong_fail(writes, reason):
             {writes}
             return StreamState.DONE
     """
-    phase = library(code).filter("F").build({})
+    phase = library(code).filter("F").build_phase({})
     with pytest.raises(PhaseFailed, match=reason):
         listed(phase.run_records(batches([b"x"])))
 
@@ -153,6 +153,6 @@ def test_there_is_room_for_any_number_of_lengths():
             output_lengths.write(input_lengths.read())
             return StreamState.DONE if input_state == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
     """
-    phase = library(code).filter("F").build({"chunk_bytes": 100})
+    phase = library(code).filter("F").build_phase({"chunk_bytes": 100})
     records = [b"%d" % number for number in range(20_000)]
     assert listed(phase.run_records(batches(records, [], records[:3]))) == records + records[:3]

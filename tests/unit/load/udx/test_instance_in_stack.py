@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 
 from snowmelt.errors import LoadCancelled, LoadFailed
-from snowmelt.load.function_registry import LoadFunctions, UserFunction
+from snowmelt.load.function_registry import LoadFunctions, UserLoadFunction
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.stack import LoadStack, run_portion
 from snowmelt.load.task import LoadStep, LoadTask, StackPlan
@@ -97,10 +97,10 @@ class LinesFactory(vertica_sdk.ParserFactory):
 """
 FUNCTIONS = LoadFunctions(
     (
-        UserFunction("filter", "up", "UpperFactory", "lib"),
-        UserFunction("filter", "blocks", "Blocks", "lib"),
-        UserFunction("parser", "pairs", "Pairs", "lib"),
-        UserFunction("parser", "lines", "LinesFactory", "lib"),
+        UserLoadFunction("filter", "up", "UpperFactory", "lib"),
+        UserLoadFunction("filter", "blocks", "Blocks", "lib"),
+        UserLoadFunction("parser", "pairs", "Pairs", "lib"),
+        UserLoadFunction("parser", "lines", "LinesFactory", "lib"),
     ),
     {"lib": {"code.py": CODE.encode()}},
 )

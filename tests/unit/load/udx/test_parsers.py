@@ -69,7 +69,7 @@ class Apportioned(vertica_sdk.ParserFactory):
 
 
 def lines():
-    return library(LINES).parser("Apportioned").build({})
+    return library(LINES).parser("Apportioned").build_phase({})
 
 
 def test_rows_and_rejects_come_in_order_with_their_places():
@@ -116,7 +116,7 @@ def test_rows_are_in_native_form_with_companions_and_quoted_names():
     """
     stamp = Column("when", LogicalType.TIMESTAMP_TZ, 1, scale=9)
     into = target(stamp, Column("V", LogicalType.VARIANT, 2))
-    (block,) = library(code).parser("P").build({}).parse(
+    (block,) = library(code).parser("P").build_phase({}).parse(
         ByteReader([b"x"]), into, Portion(InputFile("f"))
     )  # fmt: skip
     assert block.rows.schema == native_schema(into.schema)
@@ -155,7 +155,7 @@ def test_many_rows_come_in_blocks():
                 writer.next()
             return StreamState.DONE if state == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
     """
-    parser = library(code).parser("P").build({})
+    parser = library(code).parser("P").build_phase({})
     pieces = [b"123456789 " * 100_000] * 4
     blocks = list(parser.parse(ByteReader(pieces), target(), Portion(InputFile("f"))))
     assert sum(block.records for block in blocks) == 400_000
@@ -180,7 +180,7 @@ def test_a_parser_that_breaks_a_rule_fails_with_the_reason(reason):
             {REFUSED[reason]}
     """
     with pytest.raises(PhaseFailed, match=reason):
-        parsed(library(code).parser("P").build({}), [b"abc"])
+        parsed(library(code).parser("P").build_phase({}), [b"abc"])
 
 
 def test_rejected_without_a_record_the_object_is_asked():
@@ -194,7 +194,7 @@ def test_rejected_without_a_record_the_object_is_asked():
         def getRejectedRecord(self):
             return vertica_sdk.RejectedRecord(reason="no", data=self.record, length=2)
     """
-    rows, rejects = parsed(library(code).parser("P").build({}), [b"abc"])
+    rows, rejects = parsed(library(code).parser("P").build_phase({}), [b"abc"])
     assert (rows, rejects[0].data) == ([], b"ab")
 
 
@@ -214,7 +214,7 @@ def test_each_record_of_the_side_channel_is_a_row_or_a_reject():
             last = input_state == InputState.END_OF_FILE
             return StreamState.DONE if last else StreamState.INPUT_NEEDED
     """
-    parser = library(code).parser("P").build({})
+    parser = library(code).parser("P").build_phase({})
     assert not isinstance(parser, Parser)
     records = [pa.array([b"1", b"x\n", b""], pa.binary()), pa.array([b"22"], pa.binary())]
     blocks = list(parser.parse_records(iter(records), target()))
@@ -235,9 +235,9 @@ def test_declared_columns_must_be_those_of_the_load():
             return vertica_sdk.UDParser()
     """
     with pytest.raises(PhaseFailed, match="declares 1 columns; the load has 2"):
-        parsed(library(code).parser("Factory").build({}), [b""])
+        parsed(library(code).parser("Factory").build_phase({}), [b""])
     with pytest.raises(LoadRefused, match="no method prepare, process or parse"):
-        library("class Nothing: pass").parser("Nothing").build({})
+        library("class Nothing: pass").parser("Nothing").build_phase({})
 
 
 def test_a_buffer_that_is_used_again_does_not_change_earlier_rows():
@@ -251,7 +251,7 @@ def test_a_buffer_that_is_used_again_does_not_change_earlier_rows():
                 writer.next()
             return StreamState.DONE
     """
-    parser = library(code).parser("P").build({})
+    parser = library(code).parser("P").build_phase({})
     rows, _ = parsed(parser, [b"ab"], target(Column("X", LogicalType.BINARY, 1, byte_length=10)))
     assert [row["X"] for row in rows] == [b"aa", b"bb"]
 
@@ -275,7 +275,7 @@ def test_columns_set_twice_or_not_at_all_stay_in_their_rows():
             writer.next()
             return StreamState.DONE
     """
-    rows, rejects = parsed(library(code).parser("P").build({}), [b"x"])
+    rows, rejects = parsed(library(code).parser("P").build_phase({}), [b"x"])
     once = [(None, None), (1, None), (None, None), (3, "s3"), (None, "s4")]
     assert [(row["A"], row["B"]) for row in rows] == [*once, *once, (None, None)]
     assert [(each.record, each.data) for each in rejects] == [(6, b"x")]
@@ -298,6 +298,6 @@ def test_numbers_separated_by_anything_with_a_last_one_that_nothing_ends():
                 writer.next()
             return StreamState.DONE if last else StreamState.INPUT_NEEDED
     """
-    parser = library(code).parser("P").build({})
+    parser = library(code).parser("P").build_phase({})
     rows, _ = parsed(parser, [b"1,2-3", b"4\n5 ", b"67"], target(NUMBER, TEXT))
     assert [row["A"] for row in rows] == [1, 2, 34, 5, 67]

@@ -65,7 +65,7 @@ class BrokenFactory(Factory):
 def test_portions_cut_anywhere_give_every_row_once(numbers, cuts, size, chunk, ended):
     data = b"\n".join(b"%d" % number for number in numbers) + b"\n" * (ended and bool(numbers))
     edges = sorted({0, *(cut for cut in cuts if cut < len(data)), len(data)})
-    parser = library(CODE).parser("Factory").build({"chunk_bytes": chunk})
+    parser = library(CODE).parser("Factory").build_phase({"chunk_bytes": chunk})
     assert parser.splittable
     got = []
     for start, end in pairwise(edges):
@@ -79,6 +79,6 @@ def test_portions_cut_anywhere_give_every_row_once(numbers, cuts, size, chunk, e
 
 
 def test_a_chunker_that_says_aligned_without_reading_fails():
-    parser = library(CODE).parser("BrokenFactory").build({})
+    parser = library(CODE).parser("BrokenFactory").build_phase({})
     with pytest.raises(PhaseFailed, match="returned CHUNK_ALIGNED after reading 0 bytes"):
         parsed(parser, [b"1\n"])

@@ -41,7 +41,7 @@ class Factory(vertica_sdk.SourceFactory):
 def test_each_prepared_source_is_an_input():
     definition = library(FACTORY).source("Factory", "counter")
     planned = definition.plan({"UPTO": 2})
-    source = definition.build({"upto": 2, **planned})
+    source = definition.build_phase({"upto": 2, **planned})
     files = source.files()
     # What getSize says is an estimate, by the SDK's rules; nothing is compared with it.
     assert files == [InputFile(path) for path in ("a", "counter#2", "a#3")]
@@ -72,7 +72,7 @@ class Iterative(vertica_sdk.SourceFactory):
         return Iterator()
 """
     )
-    source = library(code).source("Iterative").build({})
+    source = library(code).source("Iterative").build_phase({})
     assert [each.path for each in source.files()] == ["x", "y"]
 
 
@@ -87,7 +87,7 @@ def test_a_source_of_records_begins_the_side_channel():
                 output_lengths.write(len(message))
             return StreamState.DONE
     """
-    source = library(code).source("Messages", "messages").build({})
+    source = library(code).source("Messages", "messages").build_phase({})
     assert isinstance(source, RecordSource)
     (file,) = source.files()
     records = [r for batch in source.read_records(Portion(file)) for r in batch.to_pylist()]
@@ -112,15 +112,15 @@ def test_a_generator_is_a_source_of_one_input():
     """
     lib = library(code)
     for source, data in (
-        (lib.source("numbers").build({"upto": 2}), b"0\n1\n"),
-        (lib.source("Words").build({"text": "a b"}), b"ab"),
+        (lib.source("numbers").build_phase({"upto": 2}), b"0\n1\n"),
+        (lib.source("Words").build_phase({"text": "a b"}), b"ab"),
     ):
         (file,) = source.files()
         assert b"".join(source.read(Portion(file))) == data
     with pytest.raises(PhaseFailed, match="yielded str, not bytes"):
-        list(lib.source("broken").build({}).read(Portion(file)))
+        list(lib.source("broken").build_phase({}).read(Portion(file)))
     with pytest.raises(LoadRefused, match="parameter text is missing"):
-        lib.source("Words").build({})
+        lib.source("Words").build_phase({})
 
 
 def test_a_source_that_never_comes_to_anything_fails():
@@ -129,6 +129,6 @@ def test_a_source_that_never_comes_to_anything_fails():
         def process(self, srv, output):
             return StreamState.INPUT_NEEDED
     """
-    source = library(code).source("S").build({})
+    source = library(code).source("S").build_phase({})
     with pytest.raises(PhaseFailed, match="INPUT_NEEDED, which is not for it"):
         list(source.read(Portion(source.files()[0])))

@@ -253,7 +253,7 @@ def test_a_filter_walks_through_every_member(caplog):
     definition = make_filter_definition("walk", library.find_object("WalkFactory"))
     planned = definition.plan(given)
     with caplog.at_level(logging.INFO, "snowmelt.load"):
-        made = definition.build({**given, **planned})
+        made = definition.build_phase({**given, **planned})
         assert (
             b"".join(made.run(ByteReader(["äbcdefg".encode()]))) == "ä".encode("latin-1") + b"raw-."
         )
@@ -262,7 +262,7 @@ def test_a_filter_walks_through_every_member(caplog):
 
 def test_a_parser_walks_through_every_member():
     library = load_library("walk", {"walk.py": (HEAD + PARSER).encode()})
-    made = make_parser_definition("walk", library.find_object("WalkFactory")).build({})
+    made = make_parser_definition("walk", library.find_object("WalkFactory")).build_phase({})
     into = target(*COLUMNS, options={"D": ColumnOptions(format="YYYY")})
     rows, rejects = parsed(made, [b"badgood"], into)
     assert made.splittable
