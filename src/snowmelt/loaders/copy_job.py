@@ -41,7 +41,7 @@ from snowmelt.loaders.reject_publisher import (
     write_error_table_files,
     write_reject_files,
 )
-from snowmelt.loaders.result_reconciliation import mark_files_failed, reconcile
+from snowmelt.loaders.result_reconciliation import reconcile_load, to_failed_file_records
 from snowmelt.loaders.task_runner import LoadTaskPlan
 from snowmelt.table.load_commit import (
     LoadRequest,
@@ -291,7 +291,7 @@ def find_load_functions(connection: sa.Connection, steps: Sequence[LoadStep]) ->
     return replace(functions, libraries=libraries)
 
 
-def describe_gaps(results: Iterable[PortionResult]) -> list[str]:
+def describe_offset_gaps(results: Iterable[PortionResult]) -> list[str]:
     """Return a sentence for each run of messages that were gone before they were read."""
     return [
         f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} "
@@ -341,7 +341,7 @@ class _CopyRun:
                     outcomes.append(each)
                     if on_progress is not None:
                         on_progress(each, len(tasks))
-                settled = reconcile(
+                settled = reconcile_load(
                     tasks,
                     outcomes,
                     unlisted_inputs=self._prepared.plan.failed_inputs,
@@ -404,7 +404,8 @@ class _CopyRun:
             reconciliation.totals,
             offsets=self._prepared.list_offset_advances(results),
             force=self._statement.force,
-            message="; ".join((*describe_gaps(results), *self._describe_duplicate_paths())) or None,
+            message="; ".join((*describe_offset_gaps(results), *self._describe_duplicate_paths()))
+            or None,
         )
         commit_with_rejected(
             self._context.database, self._load, result, error_table_files, clock=self._context.clock
@@ -430,7 +431,9 @@ class _CopyRun:
     def _abort(self, error: BaseException, reconciliation: CopyReconciliation | None) -> None:
         reason = str(error) or type(error).__name__
         inputs = (
-            () if reconciliation is None else mark_files_failed(reconciliation.file_records, reason)
+            ()
+            if reconciliation is None
+            else to_failed_file_records(reconciliation.file_records, reason)
         )
         totals = None
         if reconciliation is not None and not isinstance(error, ConflictError):

@@ -1,6 +1,6 @@
 """Reconciliation of the results of all portions of a load before its commit.
 
-`reconcile` adds up the results, decides whether the load may commit, and makes one record per input
+`reconcile_load` adds up the results, decides whether the load may commit, and makes one record per input
 file. The checks require that no portion is missing or counted twice, that the portions of a file
 cover it exactly, and that the records of each portion are its rows and rejects. The number of each
 portion's first record in its file is computed here, too.
@@ -43,7 +43,7 @@ class CopyReconciliation:
     failure_reason: str | None
 
 
-def reconcile(
+def reconcile_load(
     tasks: Sequence[LoadTask],
     results: Iterable[PortionResult],
     *,
@@ -77,7 +77,7 @@ def reconcile(
     failed = _collect_failed_files(tasks, by_number)
     whole = [task for task in tasks if task.portion.file.path not in failed]
     counts = {number: each.counts for number, each in by_number.items()}
-    verify_portion_counts(whole, {task.number: counts[task.number] for task in whole})
+    sum_verified_portion_counts(whole, {task.number: counts[task.number] for task in whole})
     loaded = [by_number[task.number] for task in whole]
     complete = {n: c for n, c in counts.items() if _is_complete(by_number[n])}
     inputs = _make_file_records(tasks, by_number, failed)
@@ -106,7 +106,7 @@ def reconcile(
     )
 
 
-def mark_files_failed(
+def to_failed_file_records(
     file_records: Iterable[LoadFileRecord], reason: str
 ) -> tuple[LoadFileRecord, ...]:
     """Return what is told of the files of a load that is given up: none of them was loaded."""
@@ -247,7 +247,7 @@ def compute_first_record_numbers(
     return numbers
 
 
-def verify_portion_counts(
+def sum_verified_portion_counts(
     tasks: Sequence[LoadTask], counts_by_task: Mapping[int, PortionCounts]
 ) -> PortionCounts:
     """Return what all tasks come to together, once it adds up.

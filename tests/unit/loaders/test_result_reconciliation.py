@@ -9,7 +9,7 @@ from snowmelt.errors import InternalError
 from snowmelt.load.phases import ParseReject, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
-from snowmelt.loaders.result_reconciliation import mark_files_failed, reconcile
+from snowmelt.loaders.result_reconciliation import reconcile_load, to_failed_file_records
 from snowmelt.loaders.task_runner import PortionResult
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -38,7 +38,7 @@ def done(number, rows, rejects=0, **fields):
 
 
 def settled(*outcomes, limit=None, tolerant=False, **fields):
-    return reconcile(TASKS, outcomes, reject_limit=limit, error_tolerance=tolerant, **fields)
+    return reconcile_load(TASKS, outcomes, reject_limit=limit, error_tolerance=tolerant, **fields)
 
 
 def test_portions_of_a_file_are_added_up():
@@ -126,6 +126,6 @@ def test_an_input_without_a_path_is_never_known_again():
 
 def test_files_of_a_load_that_is_given_up_say_why():
     found = settled(done(0, 5, 1), done(1, 4), done(2, 1))
-    a, b = mark_files_failed(found.file_records, "overtaken")
+    a, b = to_failed_file_records(found.file_records, "overtaken")
     assert (a.state, a.rows, b.first_error) == (LoadFileState.FAILED, 0, "overtaken")
     assert "bad" in a.first_error

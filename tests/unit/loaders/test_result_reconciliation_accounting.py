@@ -10,7 +10,7 @@ from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
 from snowmelt.loaders.result_reconciliation import (
     compute_first_record_numbers,
-    verify_portion_counts,
+    sum_verified_portion_counts,
 )
 from snowmelt.schema.types import TableSchema
 
@@ -38,7 +38,7 @@ COUNTS = {
 
 
 def test_what_all_portions_come_to_is_their_sum() -> None:
-    assert verify_portion_counts(THREE, COUNTS) == PortionCounts(
+    assert sum_verified_portion_counts(THREE, COUNTS) == PortionCounts(
         37, 39, 16, 15, 1, reject_limit_reached=True
     )
 
@@ -83,4 +83,4 @@ def test_what_does_not_add_up_is_an_error_of_its_own(
     planned: list[LoadTask], counts: dict[int, PortionCounts], reason: str
 ) -> None:
     with pytest.raises(InternalError, match=reason):
-        verify_portion_counts(planned, counts)
+        sum_verified_portion_counts(planned, counts)
