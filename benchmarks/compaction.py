@@ -28,7 +28,7 @@ from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.native_types import to_native
+from snowmelt.schema.native_types import to_native_table
 from snowmelt.schema.types import TableName
 from snowmelt.spark.lake import Snowmelt
 from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
@@ -55,7 +55,7 @@ def _fill(database: Database, settings: Settings, name: TableName, files: int, c
     load = begin_load(database, request, warehouse_url=settings.warehouse_url, clock=CLOCK)
     schema = load.table.schema
     converted = RowConverter(schema, zone=ZoneInfo("UTC")).convert(rows(count))
-    native = to_native(converted.table, schema)
+    native = to_native_table(converted.table, schema)
     store = open_warehouse(settings.warehouse_url).store
     written = []
     pick = np.random.default_rng(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snowmelt.catalog.jobs.load_history import LoadFileRecord, LoadFileState, LoadTotals
-from snowmelt.schema.native_types import native_schema, to_native
+from snowmelt.schema.native_types import native_schema, to_native_table
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
 from snowmelt.table.native_file_writer import NativeWriter
@@ -29,7 +29,7 @@ def written(house, load, start, count):
     writer = NativeWriter(
         house.warehouse.store, f"{load.folder}/{start}.parquet", native_schema(schema)
     )
-    rows = to_native(numbers(start, count), schema)
+    rows = to_native_table(numbers(start, count), schema)
     for at in range(0, count, 10):
         writer.write(rows.slice(at, 10))
     return writer.finish()

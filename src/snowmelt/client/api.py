@@ -12,7 +12,7 @@ from snowmelt.client.channel_state import ChannelState, ChannelTarget
 from snowmelt.client.stage import UploadGrant
 from snowmelt.errors import ChannelNotFound, InternalError, ServiceUnavailable
 from snowmelt.schema.column_metadata import column_from_fields
-from snowmelt.schema.types import TableName, TableSchema, display_name, internal_name
+from snowmelt.schema.types import TableName, TableSchema, to_display_name, to_internal_name
 from snowmelt.wire.streaming import (
     ChannelStatusMessage,
     ChannelStatusQuery,
@@ -152,8 +152,8 @@ class ApiClient:
         request = EvolveRequest(
             **_make_table_fields(target.table),
             role=self._role,
-            columns=[NewColumn(display_name(name), kind) for name, kind in new_columns.items()],
-            drop_not_null=[display_name(name) for name in nullable_columns],
+            columns=[NewColumn(to_display_name(name), kind) for name, kind in new_columns.items()],
+            drop_not_null=[to_display_name(name) for name in nullable_columns],
             encryption_key_id=target.key_id,
         )
         return self._send_request(_EVOLVE_PATH, request, EvolveResponse)
@@ -232,7 +232,7 @@ def make_channel_state(response: OpenResponse, make_converter: ConverterFactory)
         raise InternalError("The service's answer to open is not complete.")
     schema = schema_from_metadata(response.table_columns, response.schema_version or 1)
     target = ChannelTarget(
-        TableName(*(internal_name(str(each)) for each in names[:3])),
+        TableName(*(to_internal_name(str(each)) for each in names[:3])),
         schema,
         response.encryption_key_id or 0,
         base64.b64decode(response.encryption_key),

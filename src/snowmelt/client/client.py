@@ -33,7 +33,7 @@ from snowmelt.client.status import ClientStatus, publish_client_metrics
 from snowmelt.client.transport import ServiceAddress, Transport, make_ssl_context, parse_service_url
 from snowmelt.errors import ClientClosed, ConfigurationError, SnowmeltError
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import TableName, internal_name
+from snowmelt.schema.types import TableName, to_internal_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -219,8 +219,8 @@ class Client:
         self._check_open()
         typed = ChannelName(*split_table_name(table), name)
         answer = self._api_client.drop_channel(typed)
-        where = TableName(*(internal_name(part) for part in typed[:3]))
-        dropped = answer.channel or internal_name(name)
+        where = TableName(*(to_internal_name(part) for part in typed[:3]))
+        dropped = answer.channel or to_internal_name(name)
         for state in self._pending_rows.list_channels():
             if state.qualified_name == (where, dropped):
                 self._pending_rows.fail_channels([state], DROPPED_FAILURE)

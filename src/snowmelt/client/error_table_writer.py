@@ -24,8 +24,8 @@ from snowmelt.errors import SnowmeltError, UserError
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.error_table import (
     ErrorRowOrigin,
-    convert_table_rows,
-    make_table_rows,
+    convert_error_table_rows,
+    make_error_table_rows,
     to_error_row,
 )
 
@@ -112,8 +112,8 @@ class ErrorTableWriter:
             offset_tokens[0],
             offset_tokens[1],
         )
-        made = convert_table_rows(
-            state.target.schema, make_table_rows(origin, map(to_error_row, errors))
+        made = convert_error_table_rows(
+            state.target.schema, make_error_table_rows(origin, map(to_error_row, errors))
         )
         return state, InsertBatch(made.table, made.row_count, made.size_bytes)
 

@@ -19,7 +19,7 @@ from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema, chunk_arro
 from snowmelt.schema.conversion.deferred_rows import DeferredRows
 from snowmelt.schema.conversion.fast_rows import FastRows
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.evolution import widen_type
+from snowmelt.schema.evolution import widen_column_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -230,7 +230,7 @@ def find_schema_mismatch(older: TableSchema, current: TableSchema) -> str | None
         if before is None:
             if not column.nullable:
                 return f"column {column.display_name} was added, which is NOT NULL"
-        elif isinstance(widen_type(before, column), str) or (
+        elif isinstance(widen_column_type(before, column), str) or (
             before.nullable and not column.nullable
         ):
             null = "" if column.nullable else " NOT NULL"

@@ -18,7 +18,7 @@ from snowmelt.client.row_buffer import find_schema_mismatch
 from snowmelt.client.transport import describe_status
 from snowmelt.errors import SnowmeltError
 from snowmelt.schema.inference import find_unfilled_columns, infer_new_columns
-from snowmelt.schema.types import TableName, internal_name
+from snowmelt.schema.types import TableName, to_internal_name
 from snowmelt.wire.streaming import ResponseCode
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class SchemaRefresher:
 
     def _try_refresh_for_errors(self, state: ChannelState, errors: Sequence[RowError]) -> bool:
         names = frozenset(
-            internal_name(name) for error in errors for name in error.extra_columns or ()
+            to_internal_name(name) for error in errors for name in error.extra_columns or ()
         )
         if names and _has_any_column(state, names):
             return True
@@ -194,7 +194,7 @@ def failure_from_status(status: ChannelStatusMessage) -> ChannelFailure:
 
 def _parse_table_name(status: ChannelStatusMessage) -> TableName | None:
     names = (status.database, status.schema, status.table)
-    found = [internal_name(name) for name in names if isinstance(name, str)]
+    found = [to_internal_name(name) for name in names if isinstance(name, str)]
     return TableName(*found) if len(found) == len(names) else None
 
 

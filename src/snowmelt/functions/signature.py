@@ -12,7 +12,7 @@ from snowmelt.schema.types import (
     MAX_TEXT_BYTES,
     TIMESTAMP_TYPES,
     LogicalType,
-    display_name,
+    to_display_name,
 )
 
 # --- SQL types of arguments and results: the texts that DDL and headers write, and back.
@@ -202,7 +202,7 @@ class FunctionSignature:
     def format_arguments_ddl(self) -> str:
         """Return the arguments as a CREATE statement lists them, without parentheses."""
         return ", ".join(
-            f"{display_name(each.name.upper())} {each.type.ddl}"
+            f"{to_display_name(each.name.upper())} {each.type.ddl}"
             + (f" DEFAULT {each.default}" if each.default is not None else "")
             for each in self.arguments
         )

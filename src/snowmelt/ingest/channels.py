@@ -24,7 +24,7 @@ from snowmelt.errors import (
     Unsupported,
     UserError,
 )
-from snowmelt.schema.types import TableName, display_name, internal_name
+from snowmelt.schema.types import TableName, to_display_name, to_internal_name
 from snowmelt.wire import streaming
 from snowmelt.wire.streaming import (
     ChannelStatusMessage,
@@ -162,10 +162,10 @@ class ChannelService:
         return OpenResponse(
             status_code=0,
             message="Success",
-            database=display_name(table.name.database),
-            schema=display_name(table.name.schema),
-            table=display_name(table.name.table),
-            channel=display_name(record.name),
+            database=to_display_name(table.name.database),
+            schema=to_display_name(table.name.schema),
+            table=to_display_name(table.name.table),
+            channel=to_display_name(record.name),
             client_sequencer=record.client_sequencer,
             row_sequencer=record.row_sequencer,
             offset_token=record.offset_token,
@@ -260,10 +260,10 @@ class ChannelService:
         return DropResponse(
             status_code=0,
             message="Success",
-            database=display_name(name.database),
-            schema=display_name(name.schema),
-            table=display_name(name.table),
-            channel=display_name(channel),
+            database=to_display_name(name.database),
+            schema=to_display_name(name.schema),
+            table=to_display_name(name.table),
+            channel=to_display_name(channel),
         )
 
     def _find_writable_table(
@@ -351,7 +351,9 @@ def _build_channel_status(
     table, channel = resolved_channel
     record = records.get((table.table_id, channel))
     if record is None:
-        return _build_error_status(ChannelNotFound(channel=display_name(channel), table=table.name))
+        return _build_error_status(
+            ChannelNotFound(channel=to_display_name(channel), table=table.name)
+        )
     status = ChannelStatusMessage(
         status_code=int(ResponseCode.SUCCESS),
         persisted_offset_token=record.offset_token,
@@ -361,16 +363,16 @@ def _build_channel_status(
     if query.client_sequencer not in {None, record.client_sequencer}:
         # With the token: the official client takes it whatever the code, and without one an
         # application would send again what is committed.
-        fenced = ChannelFenced(channel=display_name(channel))
+        fenced = ChannelFenced(channel=to_display_name(channel))
         status.status_code, status.message = fenced.response_code, str(fenced)
     elif query.with_columns:
         status.table_columns = [
             streaming.column_to_message(column) for column in table.schema.columns
         ]
         status.schema_version = table.schema.version
-        status.database = display_name(table.name.database)
-        status.schema = display_name(table.name.schema)
-        status.table = display_name(table.name.table)
+        status.database = to_display_name(table.name.database)
+        status.schema = to_display_name(table.name.schema)
+        status.table = to_display_name(table.name.table)
     return status
 
 
@@ -385,7 +387,7 @@ def _build_error_status(error: UserError) -> ChannelStatusMessage:
 
 
 def _parse_role(requested: str | None) -> str | None:
-    return internal_name(requested) if requested else None
+    return to_internal_name(requested) if requested else None
 
 
 def _parse_channel_name(text: str | None) -> str:
@@ -394,7 +396,7 @@ def _parse_channel_name(text: str | None) -> str:
     if "\0" in text:
         # Neither database finds texts with it again.
         raise RequestMalformed(reason="a channel's name cannot contain the character NUL")
-    return internal_name(text)
+    return to_internal_name(text)
 
 
 def _parse_table_name(
@@ -404,7 +406,7 @@ def _parse_table_name(
     for part, (what, code) in zip(parts, _NAME_FIELDS, strict=True):
         if not part:
             raise NameMissing(what, code)
-    database, schema, table = (internal_name(part or "") for part in parts)
+    database, schema, table = (to_internal_name(part or "") for part in parts)
     return TableName(database, schema, table)
 
 
@@ -426,10 +428,10 @@ def evolve_schema(
     """
     if not (request.database and request.schema and request.table):
         raise RequestMalformed(reason="database, schema and table must be named")
-    parts = (internal_name(part) for part in (request.database, request.schema, request.table))
+    parts = (to_internal_name(part) for part in (request.database, request.schema, request.table))
     wanted = [make_column(_parse_column_name(each.name), each.type) for each in request.columns]
     with database.writing() as connection:
-        role = internal_name(request.role) if request.role else None
+        role = to_internal_name(request.role) if request.role else None
         done = evolve_table(
             connection,
             find_current_name(connection, TableName(*parts), request.encryption_key_id, user),
@@ -443,13 +445,13 @@ def evolve_schema(
         message="Success",
         schema_version=done.table.schema.version,
         table_columns=[streaming.column_to_message(column) for column in done.table.schema.columns],
-        added=[display_name(name) for name in done.added_columns],
-        dropped_not_null=[display_name(name) for name in done.relaxed_columns],
+        added=[to_display_name(name) for name in done.added_columns],
+        dropped_not_null=[to_display_name(name) for name in done.relaxed_columns],
     )
 
 
 def _parse_column_name(text: str) -> str:
-    name = internal_name(text) if text else ""
+    name = to_internal_name(text) if text else ""
     if not name or "\0" in name:
         raise RequestMalformed(reason=f"{text!r} is no name of a column")
     return name

@@ -38,7 +38,7 @@ from snowmelt.schema.conversion.timestamp_limits import (
     describe_limits,
     out_of_range_mask,
 )
-from snowmelt.schema.native_types import native_fields, to_native
+from snowmelt.schema.native_types import native_fields, to_native_table
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
     MAX_TEXT_BYTES,
@@ -235,7 +235,7 @@ def check_temporal_values(table: pa.Table, schema: TableSchema) -> None:
     )
     if not timed:
         return
-    native = to_native(table, TableSchema(schema.version, timed))
+    native = to_native_table(table, TableSchema(schema.version, timed))
     for column in timed:
         parts = [native.column(field.name) for field in native_fields(column)]
         if out_of_range_mask(column, parts) is not None:

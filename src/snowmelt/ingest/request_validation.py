@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.blob.bdec import BDEC_VERSION
 from snowmelt.errors import RegistrationRefused
-from snowmelt.schema.types import display_name, internal_name
+from snowmelt.schema.types import to_display_name, to_internal_name
 from snowmelt.wire.streaming import ResponseCode
 
 if TYPE_CHECKING:
@@ -139,27 +139,28 @@ def _find_channel_error(channels: Sequence[ChunkChannelMessage]) -> RequestRejec
             return RequestRejection(
                 ResponseCode.CHANNEL_NAME_MISSING, "A channel of the chunk has no name."
             )
-        name = internal_name(channel.channel_name)
+        name = to_internal_name(channel.channel_name)
         if name in names:
             return RequestRejection(
-                ResponseCode.CHANNEL_TWICE, f"Channel {display_name(name)} is twice in the chunk."
+                ResponseCode.CHANNEL_TWICE,
+                f"Channel {to_display_name(name)} is twice in the chunk.",
             )
         names.add(name)
         tokens = (channel.offset_token, channel.start_offset_token, channel.end_offset_token)
         if any("\0" in token for token in tokens if token):
             return RequestRejection(
                 ResponseCode.CHANNEL_NAME_MISSING,
-                f"The offset token of channel {display_name(name)} holds the character NUL.",
+                f"The offset token of channel {to_display_name(name)} holds the character NUL.",
             )
         if not _is_non_negative_int64(channel.client_sequencer):
             return RequestRejection(
                 ResponseCode.CLIENT_SEQUENCER_MISSING,
-                f"The client sequencer of channel {display_name(name)} is missing.",
+                f"The client sequencer of channel {to_display_name(name)} is missing.",
             )
         if not _is_non_negative_int64(channel.row_sequencer):
             return RequestRejection(
                 ResponseCode.ROW_SEQUENCER_NOT_NEXT,
-                f"The row sequencer of channel {display_name(name)} is missing.",
+                f"The row sequencer of channel {to_display_name(name)} is missing.",
             )
     return None
 

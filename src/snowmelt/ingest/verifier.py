@@ -27,7 +27,7 @@ from snowmelt.ingest.request_validation import RequestRejection, find_blob_error
 from snowmelt.schema.types import (
     TableName,
     TableSchema,
-    internal_name,
+    to_internal_name,
 )
 from snowmelt.wire import column_statistics
 from snowmelt.wire.streaming import ResponseCode
@@ -57,7 +57,7 @@ BLOB_NOT_DURABLE = RequestRejection(
     " service's log says what is wrong with the stage.",
 )
 # The same few names come with every registration.
-_cached_internal_name = lru_cache(maxsize=100_000)(internal_name)
+_cached_internal_name = lru_cache(maxsize=100_000)(to_internal_name)
 
 
 @dataclass(frozen=True, slots=True)

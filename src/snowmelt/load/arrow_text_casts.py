@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidValue
-from snowmelt.schema.chunk_types import chunk_arrow_type, null_mask
+from snowmelt.schema.chunk_types import chunk_arrow_type, make_null_mask
 from snowmelt.schema.conversion.json_text import InvalidJson, normalize_json, quote_json_string
 from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS
-from snowmelt.schema.native_types import has_nanoseconds
+from snowmelt.schema.native_types import needs_nanosecond_companion
 from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, Column, LogicalType
 
 if TYPE_CHECKING:
@@ -142,14 +142,14 @@ class ArrowTextCaster:
             return self._truncate_to_scale(clock)
         if offsets is not None:
             micros = clock.view(pa.int64()).fill_null(0).to_numpy() - offsets * 60_000_000
-            mask = null_mask(texts) if texts.null_count else None
+            mask = make_null_mask(texts) if texts.null_count else None
             clock = pa.array(micros, mask=mask).view(pa.timestamp("us"))
         parts = self._truncate_to_scale(clock.view(pa.timestamp("us", "UTC")))
         if self._kind is LogicalType.TIMESTAMP_TZ:
             minutes = (
                 np.zeros(len(texts), np.int32) if offsets is None else offsets.astype(np.int32)
             )
-            mask = null_mask(texts) if texts.null_count else None
+            mask = make_null_mask(texts) if texts.null_count else None
             parts.append(pa.array(minutes, mask=mask))
         return parts
 
@@ -158,11 +158,11 @@ class ArrowTextCaster:
         if self._scale < 6:
             unit = 10 ** (6 - self._scale)
             micros = array.view(pa.int64()).fill_null(0).to_numpy()
-            mask = null_mask(array) if array.null_count else None
+            mask = make_null_mask(array) if array.null_count else None
             array = pa.array(micros // unit * unit, mask=mask).view(array.type)
-        if not has_nanoseconds(self._column):
+        if not needs_nanosecond_companion(self._column):
             return [array]
-        mask = null_mask(array) if array.null_count else None
+        mask = make_null_mask(array) if array.null_count else None
         return [array, pa.array(np.zeros(len(array), np.int32), mask=mask)]
 
     def _fits_length(self, array: pa.Array) -> bool:

@@ -32,13 +32,13 @@ from snowmelt.load.expressions.datetime_templates import (
     DatetimeTemplateReader,
 )
 from snowmelt.load.phases import ColumnOptions
-from snowmelt.schema.chunk_types import null_mask, to_contiguous_array
+from snowmelt.schema.chunk_types import make_null_mask, to_contiguous_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.json_text import write_json
+from snowmelt.schema.conversion.json_text import format_json
 from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.conversion.value_rules import make_value_rule
-from snowmelt.schema.native_types import native_fields, native_schema, to_native
+from snowmelt.schema.native_types import native_fields, native_schema, to_native_table
 from snowmelt.schema.types import (
     DEFAULT_ZONE,
     SEMI_STRUCTURED_TYPES,
@@ -134,7 +134,7 @@ class TextColumnConverter:
         usual = self._rewrite_texts(texts)
         plain = None if usual is None else self._text_caster.mask_castable(usual)
         if usual is None or plain is None:
-            everywhere = np.flatnonzero(~null_mask(texts))
+            everywhere = np.flatnonzero(~make_null_mask(texts))
             return self._replace_with_exact_values(
                 self._make_null_arrays(len(texts)), texts, everywhere
             )
@@ -151,7 +151,7 @@ class TextColumnConverter:
         elif (outside := out_of_range_mask(self.column, parts)) is not None:
             # The exact rules reject them, with a reason.
             plain = plain & ~outside
-        rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~null_mask(texts)
+        rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~make_null_mask(texts)
         return self._replace_with_exact_values(parts, texts, np.flatnonzero(rest))
 
     def _rewrite_texts(self, texts: pa.Array) -> pa.Array | None:
@@ -231,7 +231,7 @@ class TextColumnConverter:
                 refused[place] = self.describe_rejection(error, values[place])
         return [
             to_contiguous_array(part)
-            for part in to_native(table, self._single_column_schema).columns
+            for part in to_native_table(table, self._single_column_schema).columns
         ], refused
 
     def to_native_arrays(self, values: Sequence[StoredValue]) -> list[pa.Array]:
@@ -240,7 +240,7 @@ class TextColumnConverter:
         table = pa.table([chunk], names=[self.column.name])
         return [
             to_contiguous_array(part)
-            for part in to_native(table, self._single_column_schema).columns
+            for part in to_native_table(table, self._single_column_schema).columns
         ]
 
     def convert_text_exactly(self, value: str) -> StoredValue:
@@ -299,9 +299,9 @@ class TextColumnConverter:
         """Write a value as JSON; a text too, which is one and is not read as JSON."""
         try:
             return (
-                str(self._rule(write_json(value), 0))
+                str(self._rule(format_json(value), 0))
                 if self.column.kind is not LogicalType.TEXT
-                else write_json(value)
+                else format_json(value)
             )
         except TypeError as error:
             raise InvalidValue(reason=f"no JSON of a {error}") from None
@@ -357,7 +357,7 @@ class TextColumnConverter:
                 for part, found in zip(arrays, exact, strict=True)
             ]
         if not self.column.nullable and texts.null_count:
-            for place in np.flatnonzero(null_mask(texts)).tolist():
+            for place in np.flatnonzero(make_null_mask(texts)).tolist():
                 refused[place] = f"{self.label}: {NOT_NULL_VIOLATION}"
         return arrays, refused
 

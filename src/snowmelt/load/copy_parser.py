@@ -27,7 +27,7 @@ from snowmelt.load.copy_ast import (
     StandardInput,
 )
 from snowmelt.load.phases import ColumnOptions
-from snowmelt.schema.types import Column, LogicalType, display_name
+from snowmelt.schema.types import Column, LogicalType, to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,7 @@ def _parse_column_list(cursor: TokenCursor) -> tuple[ColumnListItem, ...]:
         token = cursor.current
         item = _parse_column_item(cursor)
         if item.name in names:
-            raise cursor.make_error(f"Column {display_name(item.name)} is given twice", token)
+            raise cursor.make_error(f"Column {to_display_name(item.name)} is given twice", token)
         names.add(item.name)
         items.append(item)
         if cursor.accept(")"):
@@ -148,7 +148,7 @@ def _parse_column_options(
         token = cursor.current
         name = cursor.parse_identifier("a column")
         if name in given:
-            raise cursor.make_error(f"Column {display_name(name)} is given twice", token)
+            raise cursor.make_error(f"Column {to_display_name(name)} is given twice", token)
         given.add(name)
         options_by_column[name] = ColumnOptionParser(cursor).parse(options_by_column.get(name))
         if cursor.accept(")"):

@@ -24,7 +24,7 @@ from snowmelt.load.task import ComputedExpression, LoadStep, LoadTask, StackPlan
 from snowmelt.load.udx import worker_progress
 from snowmelt.load.udx.worker_process import run_isolated
 from snowmelt.load.udx.worker_progress import UserCodeLimits
-from snowmelt.schema.types import TableSchema, display_name
+from snowmelt.schema.types import TableSchema, to_display_name
 from snowmelt.storage.output_paths import file_identity
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def _resolve_columns(
         if all(column.name != name for column in parsed):
             raise _make_statement_error(
                 statement.table.position,
-                f"COLUMN OPTION is for {display_name(name)}, not parsed here",
+                f"COLUMN OPTION is for {to_display_name(name)}, not parsed here",
             )
     for column in parsed:
         # What is wrong with a format is said before anything is read.
@@ -276,7 +276,7 @@ def _find_column(item: ColumnListItem, table: TableSchema) -> Column:
         names = ", ".join(each.display_name for each in table.columns)
         raise _make_statement_error(
             item.position,
-            f"The table has no column {display_name(item.name)}; it has {names}. What is parsed "
+            f"The table has no column {to_display_name(item.name)}; it has {names}. What is parsed "
             "and not stored is written with FILLER and a type",
         )
     return column
@@ -286,7 +286,7 @@ def _check_filler_name(item: FillerColumn, table: TableSchema) -> None:
     if table.column(item.name) is not None:
         raise _make_statement_error(
             item.position,
-            f"{display_name(item.name)} is a column of the table; a FILLER has a name of its own",
+            f"{to_display_name(item.name)} is a column of the table; a FILLER has a name of its own",
         )
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from snowmelt.errors import InternalError, LoadFailed
 from snowmelt.load.phases import ParsedBatch, ParseReject, ParseTarget
 from snowmelt.schema.native_types import native_fields, native_schema
-from snowmelt.schema.types import Column, LogicalType, TableSchema, internal_name
+from snowmelt.schema.types import Column, LogicalType, TableSchema, to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -142,7 +142,7 @@ def _map_copied_columns(computed: ComputedExpression, plan: StackPlan) -> dict[s
     written = computed.sql.strip()
     if not (written.isidentifier() or (written[:1] == written[-1:] == '"')):
         return {}
-    source = plan.target.schema.column(internal_name(written))
+    source = plan.target.schema.column(to_internal_name(written))
     column = _find_table_column(computed.column, plan)
     alike = source is not None and column == replace(
         source, name=column.name, ordinal=column.ordinal

@@ -43,7 +43,7 @@ from snowmelt.load.phases import (
 from snowmelt.load.projection import ColumnProjector
 from snowmelt.load.task import LoadStep, PortionCounts
 from snowmelt.load.udx import worker_progress
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -180,7 +180,7 @@ def check_column_options(plan: StackPlan, parser: Parser | RecordParser) -> None
         for mark, written in _FORMAT_OPTION_NAMES.items():
             if getattr(options, mark) is not None and mark not in known:
                 raise LoadRefused(
-                    what=f"{written} of column {display_name(name)}",
+                    what=f"{written} of column {to_display_name(name)}",
                     reason=f"{plan.parser} has no such option for a column. Leave it out",
                 )
 

@@ -17,10 +17,10 @@ from snowmelt.loaders.portion_file_writer import FileSpool, open_reject_spool
 from snowmelt.schema.error_table import (
     ErrorRow,
     ErrorRowOrigin,
-    convert_table_rows,
-    make_table_rows,
+    convert_error_table_rows,
+    make_error_table_rows,
 )
-from snowmelt.schema.native_types import native_schema, to_native
+from snowmelt.schema.native_types import native_schema, to_native_table
 from snowmelt.storage.output_paths import (
     CommandOutput,
     already_exists_error,
@@ -217,8 +217,10 @@ def write_error_table_files(
     with contextlib.ExitStack() as opened:
         opened.callback(spool.abort)
         for rejects in read_reject_rows(load.warehouse_url, files):
-            rows = convert_table_rows(schema, _make_error_rows(load, rejects, rejected_at)).table
-            spool.write(to_native(rows, schema))
+            rows = convert_error_table_rows(
+                schema, _make_error_rows(load, rejects, rejected_at)
+            ).table
+            spool.write(to_native_table(rows, schema))
         return spool.finish()
 
 
@@ -237,4 +239,4 @@ def _make_error_rows(
             _REJECT_ERROR_CODE,
             each["COLUMN_NAME"],
         )
-        yield from make_table_rows(origin, [refusal])
+        yield from make_error_table_rows(origin, [refusal])

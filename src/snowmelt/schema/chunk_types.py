@@ -118,7 +118,7 @@ def decimal_to_words(array: pa.Array | pa.ChunkedArray) -> tuple[UInt64s, Int64s
     low = words[:, 0].copy()
     high = words[:, 1].copy().view(np.int64)
     if flat.null_count:
-        nulls = null_mask(flat)
+        nulls = make_null_mask(flat)
         low[nulls] = 0
         high[nulls] = 0
     return low, high
@@ -137,7 +137,7 @@ def decimal_to_int64(array: pa.Array | pa.ChunkedArray) -> Int64s:
     return values
 
 
-def null_mask(array: pa.Array | pa.ChunkedArray) -> Mask:
+def make_null_mask(array: pa.Array | pa.ChunkedArray) -> Mask:
     """Return an array of booleans that are true where the value is null."""
     return to_contiguous_array(pc.is_null(array)).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 

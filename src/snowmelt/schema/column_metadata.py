@@ -11,7 +11,7 @@ from snowmelt.schema.types import (
     TIMESTAMP_TYPES,
     Column,
     LogicalType,
-    internal_name,
+    to_internal_name,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def column_from_fields(fields: Mapping[str, object]) -> Column:
     timed = kind is LogicalType.TIME or kind in TIMESTAMP_TYPES
     sized = kind in {LogicalType.TEXT, LogicalType.BINARY}
     column = Column(
-        name=internal_name(name),
+        name=to_internal_name(name),
         kind=kind,
         ordinal=_require_int(fields, "ordinal", name),
         nullable=bool(fields.get("nullable", True)),

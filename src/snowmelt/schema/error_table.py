@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from snowmelt.schema.conversion.json_text import write_json
+from snowmelt.schema.conversion.json_text import format_json
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import MAX_TEXT_BYTES, Column, LogicalType, TableSchema
 
@@ -30,7 +30,7 @@ REPLAY_PROTOCOL = "replay"
 REPLAY_VOID_PROTOCOL = "replay_void"
 
 
-def _text_column(name: str, ordinal: int) -> Column:
+def _make_text_column(name: str, ordinal: int) -> Column:
     return Column(
         name, LogicalType.TEXT, ordinal, length=MAX_TEXT_BYTES // 4, byte_length=MAX_TEXT_BYTES
     )
@@ -39,18 +39,18 @@ def _text_column(name: str, ordinal: int) -> Column:
 ERROR_SCHEMA = TableSchema(
     1,
     (
-        _text_column("REFUSAL_ID", 1),
+        _make_text_column("REFUSAL_ID", 1),
         Column("REFUSED_AT", LogicalType.TIMESTAMP_LTZ, 2, scale=6),
-        _text_column("TABLE_NAME", 3),
-        _text_column("PROTOCOL", 4),
-        _text_column("SOURCE", 5),
-        _text_column("START_OFFSET_TOKEN", 6),
-        _text_column("OFFSET_TOKEN", 7),
+        _make_text_column("TABLE_NAME", 3),
+        _make_text_column("PROTOCOL", 4),
+        _make_text_column("SOURCE", 5),
+        _make_text_column("START_OFFSET_TOKEN", 6),
+        _make_text_column("OFFSET_TOKEN", 7),
         Column("ROW_NUMBER", LogicalType.FIXED, 8, precision=18, scale=0),
-        _text_column("COLUMN_NAME", 9),
-        _text_column("CODE", 10),
-        _text_column("REASON", 11),
-        _text_column("ROW_DATA", 12),
+        _make_text_column("COLUMN_NAME", 9),
+        _make_text_column("CODE", 10),
+        _make_text_column("REASON", 11),
+        _make_text_column("ROW_DATA", 12),
     ),
 )
 
@@ -82,7 +82,7 @@ class ErrorRow:
     column: str | None = None
 
 
-def find_missing_columns(schema: TableSchema) -> list[str]:
+def find_missing_error_columns(schema: TableSchema) -> list[str]:
     """Return the columns of a table of refused rows that a table does not have as they must be."""
     there = {column.name: column for column in schema.columns}
     return [
@@ -105,7 +105,7 @@ def to_error_row(error: RowError) -> ErrorRow:
     )
 
 
-def make_table_rows(
+def make_error_table_rows(
     origin: ErrorRowOrigin, error_rows: Iterable[ErrorRow]
 ) -> Iterator[dict[str, object]]:
     """Return refused rows as rows of the table for them; each gets an id that no other has."""
@@ -135,8 +135,10 @@ def make_table_rows(
         }
 
 
-def convert_table_rows(schema: TableSchema, rows: Iterable[dict[str, object]]) -> RowConversion:
-    """Convert rows of `make_table_rows` for a table as it is now; columns that it lost are left out."""
+def convert_error_table_rows(
+    schema: TableSchema, rows: Iterable[dict[str, object]]
+) -> RowConversion:
+    """Convert rows of `make_error_table_rows` for a table as it is now; columns that it lost are left out."""
     names = {column.name for column in schema.columns}
     wanted = [{f'"{name}"': row[name] for name in row if name in names} for row in rows]
     return RowConverter(schema, zone=_UTC).convert(wanted)
@@ -149,7 +151,7 @@ def row_to_json(row: object) -> str:
     if not isinstance(row, Mapping):
         return _value_to_json(row)
     fields = (
-        f"{write_json(_escape_surrogates(str(name)))}:{_value_to_json(value)}"
+        f"{format_json(_escape_surrogates(str(name)))}:{_value_to_json(value)}"
         for name, value in row.items()
     )
     return "{" + ",".join(fields) + "}"
@@ -158,9 +160,9 @@ def row_to_json(row: object) -> str:
 def _value_to_json(value: object) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
         # As BINARY columns take texts.
-        return write_json(bytes(value).hex())
+        return format_json(bytes(value).hex())
     try:
-        return write_json(value)
+        return format_json(value)
     except (TypeError, ValueError, RecursionError):
         return _repr_to_json(value)
 
@@ -170,7 +172,7 @@ def _repr_to_json(value: object) -> str:
         text = repr(value)
     except Exception:  # noqa: BLE001 - a user's own class
         text = f"<{type(value).__name__}>"
-    return write_json(_escape_surrogates(text))
+    return format_json(_escape_surrogates(text))
 
 
 def _escape_surrogates(text: str) -> str:

@@ -31,7 +31,7 @@ def next_ordinal(versions: Iterable[TableSchema]) -> int:
     return max(used, default=0) + 1
 
 
-def widen_type(column: Column, wanted: Column) -> Column | str:
+def widen_column_type(column: Column, wanted: Column) -> Column | str:
     """Return a column with the type of `wanted`, or why its rows would not fit that type.
 
     Types may only grow, in a way that leaves every stored value as it is: the digits of a NUMBER
@@ -69,7 +69,7 @@ def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConf
                 f"its column {before.display_name} is called {column.display_name}", True
             )
         elif (before.nullable and not column.nullable) or isinstance(
-            widen_type(before, column), str
+            widen_column_type(before, column), str
         ):
             return SchemaConflict(
                 f"its column {column.display_name} is {column.sql_type}"

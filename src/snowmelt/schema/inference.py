@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from snowmelt.schema.conversion.arrow_values import EXTENSIONS_UNLIKE_STORAGE, has_nulls
 from snowmelt.schema.conversion.foreign_types import has_time_of_day, to_plain_value
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,7 +50,7 @@ def infer_new_columns(data: RowsOrTable, schema: TableSchema) -> dict[str, str]:
     """
     known = {column.name for column in schema.columns}
     if isinstance(data, pa.Table):
-        fields = ((internal_name(field.name), field.type) for field in data.schema)
+        fields = ((to_internal_name(field.name), field.type) for field in data.schema)
         return {
             name: _sql_type_of_arrow(kind)
             for name, kind in fields
@@ -58,7 +58,7 @@ def infer_new_columns(data: RowsOrTable, schema: TableSchema) -> dict[str, str]:
         }
     found: dict[str, set[str]] = {}
     for key, value in _iterate_items(data):
-        name = internal_name(key)
+        name = to_internal_name(key)
         if name not in known and _is_column_name(name):
             found.setdefault(name, set()).update(_infer_value_types(value))
     return {name: _merge_types(kinds) for name, kinds in found.items()}
@@ -69,7 +69,7 @@ def find_unfilled_columns(data: RowsOrTable, schema: TableSchema) -> list[str]:
     required = {column.name for column in schema.columns if not column.nullable}
     if isinstance(data, pa.Table):
         filled = {
-            internal_name(name)
+            to_internal_name(name)
             for name, values in zip(data.column_names, data.columns, strict=True)
             if not any(map(has_nulls, values.chunks))
         }
@@ -79,7 +79,7 @@ def find_unfilled_columns(data: RowsOrTable, schema: TableSchema) -> list[str]:
     for row in rows:
         if isinstance(row, Mapping):
             filled = {
-                internal_name(key)
+                to_internal_name(key)
                 for key, value in row.items()
                 if isinstance(key, str) and to_plain_value(value) is not None
             }

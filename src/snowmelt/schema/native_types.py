@@ -13,7 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InvalidValue
-from snowmelt.schema.chunk_types import chunk_arrow_type, decimal_to_words, make_field, null_mask
+from snowmelt.schema.chunk_types import (
+    chunk_arrow_type,
+    decimal_to_words,
+    make_field,
+    make_null_mask,
+)
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
@@ -41,7 +46,7 @@ def native_fields(column: Column) -> tuple[pa.Field, ...]:
         column.name, _native_arrow_type(column), nullable=column.nullable, field_id=column.ordinal
     )
     fields = [own]
-    if has_nanoseconds(column):
+    if needs_nanosecond_companion(column):
         fields.append(
             make_field(
                 column.name + NANOSECONDS_SUFFIX,
@@ -75,13 +80,13 @@ def native_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema([part for column in schema.columns for part in native_fields(column)])
 
 
-def has_nanoseconds(column: Column) -> bool:
+def needs_nanosecond_companion(column: Column) -> bool:
     """Tell whether microseconds are too coarse for the column."""
     timed = column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES
     return timed and (column.scale or 0) > 6
 
 
-def to_native(table: pa.Table, schema: TableSchema) -> pa.Table:
+def to_native_table(table: pa.Table, schema: TableSchema) -> pa.Table:
     """Turn a table in chunk form, with exactly the columns of `schema`, into native form.
 
     Raises:
@@ -111,7 +116,7 @@ def _native_arrow_type(column: Column) -> pa.DataType:
 
 def _split_companions(array: pa.ChunkedArray, column: Column) -> list[pa.Array]:
     low, high = decimal_to_words(array)
-    nulls = null_mask(array) if array.null_count else None
+    nulls = make_null_mask(array) if array.null_count else None
     offsets: Int64s | None = None
     if column.kind is LogicalType.TIMESTAMP_TZ:
         offsets = (low & np.uint64((1 << _TZ_BITS) - 1)).astype(np.int64) - _TZ_BIAS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from snowmelt.schema.chunk_types import null_mask
+from snowmelt.schema.chunk_types import make_null_mask
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType
 
 if TYPE_CHECKING:
@@ -73,14 +73,16 @@ def _array_content_bytes(array: pa.Array) -> int:
     return int(offsets[-1] - offsets[0])
 
 
-def estimate_row_bytes(
+def estimate_bytes_per_value(
     array: pa.Array | pa.ChunkedArray, width_bytes: float | None
 ) -> NDArray[np.float64]:
     """Return the estimated size of each of a column's values."""
     if isinstance(array, pa.ChunkedArray):
-        return np.concatenate([estimate_row_bytes(piece, width_bytes) for piece in array.chunks])
+        return np.concatenate(
+            [estimate_bytes_per_value(piece, width_bytes) for piece in array.chunks]
+        )
     lengths = np.diff(_value_offsets(array)) + _LENGTH_BYTES if width_bytes is None else width_bytes
-    return np.where(null_mask(array), 0.0, lengths) + _LEVEL_BYTES
+    return np.where(make_null_mask(array), 0.0, lengths) + _LEVEL_BYTES
 
 
 def _value_offsets(array: pa.Array) -> NDArray[np.int32]:

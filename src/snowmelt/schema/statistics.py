@@ -74,7 +74,7 @@ def _integer_statistics(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
 
 def _decimal_statistics(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
     if not nulls and array.type.precision <= _MAX_INT64_DIGITS:
-        words = [_low_words(chunk) for chunk in array.chunks if len(chunk)]
+        words = [_extract_low_words(chunk) for chunk in array.chunks if len(chunk)]
         low, high = min(each.min() for each in words), max(each.max() for each in words)
         return ColumnStatistics(int(low), int(high), 0)
     bounds = pc.min_max(array)
@@ -83,7 +83,7 @@ def _decimal_statistics(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
     return ColumnStatistics(_to_unscaled(low, scale), _to_unscaled(high, scale), nulls)
 
 
-def _low_words(array: pa.Decimal128Array) -> Int64s:
+def _extract_low_words(array: pa.Decimal128Array) -> Int64s:
     """Return the lower halves of the unscaled values, which hold small ones whole."""
     words = np.frombuffer(array.buffers()[1], np.int64)
     return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]

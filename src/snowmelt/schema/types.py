@@ -78,7 +78,7 @@ class Column:
     @property
     def display_name(self) -> str:
         """The name as SQL and the wire write it: quoted when it would not survive folding."""
-        return display_name(self.name)
+        return to_display_name(self.name)
 
     @property
     def physical_type(self) -> str:
@@ -145,10 +145,14 @@ class TableName:
     @property
     def display_name(self) -> tuple[str, str, str]:
         """Database, schema and table as SQL and the wire write them."""
-        return display_name(self.database), display_name(self.schema), display_name(self.table)
+        return (
+            to_display_name(self.database),
+            to_display_name(self.schema),
+            to_display_name(self.table),
+        )
 
 
-def internal_name(text: str) -> str:
+def to_internal_name(text: str) -> str:
     r"""Return the internal name of an identifier as a user writes it (specification of v1, §5.1).
 
     `"…"` keeps its contents (doubled quotes undone); anything else has `\ ` turned into a
@@ -159,7 +163,7 @@ def internal_name(text: str) -> str:
     return text.replace("\\ ", " ").upper()
 
 
-def display_name(name: str) -> str:
+def to_display_name(name: str) -> str:
     """Return an internal name as SQL must write it: quoted where folding would change it."""
     return (
         name if _PLAIN_IDENTIFIER.match(name) and name not in RESERVED_WORDS else quote_name(name)

@@ -75,7 +75,7 @@ _DATE_PART_PRECISION = {
 class Timestamp:
     """An instant with the way it is shown.
 
-    `instant` counts nanoseconds from 1970-01-01T00:00Z, `offset_minutes` minutes east of UTC (None: not
+    `instant` counts nanoseconds from 1970-01-01T00:00Z, `to_offset_minutes` minutes east of UTC (None: not
     known, read as UTC), `fraction_digits` those after the point of the second. SQL compares instants only;
     `==` compares the whole.
     """

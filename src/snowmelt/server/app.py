@@ -28,7 +28,7 @@ from snowmelt.ingest.stage_locations import EndpointStageLocator, FolderStageLoc
 from snowmelt.ingest.stage_sync import StageSync
 from snowmelt.ingest.verifier import RegistrationVerifier, VerificationDepth, VerificationPolicy
 from snowmelt.ingest.write_batcher import WriteBatcher
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import to_internal_name
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.error_responses import RouteNotFound, error_response
 from snowmelt.server.metrics import MetricSources
@@ -191,7 +191,9 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
 def _find_unverified_users(settings: Settings) -> frozenset[str]:
     """Return the users whose chunks an administrator lets pass undecoded, and log who they are."""
     names = frozenset(
-        internal_name(name.strip()) for name in settings.unverified_users.split(",") if name.strip()
+        to_internal_name(name.strip())
+        for name in settings.unverified_users.split(",")
+        if name.strip()
     )
     if names:
         _log.warning(

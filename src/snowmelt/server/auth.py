@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 from snowmelt.catalog.security import access_control, access_keys
 from snowmelt.catalog.security.security_integrations import find_integration_by_issuer
 from snowmelt.errors import AuthenticationFailed, NotFound, RoleNotGranted, ServiceBusy
-from snowmelt.schema.types import display_name, internal_name
+from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,14 +68,14 @@ class RoleScope:
         """
         if not self.roles:
             return requested
-        if requested and internal_name(requested) not in self.roles:
+        if requested and to_internal_name(requested) not in self.roles:
             raise RoleNotGranted(
-                f"The token does not allow role {display_name(internal_name(requested))}; its scopes"
-                f" name {', '.join(map(display_name, self.roles))}.",
+                f"The token does not allow role {to_display_name(to_internal_name(requested))}; its scopes"
+                f" name {', '.join(map(to_display_name, self.roles))}.",
                 role=requested,
-                user=display_name(user),
+                user=to_display_name(user),
             )
-        return requested or display_name(self.roles[0])
+        return requested or to_display_name(self.roles[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,9 @@ def _build_role_scope(
     if integration.any_role and _ANY_ROLE_SCOPE in (str(word).lower() for word in words):
         return RoleScope(())
     named = [
-        internal_name(found[1]) for word in words if (found := _ROLE_SCOPE_PATTERN.match(str(word)))
+        to_internal_name(found[1])
+        for word in words
+        if (found := _ROLE_SCOPE_PATTERN.match(str(word)))
     ]
     roles = [role for role in named if role not in integration.blocked_roles]
     if not roles:

@@ -17,7 +17,7 @@ from snowmelt.errors import RequestMalformed
 from snowmelt.ingest.channels import evolve_schema
 from snowmelt.ingest.stage_locations import StageRequester
 from snowmelt.ingest.verifier import Registrant
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import to_internal_name
 from snowmelt.server.error_responses import json_response
 from snowmelt.server.middleware import SMALL_BODY_BYTES, FastRoute
 from snowmelt.server.thread_responses import ResponseQueue
@@ -142,7 +142,7 @@ class StreamingRoutes:
         on_result: Callable[[object], None],
     ) -> None:
         asked = call.resolve_role(request.role)
-        role = internal_name(asked) if asked else None
+        role = to_internal_name(asked) if asked else None
         sender = Registrant(call.user, role)
         loop = asyncio.get_running_loop()
         if tracing.is_enabled():

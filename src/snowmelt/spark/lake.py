@@ -25,7 +25,7 @@ from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.load.copy_ast import is_copy_statement
 from snowmelt.load.udx.worker_progress import UserCodeLimits
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
-from snowmelt.schema.types import TableName, internal_name
+from snowmelt.schema.types import TableName, to_internal_name
 from snowmelt.spark import load_source, select
 from snowmelt.spark.datasource.connection import LakeConnection
 from snowmelt.spark.error_translation import translating_errors
@@ -344,8 +344,8 @@ class Snowmelt:
             self._migration.warehouse_url,
             self.role,
             self._clock,
-            None if database is None else internal_name(database),
-            None if schema is None else internal_name(schema),
+            None if database is None else to_internal_name(database),
+            None if schema is None else to_internal_name(schema),
             self._migration.lease_s,
             reserved_paths=self._reserved_paths,
             user_code_limits=self._limits,
@@ -582,4 +582,4 @@ def resolve_namespace(database: str | None, schema: str | None) -> tuple[str, ..
     """Return where names in short are, by internal names; nothing where no database is given."""
     if database is None:
         return ()
-    return internal_name(database), internal_name("PUBLIC" if schema is None else schema)
+    return to_internal_name(database), to_internal_name("PUBLIC" if schema is None else schema)

@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 from snowmelt.catalog.jobs.load_history import LoadTotals
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownOutcome, Unsupported
-from snowmelt.schema.types import TableName, display_name
+from snowmelt.schema.types import TableName, to_display_name
 from snowmelt.spark.datasource.write_commit import resolve_write_target, restore_write_schema
 from snowmelt.spark.datasource.write_task import (
     WritePlan,
@@ -310,7 +310,7 @@ def _parse_column_list(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...
         quoted = token.token_type in {TokenType.IDENTIFIER, TokenType.STRING}
         if not quoted and not token.text.isidentifier():
             raise _make_statement_error("columns of an INSERT are names with commas between them")
-        names.append(display_name(token.text if quoted else token.text.upper()))
+        names.append(to_display_name(token.text if quoted else token.text.upper()))
         at += 1
         if at < len(tokens) and tokens[at].token_type == TokenType.COMMA:
             at += 1

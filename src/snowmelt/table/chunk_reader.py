@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from snowmelt.blob.reader import decrypt_chunk, read_chunk
 from snowmelt.errors import BlobCorrupt, BlobInvalid, InvalidRow
-from snowmelt.schema.native_types import native_schema, to_native
+from snowmelt.schema.native_types import native_schema, to_native_table
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.warehouse import cached_store
 
@@ -66,7 +66,7 @@ def read_chunk_task(task: ChunkTask, columns: Sequence[str] | None = None) -> pa
         if table.num_rows != task.rows:
             raise _corrupt_error(task, f"it has {table.num_rows} rows instead of {task.rows}")
         schema = task.schema if columns is None else project_schema(task.schema, columns)
-        return to_native(table, schema) if schema.columns else table
+        return to_native_table(table, schema) if schema.columns else table
     except (BlobInvalid, InvalidRow, pa.ArrowException) as error:
         raise _corrupt_error(task, str(error)) from error
 

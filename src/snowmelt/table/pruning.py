@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from snowmelt.schema.native_types import has_nanoseconds, native_fields
+from snowmelt.schema.native_types import native_fields, needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import StoredBound, decode_bound
 from snowmelt.wire.column_statistics import StoredStatistics
@@ -310,7 +310,7 @@ def _file_range(file: NativeFile, column: Column | None) -> _ValueRange | None:
     return _ValueRange(
         column,
         _to_sort_key(lower, unit),
-        _to_sort_key(upper, unit, rest=999 if has_nanoseconds(column) else 0),
+        _to_sort_key(upper, unit, rest=999 if needs_nanosecond_companion(column) else 0),
         file.nulls[key],
         file.rows,
     )
@@ -346,7 +346,7 @@ def _chunk_range(column: Column, bounds: StatisticBounds, rows: int) -> _ValueRa
     if column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES:
         lower, upper = _stored_to_nanoseconds(column, lower), _stored_to_nanoseconds(column, upper)
         # What is read back may be floored to microseconds.
-        if has_nanoseconds(column):
+        if needs_nanosecond_companion(column):
             lower = None if lower is None else lower // 1000 * 1000
             upper = None if upper is None else upper // 1000 * 1000 + 999
     return _ValueRange(column, _to_sort_key(lower), _to_sort_key(upper), bounds.null_count, rows)

@@ -14,7 +14,7 @@ from snowmelt.schema.types import (
     Column,
     LogicalType,
     TableSchema,
-    internal_name,
+    to_internal_name,
 )
 from snowmelt.wire.streaming import ChunkStatisticsMessage, ColumnStatisticsMessage, ResponseCode
 
@@ -39,7 +39,7 @@ class _RawStatistics(msgspec.Struct):
 _STATISTICS_DECODER = msgspec.json.Decoder(_RawStatistics)
 _ENCODER = msgspec.json.Encoder()
 _COLUMN_DECODER = msgspec.json.Decoder(ColumnStatisticsMessage)
-_cached_internal_name = lru_cache(maxsize=16_384)(internal_name)
+_cached_internal_name = lru_cache(maxsize=16_384)(to_internal_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def bounds_from_message(
 
     The statistics have passed `find_statistics_error`; what does not parse is taken as unbounded.
     """
-    columns = {internal_name(key): found for key, found in message.columns.items()}
+    columns = {to_internal_name(key): found for key, found in message.columns.items()}
     return {
         column.ordinal: _column_bounds_from_message(column, columns.get(column.name), message.rows)
         for column in schema.columns
@@ -122,7 +122,7 @@ def find_statistics_error(
         return ResponseCode.EP_ROW_COUNT_INVALID, (
             f"the statistics say {message.rows} rows, the file has {rows}"
         )
-    columns = {internal_name(key): found for key, found in message.columns.items()}
+    columns = {to_internal_name(key): found for key, found in message.columns.items()}
     for column in schema.columns:
         found = columns.pop(column.name, None)
         if found is None and not column.nullable:

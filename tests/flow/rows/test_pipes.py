@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 STREAM = "TABLE(DATA_SOURCE(TYPE => 'STREAMING'))"
 
@@ -129,7 +129,7 @@ def test_a_pipe_needs_its_privilege(row_service, sql):
         row_service.sql_as("LOADER", statement)
     sql("GRANT CREATE PIPE ON SCHEMA demo.public TO ROLE loading")
     row_service.sql_as("LOADER", statement)
-    assert display_name(sql("SHOW PIPES LIKE 'mine'").rows[0][5]) == "LOADING"
+    assert to_display_name(sql("SHOW PIPES LIKE 'mine'").rows[0][5]) == "LOADING"
 
 
 def test_pipes_go_with_their_schema_and_come_back_with_it(row_service, sql):

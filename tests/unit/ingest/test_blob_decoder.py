@@ -23,7 +23,7 @@ from snowmelt.catalog.streaming.chunks import ChunkRecord
 from snowmelt.ingest.blob_decoder import BlobDecodeJob, ChunkDecodeJob, decode_blobs
 from snowmelt.ingest.decoder_pool import BlobDecoderPool
 from snowmelt.schema.chunk_types import chunk_arrow_schema
-from snowmelt.schema.native_types import native_fields, to_native
+from snowmelt.schema.native_types import native_fields, to_native_table
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.table.pruning import Comparison, IsNull, prune_chunks
@@ -140,7 +140,7 @@ def test_a_chunk_whose_bytes_or_claims_were_changed_is_refused_or_read_right(sta
     if finding.code:
         assert finding.message
         return
-    native = to_native(read_chunk(parquet, schema), schema)
+    native = to_native_table(read_chunk(parquet, schema), schema)
     assert native.num_rows == claimed["rows"]
     record = dataclasses.replace(RECORD, rows=native.num_rows, statistics=finding.statistics)
     for column in schema.columns:

@@ -15,9 +15,9 @@ from snowmelt.schema.error_table import (
     TRUNCATED_CODE,
     ErrorRow,
     ErrorRowOrigin,
-    convert_table_rows,
-    find_missing_columns,
-    make_table_rows,
+    convert_error_table_rows,
+    find_missing_error_columns,
+    make_error_table_rows,
 )
 from snowmelt.schema.types import TableSchema
 
@@ -42,23 +42,25 @@ class Odd:
     ],
 )
 def test_rows_are_json_and_what_json_does_not_know_is_as_python_shows_it(row, shown):
-    [made] = make_table_rows(ORIGIN, [ErrorRow(0, "why", row)])
+    [made] = make_error_table_rows(ORIGIN, [ErrorRow(0, "why", row)])
     assert json.loads(made["ROW_DATA"]) == shown
-    assert convert_table_rows(ERROR_SCHEMA, [made]).row_count == 1
+    assert convert_error_table_rows(ERROR_SCHEMA, [made]).row_count == 1
 
 
 def test_what_no_text_column_takes_is_told_as_python_shows_it():
-    [made] = make_table_rows(
+    [made] = make_error_table_rows(
         ORIGIN, [ErrorRow(0, "no \ud800", {"\ud800": 1}, column="\ud800" * 5_000_000)]
     )
-    [kept] = convert_table_rows(ERROR_SCHEMA, [made]).table.to_pylist()
+    [kept] = convert_error_table_rows(ERROR_SCHEMA, [made]).table.to_pylist()
     assert kept["REASON"] == "no \\ud800"
     assert kept["COLUMN_NAME"].startswith("\\ud800")
     assert kept["ROW_DATA"] == r'{"\\ud800":1}'
 
 
 def test_lines_are_kept_as_they_came():
-    rows = list(make_table_rows(ORIGIN, [ErrorRow(0, "why", "no json"), ErrorRow(1, "why", None)]))
+    rows = list(
+        make_error_table_rows(ORIGIN, [ErrorRow(0, "why", "no json"), ErrorRow(1, "why", None)])
+    )
     assert [row["ROW_DATA"] for row in rows] == ["no json", None]
     assert len({row["REFUSAL_ID"] for row in rows}) == 2
 
@@ -67,20 +69,20 @@ def test_what_is_too_long_is_cut_and_told(monkeypatch):
     monkeypatch.setattr(error_table, "MAX_ROW_CHARACTERS", 10)
     monkeypatch.setattr(error_table, "MAX_CALL_CHARACTERS", 15)
     refusals = [ErrorRow(n, "w" * 5000, "x" * 11, "code") for n in range(3)]
-    rows = list(make_table_rows(ORIGIN, [*refusals, ErrorRow(3, "", "", "code")]))
+    rows = list(make_error_table_rows(ORIGIN, [*refusals, ErrorRow(3, "", "", "code")]))
     assert [len(row["ROW_DATA"] or "") for row in rows] == [10, 5, 0, 0]
     assert [row["CODE"] for row in rows] == [TRUNCATED_CODE, TRUNCATED_CODE, TRUNCATED_CODE, "code"]
     assert len(rows[0]["REASON"]) < 5000
 
 
 def test_a_table_needs_the_columns_and_may_have_more():
-    assert find_missing_columns(ERROR_SCHEMA) == []
+    assert find_missing_error_columns(ERROR_SCHEMA) == []
     more = replace(ERROR_SCHEMA.columns[0], name="MORE", ordinal=99)
-    assert find_missing_columns(TableSchema(2, (*ERROR_SCHEMA.columns, more))) == []
+    assert find_missing_error_columns(TableSchema(2, (*ERROR_SCHEMA.columns, more))) == []
     required = replace(more, nullable=False)
-    assert find_missing_columns(TableSchema(2, (*ERROR_SCHEMA.columns[1:], required))) == [
+    assert find_missing_error_columns(TableSchema(2, (*ERROR_SCHEMA.columns[1:], required))) == [
         "REFUSAL_ID VARCHAR(4194304)",
         "MORE NULL",
     ]
-    [made] = make_table_rows(ORIGIN, [ErrorRow(0, "why", {})])
-    assert convert_table_rows(TableSchema(2, ERROR_SCHEMA.columns[1:]), [made]).row_count == 1
+    [made] = make_error_table_rows(ORIGIN, [ErrorRow(0, "why", {})])
+    assert convert_error_table_rows(TableSchema(2, ERROR_SCHEMA.columns[1:]), [made]).row_count == 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from snowmelt.schema.evolution import find_schema_conflict, next_ordinal, widen_type
+from snowmelt.schema.evolution import find_schema_conflict, next_ordinal, widen_column_type
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 NUMBER = Column("N", LogicalType.FIXED, 1, precision=5, scale=2)
@@ -36,7 +36,7 @@ def test_an_ordinal_is_not_used_again_after_its_column_is_dropped():
 )
 def test_a_type_may_grow_and_the_column_stays(column, grown):
     wanted = replace(grown, name="OTHER", ordinal=0)
-    assert widen_type(column, wanted) == grown
+    assert widen_column_type(column, wanted) == grown
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_type_may_grow_and_the_column_stays(column, grown):
 )
 def test_a_type_that_would_change_values_is_not_taken(column, wanted, reason):
     with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(widen_type(column, wanted))
+        raise AssertionError(widen_column_type(column, wanted))
 
 
 @pytest.mark.parametrize(

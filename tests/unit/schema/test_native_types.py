@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from snowmelt.errors import InvalidValue
 from snowmelt.schema.chunk_types import chunk_arrow_schema, decimal_from_unscaled
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.native_types import native_fields, native_schema, to_native
+from snowmelt.schema.native_types import native_fields, native_schema, to_native_table
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 ZONE = ZoneInfo("UTC")
@@ -27,7 +27,7 @@ def one(kind, scale, values):
     schema = TableSchema(1, (Column("C", kind, 4, scale=scale),))
     done = RowConverter(schema, zone=ZONE).convert([{"c": value} for value in values])
     assert done.errors == []
-    return to_native(done.table, schema)
+    return to_native_table(done.table, schema)
 
 
 @given(
@@ -135,7 +135,7 @@ def test_a_stored_value_outside_its_type_is_refused(kind, scale, stored):
     arrow = chunk_arrow_schema(schema)
     array = decimal_from_unscaled([stored], arrow.field(0).type.precision, scale)
     with pytest.raises(InvalidValue, match="column C"):
-        to_native(pa.Table.from_arrays([array], schema=arrow), schema)
+        to_native_table(pa.Table.from_arrays([array], schema=arrow), schema)
 
 
 def test_other_columns_pass_unchanged():
@@ -143,9 +143,9 @@ def test_other_columns_pass_unchanged():
         1, (Column("D", LogicalType.DATE, 1), Column("T", LogicalType.TEXT, 2, length=3))
     )
     done = RowConverter(schema, zone=ZONE).convert([{"d": date(1, 1, 1), "t": "é"}, {}])
-    native = to_native(done.table, schema)
+    native = to_native_table(done.table, schema)
     assert native.to_pylist() == [{"D": date(1, 1, 1), "T": "é"}, {"D": None, "T": None}]
-    assert to_native(done.table.slice(0, 0), schema).num_rows == 0
+    assert to_native_table(done.table.slice(0, 0), schema).num_rows == 0
 
 
 def test_an_empty_table_and_slices_convert():
@@ -153,6 +153,6 @@ def test_an_empty_table_and_slices_convert():
     done = RowConverter(schema, zone=ZONE).convert(
         [{"c": time(second=second)} for second in range(4)]
     )
-    assert to_native(done.table.slice(0, 0), schema).num_rows == 0
-    assert to_native(done.table.slice(2, 1), schema)["C"].to_pylist() == [time(second=2)]
-    assert np.array_equal(to_native(done.table, schema)["C$ns"].to_numpy(), np.zeros(4))
+    assert to_native_table(done.table.slice(0, 0), schema).num_rows == 0
+    assert to_native_table(done.table.slice(2, 1), schema)["C"].to_pylist() == [time(second=2)]
+    assert np.array_equal(to_native_table(done.table, schema)["C$ns"].to_numpy(), np.zeros(4))

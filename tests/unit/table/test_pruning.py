@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from snowmelt.catalog.streaming.chunks import ChunkRecord
 from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema
-from snowmelt.schema.native_types import to_native
+from snowmelt.schema.native_types import to_native_table
 from snowmelt.schema.statistics import collect_statistics
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import compute_column_bounds
@@ -54,7 +54,7 @@ def chunk_of(stored: list, column: Column) -> ChunkRecord:
 def file_of(stored: list, column: Column) -> NativeFile:
     schema = schema_of(column)
     rows = pa.Table.from_arrays([chunk_column(column, stored)], schema=chunk_arrow_schema(schema))
-    native = to_native(rows, schema)
+    native = to_native_table(rows, schema)
     ids = [int(field.metadata[FIELD_ID]) for field in native.schema]
     bounds = {key: compute_column_bounds(native.column(at)) for at, key in enumerate(ids)}
     return NativeFile(

@@ -34,8 +34,8 @@ from snowmelt.errors import (
     StatementError,
     TableNotFound,
 )
-from snowmelt.schema.evolution import next_ordinal, widen_type
-from snowmelt.schema.types import TableName, display_name
+from snowmelt.schema.evolution import next_ordinal, widen_column_type
+from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,7 @@ def _require_alter_privilege(
     privileges = ("OWNERSHIP", "EVOLVE SCHEMA") if evolves else ("OWNERSHIP",)
     if not has_privilege(session.connection, session.role, "TABLE", table.table_id, *privileges):
         raise PrivilegeMissing(
-            role=display_name(session.role),
+            role=to_display_name(session.role),
             privilege=" or ".join(privileges),
             object=f"table {table.name}",
         )
@@ -157,7 +157,7 @@ def _rename_column(
     column = _require_column(table_change.column, table)
     if table.schema.column(table_change.new_name.name) is not None:
         raise _statement_error(
-            f"Table {table.name} has a column {display_name(table_change.new_name.name)} already; write "
+            f"Table {table.name} has a column {to_display_name(table_change.new_name.name)} already; write "
             "another name",
             table_change.new_name.position,
         )
@@ -187,7 +187,7 @@ def _apply_column_change(column_change: ColumnChange, table: TableRecord) -> Col
     column = _require_column(column_change.column, table)
     if column_change.new_type is None:
         return replace(column, nullable=True)
-    found = widen_type(column, column_change.new_type)
+    found = widen_column_type(column, column_change.new_type)
     if isinstance(found, str):
         raise _statement_error(
             f"Column {column.display_name} of type {column.sql_type} cannot become "
@@ -203,7 +203,7 @@ def _set_cluster_by(table_change: ClusterBy, session: StatementSession, table: T
     table_changes.set_cluster_by(session.connection, table, names)
     if not names:
         return f"Table {table.name} is not clustered any more."
-    shown = ", ".join(map(display_name, names))
+    shown = ", ".join(map(to_display_name, names))
     return f"Table {table.name} is clustered by {shown} from now on; older files stay as they are."
 
 
@@ -239,7 +239,7 @@ def _require_column(column_name: ColumnName, table: TableRecord) -> Column:
         names = [each.display_name for each in table.schema.columns]
         more = ", …" if len(names) > _MAX_LISTED_COLUMNS else ""
         raise _statement_error(
-            f"Table {table.name} has no column {display_name(column_name.name)}; there are "
+            f"Table {table.name} has no column {to_display_name(column_name.name)}; there are "
             f"{', '.join(names[:_MAX_LISTED_COLUMNS])}{more}",
             column_name.position,
         )

@@ -36,7 +36,7 @@ from snowmelt.errors import (
     SchemaNotFound,
     TableNotFound,
 )
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,7 +78,7 @@ def _create_database(statement: CreateDatabase, session: StatementSession) -> St
             session.connection, "DATABASE", new.database_id, statement.properties
         )
     return _creation_result(
-        "Database", display_name(statement.name), statement.create_mode, already_exists=there
+        "Database", to_display_name(statement.name), statement.create_mode, already_exists=there
     )
 
 
@@ -87,7 +87,7 @@ def _create_schema(statement: CreateSchema, session: StatementSession) -> Statem
     database, name = session.resolve_schema_name(statement.name)
     parent = session.find_database(database)
     session.require_privilege(
-        "DATABASE", parent.database_id, "CREATE SCHEMA", display_name(database)
+        "DATABASE", parent.database_id, "CREATE SCHEMA", to_display_name(database)
     )
     shown = display_schema(database, name)
     there = [
@@ -169,7 +169,7 @@ def _create_user(statement: CreateUser, session: StatementSession) -> StatementR
                 session.connection, statement.name, statement.second_public_key, slot=2
             )
     return _creation_result(
-        "User", display_name(statement.name), statement.create_mode, already_exists=there
+        "User", to_display_name(statement.name), statement.create_mode, already_exists=there
     )
 
 
@@ -180,14 +180,14 @@ def _create_role(statement: CreateRole, session: StatementSession) -> StatementR
     if not (there and statement.create_mode is CreateMode.IF_NOT_EXISTS):
         access_control.create_role(session.connection, statement.name, now=session.now)
     return _creation_result(
-        "Role", display_name(statement.name), statement.create_mode, already_exists=there
+        "Role", to_display_name(statement.name), statement.create_mode, already_exists=there
     )
 
 
 @execute_ddl.register
 def _alter_user(statement: AlterUser, session: StatementSession) -> StatementResult:
     session.require_administrator("ALTER USER")
-    shown = display_name(statement.name)
+    shown = to_display_name(statement.name)
     try:
         access_control.find_user(session.connection, statement.name)
     except NotFound:
@@ -217,7 +217,7 @@ def _drop_object(statement: DropObject, session: StatementSession) -> StatementR
 
 def _drop_database(name: ObjectName, session: StatementSession, restrict: bool) -> str:
     database = session.find_database(session.resolve_database_name(name))
-    shown = display_name(database.name)
+    shown = to_display_name(database.name)
     session.require_privilege("DATABASE", database.database_id, "OWNERSHIP", shown)
     if restrict:
         _require_empty("Database", shown, session, database.name)
@@ -253,7 +253,7 @@ _DROP_HANDLERS: dict[NameLevel, Callable[[ObjectName, StatementSession, bool], s
 @execute_ddl.register
 def _drop_principal(statement: DropPrincipal, session: StatementSession) -> StatementResult:
     session.require_administrator(f"DROP {statement.kind}")
-    shown = f"{statement.kind.capitalize()} {display_name(statement.name)}"
+    shown = f"{statement.kind.capitalize()} {to_display_name(statement.name)}"
     if statement.kind == "USER":
         there = statement.name in {
             user.name for user in access_control.list_users(session.connection)
@@ -271,7 +271,7 @@ def _drop_principal(statement: DropPrincipal, session: StatementSession) -> Stat
 @execute_ddl.register
 def _grant_role(statement: GrantRole, session: StatementSession) -> StatementResult:
     session.require_administrator("GRANT ROLE")
-    role, user = display_name(statement.role), display_name(statement.user)
+    role, user = to_display_name(statement.role), to_display_name(statement.user)
     if statement.revoke:
         access_control.revoke_role(session.connection, statement.role, statement.user)
         return StatementResult(message=f"Role {role} revoked from user {user}.")
@@ -289,7 +289,7 @@ def _grant_privileges(statement: GrantPrivileges, session: StatementSession) -> 
         write(session.connection, privilege, kind, object_id, statement.role)
     done = "revoked from" if statement.revoke else "granted to"
     privileges = ", ".join(statement.privileges)
-    role = display_name(statement.role)
+    role = to_display_name(statement.role)
     return StatementResult(message=f"{privileges} on {kind.lower()} {shown} {done} role {role}.")
 
 
@@ -320,7 +320,7 @@ def _grant_on_all_or_future(statement: GrantOnMany, session: StatementSession) -
     done = "revoked from" if statement.revoke else "granted to"
     return StatementResult(
         message=f"{', '.join(statement.privileges)} on {what} {kind.lower()}s in {scope.lower()} "
-        f"{shown} {done} role {display_name(statement.role)}."
+        f"{shown} {done} role {to_display_name(statement.role)}."
     )
 
 

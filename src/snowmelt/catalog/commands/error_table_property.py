@@ -11,7 +11,7 @@ from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import future_grants
 from snowmelt.catalog.sql.identifiers import display_schema
 from snowmelt.errors import StatementError, TableNotFound
-from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_columns
+from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_error_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +70,7 @@ def _find_or_create_error_table(
         future_grants.apply_future_table_grants(session.connection, new)
         return new
     session.require_privilege("TABLE", there.table_id, "INSERT", name)
-    wanting = find_missing_columns(there.schema)
+    wanting = find_missing_error_columns(there.schema)
     if wanting:
         raise _statement_error(
             requested_name,

@@ -35,7 +35,7 @@ from snowmelt.catalog.sql.parser import is_query, parse_statement
 from snowmelt.catalog.sql.pipe_ast import DescribePipe
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound, TransactionConflict
-from snowmelt.schema.types import display_name, internal_name
+from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,8 +98,8 @@ def execute_statement(  # noqa: PLR0913 - who asks, in which place, at what time
             connection=connection,
             user=user,
             role=_resolve_role(connection, user, role),
-            database=None if default_database is None else internal_name(default_database),
-            schema=None if default_schema is None else internal_name(default_schema),
+            database=None if default_database is None else to_internal_name(default_database),
+            schema=None if default_schema is None else to_internal_name(default_schema),
             now=now,
         )
         return execute_show(statement, session) if looks_only else execute_ddl(statement, session)
@@ -129,5 +129,5 @@ def _resolve_role(connection: sa.Connection, user: str | None, role: str | None)
     if user is not None:
         return resolve_effective_role(connection, user, role)
     if role is not None and role not in list_roles(connection):
-        raise NotFound(kind="Role", name=display_name(role))
+        raise NotFound(kind="Role", name=to_display_name(role))
     return role or ACCOUNTADMIN

@@ -53,7 +53,7 @@ from snowmelt.errors import (
 from snowmelt.functions.definition import TranslatorLanguage, Volatility
 from snowmelt.functions.errors import UrlRefused
 from snowmelt.functions.urls import resolve_allowed_url
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _grant_on_function_or_translator(
     for privilege in statement.privileges:
         write(session.connection, privilege, kind, object_id, statement.role)
     done = "revoked from" if statement.revoke else "granted to"
-    privileges, role = ", ".join(statement.privileges), display_name(statement.role)
+    privileges, role = ", ".join(statement.privileges), to_display_name(statement.role)
     return StatementResult(
         message=f"{privileges} on function {found.display_signature} {done} role {role}."
     )
@@ -228,7 +228,7 @@ def _grant_on_function_or_translator(
 
 def _require_create_function_privilege(session: StatementSession, name: FunctionName) -> None:
     schema = session.find_schema(name.database, name.schema)
-    shown = f"{display_name(name.database)}.{display_name(name.schema)}"
+    shown = f"{to_display_name(name.database)}.{to_display_name(name.schema)}"
     session.require_privilege("SCHEMA", schema.schema_id, CREATE_FUNCTION_PRIVILEGE, shown)
 
 
@@ -324,12 +324,12 @@ def _create_api_integration(
         session.connection, roles, integrations.CREATE_INTEGRATION_PRIVILEGE
     ):
         raise PrivilegeMissing(
-            role=display_name(session.role),
+            role=to_display_name(session.role),
             privilege=integrations.CREATE_INTEGRATION_PRIVILEGE,
             object="the account",
         )
     name = statement.integration.name
-    shown = f"API integration {display_name(name)}"
+    shown = f"API integration {to_display_name(name)}"
     try:
         there = integrations.find_api_integration(session.connection, name)
     except NotFound:
@@ -339,7 +339,7 @@ def _create_api_integration(
     is_replaced = there is not None and statement.create_mode is CreateMode.OR_REPLACE
     if there is not None and is_replaced:
         session.require_privilege(
-            "INTEGRATION", there.integration_id, "OWNERSHIP", display_name(name)
+            "INTEGRATION", there.integration_id, "OWNERSHIP", to_display_name(name)
         )
     statement.integration.validate()
     integrations.create_api_integration(
@@ -366,7 +366,7 @@ def _alter_api_integration(
     integration = replace(record.integration, **changes)
     integration.validate()
     integrations.update_api_integration(session.connection, record, integration)
-    return StatementResult(message=f"API integration {display_name(statement.name)} altered.")
+    return StatementResult(message=f"API integration {to_display_name(statement.name)} altered.")
 
 
 @execute_ddl.register(DropIntegration)
@@ -378,7 +378,7 @@ def _drop_api_integration(statement: DropIntegration, session: StatementSession)
             raise
         return StatementResult(message=f"{error} Nothing was done.")
     integrations.drop_api_integration(session.connection, record, session.now)
-    return StatementResult(message=f"API integration {display_name(statement.name)} dropped.")
+    return StatementResult(message=f"API integration {to_display_name(statement.name)} dropped.")
 
 
 @execute_ddl.register(GrantOnIntegration)
@@ -396,14 +396,16 @@ def _grant_on_api_integration(
             statement.role,
         )
     done = "revoked from" if statement.revoke else "granted to"
-    privileges, role = ", ".join(statement.privileges), display_name(statement.role)
-    shown = display_name(statement.integration)
+    privileges, role = ", ".join(statement.privileges), to_display_name(statement.role)
+    shown = to_display_name(statement.integration)
     return StatementResult(message=f"{privileges} on integration {shown} {done} role {role}.")
 
 
 def _lock_owned_integration(session: StatementSession, name: str) -> ApiIntegrationRecord:
     record = session.find_api_integration(name)
-    session.require_privilege("INTEGRATION", record.integration_id, "OWNERSHIP", display_name(name))
+    session.require_privilege(
+        "INTEGRATION", record.integration_id, "OWNERSHIP", to_display_name(name)
+    )
     # Changes wait for one another, so that none undoes what another has just done.
     integrations.lock_api_integration(session.connection, name)
     return session.find_api_integration(name)
@@ -419,7 +421,7 @@ _MAX_LIBRARY_BYTES = 64 * 1024 * 1024
 @execute_ddl.register(CreateLibrary)
 def _create_library(statement: CreateLibrary, session: StatementSession) -> StatementResult:
     session.require_administrator("CREATE LIBRARY")
-    shown = display_name(statement.name)
+    shown = to_display_name(statement.name)
     known = {each.name for each in libraries.list_libraries(session.connection)}
     there = statement.name in known
     if there and statement.create_mode is CreateMode.IF_NOT_EXISTS:
@@ -450,7 +452,7 @@ def _create_load_function(
     session.require_administrator(f"CREATE {kind.upper()}")
     known = {each.name for each in libraries.list_load_functions(session.connection, kind)}
     there = statement.name in known
-    shown = f"{kind.capitalize()} {display_name(statement.name)}"
+    shown = f"{kind.capitalize()} {to_display_name(statement.name)}"
     if there and statement.create_mode is CreateMode.IF_NOT_EXISTS:
         return StatementResult(message=f"{shown} exists already; nothing was done.")
     _check_factory_exists(statement, session)
@@ -471,7 +473,7 @@ def _create_load_function(
 @execute_ddl.register(DropLoadObject)
 def _drop_load_object(statement: DropLoadObject, session: StatementSession) -> StatementResult:
     session.require_administrator(f"DROP {statement.kind.upper()}")
-    shown = f"{statement.kind.capitalize()} {display_name(statement.name)}"
+    shown = f"{statement.kind.capitalize()} {to_display_name(statement.name)}"
     try:
         if statement.kind == "library":
             libraries.drop_library(session.connection, statement.name, cascade=statement.cascade)
@@ -503,7 +505,7 @@ def _check_factory_exists(statement: CreateLoadFunction, session: StatementSessi
         UserError: If no file of it binds the name, or a file is no Python.
     """
     files = libraries.read_library_files(session.connection, [statement.library])[statement.library]
-    shown = display_name(statement.library)
+    shown = to_display_name(statement.library)
     bound: dict[str, None] = {}
     for path, data in files.items():
         parts = PurePosixPath(path)
@@ -521,7 +523,7 @@ def _check_factory_exists(statement: CreateLoadFunction, session: StatementSessi
     if statement.factory.lower() not in {name.lower() for name in bound}:
         offered = ", ".join(name for name in bound if not name.startswith("_")) or "nothing"
         raise UserError(
-            f"Cannot create {statement.kind} {display_name(statement.name)}: library {shown} has no "
+            f"Cannot create {statement.kind} {to_display_name(statement.name)}: library {shown} has no "
             f"{statement.factory}; it has {offered}."
         )
 
@@ -557,7 +559,7 @@ def _read_library_files(statement: CreateLibrary) -> dict[str, bytes]:
         size += len(data)
         if size > _MAX_LIBRARY_BYTES:
             raise UserError(
-                f"The files of library {display_name(statement.name)} have more than "
+                f"The files of library {to_display_name(statement.name)} have more than "
                 f"{_MAX_LIBRARY_BYTES:,} bytes."
             )
         contents.setdefault(path, data)

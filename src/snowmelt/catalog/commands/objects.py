@@ -38,7 +38,7 @@ from snowmelt.errors import (
     SchemaNotFound,
     TableNotFound,
 )
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +82,7 @@ def _undrop_schema(requested_name: ObjectName, session: StatementSession) -> str
     if not access_control.has_privilege(session.connection, session.role, "SCHEMA", schema_id):
         raise NotRestorable(kind="schema", name=shown)
     session.require_privilege(
-        "DATABASE", parent.database_id, "CREATE SCHEMA", display_name(database)
+        "DATABASE", parent.database_id, "CREATE SCHEMA", to_display_name(database)
     )
     retention.undrop_schema(session.connection, schema_id, database, name, session.now)
     return shown
@@ -93,7 +93,7 @@ def _undrop_database(requested_name: ObjectName, session: StatementSession) -> s
     session.require_administrator("CREATE DATABASE")
     database_id = retention.find_restorable_database(session.connection, name, session.now)
     retention.undrop_database(session.connection, database_id, name, session.now)
-    return display_name(name)
+    return to_display_name(name)
 
 
 @execute_ddl.register
@@ -144,7 +144,7 @@ def _rename_database(statement: RenameNamespace, session: StatementSession) -> s
     database = session.find_database(session.resolve_database_name(statement.name))
     name = session.resolve_database_name(statement.new_name)
     table_changes.rename_database(session.connection, database, name, session.now)
-    return display_name(name)
+    return to_display_name(name)
 
 
 def _rename_schema(statement: RenameNamespace, session: StatementSession) -> str:
@@ -153,7 +153,7 @@ def _rename_schema(statement: RenameNamespace, session: StatementSession) -> str
     database, name = (schema.database, new.parts[0]) if len(new.parts) == 1 else new.parts
     target = session.find_database(database)
     session.require_privilege(
-        "DATABASE", target.database_id, "CREATE SCHEMA", display_name(database)
+        "DATABASE", target.database_id, "CREATE SCHEMA", to_display_name(database)
     )
     table_changes.rename_schema(session.connection, schema, target, name, session.now)
     return display_schema(database, name)
@@ -200,7 +200,7 @@ def _create_table_like(statement: CreateTableLike, session: StatementSession) ->
         session.connection, session.role, "TABLE", source.table_id, "SELECT"
     ):
         raise PrivilegeMissing(
-            role=display_name(session.role), privilege="SELECT", object=f"table {source.name}"
+            role=to_display_name(session.role), privilege="SELECT", object=f"table {source.name}"
         )
     columns = tuple(
         replace(column, ordinal=ordinal)
@@ -222,7 +222,7 @@ def _create_bucket(statement: CreateBucket, session: StatementSession) -> Statem
         session.connection, {session.role, PUBLIC}, s3_buckets.CREATE_BUCKET_PRIVILEGE
     ):
         raise PrivilegeMissing(
-            role=display_name(session.role),
+            role=to_display_name(session.role),
             privilege=s3_buckets.CREATE_BUCKET_PRIVILEGE,
             object="the account",
         )
@@ -270,7 +270,7 @@ def _grant_on_bucket(statement: GrantOnBucket, session: StatementSession) -> Sta
     where = "" if statement.prefix is None else f" prefix {statement.prefix!r}"
     privileges = ", ".join(statement.privileges)
     return StatementResult(
-        message=f"{privileges} on bucket {bucket.name}{where} {done} role {display_name(role)}."
+        message=f"{privileges} on bucket {bucket.name}{where} {done} role {to_display_name(role)}."
     )
 
 
@@ -282,7 +282,7 @@ def _grant_on_account(statement: GrantOnAccount, session: StatementSession) -> S
         session.connection, statement.role, privilege, revoke=statement.revoke
     )
     done = "revoked from" if statement.revoke else "granted to"
-    return StatementResult(message=f"{privilege} {done} role {display_name(statement.role)}.")
+    return StatementResult(message=f"{privilege} {done} role {to_display_name(statement.role)}.")
 
 
 @execute_ddl.register(DropAccessKey)
@@ -290,7 +290,7 @@ def _drop_access_key(statement: DropAccessKey, session: StatementSession) -> Sta
     if session.user != statement.user:
         session.require_administrator("ALTER USER")
     access_keys.drop_access_key(session.connection, statement.user, statement.access_key_id)
-    shown = display_name(statement.user)
+    shown = to_display_name(statement.user)
     return StatementResult(message=f"Access key {statement.access_key_id} of user {shown} dropped.")
 
 

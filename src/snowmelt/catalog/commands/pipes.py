@@ -13,7 +13,7 @@ from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.identifiers import CreateMode, ObjectName, display_schema
 from snowmelt.catalog.sql.pipe_ast import CreatePipe, DescribePipe, DropPipe
 from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
-from snowmelt.schema.types import TableName, display_name
+from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.commands.session import StatementSession
@@ -78,7 +78,7 @@ def _check_pipe_copy(copy: PipeCopy, session: StatementSession, *, pipe_name: Ta
         session.connection, session.role, "TABLE", table.table_id, "INSERT"
     ):
         raise PrivilegeMissing(
-            role=display_name(session.role), privilege="INSERT", object=f"table {table.name}"
+            role=to_display_name(session.role), privilege="INSERT", object=f"table {table.name}"
         )
     for column in copy.columns or ():
         if table.schema.column(column) is None:
@@ -101,7 +101,7 @@ def _unknown_column_error(
     column: str, table: TableRecord, written_name: ObjectName
 ) -> StatementError:
     return StatementError(
-        reason=f"Table {table.name} has no column {display_name(column)}",
+        reason=f"Table {table.name} has no column {to_display_name(column)}",
         line=written_name.position.line,
         column=written_name.position.column,
     )
@@ -110,7 +110,7 @@ def _unknown_column_error(
 def _require_pipe_owner(pipe: pipes.PipeRecord, session: StatementSession) -> None:
     if not session.is_administrator and pipe.owner not in {session.role, PUBLIC}:
         raise PrivilegeMissing(
-            role=display_name(session.role), privilege="OWNERSHIP", object=f"pipe {pipe}"
+            role=to_display_name(session.role), privilege="OWNERSHIP", object=f"pipe {pipe}"
         )
 
 

@@ -26,7 +26,7 @@ from snowmelt.catalog.sql.ast import (
 )
 from snowmelt.catalog.sql.identifiers import CreateMode
 from snowmelt.errors import NotFound, UserError
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.commands.session import StatementSession
@@ -37,7 +37,7 @@ def _create_security_integration(
     statement: CreateSecurityIntegration, session: StatementSession
 ) -> StatementResult:
     session.require_administrator("CREATE SECURITY INTEGRATION")
-    shown = f"Security integration {display_name(statement.name)}"
+    shown = f"Security integration {to_display_name(statement.name)}"
     there = {
         each.name for each in security_integrations.list_security_integrations(session.connection)
     }
@@ -66,7 +66,9 @@ def _alter_security_integration(
         if not statement.if_exists:
             raise
         return StatementResult(message=f"{error} Nothing was done.")
-    return StatementResult(message=f"Security integration {display_name(statement.name)} altered.")
+    return StatementResult(
+        message=f"Security integration {to_display_name(statement.name)} altered."
+    )
 
 
 @execute_ddl.register(DropSecurityIntegration)
@@ -80,7 +82,9 @@ def _drop_security_integration(
         if not statement.if_exists:
             raise
         return StatementResult(message=f"{error} Nothing was done.")
-    return StatementResult(message=f"Security integration {display_name(statement.name)} dropped.")
+    return StatementResult(
+        message=f"Security integration {to_display_name(statement.name)} dropped."
+    )
 
 
 @execute_ddl.register(ChangeIntegration)
@@ -152,6 +156,6 @@ def is_security_integration(session: StatementSession, name: str) -> bool:
     except NotFound:
         return True
     raise UserError(
-        f"There are an API integration and a security integration {display_name(name)}; write which "
+        f"There are an API integration and a security integration {to_display_name(name)}; write which "
         "is meant, as in DROP API INTEGRATION."
     )

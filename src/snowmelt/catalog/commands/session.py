@@ -26,7 +26,7 @@ from snowmelt.catalog.security.access_control import (
 from snowmelt.catalog.sql.identifiers import NameLevel, display_schema
 from snowmelt.errors import NotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import LogicalType as ColumnKind
-from snowmelt.schema.types import TableName, display_name
+from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -113,7 +113,7 @@ class StatementSession:
             self.role,
             *PRIVILEGES["DATABASE"],
             database_id=record.database_id,
-            name=display_name(name),
+            name=to_display_name(name),
         )
         return record
 
@@ -205,7 +205,7 @@ class StatementSession:
         if not has_privilege(
             self.connection, self.role, "INTEGRATION", record.integration_id, "USAGE"
         ):
-            raise NotFound(kind="API integration", name=display_name(name))
+            raise NotFound(kind="API integration", name=to_display_name(name))
         return record
 
     def find_object(self, level: NameLevel, name: ObjectName) -> tuple[int, str]:
@@ -218,7 +218,7 @@ class StatementSession:
         """
         if level is NameLevel.DATABASE:
             database = self.find_database(self.resolve_database_name(name))
-            return database.database_id, display_name(database.name)
+            return database.database_id, to_display_name(database.name)
         if level is NameLevel.SCHEMA:
             schema = self.find_schema(*self.resolve_schema_name(name))
             return schema.schema_id, display_schema(schema.database, schema.name)
@@ -260,14 +260,14 @@ class StatementSession:
         """
         if not has_privilege(self.connection, self.role, kind, object_id, privilege):
             raise PrivilegeMissing(
-                role=display_name(self.role),
+                role=to_display_name(self.role),
                 privilege=privilege,
                 object=f"{kind.lower()} {object_name}",
             )
 
 
 def _display_object_name(name: ObjectName) -> str:
-    return ".".join(display_name(part) for part in name.parts)
+    return ".".join(to_display_name(part) for part in name.parts)
 
 
 def _incomplete_name_error(

@@ -40,7 +40,7 @@ from snowmelt.catalog.sql.ast import (
 from snowmelt.catalog.sql.identifiers import NameLevel, display_schema
 from snowmelt.catalog.streaming.channels import list_channels
 from snowmelt.errors import InternalError, PrivilegeMissing
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -235,13 +235,13 @@ def _show_grants(statement: ShowGrants, session: StatementSession) -> StatementR
         return StatementResult(_GRANT_COLUMNS, tuple(_list_grant_rows(grants, session)))
     who = session.role if name is None else name.parts[0]
     if statement.kind == "USER":
-        _require_self_or_administrator(session, who == session.user, f"user {display_name(who)}")
+        _require_self_or_administrator(session, who == session.user, f"user {to_display_name(who)}")
         access_control.find_user(connection, who)
         granted = access_control.list_user_roles(connection, who)
         return StatementResult(
             _GRANT_COLUMNS, tuple(_to_role_member_row(role, who) for role in granted)
         )
-    _require_self_or_administrator(session, who == session.role, f"role {display_name(who)}")
+    _require_self_or_administrator(session, who == session.role, f"role {to_display_name(who)}")
     if statement.relation == "OF":
         users = access_control.list_users(connection)
         members = [
@@ -269,7 +269,9 @@ def _show_future_grants(statement: ShowFutureGrants, session: StatementSession) 
     columns = ("privilege", "grant_on", "name", "grant_to", "grantee_name")
     if statement.scope is None:
         role = statement.name.parts[0]
-        _require_self_or_administrator(session, role == session.role, f"role {display_name(role)}")
+        _require_self_or_administrator(
+            session, role == session.role, f"role {to_display_name(role)}"
+        )
         found = future_grants.list_future_grants(connection, role=role)
     else:
         object_id, _ = session.find_object(statement.scope, statement.name)
@@ -355,7 +357,7 @@ def _list_table_rows(statement: ShowObjects, session: StatementSession) -> Itera
             and sight.includes_table(each)
         ]
     for each in found:
-        clustered = ", ".join(display_name(column) for column in each.cluster_by)
+        clustered = ", ".join(to_display_name(column) for column in each.cluster_by)
         name = each.name
         yield (
             each.created_at,
@@ -596,7 +598,7 @@ def _list_grant_rows(
     for translator in list_translators(connection):
         names[translator.securable] = translator.display_signature
     for integration in list_api_integrations(connection):
-        names["INTEGRATION", integration.integration_id] = display_name(
+        names["INTEGRATION", integration.integration_id] = to_display_name(
             integration.integration.name
         )
     for grant in grants:
@@ -610,7 +612,7 @@ def _list_grant_rows(
 def _list_scope_names(connection: Connection) -> dict[tuple[str, int], str]:
     names: dict[tuple[str, int], str] = {}
     for database in namespaces.list_databases(connection):
-        names["DATABASE", database.database_id] = display_name(database.name)
+        names["DATABASE", database.database_id] = to_display_name(database.name)
     for schema in namespaces.list_schemas(connection):
         names["SCHEMA", schema.schema_id] = display_schema(schema.database, schema.name)
     return names

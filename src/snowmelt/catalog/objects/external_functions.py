@@ -18,7 +18,7 @@ from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.functions.ddl_writer import format_create_function
 from snowmelt.functions.definition import ExternalFunction, Translator
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -61,7 +61,9 @@ class FunctionName:
     function: str
 
     def __str__(self) -> str:
-        return ".".join(display_name(part) for part in (self.database, self.schema, self.function))
+        return ".".join(
+            to_display_name(part) for part in (self.database, self.schema, self.function)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,10 @@ class ExternalFunctionRecord:
         *place, name = self.name.database, self.name.schema, self.name.function
         # Headers carry the name as it was written, so it is written that way again.
         written = self.signature.name
-        plain = written.upper() == name == display_name(name)
-        parts = (*map(display_name, place), written if plain else display_name(name))
+        plain = written.upper() == name == to_display_name(name)
+        parts = (*map(to_display_name, place), written if plain else to_display_name(name))
         return format_create_function(
-            self.function, ".".join(parts), display_name(self.function.integration)
+            self.function, ".".join(parts), to_display_name(self.function.integration)
         )
 
     def has_argument_types(self, types: Sequence[SqlType]) -> bool:

@@ -15,7 +15,7 @@ from snowmelt.catalog.objects.integrations import find_api_integration
 from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.errors import NotFound
 from snowmelt.functions.errors import IntegrationDisabled
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -83,7 +83,7 @@ def _to_callable_function(
     function = record.function
     integration = find_api_integration(connection, function.integration).integration
     if not integration.enabled:
-        raise IntegrationDisabled(integration=display_name(integration.name))
+        raise IntegrationDisabled(integration=to_display_name(integration.name))
     return CallableFunction(
         name=record.name,
         function=function,

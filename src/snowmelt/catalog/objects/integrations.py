@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.functions.definition import ApiIntegration
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -44,7 +44,7 @@ def find_api_integration(connection: sa.Connection, name: str) -> ApiIntegration
         _SELECT_LIVE_INTEGRATIONS.where(_API_INTEGRATIONS.c.name == name)
     ).first()
     if row is None:
-        raise NotFound(kind="API integration", name=display_name(name))
+        raise NotFound(kind="API integration", name=to_display_name(name))
     return _to_integration_record(row)
 
 
@@ -74,7 +74,7 @@ def create_api_integration(
     ).first()
     if there is not None:
         if not replace:
-            raise AlreadyExists(kind="API integration", name=display_name(integration.name))
+            raise AlreadyExists(kind="API integration", name=to_display_name(integration.name))
         _mark_integration_dropped(connection, there.integration_id, now)
     connection.execute(
         sa.insert(_API_INTEGRATIONS).values(
@@ -113,9 +113,9 @@ def drop_api_integration(
     )
     names = sorted(set(connection.execute(query).scalars()))
     if names:
-        shown = ", ".join(display_name(name) for name in names)
+        shown = ", ".join(to_display_name(name) for name in names)
         raise UserError(
-            f"API integration {display_name(record.integration.name)} is still used by {shown}; "
+            f"API integration {to_display_name(record.integration.name)} is still used by {shown}; "
             "drop these functions first, or let them use another."
         )
     _mark_integration_dropped(connection, record.integration_id, now)
@@ -131,7 +131,7 @@ def lock_api_integration(connection: sa.Connection, name: str) -> None:
         _API_INTEGRATIONS.c.name == name, _API_INTEGRATIONS.c.dropped_at.is_(None)
     )
     if connection.execute(query.with_for_update()).first() is None:
-        raise NotFound(kind="API integration", name=display_name(name))
+        raise NotFound(kind="API integration", name=to_display_name(name))
 
 
 def _mark_integration_dropped(

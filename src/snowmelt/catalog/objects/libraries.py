@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.errors import AlreadyExists, NotFound, UserError
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -73,7 +73,7 @@ def create_library(
     }
     there = record.name in {each.name for each in list_libraries(connection)}
     if there and not replace:
-        raise AlreadyExists(kind="Library", name=display_name(record.name))
+        raise AlreadyExists(kind="Library", name=to_display_name(record.name))
     if there:
         connection.execute(
             sa.update(_LIBRARIES).where(_LIBRARIES.c.name == record.name).values(values)
@@ -91,14 +91,14 @@ def drop_library(connection: sa.Connection, name: str, *, cascade: bool) -> None
     """
     made = [each for each in list_load_functions(connection) if each.library == name]
     if made and not cascade:
-        shown = ", ".join(f"{each.kind} {display_name(each.name)}" for each in made)
+        shown = ", ".join(f"{each.kind} {to_display_name(each.name)}" for each in made)
         raise UserError(
-            f"Library {display_name(name)} is still used by {shown}; drop these first, or add "
+            f"Library {to_display_name(name)} is still used by {shown}; drop these first, or add "
             "CASCADE."
         )
     connection.execute(sa.delete(_LOAD_FUNCTIONS).where(_LOAD_FUNCTIONS.c.library == name))
     if not connection.execute(sa.delete(_LIBRARIES).where(_LIBRARIES.c.name == name)).rowcount:
-        raise NotFound(kind="Library", name=display_name(name))
+        raise NotFound(kind="Library", name=to_display_name(name))
 
 
 def create_load_function(
@@ -111,12 +111,12 @@ def create_load_function(
         NotFound: There is no such library.
     """
     if record.library not in {each.name for each in list_libraries(connection)}:
-        raise NotFound(kind="Library", name=display_name(record.library))
+        raise NotFound(kind="Library", name=to_display_name(record.library))
     there = [
         each for each in list_load_functions(connection, record.kind) if each.name == record.name
     ]
     if there and not replace:
-        raise AlreadyExists(kind=record.kind.capitalize(), name=display_name(record.name))
+        raise AlreadyExists(kind=record.kind.capitalize(), name=to_display_name(record.name))
     if there:
         drop_load_function(connection, record.kind, record.name)
     connection.execute(
@@ -143,7 +143,7 @@ def drop_load_function(connection: sa.Connection, kind: FunctionKind, name: str)
         )
     )
     if not gone.rowcount:
-        raise NotFound(kind=kind.capitalize(), name=display_name(name))
+        raise NotFound(kind=kind.capitalize(), name=to_display_name(name))
 
 
 def list_libraries(connection: sa.Connection) -> list[LibraryRecord]:
@@ -186,6 +186,6 @@ def read_library_files(
             sa.select(_LIBRARIES.c.files).where(_LIBRARIES.c.name == name)
         ).scalar()
         if text is None:
-            raise NotFound(kind="Library", name=display_name(name))
+            raise NotFound(kind="Library", name=to_display_name(name))
         found[name] = {file: base64.b85decode(data) for file, data in json.loads(text).items()}
     return found

@@ -12,7 +12,7 @@ from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, DatabaseRecor
 from snowmelt.catalog.objects.external_functions import drop_functions_and_translators
 from snowmelt.catalog.objects.tables import drop_tables, find_namespace_ids
 from snowmelt.errors import AlreadyExists, DatabaseNotFound
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -32,7 +32,7 @@ def find_database(connection: sa.Connection, name: str) -> DatabaseRecord:
     """
     row = connection.execute(_select_live_databases().where(_DATABASES.c.name == name)).first()
     if row is None:
-        raise DatabaseNotFound(database=display_name(name))
+        raise DatabaseNotFound(database=to_display_name(name))
     return _to_database_record(row)
 
 
@@ -63,7 +63,7 @@ def create_database(
         if if_not_exists:
             return _to_database_record(existing)
         if not replace:
-            raise AlreadyExists(kind="Database", name=display_name(name))
+            raise AlreadyExists(kind="Database", name=to_display_name(name))
         drop_database(connection, name, now)
     connection.execute(sa.insert(_DATABASES).values(name=name, owner=owner, created_at=now))
     create_schema(connection, name, DEFAULT_SCHEMA, owner=owner, now=now)
@@ -141,7 +141,7 @@ def create_schema(  # noqa: PLR0913 - the clauses of CREATE SCHEMA
         .with_for_update()
     ).scalar()
     if database_id is None:
-        raise DatabaseNotFound(database=display_name(database))
+        raise DatabaseNotFound(database=to_display_name(database))
     query = _select_live_schemas().where(
         _SCHEMAS.c.database_id == database_id, _SCHEMAS.c.name == name
     )
@@ -151,7 +151,7 @@ def create_schema(  # noqa: PLR0913 - the clauses of CREATE SCHEMA
             return _to_schema_record(existing)
         if not replace:
             raise AlreadyExists(
-                kind="Schema", name=f"{display_name(database)}.{display_name(name)}"
+                kind="Schema", name=f"{to_display_name(database)}.{to_display_name(name)}"
             )
         _drop_schema(connection, _to_schema_record(existing), now)
     connection.execute(

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.model import pipes
 from snowmelt.errors import AlreadyExists, PipeNotFound
-from snowmelt.schema.types import TableName, display_name
+from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -38,7 +38,7 @@ class PipeRecord:
     created_at: dt.datetime
 
     def __str__(self) -> str:
-        return ".".join(map(display_name, (self.database, self.schema, self.name)))
+        return ".".join(map(to_display_name, (self.database, self.schema, self.name)))
 
 
 def resolve_pipe_table(pipe_copy: PipeCopy, pipe_name: TableName) -> TableName:

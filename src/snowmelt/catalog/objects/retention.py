@@ -19,7 +19,7 @@ from snowmelt.catalog.objects.external_functions import restore_functions_and_tr
 from snowmelt.catalog.objects.namespaces import find_database, find_schema
 from snowmelt.catalog.objects.tables import find_namespace_ids, find_table_by_id
 from snowmelt.errors import AlreadyExists, DatabaseNotFound, NotRestorable
-from snowmelt.schema.types import TableName, display_name
+from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -125,7 +125,7 @@ def find_restorable_schema(
         )
     ).scalar()
     if found is None or _has_purged_tables(connection, [found]):
-        shown = f"{display_name(database)}.{display_name(name)}"
+        shown = f"{to_display_name(database)}.{to_display_name(name)}"
         raise NotRestorable(kind="schema", name=shown)
     return found
 
@@ -149,7 +149,7 @@ def undrop_schema(
         .scalar_subquery(),
     )
     if connection.execute(taken).first() is not None:
-        raise _name_taken_error("Schema", f"{display_name(database)}.{display_name(name)}")
+        raise _name_taken_error("Schema", f"{to_display_name(database)}.{to_display_name(name)}")
     _restore_schemas(connection, [schema_id], now)
     return find_schema(connection, database, name)
 
@@ -166,7 +166,7 @@ def find_restorable_database(connection: sa.Connection, name: str, now: dt.datet
     if found is None or _has_purged_tables(
         connection, _list_schemas_dropped_with(connection, found)
     ):
-        raise NotRestorable(kind="database", name=display_name(name))
+        raise NotRestorable(kind="database", name=to_display_name(name))
     return found
 
 
@@ -182,7 +182,7 @@ def undrop_database(
         _DATABASES.c.name == name, _DATABASES.c.dropped_at.is_(None)
     )
     if connection.execute(taken).first() is not None:
-        raise _name_taken_error("Database", display_name(name))
+        raise _name_taken_error("Database", to_display_name(name))
     connection.execute(
         sa.update(_DATABASES)
         .where(_DATABASES.c.database_id == database_id)
@@ -290,7 +290,7 @@ def _lock_database(connection: sa.Connection, name: str) -> int:
     )
     found: int | None = connection.execute(query.with_for_update()).scalar()
     if found is None:
-        raise DatabaseNotFound(database=display_name(name))
+        raise DatabaseNotFound(database=to_display_name(name))
     return found
 
 

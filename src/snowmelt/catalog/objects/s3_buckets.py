@@ -18,7 +18,7 @@ from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PRIVILEGES
 from snowmelt.errors import AlreadyExists, BucketNameInvalid, NotEmpty, NotFound
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -289,7 +289,7 @@ def _make_prefix_grant_row(
 
 def _require_role(connection: sa.Connection, role: str) -> None:
     if not connection.execute(sa.select(_ROLES.c.name).where(_ROLES.c.name == role)).first():
-        raise NotFound(kind="Role", name=display_name(role))
+        raise NotFound(kind="Role", name=to_display_name(role))
 
 
 def _check_bucket_name(name: str) -> None:

@@ -36,7 +36,7 @@ from snowmelt.errors import (
     Unsupported,
 )
 from snowmelt.schema.evolution import next_ordinal
-from snowmelt.schema.types import Column, TableName, display_name
+from snowmelt.schema.types import Column, TableName, to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -115,7 +115,7 @@ def rename_schema(
     )
     connection.execute(lock.order_by(_DATABASES.c.database_id).with_for_update())
     if name in {each.name for each in list_schemas(connection, database.name)}:
-        shown = f"{display_name(database.name)}.{display_name(name)}"
+        shown = f"{to_display_name(database.name)}.{to_display_name(name)}"
         raise AlreadyExists(kind="Schema", name=shown)
     _write_schema_rename_tombstones(connection, [schema.schema_id], now)
     connection.execute(
@@ -138,7 +138,7 @@ def rename_database(
     )
     connection.execute(lock.with_for_update())
     if name in {each.name for each in list_databases(connection)}:
-        raise AlreadyExists(kind="Database", name=display_name(name))
+        raise AlreadyExists(kind="Database", name=to_display_name(name))
     schemas = [each.schema_id for each in list_schemas(connection, database.name)]
     _write_schema_rename_tombstones(connection, schemas, now)
     connection.execute(
@@ -246,7 +246,7 @@ def evolve_table(
     require_table_privilege(connection, role, table, "INSERT", "SELECT", _EVOLVE_PRIVILEGE)
     if not has_privilege(connection, role, "TABLE", table.table_id, _EVOLVE_PRIVILEGE):
         raise PrivilegeMissing(
-            role=display_name(role), privilege=_EVOLVE_PRIVILEGE, object=f"table {name}"
+            role=to_display_name(role), privilege=_EVOLVE_PRIVILEGE, object=f"table {name}"
         )
     table = lock_table(connection, table)
     if not table.schema_evolution:
@@ -265,7 +265,7 @@ def evolve_table(
         )
     for wanted in no_longer_required:
         if wanted not in there and wanted not in missing:
-            raise NotFound(kind="Column", name=display_name(wanted))
+            raise NotFound(kind="Column", name=to_display_name(wanted))
     try:
         return _apply_evolution(
             connection, table, list(missing.values()), set(no_longer_required), now

@@ -27,7 +27,7 @@ from snowmelt.errors import (
     Unsupported,
 )
 from snowmelt.schema.native_types import find_companion_conflict
-from snowmelt.schema.types import Column, TableName, TableSchema, display_name
+from snowmelt.schema.types import Column, TableName, TableSchema, to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -385,7 +385,7 @@ def find_namespace_ids(
     )
     database_id = connection.execute(query).scalar()
     if database_id is None:
-        raise DatabaseNotFound(database=display_name(database))
+        raise DatabaseNotFound(database=to_display_name(database))
     query = sa.select(_SCHEMAS.c.schema_id).where(
         _SCHEMAS.c.database_id == database_id,
         _SCHEMAS.c.name == schema,
@@ -393,7 +393,7 @@ def find_namespace_ids(
     )
     schema_id = connection.execute(query.with_for_update() if lock else query).scalar()
     if schema_id is None:
-        raise SchemaNotFound(schema=f"{display_name(database)}.{display_name(schema)}")
+        raise SchemaNotFound(schema=f"{to_display_name(database)}.{to_display_name(schema)}")
     return database_id, schema_id
 
 
@@ -406,13 +406,13 @@ def _check_columns(columns: Sequence[Column], cluster_by: Sequence[str]) -> None
     taken = find_companion_conflict(columns)
     if taken is not None:
         raise Unsupported(
-            what=f"Column {display_name(taken)}",
+            what=f"Column {to_display_name(taken)}",
             instead="native files keep the nanoseconds or the offset of another column of this "
             "table under that name; give it another name",
         )
     for name in cluster_by:
         if name not in names:
-            raise NotFound(kind="Column", name=display_name(name))
+            raise NotFound(kind="Column", name=to_display_name(name))
 
 
 def _live_table_conditions(name: TableName) -> tuple[sa.ColumnElement[bool], ...]:

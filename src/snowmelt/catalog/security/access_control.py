@@ -33,7 +33,7 @@ from snowmelt.errors import (
     SchemaNotFound,
     TableNotFound,
 )
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -111,7 +111,7 @@ def create_user(
         NotFound: The default role does not exist.
     """
     if connection.execute(sa.select(_USERS.c.user_id).where(_USERS.c.name == name)).first():
-        raise AlreadyExists(kind="User", name=display_name(name))
+        raise AlreadyExists(kind="User", name=to_display_name(name))
     if default_role is not None:
         require_role(connection, default_role)
     connection.execute(
@@ -172,7 +172,7 @@ def find_user(connection: sa.Connection, name: str) -> UserRecord:
     """
     found = _fetch_users(connection, _USERS.c.name == name)
     if not found:
-        raise NotFound(kind="User", name=display_name(name))
+        raise NotFound(kind="User", name=to_display_name(name))
     return found[0]
 
 
@@ -202,7 +202,7 @@ def create_role(connection: sa.Connection, name: str, *, now: dt.datetime) -> No
         AlreadyExists: There is a role of that name.
     """
     if name in list_roles(connection):
-        raise AlreadyExists(kind="Role", name=display_name(name))
+        raise AlreadyExists(kind="Role", name=to_display_name(name))
     connection.execute(sa.insert(_ROLES).values(name=name, created_at=now))
 
 
@@ -276,7 +276,7 @@ def resolve_effective_role(connection: sa.Connection, user: str, requested: str 
     """
     role = requested or find_user(connection, user).default_role or PUBLIC
     if role not in list_user_roles(connection, user):
-        raise RoleNotGranted(role=display_name(role), user=display_name(user))
+        raise RoleNotGranted(role=to_display_name(role), user=to_display_name(user))
     return role
 
 
@@ -387,9 +387,11 @@ def require_table_privilege(
         return
     name = table.name
     if not has_privilege(connection, role, "DATABASE", table.database_id, "USAGE"):
-        raise DatabaseNotFound(database=display_name(name.database))
+        raise DatabaseNotFound(database=to_display_name(name.database))
     if not has_privilege(connection, role, "SCHEMA", table.schema_id, "USAGE"):
-        raise SchemaNotFound(schema=f"{display_name(name.database)}.{display_name(name.schema)}")
+        raise SchemaNotFound(
+            schema=f"{to_display_name(name.database)}.{to_display_name(name.schema)}"
+        )
     if not has_privilege(connection, role, "TABLE", table.table_id, *privileges):
         raise TableNotFound(table=name)
 
@@ -447,7 +449,7 @@ def require_role(connection: sa.Connection, role: str) -> None:
         NotFound: There is none.
     """
     if not connection.execute(sa.select(_ROLES.c.name).where(_ROLES.c.name == role)).first():
-        raise NotFound(kind="Role", name=display_name(role))
+        raise NotFound(kind="Role", name=to_display_name(role))
 
 
 def _check_privilege_exists(privilege: str, kind: ObjectKind) -> None:
@@ -514,7 +516,7 @@ def grant_or_revoke_account_privilege(
     if not connection.execute(
         sa.select(_ACCOUNT_ROLES.c.name).where(_ACCOUNT_ROLES.c.name == role)
     ).first():
-        raise NotFound(kind="Role", name=display_name(role))
+        raise NotFound(kind="Role", name=to_display_name(role))
     row = {**_ACCOUNT_OBJECT, "role": role, "privilege": privilege}
     if revoke:
         connection.execute(sa.delete(_ACCOUNT_GRANTS).filter_by(**row))

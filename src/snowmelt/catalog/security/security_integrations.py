@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.model.records import SecurityIntegration
 from snowmelt.errors import AlreadyExists, NotFound, UserError
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -101,7 +101,7 @@ def find_security_integration(connection: sa.Connection, name: str) -> SecurityI
     for each in list_security_integrations(connection):
         if each.name == name:
             return each
-    raise NotFound(kind="Security integration", name=display_name(name))
+    raise NotFound(kind="Security integration", name=to_display_name(name))
 
 
 def update_security_integration(
@@ -126,7 +126,7 @@ def update_security_integration(
     )
     there = connection.execute(taken).scalar()
     if there is not None:
-        raise AlreadyExists(kind="Security integration", name=display_name(there))
+        raise AlreadyExists(kind="Security integration", name=to_display_name(there))
     connection.execute(
         sa.update(_SECURITY_INTEGRATIONS)
         .where(_SECURITY_INTEGRATIONS.c.name == name)
@@ -155,7 +155,7 @@ def create_security_integration(
     )
     there = connection.execute(sa.select(_SECURITY_INTEGRATIONS.c.name).where(taken)).scalar()
     if there is not None:
-        raise AlreadyExists(kind="Security integration", name=display_name(there))
+        raise AlreadyExists(kind="Security integration", name=to_display_name(there))
     connection.execute(
         sa.insert(_SECURITY_INTEGRATIONS).values(
             name=record.name,
@@ -179,4 +179,4 @@ def drop_security_integration(connection: sa.Connection, name: str) -> None:
         ).rowcount
         == 0
     ):
-        raise NotFound(kind="Security integration", name=display_name(name))
+        raise NotFound(kind="Security integration", name=to_display_name(name))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.sql.identifiers import ObjectName
 from snowmelt.catalog.sql.lexer import TokenKind, tokenize
 from snowmelt.errors import StatementError
-from snowmelt.schema.types import RESERVED_WORDS, display_name
+from snowmelt.schema.types import RESERVED_WORDS, to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +102,9 @@ class TokenCursor:
         if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
             raise self.make_error(f"Expected the name of {label} here, not {self.current_label}")
         name = token.text
-        if token.kind is TokenKind.WORD and (name in RESERVED_WORDS or display_name(name) != name):
+        if token.kind is TokenKind.WORD and (
+            name in RESERVED_WORDS or to_display_name(name) != name
+        ):
             why = (
                 "is a reserved word"
                 if name in RESERVED_WORDS

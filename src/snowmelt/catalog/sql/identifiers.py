@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.model.privileges import ObjectKind
@@ -58,4 +58,4 @@ class ObjectName:
 
 def display_schema(database: str, schema: str) -> str:
     """Return a schema's name as SQL writes it."""
-    return f"{display_name(database)}.{display_name(schema)}"
+    return f"{to_display_name(database)}.{to_display_name(schema)}"

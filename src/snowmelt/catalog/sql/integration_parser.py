@@ -32,7 +32,7 @@ from snowmelt.errors import InvalidPublicKey, StatementError
 from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import UrlRefused
 from snowmelt.functions.urls import parse_url_prefix
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -401,6 +401,6 @@ def _to_definition_fields(clause_reader: ClauseReader) -> dict[str, Any]:
         fields["any_role"] = fields["any_role"] is _AnyRoleMode.ENABLE
     if "blocked_roles" in fields:
         # As with Snowflake, no token ever speaks for the administrator.
-        blocked = map(internal_name, fields["blocked_roles"])
+        blocked = map(to_internal_name, fields["blocked_roles"])
         fields["blocked_roles"] = tuple(dict.fromkeys((ACCOUNTADMIN, *blocked)))
     return fields

@@ -23,7 +23,7 @@ from snowmelt.catalog.sql.pipe_ast import (
     PipeItem,
     PipeLiteral,
 )
-from snowmelt.schema.types import display_name, internal_name
+from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.sql.identifiers import CreateMode
@@ -129,7 +129,7 @@ def _parse_column_list(cursor: TokenCursor) -> tuple[str, ...]:
         at = cursor.current
         name = cursor.parse_identifier("a column")
         if name in names:
-            raise cursor.make_error(f"Column {display_name(name)} is given twice", at)
+            raise cursor.make_error(f"Column {to_display_name(name)} is given twice", at)
         names.append(name)
         if cursor.accept(")"):
             return tuple(names)
@@ -191,7 +191,7 @@ def _infer_alias(cursor: TokenCursor, item: PipeItem) -> PipeItem:
             break
         path = operand
     if isinstance(path, PipeField) and path.steps and isinstance(path.steps[-1], str):
-        return PipeItem(item.expression, internal_name(path.steps[-1]), item.position)
+        return PipeItem(item.expression, to_internal_name(path.steps[-1]), item.position)
     error = cursor.make_error(
         "With MATCH_BY_COLUMN_NAME each expression needs AS and a column's name"
     )

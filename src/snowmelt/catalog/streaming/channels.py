@@ -15,7 +15,7 @@ from snowmelt.catalog.objects.channel_tombstones import (
 )
 from snowmelt.catalog.objects.tables import lock_tables
 from snowmelt.errors import ChannelFenced, ChannelNotFound, TableNotFound, TooManyChannels
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -237,9 +237,9 @@ def drop_channel(
     lock_tables(connection, [table.table_id])
     row = _find_channel_row(connection, table.table_id, channel)
     if row is None:
-        raise ChannelNotFound(channel=display_name(channel), table=table.name)
+        raise ChannelNotFound(channel=to_display_name(channel), table=table.name)
     if client_sequencer is not None and client_sequencer != row.client_sequencer:
-        raise ChannelFenced(channel=display_name(channel))
+        raise ChannelFenced(channel=to_display_name(channel))
     tombstone_channel(connection, row.channel_id, now, user=user)
     return _to_channel_record(row)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -400,7 +400,7 @@ def _decide_channels(
     found = [
         CommitDecision(
             CommitCode.DUPLICATE_CHANNEL,
-            f"Channel {display_name(advance.name)} is twice in the chunk.",
+            f"Channel {to_display_name(advance.name)} is twice in the chunk.",
         )
         if names.count(advance.name) > 1
         else _decide_channel_advance(
@@ -416,7 +416,7 @@ def _decide_channels(
         return tuple(found)
     sibling = CommitDecision(
         CommitCode.SIBLING_REFUSED,
-        f"Channel {display_name(refused[0])}, which shares the chunk, was refused.",
+        f"Channel {to_display_name(refused[0])}, which shares the chunk, was refused.",
     )
     return tuple(verdict if verdict.code else sibling for verdict in found)
 
@@ -427,7 +427,7 @@ def _decide_channel_advance(
     if channel_state is None:
         return CommitDecision(
             CommitCode.CHANNEL_MISSING,
-            f"Channel {display_name(advance.name)} does not exist on {offer.table}: it was dropped, or nobody "
+            f"Channel {to_display_name(advance.name)} does not exist on {offer.table}: it was dropped, or nobody "
             "wrote to it for long and it has expired. Open it again.",
         )
     if (
@@ -436,14 +436,14 @@ def _decide_channel_advance(
     ):
         return CommitDecision(
             CommitCode.STALE_CLIENT_SEQUENCER,
-            f"Channel {display_name(advance.name)} was opened by another client since, or came back"
+            f"Channel {to_display_name(advance.name)} was opened by another client since, or came back"
             f" with its table (UNDROP): client sequencer {advance.client_sequencer} came, {channel_state.client_sequencer} is"
             " current. Whoever is to write opens it and goes on after its committed offset token.",
         )
     if advance.row_sequencer != channel_state.row_sequencer + 1:
         return CommitDecision(
             CommitCode.ROW_SEQUENCER_NOT_NEXT,
-            f"Channel {display_name(advance.name)}: row sequencer {advance.row_sequencer} came,"
+            f"Channel {to_display_name(advance.name)}: row sequencer {advance.row_sequencer} came,"
             f" {channel_state.row_sequencer + 1} is next.",
         )
     return ACCEPTED

@@ -11,7 +11,7 @@ from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.errors import UserError
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     import argparse
@@ -60,10 +60,10 @@ def run(options: argparse.Namespace) -> int:
         context = CopyContext(
             database,
             settings.warehouse_url,
-            "ACCOUNTADMIN" if options.role is None else internal_name(options.role),
+            "ACCOUNTADMIN" if options.role is None else to_internal_name(options.role),
             open_catalog_clock(database),
-            None if options.database is None else internal_name(options.database),
-            None if options.schema is None else internal_name(options.schema),
+            None if options.database is None else to_internal_name(options.database),
+            None if options.schema is None else to_internal_name(options.schema),
             settings.lease_s,
             user_code_limits=UserCodeLimits.from_settings(settings),
             reserved_paths=(*settings.deployment_paths(), *_list_statement_files(options)),

@@ -17,7 +17,7 @@ from snowmelt.cli.command_context import (
 )
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import to_internal_name
 from snowmelt.storage.output_paths import CommandOutput, check_outputs
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
         context = CopyContext(
             database,
             settings.warehouse_url,
-            "ACCOUNTADMIN" if options.role is None else internal_name(options.role),
+            "ACCOUNTADMIN" if options.role is None else to_internal_name(options.role),
             open_catalog_clock(database),
             lease_s=settings.lease_s,
             user_code_limits=UserCodeLimits.from_settings(settings),

@@ -185,9 +185,9 @@ def _make_row_transform(options: argparse.Namespace) -> Change | None:
 
 
 def _to_internal_column_name(name: str) -> str:
-    from snowmelt.schema.types import internal_name
+    from snowmelt.schema.types import to_internal_name
 
-    return internal_name(name)
+    return to_internal_name(name)
 
 
 def _parse_pair(text: str, option: str, syntax: str) -> tuple[str, str]:

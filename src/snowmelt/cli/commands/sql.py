@@ -13,7 +13,7 @@ from snowmelt.cli.output import MAX_TABLE_ROWS, add_format_option, print_message
 from snowmelt.cli.spark_session import opening_lake, translating_spark_errors
 from snowmelt.clock import SystemClock
 from snowmelt.errors import StatementError, UserError
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     import argparse
@@ -77,7 +77,7 @@ class _ScriptRunner:
         self, options: argparse.Namespace, settings: Settings, exit_stack: contextlib.ExitStack
     ) -> None:
         self._options = options
-        self._role = _DEFAULT_ROLE if options.role is None else internal_name(options.role)
+        self._role = _DEFAULT_ROLE if options.role is None else to_internal_name(options.role)
         self._settings = settings
         self._exit_stack = exit_stack
         self._database: Database | None = None
@@ -127,8 +127,8 @@ class _ScriptRunner:
             self._settings.warehouse_url,
             self._role,
             SystemClock(),
-            None if database is None else internal_name(database),
-            None if schema is None else internal_name(schema),
+            None if database is None else to_internal_name(database),
+            None if schema is None else to_internal_name(schema),
             self._settings.lease_s,
             user_code_limits=UserCodeLimits.from_settings(self._settings),
             reserved_paths=self._settings.deployment_paths(),

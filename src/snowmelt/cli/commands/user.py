@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.options import add_global_options
 from snowmelt.errors import AlreadyExists
-from snowmelt.schema.types import display_name, internal_name
+from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
     import argparse
@@ -90,7 +90,7 @@ def _create_access_key(options: argparse.Namespace) -> int:
         keyring = open_or_create_keyring(database, settings.keys_dir)
         with database.writing() as connection:
             key = access_keys.create_access_key(
-                connection, keyring, internal_name(options.name), now=SystemClock().now()
+                connection, keyring, to_internal_name(options.name), now=SystemClock().now()
             )
     if options.token:
         print(f"{key.access_key_id}.{key.secret}")
@@ -106,8 +106,8 @@ def _add_user(options: argparse.Namespace) -> int:
     from snowmelt.clock import SystemClock
     from snowmelt.storage.output_paths import check_output_location
 
-    name = internal_name(options.name)
-    role = None if options.role is None else internal_name(options.role)
+    name = to_internal_name(options.name)
+    role = None if options.role is None else to_internal_name(options.role)
     path = options.key_out or Path(f"{options.name.lower()}.pem")
     settings = load_settings(options)
     check_output_location("--key-out", str(path), reserved=settings.deployment_paths())
@@ -126,8 +126,8 @@ def _add_user(options: argparse.Namespace) -> int:
         )
         if role is not None:
             access_control.grant_role(connection, role, name)
-    granted = "" if role is None else f" with role {display_name(role)}"
-    print(f"User {display_name(name)}{granted} created.")
+    granted = "" if role is None else f" with role {to_display_name(role)}"
+    print(f"User {to_display_name(name)}{granted} created.")
     print(f"Private key: {path} (keep it; it is nowhere else)")
     print(f"Public key:  {user.fingerprints[0]}")
     return 0

@@ -28,11 +28,11 @@ from snowmelt.ingest.rows.targets import PipePath, PipeTarget
 from snowmelt.schema.error_table import (
     ErrorRow,
     ErrorRowOrigin,
-    convert_table_rows,
-    make_table_rows,
+    convert_error_table_rows,
+    make_error_table_rows,
 )
 from snowmelt.schema.statistics import collect_statistics
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import to_internal_name
 from snowmelt.wire.column_statistics import statistics_to_message
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class RowChunkStager:
                 blob_md5=blob.md5,
                 prefix=prefix,
                 user=user,
-                role=internal_name(role) if role else None,
+                role=to_internal_name(role) if role else None,
                 table=target.table.name,
                 offset=chunk.offset,
                 length=chunk.length,
@@ -261,11 +261,11 @@ class ErrorRowStager:
         rows = [
             row
             for source in requests
-            for row in make_table_rows(
+            for row in make_error_table_rows(
                 _make_error_row_origin(source, now), _make_error_rows(source)
             )
         ]
-        table = convert_table_rows(target.table.schema, rows).table
+        table = convert_error_table_rows(target.table.schema, rows).table
         return AppendRequest(
             target=target,
             channel=f"refused:{target.sender.user}",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from snowmelt.schema.types import Column, LogicalType, internal_name, quote_name
+from snowmelt.schema.types import Column, LogicalType, quote_name, to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ def parse_scalar_fields(line: bytes, schema: TableSchema) -> list[BodyField] | N
     spelled = map_case_insensitive_names(schema)
     for name, value in row.items():
         meant = spelled.get(name.upper(), name)
-        column = schema.column(internal_name(meant)) if name else None
+        column = schema.column(to_internal_name(meant)) if name else None
         if column is None:
             return None
         kind = (

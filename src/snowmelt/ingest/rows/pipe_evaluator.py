@@ -23,7 +23,7 @@ import msgspec
 from snowmelt.catalog.sql.pipe_ast import PipeCall, PipeCast, PipeField, PipeLiteral
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.value_rules import make_value_rule
-from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, display_name
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +59,7 @@ class PipeEvaluator:
         if copy.items is not None:
             names = [item.alias for item in copy.items] if copy.by_name else columns
             self._items = [
-                (display_name(name or ""), compiler.compile_expression(item.expression))
+                (to_display_name(name or ""), compiler.compile_expression(item.expression))
                 for name, item in zip(names, copy.items, strict=False)
             ]
 

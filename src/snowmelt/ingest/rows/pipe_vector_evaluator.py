@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from snowmelt.catalog.sql.pipe_ast import PipeCall, PipeCast, PipeField, PipeLiteral
 from snowmelt.ingest.rows.columnar_reader import parse_text_column
 from snowmelt.ingest.rows.pipe_evaluator import make_cast_column
-from snowmelt.schema.chunk_types import decimal_from_int64, decimal_to_int64, null_mask
+from snowmelt.schema.chunk_types import decimal_from_int64, decimal_to_int64, make_null_mask
 from snowmelt.schema.conversion.arrow_input import convert_arrow_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.types import (
@@ -28,7 +28,7 @@ from snowmelt.schema.types import (
     TIMESTAMP_TYPES,
     Column,
     LogicalType,
-    display_name,
+    to_display_name,
 )
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _divide_decimals(recorder: FallbackRecorder, left: PipeVector, right: PipeVe
     too_large = np.abs(dividend.astype(np.float64)) * float(power) >= _MAX_DIVIDEND
     zero = divisor == 0
     # A row without a value is in no doubt, whatever stands in its place.
-    nulls = null_mask(left.values) | null_mask(right.values)
+    nulls = make_null_mask(left.values) | make_null_mask(right.values)
     recorder.mark_fallback_rows(pa.array((too_large | zero) & ~nulls))
     top = np.where(too_large, 0, dividend) * np.int64(power)
     bottom = np.where(zero, 1, divisor)
@@ -323,7 +323,7 @@ class VectorPipeEvaluator:
         items = copy.items or ()
         names = [item.alias for item in items] if copy.by_name else columns
         pairs = list(zip(names, items, strict=False))
-        self._names = [display_name(name or "") for name, _ in pairs]
+        self._names = [to_display_name(name or "") for name, _ in pairs]
         self._targets = [schema.column(name or "") for name, _ in pairs]
         self._expressions = [item.expression for _, item in pairs]
         self._zone = zone

@@ -31,7 +31,7 @@ from snowmelt.ingest.rows.pipe_vector_evaluator import VectorPipeEvaluator
 from snowmelt.ingest.rows.schema_evolution import infer_missing_columns
 from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
 from snowmelt.schema.error_table import to_error_row
-from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema, internal_name
+from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema, to_internal_name
 from snowmelt.schema.value_errors import wrong_value_error
 
 if TYPE_CHECKING:
@@ -473,7 +473,7 @@ def find_ambiguous_bytes(
         for key, value in row.items():
             if value is None or not isinstance(key, str):
                 continue
-            column = columns.get(internal_name(key))
+            column = columns.get(to_internal_name(key))
             if column is not None and (from_pipe or _may_be_base64(value)):
                 found[number] = wrong_value_error(column, number, _AMBIGUOUS_BYTES_REASON)
                 break

@@ -32,7 +32,7 @@ from snowmelt.ingest.rows.targets import (
     has_binary_column,
     is_elastic_channel,
 )
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import to_internal_name
 from snowmelt.wire.row_api import RowChannelStatus, RowOpenResponse, RowStatusResponse
 
 if TYPE_CHECKING:
@@ -428,7 +428,7 @@ def parse_channel_name(text: str) -> str:
     """
     if not text or "\0" in text:
         raise RequestMalformed(reason="a channel's name is needed, without the character NUL")
-    return internal_name(text)
+    return to_internal_name(text)
 
 
 def build_channel_status(

@@ -10,7 +10,7 @@ from snowmelt.catalog.objects.table_changes import evolve_table, make_column
 from snowmelt.catalog.security.access_control import resolve_effective_role
 from snowmelt.errors import PrivilegeMissing, UserError
 from snowmelt.schema.inference import find_unfilled_columns, infer_new_columns
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ class TableEvolver:
         until, reason = self._cached_denials.get(key, (0.0, ""))
         if now < until:
             return reason
-        role = internal_name(target.sender.role) if target.sender.role else None
+        role = to_internal_name(target.sender.role) if target.sender.role else None
         try:
             columns = [make_column(name, kind) for name, kind in missing_columns.columns.items()]
             with self._database.writing() as connection:

@@ -16,7 +16,7 @@ from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.catalog.streaming import row_channels, stages
 from snowmelt.errors import PipeNotFound, UserError
-from snowmelt.schema.types import LogicalType, TableName, internal_name
+from snowmelt.schema.types import LogicalType, TableName, to_internal_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -46,7 +46,7 @@ class PipePath:
     @property
     def name(self) -> TableName:
         """The pipe's full internal name."""
-        return TableName(*map(internal_name, (self.database, self.schema, self.pipe)))
+        return TableName(*map(to_internal_name, (self.database, self.schema, self.pipe)))
 
     @property
     def default_table(self) -> TableName | None:
@@ -58,9 +58,9 @@ class PipePath:
             return None
         table = bare[: -len(DEFAULT_PIPE_SUFFIX)]
         return TableName(
-            internal_name(self.database),
-            internal_name(self.schema),
-            internal_name(f'"{table}"' if quoted else table),
+            to_internal_name(self.database),
+            to_internal_name(self.schema),
+            to_internal_name(f'"{table}"' if quoted else table),
         )
 
     def __str__(self) -> str:
@@ -200,7 +200,7 @@ def find_table_name(
     connection: sa.Connection, table_id: int, sender: RowSender
 ) -> TableName | None:
     """Return what a table is called now; None where the sender may not insert into it any more."""
-    role = internal_name(sender.role) if sender.role else None
+    role = to_internal_name(sender.role) if sender.role else None
     try:
         table = tables.find_table_by_id(connection, table_id)
         effective = access_control.resolve_effective_role(connection, sender.user, role)
@@ -223,7 +223,7 @@ def find_writable_table(
     name = path.default_table if copy is None else resolve_pipe_table(copy, path.name)
     if name is None:
         raise PipeNotFound(pipe=path)
-    role = internal_name(sender.role) if sender.role else None
+    role = to_internal_name(sender.role) if sender.role else None
     try:
         effective = access_control.resolve_effective_role(connection, sender.user, role)
         table = tables.find_table(connection, name)

@@ -25,7 +25,7 @@ from snowmelt.load.expressions.types import (
 )
 from snowmelt.schema.chunk_types import to_contiguous_array
 from snowmelt.schema.native_types import native_schema
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -169,7 +169,7 @@ class ExpressionEvaluator:
 
 def describe_expression(computed: ComputedExpression) -> str:
     """Say which expression it is, as errors do."""
-    return f"column {display_name(computed.column)} AS {computed.sql}"
+    return f"column {to_display_name(computed.column)} AS {computed.sql}"
 
 
 def _enumerate_columns(parsed: TableSchema) -> list[tuple[int, Column]]:

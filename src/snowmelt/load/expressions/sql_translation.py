@@ -37,7 +37,7 @@ from snowmelt.load.expressions.types import (
     quote_literal,
     render_failure_if,
 )
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -264,9 +264,9 @@ class _ExpressionTranslator:
             return self._translate_current_time(name)
         if name in _REJECTED_BARE_FUNCTIONS and not quoted:
             raise _LocatedExpressionInvalid(_describe_missing_function(name))
-        parsed = ", ".join(map(display_name, self._columns)) or "none"
+        parsed = ", ".join(map(to_display_name, self._columns)) or "none"
         raise _LocatedExpressionInvalid(
-            f"there is no parsed column {display_name(name)}; there are {parsed}"
+            f"there is no parsed column {to_display_name(name)}; there are {parsed}"
         )
 
     def _translate_current_time(self, name: str) -> TypedSql:

@@ -21,7 +21,7 @@ from snowmelt.load.parsers.delimited_text import (
     parse_format_character,
 )
 from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
-from snowmelt.schema.types import display_name, internal_name
+from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +113,7 @@ def _match_header(
             record=0,
         )
     texts = [(name or b"").decode(errors="replace").strip() for name in header]
-    names = [internal_name(text) for text in texts]
+    names = [to_internal_name(text) for text in texts]
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         places.setdefault(name, []).append(place)
@@ -130,7 +130,7 @@ def _match_header(
             folded.get(name.upper(), []), names, exact
         )
         if len(there) > 1:
-            shown = display_name(name)
+            shown = to_display_name(name)
             raise PhaseFailed(reason=f"the header names column {shown} twice", record=0)
         found.append(there[0] if there else None)
     if not any(place is not None for place in found):

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from snowmelt.load.parsers.arrow_block import UTF8_BOM
-from snowmelt.schema.chunk_types import decimal_from_int64, null_mask, to_contiguous_array
+from snowmelt.schema.chunk_types import decimal_from_int64, make_null_mask, to_contiguous_array
 from snowmelt.schema.native_types import native_fields
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
@@ -429,9 +429,9 @@ def _collect_numbers(
         return numbers, None
     array = pa.array(list(map(get, objects)), pa.from_numpy_dtype(kind))
     _mark_null_violations(column, array, inexact)
-    return array.fill_null(1).to_numpy(), null_mask(array)
+    return array.fill_null(1).to_numpy(), make_null_mask(array)
 
 
 def _mark_null_violations(column: TextColumnConverter, array: pa.Array, inexact: Mask) -> None:
     if array.null_count and not column.column.nullable:
-        inexact |= null_mask(array)
+        inexact |= make_null_mask(array)

@@ -24,7 +24,7 @@ from snowmelt.load.parsers.delimited_text import (
 )
 from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
 from snowmelt.load.phases import ColumnOptions, ParsedBatch, ParseReject
-from snowmelt.schema.types import LogicalType, internal_name
+from snowmelt.schema.types import LogicalType, to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -277,9 +277,9 @@ class RegexSplitter:
         if not self._pattern.groupindex:
             raise LoadRefused(what="FREGEXPARSER", reason="the pattern names no group (?<column>…)")
         self._groups = {
-            internal_name(name): place for name, place in self._pattern.groupindex.items()
+            to_internal_name(name): place for name, place in self._pattern.groupindex.items()
         }
-        self._line = internal_name(line_column) if line_column else None
+        self._line = to_internal_name(line_column) if line_column else None
 
     def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
         """Match each record."""
@@ -359,7 +359,7 @@ class PairSplitter:
             if match is None:
                 return f"no pair of a key and a value: {record[at : at + _MAX_SHOWN_CHARS]!r}"
             at = match.end()
-            place = column_indexes.get(internal_name(match[1].strip()))
+            place = column_indexes.get(to_internal_name(match[1].strip()))
             if place is not None:
                 value = match[3] if match[2] is None else match[2].replace('""', '"')
                 row[place] = value or (None if match[2] is None else "")

@@ -15,7 +15,7 @@ from snowmelt.errors import PhaseFailed
 from snowmelt.load.parsers.record_columns import RecordRowBuilder, display_record
 from snowmelt.schema.conversion.arrow_values import to_python_values
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
-from snowmelt.schema.native_types import has_nanoseconds
+from snowmelt.schema.native_types import needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _convert_timestamps(array: pa.Array, column: TextColumnConverter) -> list[pa
         values = micros.view(pa.int64())
         micros = pc.subtract(values, _floor_remainder(values, 10 ** (6 - scale)))
     parts = [micros.view(pa.int64()).view(own)]
-    if has_nanoseconds(column.column):
+    if needs_nanosecond_companion(column.column):
         rest = (
             _floor_remainder(array.view(pa.int64()), 1000)
             if unit == "ns"

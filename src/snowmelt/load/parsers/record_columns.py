@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.load.column_converter import TableConverter
 from snowmelt.load.parsers.json_documents import FlexJsonOptions, JsonColumnFinder
 from snowmelt.load.phases import ParsedBatch, ParseReject
-from snowmelt.schema.conversion.json_text import write_json
+from snowmelt.schema.conversion.json_text import format_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,7 +103,7 @@ class RecordRowBuilder:
 def display_record(value: object) -> bytes:
     """Return a record that has no text of its own as one."""
     try:
-        return write_json(value).encode()
+        return format_json(value).encode()
     except (TypeError, ValueError):
         return repr(value).encode()
 

@@ -31,7 +31,7 @@ from snowmelt.load.udx.vertica_sdk.writers import StreamWriter
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.row_converter import MAX_ROW_BYTES, RowConverter
-from snowmelt.schema.native_types import to_native
+from snowmelt.schema.native_types import to_native_table
 from snowmelt.schema.types import DEFAULT_ZONE, Compatibility, LogicalType
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class UdxRowBuilder:
 
     def _to_native(self, table: pa.Table) -> pa.Table:
         try:
-            return to_native(table, self._schema)
+            return to_native_table(table, self._schema)
         except InvalidRow as error:
             raise self._host.make_error(str(error)) from error
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidRow
-from snowmelt.schema.chunk_types import null_mask
+from snowmelt.schema.chunk_types import make_null_mask
 from snowmelt.schema.conversion.arrow_values import (
     UNIT_FRACTION_DIGITS,
     parse_arrow_zone,
@@ -93,7 +93,7 @@ def _convert_numbers(converter: ColumnConverter, array: pa.Array) -> pa.Array | 
         array = array.cast(pa.float64())
         kind = array.type
     if _arrow_types.is_float64(kind):
-        nulls = null_mask(array) if array.null_count else None
+        nulls = make_null_mask(array) if array.null_count else None
         numbers = np.frombuffer(array.buffers()[1], np.float64, array.offset + len(array))
         numbers = numbers[array.offset :]
         if nulls is not None:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.schema.chunk_types import null_mask
+from snowmelt.schema.chunk_types import make_null_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -153,7 +153,7 @@ def to_int64_and_nulls(array: pa.Array) -> tuple[Int64s, Mask | None]:
     numbers = raw[array.offset :].astype(np.int64)
     if not array.null_count:
         return numbers, None
-    nulls = null_mask(array)
+    nulls = make_null_mask(array)
     numbers[nulls] = 0
     return numbers, nulls
 
@@ -188,7 +188,7 @@ def _to_numpy_floats(array: Any) -> list[Any]:
     return [number if here else None for number, here in zip(numbers, valid, strict=True)]
 
 
-def _convert_counts(array: Any, make: Callable[[int], Any]) -> list[Any]:
+def _convert_temporal_counts(array: Any, make: Callable[[int], Any]) -> list[Any]:
     """Make each value from its count; where that gives nothing, keep Arrow's scalar."""
     numbers, nulls = to_int64_and_nulls(array)
     values = [make(number) for number in numbers.tolist()]
@@ -203,7 +203,7 @@ def _convert_counts(array: Any, make: Callable[[int], Any]) -> list[Any]:
 
 def _to_dates(array: Any) -> list[Any]:
     per_day = _DAY_MS if _arrow_types.is_date64(array.type) else 1
-    return _convert_counts(array, lambda count: _to_date(count // per_day))
+    return _convert_temporal_counts(array, lambda count: _to_date(count // per_day))
 
 
 def _to_date(day: int) -> object:
@@ -214,7 +214,7 @@ def _to_date(day: int) -> object:
 
 def _to_times(array: Any) -> list[Any]:
     step = 10 ** (9 - UNIT_FRACTION_DIGITS[array.type.unit])
-    return _convert_counts(array, lambda count: _to_time(count * step))
+    return _convert_temporal_counts(array, lambda count: _to_time(count * step))
 
 
 def _to_time(nanos: int) -> time | None:
@@ -245,7 +245,7 @@ def _to_datetimes(array: Any) -> list[Any]:
             # Beyond the years of datetime, only NumPy has such clock times, and without a zone.
             return np.datetime64(count, unit) if zone is None else None
 
-    return _convert_counts(array, make_timestamp)
+    return _convert_temporal_counts(array, make_timestamp)
 
 
 def _to_datetime(nanos: int, zone: tzinfo | None) -> datetime:

@@ -26,11 +26,11 @@ from snowmelt.schema.chunk_types import (
     decimal_from_int64,
     decimal_from_unscaled,
     decimal_from_words,
-    null_mask,
+    make_null_mask,
 )
 from snowmelt.schema.conversion import msgpack_fast_path
 from snowmelt.schema.conversion.numbers import convert_fixed
-from snowmelt.schema.conversion.timestamp_limits import are_in_range
+from snowmelt.schema.conversion.timestamp_limits import are_timestamps_in_range
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
@@ -102,14 +102,14 @@ class ZoneOffsetCache:
         self._local_offsets: dict[int, int | None] = {}
         self._utc_offsets: dict[int, int | None] = {}
 
-    def offsets_at_local(self, local_us: Int64s) -> Int64s | None:
+    def get_offsets_at_local_times(self, local_us: Int64s) -> Int64s | None:
         """Return offsets (seconds) of local clock times (µs since 1970).
 
         None when some day has a gap or an overlap, or lies at the calendar's ends.
         """
         return _find_offsets_by_day(local_us, self._local_offsets, self._probe_local_day)
 
-    def offsets_at_utc(self, utc_us: Int64s) -> Int64s | None:
+    def get_offsets_at_utc_times(self, utc_us: Int64s) -> Int64s | None:
         """Return offsets (seconds) at instants (µs since 1970).
 
         None when the offset changes on some day, or it lies at the calendar's ends.
@@ -525,7 +525,7 @@ class ColumnConverter:
         if type(zone) is timezone:
             return _fixed_offset_s(zone)
         if isinstance(zone, ZoneInfo) and zone.key:
-            return self._zone_offset_cache(zone).offsets_at_utc(utc_us)
+            return self._zone_offset_cache(zone).get_offsets_at_utc_times(utc_us)
         return None
 
     def _offsets_at_local(self, zone: tzinfo | None, local_us: Int64s) -> Int64s | None:
@@ -534,14 +534,14 @@ class ColumnConverter:
         if type(zone) is timezone:
             return _fixed_offset_s(zone)
         if isinstance(zone, ZoneInfo) and zone.key:
-            return self._zone_offset_cache(zone).offsets_at_local(local_us)
+            return self._zone_offset_cache(zone).get_offsets_at_local_times(local_us)
         return None
 
     def _scale_timestamps(
         self, counts: Int64s, digits: int, offsets: Int64s, nulls: Mask | None
     ) -> pa.Array | None:
         precision, scale = self.type.precision, self.type.scale
-        if not are_in_range(counts, digits, self.column.kind):
+        if not are_timestamps_in_range(counts, digits, self.column.kind):
             return None
         largest = max(int(counts.max()), -int(counts.min()))
         if scale > digits and largest > _MAX_INT64 // 10 ** (scale - digits):
@@ -618,7 +618,7 @@ def _subtract_epoch(
 
 
 def _null_mask_or_none(array: pa.Array) -> Mask | None:
-    return null_mask(array) if array.null_count else None
+    return make_null_mask(array) if array.null_count else None
 
 
 def _max_value_bytes(array: pa.Array) -> int:

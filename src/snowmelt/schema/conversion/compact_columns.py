@@ -57,7 +57,7 @@ class CompactColumn(ABC):
 
     def concatenate(self, columns: Sequence[Self]) -> Self:
         """Return the values of several pieces like this one."""
-        return type(self)(b"".join(piece.body for piece in columns), _total_values(columns))
+        return type(self)(b"".join(piece.body for piece in columns), _count_values(columns))
 
     @abstractmethod
     def to_array(self, converter: ColumnConverter) -> pa.Array | None:
@@ -238,7 +238,7 @@ class CompactZonedTimestamps(CompactColumn):
     def concatenate(self, columns: Sequence[Self]) -> Self:
         """Return the datetimes of several pieces."""
         return type(self)(
-            b"".join(piece.body for piece in columns), _total_values(columns), self.zone
+            b"".join(piece.body for piece in columns), _count_values(columns), self.zone
         )
 
     def to_array(self, converter: ColumnConverter) -> pa.Array | None:
@@ -253,7 +253,7 @@ class CompactZonedTimestamps(CompactColumn):
         return [epoch + timedelta(microseconds=us) for us in clock.tolist()]
 
 
-def try_compact(column: Column, values: Sequence[Any]) -> CompactColumn | None:
+def try_compact_column(column: Column, values: Sequence[Any]) -> CompactColumn | None:
     """Take the values of a column, of which there are some."""
     kind = column.kind
     if kind is LogicalType.FIXED:
@@ -325,7 +325,7 @@ def _run_to_array(
     return array
 
 
-def _total_values(columns: Sequence[CompactColumn]) -> int:
+def _count_values(columns: Sequence[CompactColumn]) -> int:
     return sum(piece.count for piece in columns)
 
 

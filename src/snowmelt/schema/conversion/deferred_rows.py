@@ -16,7 +16,7 @@ from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.compact_columns import (
     CompactColumn,
     concatenate_to_arrays,
-    try_compact,
+    try_compact_column,
 )
 from snowmelt.schema.size_estimates import (
     estimate_array_bytes,
@@ -122,7 +122,7 @@ class DeferredConverter:
         if self._calls_to_skip[position]:
             self._calls_to_skip[position] -= 1
             return None
-        piece = try_compact(self.schema.columns[position], values)
+        piece = try_compact_column(self.schema.columns[position], values)
         if piece is None:
             self._calls_to_skip[position] = _SKIPPED_CALLS_AFTER_MISS
         return piece

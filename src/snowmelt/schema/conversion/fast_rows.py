@@ -170,7 +170,7 @@ class FastRowChecker:
                 if null and column.kind in _VARIABLE_LENGTH_TYPES:
                     null += f" and not ({length} := 0)"
                 lines.append(
-                    f"    if not ({_check_expression(column, name, length)}{null}): return None"
+                    f"    if not ({_make_check_expression(column, name, length)}{null}): return None"
                 )
             if column.kind in _VARIABLE_LENGTH_TYPES:
                 sizes.append(length)
@@ -216,7 +216,7 @@ class FastRows:
         return self.form.build_table(self.items)
 
 
-def _check_expression(column: Column, name: str, length: str) -> str:
+def _make_check_expression(column: Column, name: str, length: str) -> str:
     """Return the text of an expression that is true for values that are surely good.
 
     It sets the variable `length` where values have one.

@@ -160,7 +160,7 @@ class _JsonNormalizer:
         if len(content) > MAX_NAME_CHARACTERS:
             raise JsonLimitExceeded
         # Halves of pairs are still told apart here, though each becomes a `?`.
-        _add_key(keys, content)
+        _add_unique_key(keys, content)
         self.state = _EXPECT_COLON
         return quote_json_string(_replace_lone_surrogates(content))
 
@@ -191,7 +191,7 @@ class _JsonNormalizer:
             raise InvalidJson
 
 
-def write_json(value: object, *, signed_bytes: bool = True) -> str:
+def format_json(value: object, *, signed_bytes: bool = True) -> str:
     """Return the JSON text of Python values.
 
     Args:
@@ -204,7 +204,7 @@ def write_json(value: object, *, signed_bytes: bool = True) -> str:
             surrogate pair.
     """
     pieces: list[str] = []
-    _write_value(value, pieces, 0, signed_bytes)
+    _append_value(value, pieces, 0, signed_bytes)
     return "".join(pieces)
 
 
@@ -217,11 +217,11 @@ def quote_json_string(text: str) -> str:
     )
 
 
-def _write_value(value: object, output: list[str], depth: int, signed_bytes: bool) -> None:
+def _append_value(value: object, output: list[str], depth: int, signed_bytes: bool) -> None:
     if isinstance(value, dict):
-        _write_object(value, output, depth + 1, signed_bytes)
+        _append_object(value, output, depth + 1, signed_bytes)
     elif isinstance(value, (list, tuple)):
-        _write_array(value, output, depth + 1, signed_bytes)
+        _append_array(value, output, depth + 1, signed_bytes)
     elif (text := _format_scalar(value)) is not None:
         output.append(text)
     elif isinstance(value, (bytes, bytearray, memoryview)):
@@ -231,16 +231,16 @@ def _write_value(value: object, output: list[str], depth: int, signed_bytes: boo
         signed = (byte - 256 if byte > 127 else byte for byte in bytes(value))
         output.append("[" + ",".join(map(str, signed)) + "]")
     elif (fields := _object_fields(value)) is not None:
-        _write_object(fields, output, depth + 1, signed_bytes)
+        _append_object(fields, output, depth + 1, signed_bytes)
     elif (items := _array_items(value)) is not None:
-        _write_array(items, output, depth + 1, signed_bytes)
+        _append_array(items, output, depth + 1, signed_bytes)
     elif isinstance(value, Enum):
-        _write_value(value.value, output, depth, signed_bytes)
+        _append_value(value.value, output, depth, signed_bytes)
     else:
         raise NotJsonSerializable(value)
 
 
-def _write_object(
+def _append_object(
     value: Mapping[object, object], output: list[str], depth: int, signed_bytes: bool
 ) -> None:
     if depth > MAX_DEPTH:
@@ -250,14 +250,14 @@ def _write_object(
     for key, item in value.items():
         if not isinstance(key, str):
             raise NotJsonSerializable(key)
-        _add_key(keys, key)
+        _add_unique_key(keys, key)
         output.append(before + _format_string(key) + ":")
-        _write_value(item, output, depth, signed_bytes)
+        _append_value(item, output, depth, signed_bytes)
         before = ","
     output.append("{}" if before == "{" else "}")
 
 
-def _write_array(
+def _append_array(
     value: Sequence[object], output: list[str], depth: int, signed_bytes: bool
 ) -> None:
     if depth > MAX_DEPTH:
@@ -265,7 +265,7 @@ def _write_array(
     before = "["
     for item in value:
         output.append(before)
-        _write_value(item, output, depth, signed_bytes)
+        _append_value(item, output, depth, signed_bytes)
         before = ","
     output.append("[]" if before == "[" else "]")
 
@@ -434,7 +434,7 @@ def _unescape_match(found: re.Match[str]) -> str:
     return _SHORT_ESCAPES.get(found[2], found[2])
 
 
-def _add_key(keys: set[str], key: str) -> None:
+def _add_unique_key(keys: set[str], key: str) -> None:
     # The reference parser compares keys without trailing NULs.
     known = key.rstrip("\x00")
     if known in keys:

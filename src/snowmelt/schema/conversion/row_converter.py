@@ -28,11 +28,11 @@ from snowmelt.schema.conversion.fast_rows import FastRowChecker
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.size_estimates import (
     estimate_array_bytes,
+    estimate_bytes_per_value,
     estimate_fixed_value_bytes,
-    estimate_row_bytes,
     estimate_value_bytes,
 )
-from snowmelt.schema.types import Column, Compatibility, TableSchema, internal_name
+from snowmelt.schema.types import Column, Compatibility, TableSchema, to_internal_name
 from snowmelt.schema.value_errors import python_type_name
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ class RowConverter:
             return None
         place = self._cached_spellings.get(key)
         if place is None:
-            place = self._positions.get(internal_name(key))
+            place = self._positions.get(to_internal_name(key))
             if place is not None:
                 if len(self._cached_spellings) >= _MAX_CACHED_SPELLINGS:
                     self._cached_spellings.clear()
@@ -371,7 +371,7 @@ class RowConverter:
     def _find_oversized_rows(self, arrays: list[pa.Array | pa.ChunkedArray]) -> list[int]:
         sizes = np.zeros(len(arrays[0]))
         for array, width in zip(arrays, self._widths, strict=True):
-            sizes += estimate_row_bytes(array, width)
+            sizes += estimate_bytes_per_value(array, width)
         return np.flatnonzero(sizes > self._max_row_bytes).tolist()
 
     def _exclude_rejected(

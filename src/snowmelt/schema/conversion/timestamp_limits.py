@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from snowmelt.schema.chunk_types import null_mask, to_contiguous_array
+from snowmelt.schema.chunk_types import make_null_mask, to_contiguous_array
 from snowmelt.schema.conversion.arrow_values import parse_arrow_zone
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType
 from snowmelt.schema.value_errors import wrong_value_error, year_range_error
@@ -105,7 +105,7 @@ def describe_unrepresentable_timestamp(value: object) -> str | None:
     return f"{value.value} {value.type.unit} since 1970 in UTC" if known else None
 
 
-def are_in_range(counts: Int64s, digits: int, kind: LogicalType) -> bool:
+def are_timestamps_in_range(counts: Int64s, digits: int, kind: LogicalType) -> bool:
     """Return True if timestamps, counted in 10**-digits s since 1970, are all within the limits."""
     first, end = timestamp_limits_s(kind)
     # At nine digits the limits have more than 64 bits: compare as Python's integers.
@@ -146,7 +146,7 @@ def out_of_range_mask(
     if not outside.any():
         return None
     if own.null_count:
-        outside &= ~null_mask(own)
+        outside &= ~make_null_mask(own)
     return outside if outside.any() else None
 
 

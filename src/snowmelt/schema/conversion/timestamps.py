@@ -413,7 +413,7 @@ def convert_timestamp(
     since_epoch = scale_timestamp(instant.local_s - instant.offset_s, instant.nanos, scale)
     if column.kind is LogicalType.TIMESTAMP_LTZ:
         return since_epoch
-    return (since_epoch << _TZ_BITS) + offset_minutes(instant.offset_s) + _TZ_BIAS
+    return (since_epoch << _TZ_BITS) + to_offset_minutes(instant.offset_s) + _TZ_BIAS
 
 
 def scale_timestamp(seconds: int, nanos: int, scale: int) -> int:
@@ -421,7 +421,7 @@ def scale_timestamp(seconds: int, nanos: int, scale: int) -> int:
     return int(seconds * 10**scale + nanos // 10 ** (9 - scale))
 
 
-def offset_minutes(offset_s: int) -> int:
+def to_offset_minutes(offset_s: int) -> int:
     """Return an offset in minutes, seconds cut toward zero."""
     return offset_s // _MINUTE_S if offset_s >= 0 else -(-offset_s // _MINUTE_S)
 

@@ -26,8 +26,8 @@ from snowmelt.schema.conversion.json_text import (
     JsonLimitExceeded,
     LoneSurrogate,
     NotJsonSerializable,
+    format_json,
     normalize_json,
-    write_json,
 )
 from snowmelt.schema.conversion.numbers import (
     TRIMMED_CHARACTERS,
@@ -38,7 +38,7 @@ from snowmelt.schema.conversion.numbers import (
     is_number,
     to_exact_decimal,
 )
-from snowmelt.schema.conversion.sdk_bytes import reject_base64, reject_hex_bytes
+from snowmelt.schema.conversion.sdk_bytes import wrap_rejecting_base64, wrap_rejecting_hex_bytes
 from snowmelt.schema.conversion.timestamp_limits import (
     LIMITED_TYPES,
     describe_unrepresentable_timestamp,
@@ -133,13 +133,13 @@ def _select_converter(column: Column, zone: tzinfo, compatibility: Compatibility
         return partial(convert_timestamp, zone=zone if meets_zone else None, forms=forms)
     sdk = compatibility is Compatibility.SDK_ROWS
     converts: dict[LogicalType, Convert] = {
-        LogicalType.FIXED: reject_hex_bytes(convert_fixed) if sdk else convert_fixed,
-        LogicalType.REAL: reject_hex_bytes(partial(convert_float, java=False))
+        LogicalType.FIXED: wrap_rejecting_hex_bytes(convert_fixed) if sdk else convert_fixed,
+        LogicalType.REAL: wrap_rejecting_hex_bytes(partial(convert_float, java=False))
         if sdk
         else partial(convert_float, java=java),
         LogicalType.BOOLEAN: partial(convert_boolean, java=java),
         LogicalType.TEXT: convert_string,
-        LogicalType.BINARY: reject_base64(convert_binary) if sdk else convert_binary,
+        LogicalType.BINARY: wrap_rejecting_base64(convert_binary) if sdk else convert_binary,
         LogicalType.DATE: partial(convert_date, forms=forms),
         LogicalType.TIME: partial(convert_time, forms=forms),
     }
@@ -286,7 +286,7 @@ def convert_json(value: object, column: Column, row_index: int, *, java: bool = 
     text = (
         _normalize_json_text(value, column, row_index, several_roots=java)
         if isinstance(value, str)
-        else _write_json_value(value, column, row_index, signed_bytes=java)
+        else _format_json_value(value, column, row_index, signed_bytes=java)
     )
     if text == "null" and to_plain_value(value) is None:
         return None
@@ -324,9 +324,9 @@ def _normalize_json_text(
     raise wrong_value_error(column, row_index, reason)
 
 
-def _write_json_value(value: object, column: Column, row_index: int, *, signed_bytes: bool) -> str:
+def _format_json_value(value: object, column: Column, row_index: int, *, signed_bytes: bool) -> str:
     try:
-        return write_json(value, signed_bytes=signed_bytes)
+        return format_json(value, signed_bytes=signed_bytes)
     except LoneSurrogate:
         raise _invalid_unicode_error(column, row_index) from None
     except DuplicateKey as error:

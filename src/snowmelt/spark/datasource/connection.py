@@ -19,7 +19,7 @@ from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError
-from snowmelt.schema.types import internal_name
+from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,7 +96,7 @@ def resolve_connection(
         stage=options.get("stage", default.stage),
         warehouse=options.get("warehouse", default.warehouse),
         keys=default.keys if keys is None else Path(keys),
-        role=default.role if role is None else internal_name(role),
+        role=default.role if role is None else to_internal_name(role),
     )
 
 

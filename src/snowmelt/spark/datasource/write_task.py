@@ -23,14 +23,14 @@ from snowmelt.schema.conversion.arrow_values import parse_arrow_zone, to_python_
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.conversion.value_rules import make_value_rule
-from snowmelt.schema.native_types import native_fields, native_schema, to_native
+from snowmelt.schema.native_types import native_fields, native_schema, to_native_table
 from snowmelt.schema.types import (
     DEFAULT_ZONE,
     TIMESTAMP_TYPES,
     Column,
     LogicalType,
     TableSchema,
-    internal_name,
+    to_internal_name,
 )
 from snowmelt.spark.tables.visible_columns import list_visible_columns
 
@@ -203,7 +203,7 @@ def _resolve_timezone(plan: WritePlan, schema: pa.Schema) -> tzinfo:
 
 
 def _resolve_column_name(schema: TableSchema, name: str, table: object) -> str:
-    found: Column | None = schema.column(internal_name(name))
+    found: Column | None = schema.column(to_internal_name(name))
     if found is None:
         raise LoadRefused(
             what=f"Column {name}",
@@ -393,7 +393,7 @@ def _convert_by_rule(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.A
     alone = TableSchema(1, (column,))
     table = pa.Table.from_arrays([converted], names=[column.name])
     try:
-        native = to_native(table, alone)
+        native = to_native_table(table, alone)
     except InvalidRow as error:
         raise _make_column_error(column, str(error)) from error
     return [part.combine_chunks() for part in native.columns]

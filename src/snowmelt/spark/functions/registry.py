@@ -38,7 +38,7 @@ from snowmelt.errors import NotFound
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import Volatility
 from snowmelt.functions.signature import MAX_PRECISION
-from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, display_name
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, to_display_name
 from snowmelt.spark.functions.call_log import CallLogFiles
 from snowmelt.spark.functions.call_rewriter import (
     CallArgument,
@@ -88,7 +88,7 @@ def make_context_headers(names: Iterable[str], caller: CallerContext) -> dict[st
 
 def _make_context_values(caller: CallerContext) -> dict[str, str]:
     database, schema = caller.namespace or ("", "")
-    here = [f"{display_name(database)}.{display_name(schema)}"] if caller.namespace else []
+    here = [f"{to_display_name(database)}.{to_display_name(schema)}"] if caller.namespace else []
     return {
         "CURRENT_ACCOUNT": "SNOWMELT",
         "CURRENT_ACCOUNT_NAME": "SNOWMELT",

@@ -33,7 +33,7 @@ from snowmelt.functions.definition import (
     Volatility,
 )
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 HEAD = "CREATE EXTERNAL FUNCTION demo.public.f(n INTEGER) RETURNS VARCHAR "
 TAIL = " API_INTEGRATION = i AS 'https://h/x'"
@@ -319,7 +319,7 @@ functions = st.builds(
 @pytest.mark.slow
 @given(function=functions, order=st.randoms(use_true_random=False))
 def test_a_statement_that_is_written_reads_back_in_any_order_of_its_clauses(function, order):
-    text = format_create_function(function, "f", display_name(function.integration))
+    text = format_create_function(function, "f", to_display_name(function.integration))
     assert created(text) == function
     # A comment may hold line feeds, so that lines are clauses only where it has none.
     if "\n" not in function.comment and not any(

@@ -33,7 +33,7 @@ from snowmelt.catalog.sql.identifiers import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.sql.lexer import SourcePosition
 from snowmelt.catalog.sql.parser import is_query, parse_statement
 from snowmelt.errors import StatementError
-from snowmelt.schema.types import display_name
+from snowmelt.schema.types import to_display_name
 
 TYPES = {
     "NUMBER": "NUMBER(38,0)",
@@ -388,7 +388,7 @@ def test_everything_else_is_no_query(text):
     )
 )
 def test_any_name_survives_quoting(name):
-    statement = parse_statement(f"CREATE DATABASE {display_name(name)}")
+    statement = parse_statement(f"CREATE DATABASE {to_display_name(name)}")
     assert statement == CreateDatabase(name, CreateMode.FAIL_IF_EXISTS)
 
 

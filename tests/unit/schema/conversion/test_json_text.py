@@ -15,8 +15,8 @@ from snowmelt.schema.conversion.json_text import (
     InvalidJson,
     JsonLimitExceeded,
     NotJsonSerializable,
+    format_json,
     normalize_json,
-    write_json,
 )
 
 VALUES = st.recursive(
@@ -49,7 +49,7 @@ def test_what_is_normalised_means_the_same(value, indent, ascii_only):
 
 @given(VALUES.filter(trimmed_keys_differ))
 def test_what_is_written_is_normal(value):
-    text = write_json(value)
+    text = format_json(value)
     assert json.loads(text) == value
     assert normalize_json(text) == text
 
@@ -91,20 +91,20 @@ def test_depth_is_limited_not_fatal():
     for _ in range(100_000):
         value = [value]
     with pytest.raises(InvalidJson):
-        write_json(value)
+        format_json(value)
 
 
 def test_long_numbers_are_refused():
     assert normalize_json("0." + "9" * 999)
     with pytest.raises(InvalidJson):
         normalize_json("0." + "9" * 1000)
-    assert write_json(10**308) == "1" + "0" * 308
+    assert format_json(10**308) == "1" + "0" * 308
 
 
 @pytest.mark.parametrize("number", [10**400, -(10**309), Decimal("1e400")])
 def test_numbers_that_engines_read_as_infinite_are_refused(number):
     with pytest.raises(JsonLimitExceeded):
-        write_json([number])
+        format_json([number])
     with pytest.raises(JsonLimitExceeded):
         normalize_json(f"[{number}]")
 
@@ -122,7 +122,7 @@ def test_python_values_are_written_as_the_official_client_does():
         "b": b"\x00\xff",
         "n": [None, True, (1, 2), 10**30],
     }
-    assert write_json(value) == (
+    assert format_json(value) == (
         '{"f":[1.0,1.0E10,1.0E-7,-0.0,"NaN","-Infinity",0.001,9999999.0],"d":[10.50,4E+10,"NaN","NaN"],'
         '"t":["2020-01-02","01:02","2020-01-01T00:00Z","2020-01-01T01:02:03.000400"],"b":[0,-1],'
         '"n":[null,true,[1,2],1000000000000000000000000000000]}'
@@ -132,11 +132,11 @@ def test_python_values_are_written_as_the_official_client_does():
 @pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {object()}}, [object]])
 def test_what_has_no_json_form_is_refused(value):
     with pytest.raises(NotJsonSerializable):
-        write_json(value)
+        format_json(value)
 
 
 def test_keys_are_compared_without_trailing_nuls():
     with pytest.raises(DuplicateKey, match="key"):
         normalize_json('{"key":0,"key\\u0000":1}')
     with pytest.raises(DuplicateKey):
-        write_json({"key": 0, "key\0": 1})
+        format_json({"key": 0, "key\0": 1})

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
-from snowmelt.schema.native_types import to_native
+from snowmelt.schema.native_types import to_native_table
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 KINDS = [LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ]
@@ -78,12 +78,12 @@ def test_every_way_of_a_row_has_the_same_limits(kind, scale, zone, value, offset
     for _, table in found.values():
         if table is None:
             continue
-        native = to_native(table, schema)
+        native = to_native_table(table, schema)
         assert out_of_range_mask(column, native.columns) is None
         # What Python makes of it: no reader of ours raises.
         native.to_pylist()
         if taken:
-            first = to_native(found["insert_row"][1], schema).slice(0, 1)
+            first = to_native_table(found["insert_row"][1], schema).slice(0, 1)
             assert native.slice(0, 1).equals(first)
 
 
@@ -107,5 +107,6 @@ def test_an_arrow_instant_that_python_does_not_have_is_rejected_as_out_of_range(
     assert done.row_count == 1
     assert "out of range" in str(error.error)
     assert (
-        datetime(1970, 1, 1, tzinfo=UTC) == to_native(done.table, converter.schema)["C"][0].as_py()
+        datetime(1970, 1, 1, tzinfo=UTC)
+        == to_native_table(done.table, converter.schema)["C"][0].as_py()
     )
