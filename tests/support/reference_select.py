@@ -7,7 +7,7 @@ from snowmelt.select.errors import SelectError
 from snowmelt.select.scalar.aggregates import make_accumulator
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
 from snowmelt.select.scalar.paths import follow_path
-from snowmelt.select.sql.binder import bind
+from snowmelt.select.sql.binder import bind_statement
 from snowmelt.select.sql.bound_query import CsvFields, JsonFields
 from snowmelt.select.sql.parser import parse_statement
 from snowmelt.select.timestamps import parse_iso_timestamp
@@ -47,7 +47,7 @@ class Document:
 def query_of(statement, dialect=AWS, *, header=None, json=False):
     """Parse and bind a statement."""
     fields = JsonFields() if json else CsvFields(header)
-    return bind(parse_statement(statement, dialect), dialect=dialect, fields=fields)
+    return bind_statement(parse_statement(statement, dialect), dialect=dialect, fields=fields)
 
 
 def values(statement, records=((),), dialect=AWS, *, header=None, json=False):

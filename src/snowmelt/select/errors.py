@@ -113,7 +113,7 @@ class SelectError(UserError):
         return self.s3_code
 
 
-def row_error(code: str, message: str, dialect: Dialect) -> SelectError:
+def make_row_error(code: str, message: str, dialect: Dialect) -> SelectError:
     """Return an error that costs the row in `ceph-2020` and the query elsewhere."""
     return SelectError(code, message, fatal=dialect is not Dialect.CEPH_2020)
 
@@ -126,7 +126,7 @@ class ErrorBudget:
         self.limit = limit
         self.dropped = 0
 
-    def spend(self, error: SelectError) -> None:
+    def count_dropped_row(self, error: SelectError) -> None:
         """Count the row that `error` drops.
 
         Raises:

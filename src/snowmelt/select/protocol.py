@@ -215,7 +215,7 @@ _MAX_OFFSET_DIGITS = 19
 _Choice = TypeVar("_Choice", bound="StrEnum")
 
 
-def parse_request(body: bytes, *, dialect: Dialect = Dialect.AWS) -> SelectRequest:
+def parse_select_request(body: bytes, *, dialect: Dialect = Dialect.AWS) -> SelectRequest:
     """Read a request's body; what it leaves out takes the dialect's default.
 
     Raises:
@@ -368,7 +368,10 @@ def _parse_flag(parent: XmlElement, name: str) -> bool:
 
 def _parse_scan_range(element: XmlElement) -> ScanRange:
     element.reject_other_children("Start", "End")
-    start, end = _parse_offset(element, "Start"), _parse_offset(element, "End")
+    start, end = (
+        _parse_scan_range_offset(element, "Start"),
+        _parse_scan_range_offset(element, "End"),
+    )
     if start is None and end is None:
         raise SelectError("InvalidScanRange", "ScanRange needs a Start, an End, or both.")
     if start is not None and end is not None and start > end:
@@ -376,7 +379,7 @@ def _parse_scan_range(element: XmlElement) -> ScanRange:
     return ScanRange(start, end)
 
 
-def _parse_offset(parent: XmlElement, name: str) -> int | None:
+def _parse_scan_range_offset(parent: XmlElement, name: str) -> int | None:
     element = parent.find_child(name)
     if element is None:
         return None
@@ -432,12 +435,12 @@ CONTINUATION_FRAME = _encode_frame(_encode_event_headers("Cont"))
 END_FRAME = _encode_frame(_encode_event_headers("End"))
 
 
-def encode_records(payload: bytes) -> bytes:
+def encode_records_event(payload: bytes) -> bytes:
     """Return a frame of output."""
     return _encode_frame(_RECORDS_HEADERS, payload)
 
 
-def encode_progress(scanned_bytes: int, processed_bytes: int, returned_bytes: int) -> bytes:
+def encode_progress_event(scanned_bytes: int, processed_bytes: int, returned_bytes: int) -> bytes:
     """Return a frame that tells bytes read, bytes after decompression and bytes of output."""
     return _encode_frame(
         _PROGRESS_HEADERS,
@@ -445,14 +448,14 @@ def encode_progress(scanned_bytes: int, processed_bytes: int, returned_bytes: in
     )
 
 
-def encode_stats(scanned_bytes: int, processed_bytes: int, returned_bytes: int) -> bytes:
-    """Return the frame before the last, with the same counts as `encode_progress`."""
+def encode_stats_event(scanned_bytes: int, processed_bytes: int, returned_bytes: int) -> bytes:
+    """Return the frame before the last, with the same counts as `encode_progress_event`."""
     return _encode_frame(
         _STATS_HEADERS, _encode_byte_counts("Stats", scanned_bytes, processed_bytes, returned_bytes)
     )
 
 
-def encode_error(code: str, message: str) -> bytes:
+def encode_error_event(code: str, message: str) -> bytes:
     """Return the frame that ends an answer in the middle; nothing follows it."""
     return _encode_frame(
         _encode_header(":message-type", "error")

@@ -86,7 +86,7 @@ class Timestamp:
     fraction_digits: int = 0
 
     @property
-    def local(self) -> LocalDateTime:
+    def local_datetime(self) -> LocalDateTime:
         """The calendar at the value's own offset."""
         return LocalDateTime.from_epoch_nanos(
             self.instant + (self.offset_minutes or 0) * _MINUTE_NANOS
@@ -228,7 +228,7 @@ def extract_date_part(part: str, value: Timestamp) -> int:
         minutes = value.offset_minutes or 0
         hours, rest = divmod(abs(minutes), 60)
         return (hours if part == "timezone_hour" else rest) * (-1 if minutes < 0 else 1)
-    local = value.local
+    local = value.local_datetime
     if part == "week":
         return _iso_week_number(local.epoch_days)
     if part == "dow":
@@ -265,11 +265,11 @@ def date_add(
     if shift is None or abs(shift) > 10_000 * 366 * _DAY_NANOS:
         return None
     moved = replace(value, instant=value.instant + shift, precision=precision)
-    return moved if 1 <= moved.local.year <= 9999 else None
+    return moved if 1 <= moved.local_datetime.year <= 9999 else None
 
 
 def _month_shift_nanos(value: Timestamp, months: int, *, keep_month_end: bool) -> int | None:
-    local = value.local
+    local = value.local_datetime
     year, month = divmod(local.year * 12 + local.month - 1 + months, 12)
     if not 1 <= year <= 9999:
         return None
@@ -315,7 +315,7 @@ def calendar_diff(part: str, start: Timestamp, end: Timestamp) -> int:
 
 def timestamp_to_string(value: Timestamp, dialect: Dialect) -> str:
     """Return the text of a timestamp as the dialect's output and CAST show it."""
-    local = value.local
+    local = value.local_datetime
     date = f"{local.year:04}-{local.month:02}-{local.day:02}"
     seconds = f"{local.second:02}"
     if dialect is Dialect.CEPH_2020:

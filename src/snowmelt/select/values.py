@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import row_error
+from snowmelt.select.errors import make_row_error
 from snowmelt.select.timestamps import Timestamp, timestamp_to_string
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def describe_type(value: object) -> str:
     return "missing" if value is MISSING else _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
-def is_absent(value: object) -> bool:
+def is_null_or_missing(value: object) -> bool:
     """Return whether the value is NULL or MISSING."""
     return value is None or value is MISSING
 
@@ -78,7 +78,7 @@ def format_excerpt(value: object) -> str:
     return repr(shown) if isinstance(value, str) else shown
 
 
-def infer_number(text: str) -> Number | None:
+def parse_number_text(text: str) -> Number | None:
     """Read a text as a number, blanks around it passed over.
 
     Digits alone are an int where 64 bits hold it, with a point or without exactly a Decimal up
@@ -100,7 +100,7 @@ def infer_number(text: str) -> Number | None:
     return nearest if math.isfinite(nearest) else None
 
 
-def check_int64(number: int, dialect: Dialect) -> int:
+def require_int64(number: int, dialect: Dialect) -> int:
     """Return an integer that 64 bits hold.
 
     Ceph's engines compute it as a double there and convert that back, which C++ does not define.
@@ -111,10 +111,10 @@ def check_int64(number: int, dialect: Dialect) -> int:
     if INT_MIN <= number <= INT_MAX:
         return number
     message = f"integer {format_excerpt(number)} does not fit in 64 bits"
-    raise row_error("IntegerOverflow", message, dialect)
+    raise make_row_error("IntegerOverflow", message, dialect)
 
 
-def to_boolean(value: object, dialect: Dialect) -> bool | None:
+def to_three_valued_truth(value: object, dialect: Dialect) -> bool | None:
     """Return a value as a condition: true, false, or None for not known.
 
     In `aws` the texts true and false count; in Ceph numbers other than zero are true.
@@ -128,16 +128,16 @@ def to_boolean(value: object, dialect: Dialect) -> bool | None:
         return None
     if dialect.is_ceph and isinstance(value, int | float | Decimal):
         return bool(value)
-    inferred = infer_bool(value) if isinstance(value, str) and not dialect.is_ceph else None
+    inferred = parse_boolean_text(value) if isinstance(value, str) and not dialect.is_ceph else None
     if inferred is None:
         message = (
             f"a condition must be true or false; {format_excerpt(value)} is {describe_type(value)}"
         )
-        raise row_error("InvalidDataType", message, dialect)
+        raise make_row_error("InvalidDataType", message, dialect)
     return inferred
 
 
-def infer_bool(text: str) -> bool | None:
+def parse_boolean_text(text: str) -> bool | None:
     """Read `true` or `false` in any case; None for other texts."""
     return {"true": True, "false": False}.get(text.strip().lower())
 

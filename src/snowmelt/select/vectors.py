@@ -109,7 +109,7 @@ VectorData: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
+class ValueVector:
     """Values of one expression; `data` means nothing where a row is null or deferred."""
 
     kind: VectorKind
@@ -120,11 +120,11 @@ class Vector:
     def __len__(self) -> int:
         return len(self.null)
 
-    def take(self, rows: RowIndexes) -> Vector:
+    def take(self, rows: RowIndexes) -> ValueVector:
         """Return the values of these rows, in their order."""
         data = self.data
         taken = data.take(rows) if isinstance(data, StringSlices | TimestampVector) else data[rows]
-        return Vector(self.kind, taken, self.null[rows], self.deferred[rows])
+        return ValueVector(self.kind, taken, self.null[rows], self.deferred[rows])
 
     @property
     def slices(self) -> StringSlices:
@@ -169,7 +169,7 @@ class ColumnBatch(Protocol):
     def failure(self) -> SelectError | None:
         """What ends the query after these records: the one behind them cannot be read."""
 
-    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> Vector | None:
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:
         """Return a column's values; None where only the evaluator can read it.
 
         Where `for_output`, a field that output leaves out is not NULL but deferred.
@@ -189,10 +189,10 @@ class RawRecordBatch(ColumnBatch, Protocol):
         """Return one record as read, without its delimiter."""
 
 
-def make_text_vector(slices: StringSlices) -> Vector:
+def make_text_vector(slices: StringSlices) -> ValueVector:
     """Return slices as values: past the end and empty-as-null are NULL, unclean is deferred."""
     null = (slices.flags & (PAST_END | EMPTY_NULL)) != 0
-    return Vector(VectorKind.TEXT, slices, null, (slices.flags & NEEDS_UNQUOTING) != 0)
+    return ValueVector(VectorKind.TEXT, slices, null, (slices.flags & NEEDS_UNQUOTING) != 0)
 
 
 def make_false_mask(count: int) -> Mask:

@@ -40,7 +40,7 @@ def warm_up_kernels() -> None:
     """Run a few queries over a few records; what they need stays loaded in this process."""
     for request in _make_warmup_requests():
         execution = open_select(
-            request, _BytesSource(_sample_object(request)), settings=_SMALL_BLOCK_SETTINGS
+            request, _BytesSource(_make_sample_object(request)), settings=_SMALL_BLOCK_SETTINGS
         )
         try:
             for _ in execution.stream_payloads():
@@ -49,7 +49,7 @@ def warm_up_kernels() -> None:
             execution.close()
 
 
-def _sample_object(request: SelectRequest) -> bytes:
+def _make_sample_object(request: SelectRequest) -> bytes:
     if isinstance(request.input, JsonInput):
         return _SAMPLE_JSON_LINES
     return _make_sample_parquet() if isinstance(request.input, ParquetInput) else _SAMPLE_CSV

@@ -8,7 +8,7 @@ from botocore.serialize import create_serializer
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-from snowmelt.select.protocol import parse_request
+from snowmelt.select.protocol import parse_select_request
 from snowmelt.select.request import (
     CsvInput,
     CsvOutput,
@@ -40,12 +40,12 @@ def _body(**changes: object) -> bytes:
 
 def _error(body: bytes) -> SelectError:
     with pytest.raises(SelectError) as caught:
-        parse_request(body)
+        parse_select_request(body)
     return caught.value
 
 
 def test_what_is_left_out_takes_the_default_of_aws() -> None:
-    request = parse_request(_body())
+    request = parse_select_request(_body())
     assert request.expression == "select * from s3object"
     assert request.input == CsvInput()
     assert request.output == CsvOutput()
@@ -54,7 +54,7 @@ def test_what_is_left_out_takes_the_default_of_aws() -> None:
 
 
 def test_ceph_escapes_with_a_backslash_and_knows_no_comments() -> None:
-    request = parse_request(_body(), dialect=Dialect.CEPH)
+    request = parse_select_request(_body(), dialect=Dialect.CEPH)
     assert request.input == CsvInput(escape=b"\\", comment=b"")
 
 
@@ -63,7 +63,7 @@ def test_ceph_escapes_with_a_backslash_and_knows_no_comments() -> None:
 )
 def test_a_delimiter_arrives_as_the_caller_gave_it(delimiter: str) -> None:
     form = {"CSV": {"RecordDelimiter": delimiter, "FieldDelimiter": delimiter}}
-    request = parse_request(_body(InputSerialization=form))
+    request = parse_select_request(_body(InputSerialization=form))
     assert isinstance(request.input, CsvInput)
     assert request.input.record_delimiter == delimiter.encode()
     assert request.input.field_delimiter == delimiter.encode()
@@ -71,7 +71,7 @@ def test_a_delimiter_arrives_as_the_caller_gave_it(delimiter: str) -> None:
 
 def test_the_expression_keeps_its_line_breaks_and_signs() -> None:
     text = "select _1\r\nfrom s3object\n where _1 < 3 and _2 <> '&amp;'"
-    assert parse_request(_body(Expression=text)).expression == text
+    assert parse_select_request(_body(Expression=text)).expression == text
 
 
 def test_every_option_of_csv_is_read() -> None:
@@ -85,7 +85,9 @@ def test_every_option_of_csv_is_read() -> None:
         },
         "CompressionType": "GZIP",
     }
-    request = parse_request(_body(InputSerialization=form, RequestProgress={"Enabled": True}))
+    request = parse_select_request(
+        _body(InputSerialization=form, RequestProgress={"Enabled": True})
+    )
     assert request.input == CsvInput(
         header=HeaderMode.USE,
         comment=b"%",
@@ -98,12 +100,12 @@ def test_every_option_of_csv_is_read() -> None:
 
 
 def test_a_quote_of_ones_own_is_escaped_by_itself_unless_said() -> None:
-    request = parse_request(_body(InputSerialization={"CSV": {"QuoteCharacter": "'"}}))
+    request = parse_select_request(_body(InputSerialization={"CSV": {"QuoteCharacter": "'"}}))
     assert request.input == CsvInput(quote=b"'", escape=b"'")
 
 
 def test_json_parquet_outputs_and_scan_ranges_are_read() -> None:
-    request = parse_request(
+    request = parse_select_request(
         _body(
             InputSerialization={"JSON": {"Type": "LINES"}},
             OutputSerialization={"JSON": {"RecordDelimiter": "\r\n"}},
@@ -113,10 +115,10 @@ def test_json_parquet_outputs_and_scan_ranges_are_read() -> None:
     assert request.input == JsonInput(lines=True)
     assert request.output == JsonOutput(b"\r\n")
     assert request.scan_range == ScanRange(5, 9)
-    assert parse_request(_body(InputSerialization={"Parquet": {}})).input == ParquetInput()
-    document = parse_request(_body(InputSerialization={"JSON": {}})).input
+    assert parse_select_request(_body(InputSerialization={"Parquet": {}})).input == ParquetInput()
+    document = parse_select_request(_body(InputSerialization={"JSON": {}})).input
     assert document == JsonInput(lines=False)
-    quoted = parse_request(_body(OutputSerialization={"CSV": {"QuoteFields": "ALWAYS"}}))
+    quoted = parse_select_request(_body(OutputSerialization={"CSV": {"QuoteFields": "ALWAYS"}}))
     assert quoted.output == CsvOutput(quote_always=True)
 
 

@@ -25,19 +25,19 @@ def test_cont_and_end_are_the_published_bytes() -> None:
 
 
 def test_a_records_frame_has_85_bytes_of_headers() -> None:
-    assert int.from_bytes(protocol.encode_records(b"x")[4:8], "big") == 85
+    assert int.from_bytes(protocol.encode_records_event(b"x")[4:8], "big") == 85
 
 
 def test_progress_and_stats_have_their_documented_header_lengths() -> None:
-    assert int.from_bytes(protocol.encode_progress(1, 2, 3)[4:8], "big") == 70
-    assert int.from_bytes(protocol.encode_stats(1, 2, 3)[4:8], "big") == 67
+    assert int.from_bytes(protocol.encode_progress_event(1, 2, 3)[4:8], "big") == 70
+    assert int.from_bytes(protocol.encode_stats_event(1, 2, 3)[4:8], "big") == 67
 
 
 @given(st.lists(st.binary(max_size=2000), max_size=8))
 def test_what_is_framed_is_what_a_client_reads(payloads: list[bytes]) -> None:
     stream = (
-        b"".join(map(protocol.encode_records, payloads))
-        + protocol.encode_stats(10, 20, 30)
+        b"".join(map(protocol.encode_records_event, payloads))
+        + protocol.encode_stats_event(10, 20, 30)
         + protocol.END_FRAME
     )
     messages = _decoded(stream)
@@ -49,7 +49,7 @@ def test_what_is_framed_is_what_a_client_reads(payloads: list[bytes]) -> None:
 
 @given(st.text(max_size=9000))
 def test_an_error_frame_carries_code_and_message_whatever_the_text(text: str) -> None:
-    (message,) = _decoded(protocol.encode_error("CastFailed", text))
+    (message,) = _decoded(protocol.encode_error_event("CastFailed", text))
     assert message.headers[":message-type"] == "error"
     assert message.headers[":error-code"] == "CastFailed"
     assert message.headers[":error-message"] == text[:8000].encode(errors="replace").decode()

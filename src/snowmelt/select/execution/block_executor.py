@@ -15,9 +15,9 @@ import numpy as np
 from snowmelt.select.errors import SelectError
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
 from snowmelt.select.sql.ast import StarExpr
-from snowmelt.select.vector.evaluator import evaluate_condition, evaluate_vector
+from snowmelt.select.vector.evaluator import evaluate_condition_masks, evaluate_vector
 from snowmelt.select.vector.operands import RecordFrame, make_null_vector, vector_to_values
-from snowmelt.select.vectors import StringSlices, TimestampVector, Vector, VectorKind
+from snowmelt.select.vectors import StringSlices, TimestampVector, ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ class RecordPosition:
     row: int
     offset: int | None
 
-    def locate_error(
+    def add_position_to_error(
         self, error: SelectError, records_before: int, object_name: str
     ) -> SelectError:
         """Return an error of this record that tells where it is.
@@ -86,7 +86,7 @@ class SelectedRecords:
     """
 
     rows: RowIndexes
-    vectors: Sequence[Vector]
+    vectors: Sequence[ValueVector]
     scalar_rows: RowIndexes
     scalar_values: Sequence[tuple[object, ...]]
     dropped_records: Sequence[DroppedRecord] = ()
@@ -123,9 +123,9 @@ class BlockResult:
     records_before: int = 0
     object_name: str = ""
 
-    def locate_error(self, error: SelectError, selected_index: int) -> SelectError:
+    def add_position_to_error(self, error: SelectError, selected_index: int) -> SelectError:
         """Return an error that tells of which record it is: the one that passed at `selected_index`."""
-        return RecordPosition(int(self.selected.rows[selected_index]), None).locate_error(
+        return RecordPosition(int(self.selected.rows[selected_index]), None).add_position_to_error(
             error, self.records_before, self.object_name
         )
 
@@ -157,15 +157,15 @@ def detach_from_batch(selected: SelectedRecords) -> SelectedRecords:
     return replace(selected, vectors=vectors)
 
 
-def drop_values(selected: SelectedRecords) -> SelectedRecords:
+def keep_positions_and_errors(selected: SelectedRecords) -> SelectedRecords:
     """Return the same with the records' places and failures alone."""
     return replace(selected, vectors=(), scalar_values=())
 
 
-def _to_object_vector(vector: Vector) -> Vector:
+def _to_object_vector(vector: ValueVector) -> ValueVector:
     values = np.empty(len(vector), np.object_)
     values[:] = vector_to_values(vector)
-    return Vector(VectorKind.OBJECT, values, vector.null, vector.deferred)
+    return ValueVector(VectorKind.OBJECT, values, vector.null, vector.deferred)
 
 
 @dataclass(slots=True)
@@ -211,7 +211,7 @@ class BlockExecutor:
         unsure: Mask | None = None
         candidates = np.arange(batch.row_count)
         if self._query.where is not None:
-            true, deferred = evaluate_condition(self._query.where, frame)
+            true, deferred = evaluate_condition_masks(self._query.where, frame)
             candidates = np.flatnonzero(true | deferred)
             unsure = deferred[candidates]
             frame = frame.select_rows(candidates)
@@ -233,12 +233,12 @@ class BlockExecutor:
         self,
         batch: ColumnBatch,
         candidates: RowIndexes,
-        vectors: Sequence[Vector],
+        vectors: Sequence[ValueVector],
         needs_scalar: Mask,
         needs_condition: Mask | None,
     ) -> SelectedRecords:
         """Let the evaluator decide about the slow candidates and put both together."""
-        found = self._evaluate_deferred(batch, candidates, needs_scalar, needs_condition)
+        found = self._evaluate_deferred_rows(batch, candidates, needs_scalar, needs_condition)
         keep = np.ones(len(candidates), np.bool_)
         keep[found.dropped] = False
         if found.stop_position is not None:
@@ -262,7 +262,7 @@ class BlockExecutor:
             candidates[kept], vectors, places, found.values, failures, found.error, spot
         )
 
-    def _evaluate_deferred(
+    def _evaluate_deferred_rows(
         self,
         batch: ColumnBatch,
         candidates: RowIndexes,

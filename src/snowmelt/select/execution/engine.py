@@ -26,10 +26,10 @@ from snowmelt.select.execution.block_executor import (
     BlockResult,
     SelectedRecords,
     detach_from_batch,
-    drop_values,
+    keep_positions_and_errors,
 )
-from snowmelt.select.execution.passthrough import PassthroughWriter
-from snowmelt.select.execution.serializer import make_record_writer, serialize_records
+from snowmelt.select.execution.passthrough import PassthroughSerializer
+from snowmelt.select.execution.serializer import make_record_serializer, serialize_records
 from snowmelt.select.execution.sinks import (
     AggregateSink,
     AggregationLayout,
@@ -37,11 +37,11 @@ from snowmelt.select.execution.sinks import (
     StreamSink,
 )
 from snowmelt.select.formats.csv_dialect import make_csv_rules
-from snowmelt.select.formats.read_units import RecordSequence, SourceSequence, open_records
+from snowmelt.select.formats.read_units import RecordSequence, SourceSequence, open_object_records
 from snowmelt.select.request import CsvInput
 from snowmelt.select.resource_limits import EngineSettings
 from snowmelt.select.sql.ast import expand_aliases
-from snowmelt.select.sql.binder import bind
+from snowmelt.select.sql.binder import bind_statement
 from snowmelt.select.sql.bound_query import CsvFields, ParquetFields
 from snowmelt.select.sql.parser import parse_statement
 from snowmelt.select.timestamps import timestamp_from_datetime
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.select.execution.serializer import RecordWriter
+    from snowmelt.select.execution.serializer import RecordSerializer
     from snowmelt.select.execution.sinks import RecordSink
     from snowmelt.select.formats.decompression import ObjectSource
     from snowmelt.select.formats.read_units import ObjectRecords, ReadUnit
@@ -139,7 +139,7 @@ def open_select(
         statement = parse_statement(request.expression, request.dialect)
         records = _open_object_records(request, source, settings)
         try:
-            query = bind(statement, dialect=request.dialect, fields=records.fields)
+            query = bind_statement(statement, dialect=request.dialect, fields=records.fields)
             now = timestamp_from_datetime((clock or SystemClock()).now())
             job = SelectJob(request, query, records, now, settings)
         except BaseException:
@@ -156,7 +156,7 @@ def _open_object_records(
 ) -> ObjectRecords:
     if isinstance(source, SourceSequence):
         return RecordSequence(request, source, settings)
-    return open_records(request, source, settings)
+    return open_object_records(request, source, settings)
 
 
 class SelectJob:
@@ -173,7 +173,7 @@ class SelectJob:
         """Choose plan, writer and sink of a query."""
         self.query = query
         self.errors = ErrorBudget()
-        self.writer: RecordWriter = make_record_writer(query, request.output)
+        self.writer: RecordSerializer = make_record_serializer(query, request.output)
         projections = [output.expression for output in query.outputs]
         orders = [expand_aliases(order.expression, projections) for order in query.order_by]
         expressions: list[Expression] = [*projections, *orders]
@@ -190,7 +190,9 @@ class SelectJob:
         # Whether the sink wants values besides the output.
         self._sink_needs_values = bool(query.order_by or query.distinct)
         self._block_executor = BlockExecutor(query, expressions, now, max_records=most)
-        self._passthrough_writer = _make_passthrough_writer(request, query, records, self.writer)
+        self._passthrough_writer = _make_passthrough_serializer(
+            request, query, records, self.writer
+        )
         # The places of counted records, the same for each unit: they are only looked at.
         self._row_numbers = np.empty(0, np.int64)
         self.counts_only = query.grouped and query.where is None and not expressions
@@ -200,7 +202,7 @@ class SelectJob:
         """Whether output shows all fields, one by one."""
         return self._passthrough_writer is not None and not self._passthrough_writer.can_copy
 
-    def process_unit(self, unit: ReadUnit) -> BlockResult:
+    def process_read_unit(self, unit: ReadUnit) -> BlockResult:
         """Work one unit through; in a worker."""
         try:
             count = unit.count_records() if self.counts_only else None
@@ -218,18 +220,22 @@ class SelectJob:
             if self.query.grouped:
                 return BlockResult(detach_from_batch(passed), records_read=batch.row_count)
             if self._passthrough_writer is not None:
-                output, ends = self._passthrough_writer.write_records(batch, passed)
+                output, ends = self._passthrough_writer.serialize_selected(batch, passed)
             else:
                 output, ends = serialize_records(passed, self.writer, self._output_count)
-            kept = detach_from_batch(passed) if self._sink_needs_values else drop_values(passed)
+            kept = (
+                detach_from_batch(passed)
+                if self._sink_needs_values
+                else keep_positions_and_errors(passed)
+            )
             return BlockResult(kept, output, ends, batch.row_count)
         finally:
             unit.release()
 
 
-def _make_passthrough_writer(
-    request: SelectRequest, query: BoundQuery, records: ObjectRecords, writer: RecordWriter
-) -> PassthroughWriter | None:
+def _make_passthrough_serializer(
+    request: SelectRequest, query: BoundQuery, records: ObjectRecords, writer: RecordSerializer
+) -> PassthroughSerializer | None:
     if not query.star:
         return None
     fields = records.fields
@@ -238,7 +244,7 @@ def _make_passthrough_writer(
     if isinstance(request.input, CsvInput):
         ranged = request.scan_range is not None
         rules = make_csv_rules(request.input, request.dialect, has_scan_range=ranged)
-    return PassthroughWriter(writer, rules, names)
+    return PassthroughSerializer(writer, rules, names)
 
 
 class SelectExecution:
@@ -260,7 +266,7 @@ class SelectExecution:
         self._pool = _get_worker_pool(settings.threads)
         self._max_pending_units = max(1, settings.blocks_in_flight)
         # Counting costs less than to wake the one worker there is.
-        self._runs_inline = job.counts_only and _worker_count(settings.threads) == 1
+        self._runs_inline = job.counts_only and _resolve_worker_count(settings.threads) == 1
         self._pending_results: deque[tuple[str, Future[BlockResult]]] = deque()
         self._lock = threading.Lock()
         self._running = False
@@ -299,7 +305,7 @@ class SelectExecution:
         try:
             failure = yield from self._run_query(cutter)
             for payload in cutter.flush():
-                yield self._count_payload(payload)
+                yield self._add_returned_bytes(payload)
             if failure is not None:
                 raise failure
         finally:
@@ -333,14 +339,14 @@ class SelectExecution:
                 count, failure = self._count_usable_records(outcome)
                 for output, ends in sink.consume(outcome, count):
                     for payload in cutter.add(output, ends):
-                        yield self._count_payload(payload)
+                        yield self._add_returned_bytes(payload)
             except Exception as error:  # noqa: BLE001  raised behind the records before it
                 failure = error
         if failure is None and not self._closed:
             try:
                 for output, ends in sink.finish():
                     for payload in cutter.add(output, ends):
-                        yield self._count_payload(payload)
+                        yield self._add_returned_bytes(payload)
             except SelectError as error:
                 failure = error
         return failure
@@ -356,15 +362,15 @@ class SelectExecution:
             if enough and failure.records_passed >= count:
                 return count, None
             try:
-                told = failure.position.locate_error(
+                told = failure.position.add_position_to_error(
                     failure.error, block_result.records_before, block_result.object_name
                 )
-                self._job.errors.spend(told)
+                self._job.errors.count_dropped_row(told)
             except SelectError as error:
                 return failure.records_passed, error
         if enough or passed.error is None or passed.error_position is None:
             return count, None if enough else passed.error
-        return count, passed.error_position.locate_error(
+        return count, passed.error_position.add_position_to_error(
             passed.error, block_result.records_before, block_result.object_name
         )
 
@@ -402,18 +408,18 @@ class SelectExecution:
         if self._runs_inline:
             done: Future[BlockResult] = Future()
             try:
-                done.set_result(self._job.process_unit(unit))
+                done.set_result(self._job.process_read_unit(unit))
             except Exception as error:  # noqa: BLE001  raised where the outcome is taken
                 done.set_exception(error)
             return done
-        return self._pool.submit(self._job.process_unit, unit)
+        return self._pool.submit(self._job.process_read_unit, unit)
 
     def _current_object_name(self) -> str:
         return (
             self._records.current_object_name if isinstance(self._records, RecordSequence) else ""
         )
 
-    def _count_payload(self, payload: bytes) -> bytes:
+    def _add_returned_bytes(self, payload: bytes) -> bytes:
         self._returned_bytes += len(payload)
         return payload
 
@@ -425,14 +431,14 @@ class SelectExecution:
         self._source.close()
 
 
-def _worker_count(threads: int) -> int:
+def _resolve_worker_count(threads: int) -> int:
     """Return how many workers a setting means; 0 stands for the number of processors."""
     return threads or os.cpu_count() or 1
 
 
 def _get_worker_pool(threads: int) -> ThreadPoolExecutor:
     """Return the process's pool of so many workers."""
-    size = _worker_count(threads)
+    size = _resolve_worker_count(threads)
     with _WORKER_POOLS_LOCK:
         if size not in _WORKER_POOLS:
             _WORKER_POOLS[size] = ThreadPoolExecutor(size, thread_name_prefix="snowmelt-select")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from snowmelt.select.execution.block_executor import NamedFieldRow
-from snowmelt.select.execution.serializer import CsvWriter, JsonWriter, interleave_records
+from snowmelt.select.execution.serializer import CsvSerializer, JsonSerializer, interleave_records
 from snowmelt.select.formats.csv_reader import CsvBatch
 from snowmelt.select.formats.json_lines import JsonLinesBatch
 from snowmelt.select.kernels.json import copy_json_objects
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from snowmelt.select.execution.block_executor import SelectedRecords
-    from snowmelt.select.execution.serializer import RecordWriter
+    from snowmelt.select.execution.serializer import RecordSerializer
     from snowmelt.select.formats.csv_dialect import CsvRules
-    from snowmelt.select.vectors import ColumnBatch, Mask, RowIndexes, Vector
+    from snowmelt.select.vectors import ColumnBatch, Mask, RowIndexes, ValueVector
 
 # Fewer records are written one by one.
 _MIN_COLUMNAR_ROWS = 32
@@ -37,15 +37,18 @@ _MIN_COLUMNAR_ROWS = 32
 class UniformBatch(Protocol):
     """Records that have the same fields, each of them a column."""
 
-    def read_all_columns(self) -> tuple[tuple[str, ...], list[Vector]] | None:
+    def read_all_columns(self) -> tuple[tuple[str, ...], list[ValueVector]] | None:
         """Return names and values of all fields; None if the evaluator has to read some."""
 
 
-class PassthroughWriter:
+class PassthroughSerializer:
     """Writes all fields of the records that pass."""
 
     def __init__(
-        self, writer: RecordWriter, csv_rules: CsvRules | None, field_names: Sequence[str] | None
+        self,
+        writer: RecordSerializer,
+        csv_rules: CsvRules | None,
+        field_names: Sequence[str] | None,
     ) -> None:
         """Settle whether records can be copied.
 
@@ -58,25 +61,27 @@ class PassthroughWriter:
         self._field_names = tuple(field_names or ())
         self.can_copy = (
             csv_rules is not None
-            and isinstance(writer, CsvWriter)
+            and isinstance(writer, CsvSerializer)
             and writer.can_copy_records(csv_rules)
         )
         self._record_delimiter = np.frombuffer(csv_rules.record if csv_rules else b"\n", np.uint8)
 
-    def write_records(
+    def serialize_selected(
         self, batch: ColumnBatch, selected: SelectedRecords
     ) -> tuple[bytes, NDArray[np.int64]]:
         """Return the records and the end of each."""
         columns = batch.read_all_columns() if isinstance(batch, UniformBatch) else None
         if columns is not None:
             names, vectors = columns
-            return self._writer.write_columns([each.take(selected.rows) for each in vectors], names)
-        if isinstance(batch, JsonLinesBatch) and isinstance(self._writer, JsonWriter):
+            return self._writer.serialize_columns(
+                [each.take(selected.rows) for each in vectors], names
+            )
+        if isinstance(batch, JsonLinesBatch) and isinstance(self._writer, JsonSerializer):
             return self._copy_json_lines(batch, selected.rows, self._writer.record_delimiter)
         if not isinstance(batch, CsvBatch):
-            return self._write_row_by_row(batch, selected.rows)
+            return self._serialize_row_by_row(batch, selected.rows)
         if not self.can_copy:
-            return self._write_csv_columns(batch, selected.rows)
+            return self._serialize_csv_columns(batch, selected.rows)
         irregular = batch.irregular_mask[selected.rows]
         rows = selected.rows[~irregular] if irregular.any() else selected.rows
         output, ends = copy_rows(
@@ -88,7 +93,7 @@ class PassthroughWriter:
         )
         if len(rows) == len(selected.rows):
             return output.tobytes(), ends
-        others = self._write_csv_columns(batch, selected.rows[irregular])
+        others = self._serialize_csv_columns(batch, selected.rows[irregular])
         return _merge_outputs((output.tobytes(), ends), others, ~irregular)
 
     def _copy_json_lines(
@@ -100,15 +105,15 @@ class PassthroughWriter:
         output, ends, odd = copy_json_objects(batch.block.data, starts, stops, text)
         if not odd.any():
             return output.tobytes(), ends
-        others = self._write_row_by_row(batch, rows[odd])
+        others = self._serialize_row_by_row(batch, rows[odd])
         return _merge_outputs((output.tobytes(), ends[~odd]), others, ~odd)
 
-    def _write_csv_columns(
+    def _serialize_csv_columns(
         self, batch: CsvBatch, rows: RowIndexes
     ) -> tuple[bytes, NDArray[np.int64]]:
         """Write records: at once those that have as many fields as most, all plain."""
         if len(rows) < _MIN_COLUMNAR_ROWS:
-            return self._write_row_by_row(batch, rows)
+            return self._serialize_row_by_row(batch, rows)
         first, starts, ends, flags = batch.tokenize_all_fields()
         counts = np.diff(first)[rows]
         count = int(np.bincount(counts).argmax())
@@ -117,7 +122,7 @@ class PassthroughWriter:
         if unclean.any():
             alike &= ~np.logical_or.reduceat(unclean, first[:-1])[rows]
         if np.count_nonzero(alike) < _MIN_COLUMNAR_ROWS:
-            return self._write_row_by_row(batch, rows)
+            return self._serialize_row_by_row(batch, rows)
         at = first[rows[alike]]
         data = batch.block.data
         columns = [
@@ -127,18 +132,18 @@ class PassthroughWriter:
             )
             for cells in (at + place for place in range(count))
         ]
-        written = self._writer.write_columns(columns, self._list_field_names(count))
+        written = self._writer.serialize_columns(columns, self._list_field_names(count))
         if alike.all():
             return written
-        return _merge_outputs(written, self._write_row_by_row(batch, rows[~alike]), alike)
+        return _merge_outputs(written, self._serialize_row_by_row(batch, rows[~alike]), alike)
 
-    def _write_row_by_row(
+    def _serialize_row_by_row(
         self, batch: ColumnBatch, rows: RowIndexes
     ) -> tuple[bytes, NDArray[np.int64]]:
-        written = [self._write_row(batch, row) for row in rows.tolist()]
+        written = [self._serialize_row(batch, row) for row in rows.tolist()]
         return b"".join(written), np.cumsum([len(each) for each in written], dtype=np.int64)
 
-    def _write_row(self, batch: ColumnBatch, row_index: int) -> bytes:
+    def _serialize_row(self, batch: ColumnBatch, row_index: int) -> bytes:
         row = batch.read_row(row_index)
         values = row.fields()
         names = (
@@ -146,7 +151,7 @@ class PassthroughWriter:
             if isinstance(row, NamedFieldRow)
             else self._list_field_names(len(values))
         )
-        return self._writer.write_record(values, names)
+        return self._writer.serialize_record(values, names)
 
     def _list_field_names(self, count: int) -> Sequence[str]:
         if len(self._field_names) >= count:

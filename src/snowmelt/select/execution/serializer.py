@@ -32,7 +32,7 @@ from snowmelt.select.request import CsvOutput, JsonOutput
 from snowmelt.select.timestamps import Timestamp, TimestampPrecision
 from snowmelt.select.values import MISSING, format_decimal, format_value
 from snowmelt.select.vector.operands import vector_to_values
-from snowmelt.select.vectors import PADDING_BYTES, StringSlices, Vector, VectorKind
+from snowmelt.select.vectors import PADDING_BYTES, StringSlices, ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,33 +49,35 @@ _QUOTE_NEVER, _QUOTE_AS_NEEDED, _QUOTE_ALWAYS = 0, 1, 2
 _FIXED_POINT_START, _FIXED_POINT_END = 1e-4, 1e16
 
 
-class RecordWriter(Protocol):
+class RecordSerializer(Protocol):
     """Writes output records, each with its delimiter."""
 
     names: Sequence[str]
 
-    def write_record(self, values: Sequence[object], names: Sequence[str] | None = None) -> bytes:
+    def serialize_record(
+        self, values: Sequence[object], names: Sequence[str] | None = None
+    ) -> bytes:
         """Return one record; `names` where they differ from record to record (`SELECT *`)."""
 
-    def write_columns(
-        self, vectors: Sequence[Vector], names: Sequence[str] | None = None
+    def serialize_columns(
+        self, vectors: Sequence[ValueVector], names: Sequence[str] | None = None
     ) -> tuple[bytes, NDArray[np.int64]]:
         """Return the records of some columns, none of whose rows is deferred."""
 
 
-def make_record_writer(query: BoundQuery, output: CsvOutput | JsonOutput) -> RecordWriter:
+def make_record_serializer(query: BoundQuery, output: CsvOutput | JsonOutput) -> RecordSerializer:
     """Return the writer of a query's records."""
     names = [each.name for each in query.outputs]
     folded = query.grouped and not query.group_by
     if isinstance(output, JsonOutput):
         if folded and query.dialect.is_ceph:
             # Ceph writes the values of an aggregate bare, whatever the output is to be.
-            return CsvWriter(CsvOutput(), query.dialect, names, is_aggregate=True)
-        return JsonWriter(output, names, query.dialect)
-    return CsvWriter(output, query.dialect, names, is_aggregate=folded)
+            return CsvSerializer(CsvOutput(), query.dialect, names, is_aggregate=True)
+        return JsonSerializer(output, names, query.dialect)
+    return CsvSerializer(output, query.dialect, names, is_aggregate=folded)
 
 
-class CsvWriter:
+class CsvSerializer:
     """Fields with delimiters between and behind them."""
 
     def __init__(
@@ -121,22 +123,24 @@ class CsvWriter:
             and not rules.escape
         )
 
-    def write_record(self, values: Sequence[object], names: Sequence[str] | None = None) -> bytes:  # noqa: ARG002  CSV has no names
+    def serialize_record(
+        self, values: Sequence[object], names: Sequence[str] | None = None
+    ) -> bytes:  # noqa: ARG002  CSV has no names
         """Return one record with its delimiter."""
         return (
             self._field_delimiter.join([self._format_field(value) for value in values])
             + self._record_delimiter
         )
 
-    def write_columns(
+    def serialize_columns(
         self,
-        vectors: Sequence[Vector],
+        vectors: Sequence[ValueVector],
         names: Sequence[str] | None = None,  # noqa: ARG002  CSV has no names
     ) -> tuple[bytes, NDArray[np.int64]]:
         """Return the records of some columns."""
         single = len(self._quote) == len(self._escape) == 1
         if self._mode and not (single and len(self._bytes_needing_quotes) <= SPECIAL_BYTE_COUNT):
-            return _write_row_by_row(self, vectors)
+            return _serialize_row_by_row(self, vectors)
         buffer, starts, ends = _build_text_table(vectors, self._dialect, self._null)
         marks = (
             np.frombuffer(
@@ -168,7 +172,7 @@ class CsvWriter:
         return self._quote + text.replace(self._quote, self._escape + self._quote) + self._quote
 
 
-class JsonWriter:
+class JsonSerializer:
     """One object for each record; MISSING is left out."""
 
     def __init__(self, output: JsonOutput, names: Sequence[str], dialect: Dialect) -> None:
@@ -177,7 +181,9 @@ class JsonWriter:
         self.names = names
         self._encoded_keys = _encode_json_keys(names)
 
-    def write_record(self, values: Sequence[object], names: Sequence[str] | None = None) -> bytes:
+    def serialize_record(
+        self, values: Sequence[object], names: Sequence[str] | None = None
+    ) -> bytes:
         """Return one record with its delimiter."""
         labels = self._encoded_keys if names is None else _encode_json_keys(names)
         fields = [
@@ -187,8 +193,8 @@ class JsonWriter:
         ]
         return b"{" + b",".join(fields) + b"}" + self.record_delimiter
 
-    def write_columns(
-        self, vectors: Sequence[Vector], names: Sequence[str] | None = None
+    def serialize_columns(
+        self, vectors: Sequence[ValueVector], names: Sequence[str] | None = None
     ) -> tuple[bytes, NDArray[np.int64]]:
         """Return the records of some columns."""
         labels = self._encoded_keys if names is None else _encode_json_keys(names)
@@ -208,7 +214,7 @@ class JsonWriter:
 
 
 def serialize_records(
-    selected: SelectedRecords, writer: RecordWriter, output_count: int
+    selected: SelectedRecords, writer: RecordSerializer, output_count: int
 ) -> tuple[bytes, NDArray[np.int64]]:
     """Return the records that passed, in order: from columns where these say all.
 
@@ -217,25 +223,26 @@ def serialize_records(
     if not len(selected):
         return b"", np.empty(0, np.int64)
     if not len(selected.scalar_rows):
-        return writer.write_columns(selected.vectors[:output_count])
+        return writer.serialize_columns(selected.vectors[:output_count])
     slow = [
-        _write_expanded_record(writer, values[:output_count]) for values in selected.scalar_values
+        _serialize_expanded_record(writer, values[:output_count])
+        for values in selected.scalar_values
     ]
     if len(slow) == len(selected):
         return b"".join(slow), np.cumsum([len(each) for each in slow], dtype=np.int64)
     fast = np.ones(len(selected), np.bool_)
     fast[selected.scalar_rows] = False
     rows = np.flatnonzero(fast)
-    output, ends = writer.write_columns(
+    output, ends = writer.serialize_columns(
         [vector.take(rows) for vector in selected.vectors[:output_count]]
     )
     return interleave_records(output, ends, rows, slow, selected.scalar_rows)
 
 
-def _write_expanded_record(writer: RecordWriter, values: Sequence[object]) -> bytes:
+def _serialize_expanded_record(writer: RecordSerializer, values: Sequence[object]) -> bytes:
     """Return a record, with `*` among its values written out."""
     if not any(isinstance(value, StarValue) for value in values):
-        return writer.write_record(values)
+        return writer.serialize_record(values)
     names: list[str] = []
     spread: list[object] = []
     for place, value in enumerate(values):
@@ -245,7 +252,7 @@ def _write_expanded_record(writer: RecordWriter, values: Sequence[object]) -> by
         else:
             names.append(writer.names[place])
             spread.append(value)
-    return writer.write_record(spread, names)
+    return writer.serialize_record(spread, names)
 
 
 def interleave_records(
@@ -271,11 +278,11 @@ def interleave_records(
     return b"".join(parts), np.cumsum(sizes)
 
 
-def _write_row_by_row(
-    writer: RecordWriter, vectors: Sequence[Vector]
+def _serialize_row_by_row(
+    writer: RecordSerializer, vectors: Sequence[ValueVector]
 ) -> tuple[bytes, NDArray[np.int64]]:
     columns = [vector_to_values(vector) for vector in vectors]
-    records = [writer.write_record(values) for values in zip(*columns, strict=True)]
+    records = [writer.serialize_record(values) for values in zip(*columns, strict=True)]
     return b"".join(records), np.cumsum([len(each) for each in records], dtype=np.int64)
 
 
@@ -284,7 +291,7 @@ def _encode_json_keys(names: Sequence[str]) -> list[bytes]:
 
 
 def _build_text_table(
-    vectors: Sequence[Vector], dialect: Dialect, null_text: bytes, *, is_json: bool = False
+    vectors: Sequence[ValueVector], dialect: Dialect, null_text: bytes, *, is_json: bool = False
 ) -> tuple[Bytes, Positions, Positions]:
     """Lay the texts of some columns into one buffer; nulls are the text `null_text`.
 
@@ -319,7 +326,7 @@ def _build_text_table(
     return np.concatenate([*buffers, np.zeros(PADDING_BYTES, np.uint8)]), starts, ends
 
 
-def _format_vector(vector: Vector, dialect: Dialect) -> StringSlices:
+def _format_vector(vector: ValueVector, dialect: Dialect) -> StringSlices:
     """Return the texts of a vector's values."""
     flags = np.empty(0, np.uint8)
     if isinstance(vector.data, StringSlices):
@@ -341,7 +348,7 @@ def _format_vector(vector: Vector, dialect: Dialect) -> StringSlices:
     return StringSlices(text, *split_list_items(text, len(vector)), flags)
 
 
-def _format_floats(vector: Vector) -> bytes:
+def _format_floats(vector: ValueVector) -> bytes:
     """Return `[a,b,c]` with each number as `repr` gives it."""
     values = np.where(vector.null, 0.0, vector.array)
     size = np.abs(values)
@@ -351,14 +358,14 @@ def _format_floats(vector: Vector) -> bytes:
     return f"[{','.join(map(repr, values.tolist()))}]".encode()
 
 
-def _nullify_non_finite(vector: Vector) -> Vector:
+def _nullify_non_finite(vector: ValueVector) -> ValueVector:
     """Make NaN and the infinities, which JSON has not, null."""
     if vector.kind is not VectorKind.FLOAT:
         return vector
     odd = ~np.isfinite(vector.array)
     if not odd.any():
         return vector
-    return Vector(vector.kind, vector.array, vector.null | odd, vector.deferred)
+    return ValueVector(vector.kind, vector.array, vector.null | odd, vector.deferred)
 
 
 def _has_fixed_width(timestamps: TimestampVector, dialect: Dialect) -> bool:

@@ -23,7 +23,7 @@ from snowmelt.select.sql.ast import (
     ColumnRef,
     expand_aliases,
     replace_nodes,
-    walk_nodes,
+    walk_outer_first,
 )
 from snowmelt.select.vectors import VectorKind
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from snowmelt.select.errors import ErrorBudget
-    from snowmelt.select.execution.serializer import RecordWriter
+    from snowmelt.select.execution.serializer import RecordSerializer
     from snowmelt.select.scalar.aggregates import Accumulator
     from snowmelt.select.sql.ast import Expression
     from snowmelt.select.sql.bound_query import BoundQuery
@@ -73,7 +73,7 @@ class LimitWindow:
             else (self._records_to_skip + self._records_left if self._records_left else 0)
         )
 
-    def apply(self, output: bytes, record_ends: NDArray[np.int64]) -> OutputSegment:
+    def clip_records(self, output: bytes, record_ends: NDArray[np.int64]) -> OutputSegment:
         """Return what of these records lies in the window."""
         skipped = min(self._records_to_skip, len(record_ends))
         self._records_to_skip -= skipped
@@ -105,7 +105,9 @@ class StreamSink:
     def consume(self, block_result: BlockResult, record_count: int) -> Iterator[OutputSegment]:
         """Yield the records that lie in the window."""
         end = int(block_result.record_ends[record_count - 1]) if record_count else 0
-        yield self._window.apply(block_result.output[:end], block_result.record_ends[:record_count])
+        yield self._window.clip_records(
+            block_result.output[:end], block_result.record_ends[:record_count]
+        )
 
     def finish(self) -> Iterator[OutputSegment]:
         """Yield nothing: all has gone out."""
@@ -143,7 +145,7 @@ class BufferedSink:
         bounds = np.concatenate((np.zeros(1, np.int64), block_result.record_ends))
         if self._row_sorter is None:
             parts = [block_result.output[bounds[place] : bounds[place + 1]] for place in chosen]
-            yield self._window.apply(*concatenate_records(parts))
+            yield self._window.clip_records(*concatenate_records(parts))
             return
         passed = block_result.selected
         total = len(passed.vectors) or len(passed.scalar_values[0]) if record_count else 0
@@ -160,7 +162,7 @@ class BufferedSink:
     def finish(self) -> Iterator[OutputSegment]:
         """Yield the sorted records."""
         if self._row_sorter is not None:
-            yield self._window.apply(*concatenate_records(self._row_sorter.finish()))
+            yield self._window.clip_records(*concatenate_records(self._row_sorter.finish()))
 
     def _find_new_rows(self, block_result: BlockResult, record_count: int) -> list[int]:
         if self._seen_keys is None:
@@ -198,7 +200,7 @@ class AggregateSink:
         self,
         query: BoundQuery,
         now: Timestamp,
-        writer: RecordWriter,
+        writer: RecordSerializer,
         settings: EngineSettings,
         error_budget: ErrorBudget,
     ) -> None:
@@ -251,7 +253,7 @@ class AggregateSink:
                 continue
             values = tuple(evaluate(each, row, scope) for each in (*outputs, *orders))
             found.append(values)
-            records.append(self._writer.write_record(values[: len(outputs)]))
+            records.append(self._writer.serialize_record(values[: len(outputs)]))
         yield from sink.consume(make_block_result(found, records), len(records))
         yield from sink.finish()
 
@@ -263,7 +265,7 @@ class AggregateSink:
             passed.column_values(at)[record_count - 1] for at in range(first_last, every)
         )
         if not self._layout.keys and all(
-            is_numeric_argument(passed, at) for at in self._argument_indexes
+            is_always_numeric_argument(passed, at) for at in self._argument_indexes
         ):
             _, folded = self._groups[()]
             if _all_accept_numbers(folded):
@@ -300,7 +302,9 @@ class AggregateSink:
             except SelectError as error:
                 if is_first:
                     del self._groups[identity]
-                self._error_budget.spend(block_result.locate_error(error, place))
+                self._error_budget.count_dropped_row(
+                    block_result.add_position_to_error(error, place)
+                )
 
     def _aggregate_by_group(
         self, selected: SelectedRecords, key_columns: list[list[object]], record_count: int
@@ -423,7 +427,7 @@ class AggregationLayout:
             )
             found.update(
                 (part, None)
-                for part in walk_nodes(outside)
+                for part in walk_outer_first(outside)
                 if isinstance(part, ColumnRef) and part is not _PLACEHOLDER_COLUMN
             )
         return tuple(found)
@@ -441,7 +445,7 @@ def make_accumulators(query: BoundQuery, budget: MemoryBudget) -> list[Accumulat
     return [make_accumulator(aggregate, query.dialect, budget) for aggregate in query.aggregates]
 
 
-def is_numeric_argument(selected: SelectedRecords, expression_index: int | None) -> bool:
+def is_always_numeric_argument(selected: SelectedRecords, expression_index: int | None) -> bool:
     """Tell whether an argument is numbers in every record, which no aggregate refuses."""
     if expression_index is None:
         return True
@@ -464,7 +468,7 @@ def aggregate_column(
 ) -> None:
     """Add the first `record_count` records, in order; `expression_index` is the argument's place, None for count(*).
 
-    Only for what `is_numeric_argument`.
+    Only for what `is_always_numeric_argument`.
     """
     if expression_index is None:
         accumulator.add_rows(record_count)
@@ -489,7 +493,7 @@ def can_aggregate_by_group(
     return (
         not len(selected.scalar_rows)
         and all(selected.vectors[at].kind is not VectorKind.FLOAT for at in range(key_count))
-        and all(is_numeric_argument(selected, at) for at in argument_indexes)
+        and all(is_always_numeric_argument(selected, at) for at in argument_indexes)
     )
 
 

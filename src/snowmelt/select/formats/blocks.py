@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.select.formats.decompression import ByteStream, ObjectSource, PlainStream
+    from snowmelt.select.formats.decompression import ByteStream, ObjectSource, UncompressedStream
     from snowmelt.select.request import ScanRange
 
 # --- Which records a ScanRange takes: those whose first byte lies in it, whole.
 
 
 @dataclass(frozen=True, slots=True)
-class ByteSpan:
+class RecordStartSpan:
     """Offsets in the object, bytes: records that begin in [first, stop); None is its end."""
 
     start: int = 0
     end: int | None = None
 
 
-WHOLE_OBJECT = ByteSpan()
+WHOLE_OBJECT = RecordStartSpan()
 
 
 def resolve_scan_range(
     scan_range: ScanRange | None, object_bytes: int, *, compression: str = "NONE"
-) -> ByteSpan:
+) -> RecordStartSpan:
     """Turn a ScanRange (both ends included; an end alone counts from the back) into offsets.
 
     Raises:
@@ -60,14 +60,14 @@ def resolve_scan_range(
     if (start or 0) < 0 or (end or 0) < 0:
         raise _invalid_scan_range_error("Start and End may not be negative")
     if start is None:
-        return ByteSpan(max(0, object_bytes - (end or 0)), None)
+        return RecordStartSpan(max(0, object_bytes - (end or 0)), None)
     if end is not None and end < start:
         raise _invalid_scan_range_error(f"End ({end}) lies before Start ({start})")
     if start >= object_bytes > 0:
         raise _invalid_scan_range_error(
             f"Start ({start}) lies behind the object's last byte ({object_bytes - 1})"
         )
-    return ByteSpan(start, None if end is None else end + 1)
+    return RecordStartSpan(start, None if end is None else end + 1)
 
 
 def _invalid_scan_range_error(reason: str) -> SelectError:
@@ -122,7 +122,7 @@ class RecordBlock:
     def __post_init__(self) -> None:
         self.data = np.frombuffer(self.memory, np.uint8)
 
-    def load(self) -> None:
+    def load_bytes(self) -> None:
         """Have the bytes at hand, whichever thread asks; the first call reads them.
 
         Raises:
@@ -169,7 +169,7 @@ class RemoteBlock(RecordBlock):
         super().__init__(bytearray(), 0, size_bytes, offset, block_number, pool)
         self._source: ObjectSource | None = source
 
-    def load(self) -> None:
+    def load_bytes(self) -> None:
         """Read the bytes, once.
 
         Raises:
@@ -215,7 +215,7 @@ def make_delimiter_cutter(delimiter: bytes) -> BlockCutter:
     return cut
 
 
-def find_stream_offset(delimiter: bytes, span: ByteSpan) -> int:
+def find_stream_offset(delimiter: bytes, span: RecordStartSpan) -> int:
     """Return the offset from which a stream must be read to find the records of a span.
 
     The delimiter before the span tells where its first record begins; only where occurrences
@@ -249,7 +249,7 @@ class RecordBlockReader:
         delimiter: bytes,
         *,
         cutter: BlockCutter | None = None,
-        span: ByteSpan = WHOLE_OBJECT,
+        span: RecordStartSpan = WHOLE_OBJECT,
         stream_offset: int = 0,
         limits: BlockLimits | None = None,
     ) -> None:
@@ -293,7 +293,7 @@ class RecordBlockReader:
         while (block := self._next_block()) is not None:
             yield block
 
-    def iterate_remote_blocks(self, stream: PlainStream) -> Iterator[RecordBlock]:
+    def iterate_remote_blocks(self, stream: UncompressedStream) -> Iterator[RecordBlock]:
         """Yield the blocks of the stream, most of them not read yet.
 
         For a source that several threads may read, all of it, where a record ends wherever its

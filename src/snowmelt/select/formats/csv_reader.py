@@ -15,9 +15,9 @@ from snowmelt.select.formats import csv_state_machine
 from snowmelt.select.formats.blocks import (
     WHOLE_OBJECT,
     BlockLimits,
-    ByteSpan,
     RecordBlock,
     RecordBlockReader,
+    RecordStartSpan,
     find_stream_offset,
     invalid_utf8_error,
     make_delimiter_cutter,
@@ -35,13 +35,17 @@ from snowmelt.select.formats.csv_tokenizer import (
     RaggedCsvTokens,
     find_invalid_utf8_byte,
 )
-from snowmelt.select.formats.decompression import ConcurrentSource, PlainStream, open_stream
+from snowmelt.select.formats.decompression import (
+    ConcurrentSource,
+    UncompressedStream,
+    open_decompressed_stream,
+)
 from snowmelt.select.values import MISSING, Missing
 from snowmelt.select.vectors import (
     NEEDS_UNQUOTING,
     PAST_END,
     StringSlices,
-    Vector,
+    ValueVector,
     make_text_vector,
 )
 
@@ -85,7 +89,7 @@ class CsvReader:
         self._first_block: RecordBlock | None = None
         self.header_names: tuple[str, ...] | None = None
         begin = find_stream_offset(self.rules.record, self._span)
-        self._stream = open_stream(source, compression, offset=begin)
+        self._stream = open_decompressed_stream(source, compression, offset=begin)
         self._blocks = self._make_block_reader(self._stream, self._span, begin)
         self._data_offset = 0
         if options.header != "NONE":
@@ -132,7 +136,7 @@ class CsvReader:
         """Iterate the blocks; whoever works on one reads it, where several threads can read."""
         stream = self._stream
         if (
-            isinstance(stream, PlainStream)
+            isinstance(stream, UncompressedStream)
             and isinstance(stream.source, ConcurrentSource)
             and self.rules.ends_at_every_delimiter
             and self._span == WHOLE_OBJECT
@@ -141,7 +145,7 @@ class CsvReader:
         return iter(self._blocks)
 
     def _make_block_reader(
-        self, stream: ByteStream, span: ByteSpan, offset: int
+        self, stream: ByteStream, span: RecordStartSpan, offset: int
     ) -> RecordBlockReader:
         cutter = (
             make_delimiter_cutter(self.rules.record)
@@ -168,7 +172,7 @@ class CsvReader:
         """Read the first record of the object, wherever the data to be read begin."""
         if stream_offset == 0 and self._span.start == 0 and self._span.end is None:
             return self._parse_header(self._blocks, keep_block=True)
-        stream = open_stream(self._source)
+        stream = open_decompressed_stream(self._source)
         blocks = self._make_block_reader(stream, WHOLE_OBJECT, 0)
         try:
             return self._parse_header(blocks, keep_block=False)
@@ -223,7 +227,7 @@ class CsvTokenizer:
                 end = self._find_record_start(block, bad)
         tokens = self._record_finder(block.data, block.start, end)
         if tokens.invalid_record_start is not None:
-            failure = _open_quote_error(
+            failure = _unclosed_quote_error(
                 block.offset + tokens.invalid_record_start - block.start,
                 at_object_end=self._lacks_delimiter(block, tokens.invalid_record_start),
             )
@@ -345,7 +349,7 @@ class CsvBatch:
             tokens.field_offsets, tokens.starts[0], tokens.ends[0], tokens.flags[0]
         )
 
-    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> Vector | None:  # noqa: ARG002  all are shown
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:  # noqa: ARG002  all are shown
         """Return a column as text; None for a path into a field."""
         if column.steps or column.index is None:
             return None
@@ -432,7 +436,7 @@ def _check_header(
     if record.end - record.start > reader.limits.record_bytes:
         raise record_too_long_error(at, reader.limits.record_bytes)
     if record.has_open_quote and reader.rules.open_quote_fails:
-        raise _open_quote_error(at, at_object_end=not record.has_delimiter)
+        raise _unclosed_quote_error(at, at_object_end=not record.has_delimiter)
     if reader.rules.validates_utf8:
         try:
             text[record.start : record.end].decode()
@@ -440,7 +444,7 @@ def _check_header(
             raise invalid_utf8_error(at + error.start) from error
 
 
-def _open_quote_error(offset: int, *, at_object_end: bool) -> SelectError:
+def _unclosed_quote_error(offset: int, *, at_object_end: bool) -> SelectError:
     if at_object_end:
         return SelectError(
             "CSVUnescapedQuote",

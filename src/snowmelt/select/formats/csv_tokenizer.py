@@ -104,7 +104,7 @@ def tokenize_without_numba(
         fields = [_locate_field_value(text, start, field, rules) for field in record.fields]
         row_flags = 0
         for field in record.fields:
-            row_flags |= _compute_row_flags(text, field, rules)
+            row_flags |= _compute_field_flags(text, field, rules)
         rows.append((start + record.start, start + record.end, row_flags))
         if field_indexes is not None:
             past = (0, 0, PAST_END)
@@ -147,7 +147,7 @@ def _locate_field_value(
     return start + at, start + end, flags
 
 
-def _compute_row_flags(text: bytes, field: csv_state_machine.CsvField, rules: CsvRules) -> int:
+def _compute_field_flags(text: bytes, field: csv_state_machine.CsvField, rules: CsvRules) -> int:
     """Return what a field adds to the flags of its record."""
     raw = text[field.start : field.end]
     marks = [mark for mark in (rules.quote, rules.escape) if mark]

@@ -72,7 +72,9 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
-def open_stream(source: ObjectSource, compression: str = "NONE", *, offset: int = 0) -> ByteStream:
+def open_decompressed_stream(
+    source: ObjectSource, compression: str = "NONE", *, offset: int = 0
+) -> ByteStream:
     """Open the text of an object; `offset` is the offset to begin at, of uncompressed ones only.
 
     Raises:
@@ -81,7 +83,7 @@ def open_stream(source: ObjectSource, compression: str = "NONE", *, offset: int 
             or is damaged.
     """
     if compression == "NONE":
-        return PlainStream(source, offset)
+        return UncompressedStream(source, offset)
     if compression not in COMPRESSIONS or offset:
         raise SelectError(
             "InvalidCompressionFormat", f"{compression} is none of GZIP, BZIP2, ZSTD and NONE."
@@ -89,7 +91,7 @@ def open_stream(source: ObjectSource, compression: str = "NONE", *, offset: int 
     return DecompressedStream(source, compression)
 
 
-class PlainStream:
+class UncompressedStream:
     """The bytes of an object as they are."""
 
     def __init__(self, source: ObjectSource, offset: int = 0) -> None:
@@ -244,7 +246,7 @@ class _CompressedInput:
 
 def _decompress_members(source: _CompressedInput) -> Iterator[bytes]:
     """Inflate GZIP or BZIP2: one member, or several one after the other."""
-    new, failures = _decompressor_factory(source.compression)
+    new, failures = _get_decompressor_factory(source.compression)
     magic = _MAGIC_BYTES[source.compression]
     data = source.read()
     while data:
@@ -270,7 +272,7 @@ def _decompress_members(source: _CompressedInput) -> Iterator[bytes]:
             raise source.corrupt_data_error("what follows the compressed data is something else")
 
 
-def _decompressor_factory(
+def _get_decompressor_factory(
     compression: str,
 ) -> tuple[_New, tuple[type[Exception], ...]]:
     """Return what makes a decompressor of one member, and what it raises for damaged data."""

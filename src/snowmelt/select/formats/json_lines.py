@@ -30,9 +30,9 @@ from snowmelt.select.kernels.json import (
 )
 from snowmelt.select.kernels.numbers import parse_integers
 from snowmelt.select.scalar.paths import follow_path
-from snowmelt.select.sql.ast import ColumnRef, KeyStep, walk_nodes
+from snowmelt.select.sql.ast import ColumnRef, KeyStep, walk_outer_first
 from snowmelt.select.values import MISSING
-from snowmelt.select.vectors import StringSlices, Vector, VectorKind
+from snowmelt.select.vectors import StringSlices, ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -162,7 +162,7 @@ def _list_columns(query: BoundQuery) -> Iterator[ColumnRef]:
     if query.where is not None:
         expressions.append(query.where)
     for expression in expressions:
-        yield from (part for part in walk_nodes(expression) if isinstance(part, ColumnRef))
+        yield from (part for part in walk_outer_first(expression) if isinstance(part, ColumnRef))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class JsonLinesBatch:
         """How many records."""
         return len(self.record_bounds[0])
 
-    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> Vector | None:
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:
         """Return a column's values, those of other types than most are of deferred."""
         found = self.columns.locate_values(self, column)
         if found is None:
@@ -195,19 +195,19 @@ class JsonLinesBatch:
         numbers = counts[INTEGER] + counts[DECIMAL]
         truths = counts[TRUE] + counts[FALSE]
         if counts[TEXT] > max(numbers, truths):
-            return Vector(VectorKind.TEXT, slices, null, ~(null | (kinds == TEXT)))
+            return ValueVector(VectorKind.TEXT, slices, null, ~(null | (kinds == TEXT)))
         if truths > numbers:
             odd = ~(null | (kinds == TRUE) | (kinds == FALSE))
-            return Vector(VectorKind.BOOL, kinds == TRUE, null, odd)
+            return ValueVector(VectorKind.BOOL, kinds == TRUE, null, odd)
         if counts[DECIMAL]:
             odd = ~(null | (kinds == INTEGER) | (kinds == DECIMAL))
-            return Vector(VectorKind.NUMERIC_TEXT, slices, null, odd)
+            return ValueVector(VectorKind.NUMERIC_TEXT, slices, null, odd)
         if numbers:
             values, status = parse_integers(slices)
-            return Vector(
+            return ValueVector(
                 VectorKind.INT, values, null, ~null & ((status != 0) | (kinds != INTEGER))
             )
-        return Vector(VectorKind.OBJECT, np.empty(len(kinds), np.object_), null, ~null)
+        return ValueVector(VectorKind.OBJECT, np.empty(len(kinds), np.object_), null, ~null)
 
     def read_row(self, row_index: int) -> JsonRow:
         """Return one record."""

@@ -24,7 +24,7 @@ from snowmelt.select.formats.blocks import (
     resolve_scan_range,
 )
 from snowmelt.select.formats.csv_tokenizer import find_invalid_utf8_byte
-from snowmelt.select.formats.decompression import open_stream
+from snowmelt.select.formats.decompression import open_decompressed_stream
 from snowmelt.select.formats.json_lines import (
     JSON_DECODE_ERRORS,
     JsonLineColumns,
@@ -32,7 +32,7 @@ from snowmelt.select.formats.json_lines import (
     JsonRow,
     decode_json,
 )
-from snowmelt.select.scalar.paths import follow_path, iterate_ceph_records
+from snowmelt.select.scalar.paths import follow_path, iterate_ceph_from_records
 from snowmelt.select.sql.ast import WildcardStep
 from snowmelt.select.sql.bound_query import JsonFields, ObjectFields
 from snowmelt.select.values import MISSING
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from snowmelt.select.resource_limits import EngineSettings
     from snowmelt.select.sql.ast import ColumnRef, PathStep
     from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.vectors import Bytes, Positions, Vector
+    from snowmelt.select.vectors import Bytes, Positions, ValueVector
 
 # --- Where the values of a JSON text begin and end, without looking at what they say.
 
@@ -132,7 +132,7 @@ def _scan_root_values(
     return count, last
 
 
-def find_root_values(data: Bytes, start: int, end: int) -> Positions:
+def find_root_value_bounds(data: Bytes, start: int, end: int) -> Positions:
     """Return begin and end, in turn, of the root values in [start, end), the broken last one too."""
     bounds = np.empty(64, np.int32)
     count, last = _scan_root_values(data, start, end, bounds, _BYTE_CLASSES)
@@ -147,7 +147,7 @@ def find_root_values(data: Bytes, start: int, end: int) -> Positions:
     return bounds
 
 
-def cut_after_last_value(memory: bytearray, start: int, end: int) -> int:
+def find_last_value_end(memory: bytearray, start: int, end: int) -> int:
     """Return the place behind the last whole root value of [start, end), `start` if none."""
     _, last = _scan_root_values(
         np.frombuffer(memory, np.uint8), start, end, np.empty(0, np.int32), _BYTE_CLASSES
@@ -183,9 +183,9 @@ class JsonRecords:
         self._is_lines = options.lines
         self._max_value_bytes = longest
         self._blocks = RecordBlockReader(
-            open_stream(source, request.compression, offset=begin),
+            open_decompressed_stream(source, request.compression, offset=begin),
             _LINE_DELIMITER,
-            cutter=None if options.lines else cut_after_last_value,
+            cutter=None if options.lines else find_last_value_end,
             span=span,
             stream_offset=begin,
             limits=BlockLimits(settings.block_bytes, longest),
@@ -280,7 +280,7 @@ class JsonReadUnit:
 
     def _expand_from_path(self, value: object) -> Iterator[object]:
         if self._is_ceph:
-            return iterate_ceph_records(value, self._path)
+            return iterate_ceph_from_records(value, self._path)
         return self._follow_from_path(value, self._path)
 
     def _follow_from_path(self, value: object, steps: Sequence[PathStep]) -> Iterator[object]:
@@ -334,13 +334,13 @@ class JsonReadUnit:
         """Yield where each value lies; no value of a line reaches into the next."""
         block = self._block
         if not self._is_lines:
-            yield from _pair_bounds(find_root_values(block.data, block.start, block.end))
+            yield from _pair_bounds(find_root_value_bounds(block.data, block.start, block.end))
             return
         start = block.start
         while start < block.end:
             found = block.memory.find(_LINE_DELIMITER, start, block.end)
             end = block.end if found < 0 else found + 1
-            yield from _pair_bounds(find_root_values(block.data, start, end))
+            yield from _pair_bounds(find_root_value_bounds(block.data, start, end))
             start = end
 
 
@@ -359,7 +359,7 @@ class JsonBatch:
         """How many records."""
         return len(self.values)
 
-    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> Vector | None:  # noqa: ARG002  the evaluator reads all
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:  # noqa: ARG002  the evaluator reads all
         """Return None: values of a path may be of any type."""
         return None
 

@@ -35,7 +35,7 @@ from snowmelt.select.vectors import (
     StringSlices,
     TimestampFormat,
     TimestampVector,
-    Vector,
+    ValueVector,
     VectorKind,
 )
 
@@ -219,38 +219,40 @@ def _python_to_value(value: Any) -> object:
     return value.isoformat() if isinstance(value, dt.time) else str(value)
 
 
-def arrow_to_vector(array: pa.Array) -> Vector | None:
+def arrow_to_vector(array: pa.Array) -> ValueVector | None:
     """Return an array as a vector, without a copy where Arrow's form is ours; None: no form fits."""
     kind = array.type
     null = _make_null_mask(array)
     none = np.zeros(len(array), np.bool_)
     if pt.is_boolean(kind):
         values = array.fill_null(False).to_numpy(zero_copy_only=False)
-        return Vector(VectorKind.BOOL, values, null, none)
+        return ValueVector(VectorKind.BOOL, values, null, none)
     if pt.is_integer(kind):
         numbers = _view_numbers(array, kind)
         too_large = numbers >= _INT64_END if kind == pa.uint64() else none
-        return Vector(VectorKind.INT, numbers.astype(np.int64, copy=False), null, too_large)
+        return ValueVector(VectorKind.INT, numbers.astype(np.int64, copy=False), null, too_large)
     if pt.is_float32(kind) or pt.is_float64(kind):
-        return Vector(
+        return ValueVector(
             VectorKind.FLOAT, _view_numbers(array, kind).astype(np.float64, copy=False), null, none
         )
     return _non_numeric_to_vector(array, null)
 
 
-def _non_numeric_to_vector(array: pa.Array, null: Mask) -> Vector | None:
+def _non_numeric_to_vector(array: pa.Array, null: Mask) -> ValueVector | None:
     """Return what has a text of its own as a vector: texts, timestamps, decimals."""
     kind = array.type
     if pt.is_string(kind) or pt.is_large_string(kind):
-        return Vector(VectorKind.TEXT, _view_strings(array), null, np.zeros(len(array), np.bool_))
+        return ValueVector(
+            VectorKind.TEXT, _view_strings(array), null, np.zeros(len(array), np.bool_)
+        )
     if pt.is_timestamp(kind) or pt.is_date(kind):
         instants, odd = _arrow_to_timestamps(array)
-        return Vector(VectorKind.TIMESTAMP, instants, null, odd & ~null)
+        return ValueVector(VectorKind.TIMESTAMP, instants, null, odd & ~null)
     if pt.is_decimal(kind) and kind.scale > 0:
         # With a point in it, so that the evaluator, too, reads a decimal and not an integer.
         texts = _view_strings(array.cast(pa.string()))
         odd = mask_containing_byte(texts.buffer, texts.start, texts.end, _EXPONENT_BYTE)
-        return Vector(VectorKind.NUMERIC_TEXT, texts, null, odd & ~null)
+        return ValueVector(VectorKind.NUMERIC_TEXT, texts, null, odd & ~null)
     return None
 
 
@@ -445,15 +447,15 @@ class ParquetBatch:
             raise KeyError(index)
         return self.batch.column(self.column_indexes.index(index))
 
-    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> Vector | None:  # noqa: ARG002  all are shown
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:  # noqa: ARG002  all are shown
         """Return a column's values; None for nested ones and types without kernels."""
         if column.steps or column.index is None:
             return None
         return arrow_to_vector(self.read_arrow_column(column.index))
 
-    def read_all_columns(self) -> tuple[tuple[str, ...], list[Vector]] | None:
+    def read_all_columns(self) -> tuple[tuple[str, ...], list[ValueVector]] | None:
         """Return names and values of all columns; None if the evaluator has to read some."""
-        vectors: list[Vector] = []
+        vectors: list[ValueVector] = []
         for column in () if self.batch is None else self.batch.columns:
             vector = arrow_to_vector(column)
             if vector is None or vector.deferred.any():

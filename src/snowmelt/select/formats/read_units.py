@@ -72,7 +72,7 @@ class ObjectRecords(Protocol):
         """Stop reading; the source stays open. Idempotent."""
 
 
-def open_records(
+def open_object_records(
     request: SelectRequest, source: ObjectSource, settings: EngineSettings
 ) -> ObjectRecords:
     """Open an object as the request says.
@@ -147,12 +147,12 @@ class CsvReadUnit:
 
     def count_records(self) -> int | None:
         """Count delimiters; None where a record may break the rules."""
-        self._block.load()
+        self._block.load_bytes()
         return self._tokenizer.count_records(self._block)
 
     def decode(self) -> CsvBatch:
         """Find the fields."""
-        self._block.load()
+        self._block.load_bytes()
         return self._tokenizer(self._block)
 
     def release(self) -> None:
@@ -261,7 +261,7 @@ class RecordSequence:
         if source is None:
             return None
         try:
-            records = open_records(self._request, source, self._settings)
+            records = open_object_records(self._request, source, self._settings)
         except SelectError as error:
             source.close()
             message = str(error) if source.name in str(error) else f"{source.name}: {error}"

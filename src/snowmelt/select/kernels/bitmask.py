@@ -179,7 +179,7 @@ def load_non_ascii_mask(_context, data, position):
 
 
 @inline_jit
-def are_ascii(data, position):
+def is_ascii_block(data, position):
     """Tell whether data[place:place + 64] are ASCII."""
     return load_non_ascii_mask(data, position) == np.uint64(0)
 

@@ -14,12 +14,12 @@ from snowmelt.jit import jit_kernel
 from snowmelt.select.kernels.bitmask import (
     ONE,
     DelimiterSet,
-    are_ascii,
     clip_mask,
     count_ones,
     count_trailing_zeros,
     find_delimiters,
     inline_jit,
+    is_ascii_block,
     load_byte,
     load_delimiter_mask,
     load_non_ascii_mask,
@@ -576,7 +576,7 @@ def find_invalid_utf8(buffer: Bytes, position: int, end: int) -> int:
 @inline_jit
 def _skip_ascii(data, position, end):
     """Return the place of the first byte from `position` on that is not ASCII, `end` if none is."""
-    while position + 64 <= end and are_ascii(data, position):
+    while position + 64 <= end and is_ascii_block(data, position):
         position += 64
     while position < end and load_byte(data, position) < 0x80:
         position += 1

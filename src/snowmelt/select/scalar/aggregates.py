@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import SelectError, row_error
-from snowmelt.select.scalar.operators import is_smaller
+from snowmelt.select.errors import SelectError, make_row_error
+from snowmelt.select.scalar.operators import is_less_for_min_max
 from snowmelt.select.scalar.ordering import make_sort_key
 from snowmelt.select.values import (
     DECIMAL_CONTEXT,
     INT_MAX,
-    check_int64,
     describe_type,
     format_excerpt,
-    infer_number,
-    is_absent,
+    is_null_or_missing,
+    parse_number_text,
+    require_int64,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ add_floats: Kernel = _sum_floats_loop
 """Add the numbers that are not null, in order, to a total and what it lost so far."""
 
 
-def add_float(number: float, total: float, compensation: float) -> tuple[float, float]:
+def add_compensated_float(number: float, total: float, compensation: float) -> tuple[float, float]:
     """Add one number; many calls give the very bits of one `add_floats`."""
     grown = total + number
     if abs(total) >= abs(number):
@@ -139,7 +139,7 @@ class CountAccumulator:
 
     def add_value(self, value: object) -> None:
         """Count a value that is there."""
-        self._count += not is_absent(value)
+        self._count += not is_null_or_missing(value)
 
     def check_value(self, value: object) -> None:
         """Take everything."""
@@ -176,13 +176,13 @@ class SumAccumulator:
 
     def add_value(self, value: object) -> None:
         """Add a number; a text is read as one in `aws`."""
-        if is_absent(value):
+        if is_null_or_missing(value):
             return
         number = self._to_number(value)
         if self._dialect.is_ceph:
             self._add_in_ceph(number)
         elif isinstance(number, float):
-            self._float = add_float(number, *(self._float or (0.0, 0.0)))
+            self._float = add_compensated_float(number, *(self._float or (0.0, 0.0)))
         elif isinstance(number, Decimal):
             self._decimal = _EXACT_SUM_CONTEXT.add(self._decimal or Decimal(0), number)
         else:
@@ -191,7 +191,7 @@ class SumAccumulator:
 
     def check_value(self, value: object) -> None:
         """Check that a value is a number."""
-        if not is_absent(value):
+        if not is_null_or_missing(value):
             self._to_number(value)
 
     def add_rows(self, count: int) -> None:
@@ -240,7 +240,7 @@ class SumAccumulator:
         total = self.compute_total()
         if total is None:
             return 0 if self._dialect is Dialect.CEPH_2020 else None
-        return check_int64(total, self._dialect) if isinstance(total, int) else total
+        return require_int64(total, self._dialect) if isinstance(total, int) else total
 
     def _add_in_ceph(self, number: int | Decimal | float) -> None:
         if self._float is not None:
@@ -261,7 +261,7 @@ class SumAccumulator:
             raise SelectError("EvaluatorInvalidArguments", message) from None
 
     def _to_number(self, value: object) -> int | Decimal | float:
-        number = infer_number(value) if isinstance(value, str) else value
+        number = parse_number_text(value) if isinstance(value, str) else value
         is_taken = isinstance(number, int | float | Decimal)
         if self._dialect.is_ceph:
             is_taken = is_taken and not isinstance(value, str)
@@ -272,7 +272,7 @@ class SumAccumulator:
                 f"illegal value for aggregation({self._function_name}). skipping. "
                 f"{format_excerpt(value)} is {describe_type(value)}; CAST it to a number"
             )
-            raise row_error("InvalidDataType", message, self._dialect)
+            raise make_row_error("InvalidDataType", message, self._dialect)
         return number
 
 
@@ -331,12 +331,12 @@ class MinMaxAccumulator:
 
     def add_value(self, value: object) -> None:
         """Compare a value; NaN is greater than any number."""
-        if not is_absent(value) and self._is_better(value):
+        if not is_null_or_missing(value) and self._is_better(value):
             self._best = value
 
     def check_value(self, value: object) -> None:
         """Check that a value can be compared with the best one."""
-        if not is_absent(value):
+        if not is_null_or_missing(value):
             self._is_better(value)
 
     def _is_better(self, value: object) -> bool:
@@ -344,7 +344,7 @@ class MinMaxAccumulator:
         if best is None:
             return True
         smaller, larger = (best, value) if self._is_max else (value, best)
-        return is_smaller(smaller, larger, self._dialect)
+        return is_less_for_min_max(smaller, larger, self._dialect)
 
     def add_rows(self, count: int) -> None:
         """Refuse: only count takes rows without a value."""
@@ -387,7 +387,7 @@ class DistinctAccumulator:
 
     def add_value(self, value: object) -> None:
         """Add a value that was not there before."""
-        if is_absent(value):
+        if is_null_or_missing(value):
             return
         key = make_sort_key(value)
         if key in self._seen_keys:

@@ -8,19 +8,19 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import SelectError, row_error
+from snowmelt.select.errors import SelectError, make_row_error
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp, parse_lenient_timestamp
 from snowmelt.select.values import (
     DECIMAL_CONTEXT,
     INT_MAX,
     INT_MIN,
-    check_int64,
     describe_type,
     format_excerpt,
     format_value,
-    infer_bool,
-    infer_number,
-    is_absent,
+    is_null_or_missing,
+    parse_boolean_text,
+    parse_number_text,
+    require_int64,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def cast_value(value: object, target: CastExpr, dialect: Dialect) -> object:
             value of its type can; ValueParseFailure for timestamps; IntegerOverflow, where 64
             bits do not hold it.
     """
-    if is_absent(value):
+    if is_null_or_missing(value):
         return None
     if target.type == "DECIMAL":
         return _round_to_scale(_to_decimal(value, dialect), target, dialect)
@@ -69,7 +69,7 @@ def _to_int(value: object, dialect: Dialect) -> int:
     if isinstance(value, Decimal):
         if value.adjusted() > _MAX_INT_DIGITS:
             return _float_to_int(float(value), dialect)
-        return check_int64(int(value), dialect)
+        return require_int64(int(value), dialect)
     raise _invalid_cast_error(value, "INT", dialect)
 
 
@@ -87,7 +87,7 @@ def _text_to_int(text: str, dialect: Dialect) -> int:
         if not INT_MIN <= number <= INT_MAX:
             raise _out_of_range_error(text, dialect)
         return number
-    inferred = infer_number(text)
+    inferred = parse_number_text(text)
     if inferred is None:
         raise _cast_failed_error(text, "INT", dialect)
     return _to_int(inferred, dialect)
@@ -103,7 +103,9 @@ def _parse_c_int(digits_text: str) -> int:
 def _float_to_int(value: float, dialect: Dialect) -> int:
     if math.isfinite(value) and INT_MIN <= value < -INT_MIN:
         return int(value)
-    raise row_error("IntegerOverflow", f"{value!r} does not fit in an integer of 64 bits", dialect)
+    raise make_row_error(
+        "IntegerOverflow", f"{value!r} does not fit in an integer of 64 bits", dialect
+    )
 
 
 def _to_float(value: object, dialect: Dialect) -> float:
@@ -114,7 +116,7 @@ def _to_float(value: object, dialect: Dialect) -> float:
                 _match_number_prefix(value, _C_FLOAT_PATTERN.match(value), dialect) or "0",
                 dialect,
             )
-        number = infer_number(value)
+        number = parse_number_text(value)
         if number is None:
             raise _cast_failed_error(value, "FLOAT", dialect)
         return float(number)
@@ -151,7 +153,7 @@ def _match_number_prefix(text: str, match: re.Match[str] | None, dialect: Dialec
 def _to_decimal(value: object, dialect: Dialect) -> Decimal:
     try:
         if isinstance(value, str):
-            if infer_number(value) is None:
+            if parse_number_text(value) is None:
                 raise _cast_failed_error(value, "DECIMAL", dialect)
             return DECIMAL_CONTEXT.create_decimal(value.strip(_WHITESPACE))
         if isinstance(value, float):
@@ -186,8 +188,8 @@ def _to_string(value: object, dialect: Dialect) -> str:
 
 def _to_bool(value: object, dialect: Dialect) -> bool:
     if isinstance(value, str):
-        inferred = infer_bool(value)
-        number = infer_number(value) if inferred is None else None
+        inferred = parse_boolean_text(value)
+        number = parse_number_text(value) if inferred is None else None
         if inferred is None and number is None:
             raise _cast_failed_error(value, "BOOL", dialect)
         return bool(number) if inferred is None else inferred
@@ -212,24 +214,24 @@ def _to_timestamp(value: object, dialect: Dialect) -> Timestamp:
         message = (
             f"{format_excerpt(value)} is no timestamp; write it like 2007-02-23T12:14:33.079-08:00"
         )
-        raise row_error("ValueParseFailure", message, dialect)
+        raise make_row_error("ValueParseFailure", message, dialect)
     return parsed
 
 
 def _cast_failed_error(value: object, type_name: str, dialect: Dialect) -> SelectError:
-    return row_error(
+    return make_row_error(
         "CastFailed", f"{format_excerpt(value)} cannot be converted to {type_name}", dialect
     )
 
 
 def _out_of_range_error(text: str, dialect: Dialect) -> SelectError:
     message = "converted value would fall out of the range of the result type!"
-    return row_error("CastFailed", f"{message} {format_excerpt(text)}", dialect)
+    return make_row_error("CastFailed", f"{message} {format_excerpt(text)}", dialect)
 
 
 def _invalid_cast_error(value: object, type_name: str, dialect: Dialect) -> SelectError:
     message = f"a {describe_type(value)} value cannot be converted to {type_name}: {format_excerpt(value)}"
-    return row_error("InvalidCast", message, dialect)
+    return make_row_error("InvalidCast", message, dialect)
 
 
 _CASTS: dict[str, Callable[[object, Dialect], object]] = {

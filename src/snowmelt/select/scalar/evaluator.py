@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import SelectError, row_error
+from snowmelt.select.errors import SelectError, make_row_error
 from snowmelt.select.scalar.casts import cast_value
 from snowmelt.select.scalar.functions import call_function
-from snowmelt.select.scalar.operators import calculate, compare_values, concatenate, negate
+from snowmelt.select.scalar.operators import (
+    calculate_arithmetic,
+    compare_values,
+    concatenate,
+    negate,
+)
 from snowmelt.select.scalar.patterns import compile_like_pattern
 from snowmelt.select.sql.ast import (
     AggregateExpr,
@@ -28,7 +33,13 @@ from snowmelt.select.sql.ast import (
     StarExpr,
     UnaryOp,
 )
-from snowmelt.select.values import MISSING, describe_type, format_excerpt, is_absent, to_boolean
+from snowmelt.select.values import (
+    MISSING,
+    describe_type,
+    format_excerpt,
+    is_null_or_missing,
+    to_three_valued_truth,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,7 +90,7 @@ def evaluate(expression: Expression, row: RecordView | None, context: Evaluation
 
 def is_true(condition: Expression, row: RecordView | None, context: EvaluationContext) -> bool:
     """Return whether a condition is true, neither false nor unknown."""
-    return to_boolean(evaluate(condition, row, context), context.dialect) is True
+    return to_three_valued_truth(evaluate(condition, row, context), context.dialect) is True
 
 
 def _evaluate_literal(
@@ -100,7 +111,7 @@ def _evaluate_column(node: ColumnRef, row: RecordView | None, context: Evaluatio
         return value
     if context.dialect is Dialect.CEPH_2020:
         message = f"column position {node.index + 1} lies past the end of the row"
-        raise row_error("InvalidColumnIndex", message, context.dialect)
+        raise make_row_error("InvalidColumnIndex", message, context.dialect)
     return None
 
 
@@ -115,7 +126,7 @@ def _evaluate_unary(node: UnaryOp, row: RecordView | None, context: EvaluationCo
     value = evaluate(node.operand, row, context)
     if node.operator == "-":
         return negate(value, context.dialect)
-    known = to_boolean(value, context.dialect)
+    known = to_three_valued_truth(value, context.dialect)
     return None if known is None else not known
 
 
@@ -128,7 +139,7 @@ def _evaluate_binary(node: BinaryOp, row: RecordView | None, context: Evaluation
     if operator == "||":
         return concatenate(left, right, context.dialect)
     if operator in {"+", "-", "*", "/", "%", "^"}:
-        return calculate(operator, left, right, context.dialect)
+        return calculate_arithmetic(operator, left, right, context.dialect)
     return compare_values(operator, left, right, context.dialect)
 
 
@@ -137,10 +148,10 @@ def _evaluate_logical(
 ) -> bool | None:
     """AND and OR of three values; the right side is not looked at where the left decides."""
     decisive = node.operator == "OR"
-    left = to_boolean(evaluate(node.left, row, context), context.dialect)
+    left = to_three_valued_truth(evaluate(node.left, row, context), context.dialect)
     if left is decisive:
         return decisive
-    right = to_boolean(evaluate(node.right, row, context), context.dialect)
+    right = to_three_valued_truth(evaluate(node.right, row, context), context.dialect)
     if right is decisive:
         return decisive
     return None if left is None or right is None else not decisive
@@ -182,12 +193,16 @@ def _evaluate_like(
     value = evaluate(node.value, row, context)
     pattern = evaluate(node.pattern, row, context)
     escape = None if node.escape is None else evaluate(node.escape, row, context)
-    if is_absent(value) or is_absent(pattern) or (node.escape is not None and is_absent(escape)):
+    if (
+        is_null_or_missing(value)
+        or is_null_or_missing(pattern)
+        or (node.escape is not None and is_null_or_missing(escape))
+    ):
         return None
     for text in (value, pattern, escape or ""):
         if not isinstance(text, str):
             message = f"LIKE compares texts, not {format_excerpt(text)} ({describe_type(text)})"
-            raise row_error("LikeInvalidInputs", message, context.dialect)
+            raise make_row_error("LikeInvalidInputs", message, context.dialect)
     likeness = compile_like_pattern(
         str(pattern), escape if isinstance(escape, str) else None, context.dialect
     )
@@ -196,7 +211,7 @@ def _evaluate_like(
 
 def _evaluate_is(node: IsPredicate, row: RecordView | None, context: EvaluationContext) -> bool:
     value = evaluate(node.value, row, context)
-    found = value is MISSING if node.keyword == "MISSING" else is_absent(value)
+    found = value is MISSING if node.keyword == "MISSING" else is_null_or_missing(value)
     return found is not node.negated
 
 
@@ -223,7 +238,7 @@ def _evaluate_call(node: CallExpr, row: RecordView | None, context: EvaluationCo
         return context.now
     if node.function == "coalesce":
         values = (evaluate(argument, row, context) for argument in node.arguments)
-        return next((value for value in values if not is_absent(value)), None)
+        return next((value for value in values if not is_null_or_missing(value)), None)
     arguments = [evaluate(argument, row, context) for argument in node.arguments]
     return call_function(node.function, arguments, context.dialect)
 

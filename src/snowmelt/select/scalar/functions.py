@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.select import timestamps
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import row_error
-from snowmelt.select.scalar.operators import are_same, calculate
+from snowmelt.select.errors import make_row_error
+from snowmelt.select.scalar.operators import are_equal_without_inference, calculate_arithmetic
 from snowmelt.select.scalar.patterns import format_timestamp
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp, parse_lenient_timestamp
-from snowmelt.select.values import describe_type, format_excerpt, infer_number, is_absent
+from snowmelt.select.values import (
+    describe_type,
+    format_excerpt,
+    is_null_or_missing,
+    parse_number_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +43,7 @@ def call_function(name: str, arguments: Sequence[object], dialect: Dialect) -> o
         SelectError: Where an argument is of a wrong type or out of range.
     """
     function = FUNCTIONS[name]
-    if not function.accepts_null and any(is_absent(argument) for argument in arguments):
+    if not function.accepts_null and any(is_null_or_missing(argument) for argument in arguments):
         return None
     return function.implementation(arguments, dialect)
 
@@ -47,18 +52,18 @@ def _require_text(value: object, function_name: str, dialect: Dialect) -> str:
     if isinstance(value, str):
         return value
     message = f"{function_name} takes text, not {format_excerpt(value)} ({describe_type(value)}); CAST it AS STRING"
-    raise row_error("IncorrectSqlFunctionArgumentType", message, dialect)
+    raise make_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
 
 
 def _require_integer(value: object, function_name: str, dialect: Dialect) -> int:
-    number = infer_number(value) if isinstance(value, str) and not dialect.is_ceph else value
+    number = parse_number_text(value) if isinstance(value, str) and not dialect.is_ceph else value
     if isinstance(number, int | float | Decimal) and not isinstance(number, bool):
         # Infinity and NaN are not below the bound.
         whole = int(number) if -_INT64_END < number < _INT64_END else None
         if whole is not None and whole == number:
             return whole
     message = f"{function_name} takes a whole number, not {format_excerpt(value)} ({describe_type(value)})"
-    raise row_error("IncorrectSqlFunctionArgumentType", message, dialect)
+    raise make_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
 
 
 def _require_timestamp(value: object, function_name: str, dialect: Dialect) -> Timestamp:
@@ -69,7 +74,7 @@ def _require_timestamp(value: object, function_name: str, dialect: Dialect) -> T
     )
     if inferred is None:
         message = f"{function_name} takes a timestamp, not {format_excerpt(value)} ({describe_type(value)})"
-        raise row_error("IncorrectSqlFunctionArgumentType", message, dialect)
+        raise make_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
     return inferred
 
 
@@ -109,7 +114,7 @@ def _substr(arguments: Sequence[object], dialect: Dialect) -> str:
     end = len(text) if length is None else start - 1 + length
     if not 0 < start <= len(text) or end > len(text):
         message = f"substr of {len(text)} characters from {start} to {end} is out of range"
-        raise row_error("EvaluatorInvalidArguments", message, dialect)
+        raise make_row_error("EvaluatorInvalidArguments", message, dialect)
     return text[start - 1 : end]
 
 
@@ -120,7 +125,7 @@ def _parse_substring_range(
     length = _require_integer(arguments[2], function_name, dialect) if len(arguments) > 2 else None
     if length is not None and length < 0:
         message = f"{function_name} takes a length of 0 or more, not {length}"
-        raise row_error("EvaluatorInvalidArguments", message, dialect)
+        raise make_row_error("EvaluatorInvalidArguments", message, dialect)
     return start, length
 
 
@@ -136,11 +141,11 @@ def _trim(arguments: Sequence[object], dialect: Dialect) -> str:
 
 
 def _nullif(arguments: Sequence[object], _dialect: Dialect) -> object:
-    return None if are_same(arguments[0], arguments[1]) else arguments[0]
+    return None if are_equal_without_inference(arguments[0], arguments[1]) else arguments[0]
 
 
 def _coalesce(arguments: Sequence[object], _dialect: Dialect) -> object:
-    return next((argument for argument in arguments if not is_absent(argument)), None)
+    return next((argument for argument in arguments if not is_null_or_missing(argument)), None)
 
 
 def _to_timestamp(arguments: Sequence[object], dialect: Dialect) -> Timestamp:
@@ -150,7 +155,7 @@ def _to_timestamp(arguments: Sequence[object], dialect: Dialect) -> Timestamp:
     parsed = parse_lenient_timestamp(_require_text(value, "timestamp", dialect))
     if parsed is None:
         message = f"{format_excerpt(value)} is no timestamp; write it like 1999:10:10-12:23:44"
-        raise row_error("ValueParseFailure", message, dialect)
+        raise make_row_error("ValueParseFailure", message, dialect)
     return parsed
 
 
@@ -176,7 +181,7 @@ def _add_date_part(
     added = timestamps.date_add(str(arguments[0]), count, moment, keep_month_end=keep_month_end)
     if added is None:
         message = f"{function_name} leaves the years 1 to 9999"
-        raise row_error("EvaluatorInvalidArguments", message, dialect)
+        raise make_row_error("EvaluatorInvalidArguments", message, dialect)
     return added
 
 
@@ -200,8 +205,8 @@ def _to_string(arguments: Sequence[object], dialect: Dialect) -> str:
     return format_timestamp(moment, picture, is_ceph=dialect.is_ceph)
 
 
-def _add(arguments: Sequence[object], dialect: Dialect) -> object:
-    return calculate("+", arguments[0], arguments[1], dialect)
+def _call_add(arguments: Sequence[object], dialect: Dialect) -> object:
+    return calculate_arithmetic("+", arguments[0], arguments[1], dialect)
 
 
 def _engine_version(_arguments: Sequence[object], _dialect: Dialect) -> str:
@@ -209,7 +214,7 @@ def _engine_version(_arguments: Sequence[object], _dialect: Dialect) -> str:
 
 
 FUNCTIONS = {
-    "add": SelectFunction(_add),
+    "add": SelectFunction(_call_add),
     "char_length": SelectFunction(_char_length),
     "character_length": SelectFunction(_char_length),
     "coalesce": SelectFunction(_coalesce, accepts_null=True),

@@ -12,18 +12,18 @@ from decimal import Decimal, DecimalException
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import SelectError, row_error
+from snowmelt.select.errors import SelectError, make_row_error
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp
 from snowmelt.select.values import (
     DECIMAL_CONTEXT,
     Number,
-    check_int64,
     describe_type,
     format_excerpt,
     format_value,
-    infer_bool,
-    infer_number,
-    is_absent,
+    is_null_or_missing,
+    parse_boolean_text,
+    parse_number_text,
+    require_int64,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _DECIMAL_OPERATIONS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
 }
 
 
-def calculate(op: str, left: object, right: object, dialect: Dialect) -> Number | None:
+def calculate_arithmetic(op: str, left: object, right: object, dialect: Dialect) -> Number | None:
     """Return `left sign right` for + - * / % ^; NULL where either is.
 
     Two integers give an integer (`/` cuts towards zero); a float on either side makes a float,
@@ -57,12 +57,12 @@ def calculate(op: str, left: object, right: object, dialect: Dialect) -> Number 
         SelectError: Where an operand is no number, a divisor is zero or the result is none;
             IntegerOverflow, where 64 bits do not hold it.
     """
-    if is_absent(left) or is_absent(right):
+    if is_null_or_missing(left) or is_null_or_missing(right):
         return None
     first, second = to_number(left, op, dialect), to_number(right, op, dialect)
     if second == 0 and op in {"/", "%"}:
         text = "division by zero is not allowed" if op == "/" else "Mod zero is not allowed"
-        raise row_error("EvaluatorInvalidArguments", text, dialect)
+        raise make_row_error("EvaluatorInvalidArguments", text, dialect)
     try:
         if isinstance(first, int) and isinstance(second, int):
             return _calculate_ints(op, first, second, dialect)
@@ -73,7 +73,9 @@ def calculate(op: str, left: object, right: object, dialect: Dialect) -> Number 
         return _DECIMAL_OPERATIONS[op](Decimal(first), Decimal(second))
     except (DecimalException, OverflowError, ValueError, ZeroDivisionError):
         shown = f"{format_excerpt(first)} {op} {format_excerpt(second)}"
-        raise row_error("EvaluatorInvalidArguments", f"{shown} has no result", dialect) from None
+        raise make_row_error(
+            "EvaluatorInvalidArguments", f"{shown} has no result", dialect
+        ) from None
 
 
 def negate(value: object, dialect: Dialect) -> Number | None:
@@ -82,15 +84,15 @@ def negate(value: object, dialect: Dialect) -> Number | None:
     Raises:
         SelectError: Where the value is no number; IntegerOverflow, where 64 bits do not hold it.
     """
-    if is_absent(value):
+    if is_null_or_missing(value):
         return None
     number = to_number(value, "-", dialect)
-    return check_int64(-number, dialect) if isinstance(number, int) else -number
+    return require_int64(-number, dialect) if isinstance(number, int) else -number
 
 
 def concatenate(left: object, right: object, dialect: Dialect) -> str | None:
     """Return the texts of both, one after the other; NULL where either is."""
-    if is_absent(left) or is_absent(right):
+    if is_null_or_missing(left) or is_null_or_missing(right):
         return None
     return format_value(left, dialect) + format_value(right, dialect)
 
@@ -109,28 +111,28 @@ def to_number(value: object, op: str, dialect: Dialect) -> Number:
     elif isinstance(value, int | float | Decimal):
         return float(value) if dialect.is_ceph and isinstance(value, Decimal) else value
     elif isinstance(value, str) and not dialect.is_ceph:
-        inferred = infer_number(value)
+        inferred = parse_number_text(value)
         if inferred is not None:
             return inferred
     what = "illegal binary operation with string" if isinstance(value, str) else "not a number"
     message = f"{what}: {op} was given {format_excerpt(value)} ({describe_type(value)}); CAST it to a number"
-    raise row_error("InvalidDataType", message, dialect)
+    raise make_row_error("InvalidDataType", message, dialect)
 
 
 def _calculate_ints(op: str, left: int, right: int, dialect: Dialect) -> Number:
     if op in _NUMBER_OPERATIONS:
-        return check_int64(_NUMBER_OPERATIONS[op](left, right), dialect)
+        return require_int64(_NUMBER_OPERATIONS[op](left, right), dialect)
     if op == "^":
         return _calculate_int_power(left, right, dialect)
     quotient = abs(left) // abs(right)
     if (left < 0) != (right < 0):
         quotient = -quotient
-    return check_int64(quotient if op == "/" else left - quotient * right, dialect)
+    return require_int64(quotient if op == "/" else left - quotient * right, dialect)
 
 
 def _calculate_ceph_modulo(left: Number, right: Number, dialect: Dialect) -> float:
     if not isinstance(right, int):
-        raise row_error("InvalidDataType", "wrong use of modulo operation!", dialect)
+        raise make_row_error("InvalidDataType", "wrong use of modulo operation!", dialect)
     return math.fmod(math.trunc(left), right)
 
 
@@ -141,8 +143,8 @@ def _calculate_int_power(base: int, exponent: int, dialect: Dialect) -> Number:
         return base if exponent % 2 else base * base if exponent else 1
     if exponent > _MAX_POWER_EXPONENT:
         message = f"{base} ^ {exponent} does not fit in 64 bits"
-        raise row_error("IntegerOverflow", message, dialect)
-    return check_int64(pow(base, exponent), dialect)
+        raise make_row_error("IntegerOverflow", message, dialect)
+    return require_int64(pow(base, exponent), dialect)
 
 
 def _calculate_floats(op: str, left: float, right: float) -> float:
@@ -190,15 +192,15 @@ def compare_values(op: str, left: object, right: object, dialect: Dialect) -> bo
     return _COMPARISONS[op](first, second)
 
 
-def are_same(left: object, right: object) -> bool:
+def are_equal_without_inference(left: object, right: object) -> bool:
     """Return whether two values of one kind are equal, nothing inferred; NULLIF's rule."""
-    if describe_type(left) != describe_type(right) or is_absent(left):
+    if describe_type(left) != describe_type(right) or is_null_or_missing(left):
         return False
     pair = _convert_to_common_type(left, right)
     return pair is not None and bool(pair[0] == pair[1])
 
 
-def is_smaller(left: object, right: object, dialect: Dialect) -> bool:
+def is_less_for_min_max(left: object, right: object, dialect: Dialect) -> bool:
     """Return whether `left` is the smaller for MIN and MAX; NaN is greater than any number.
 
     Raises:
@@ -217,7 +219,7 @@ def _make_comparable_pair(
     op: str, left: object, right: object, dialect: Dialect
 ) -> ComparablePair | None:
     """Bring two values to one type, or return None where they stay unknown to each other."""
-    if is_absent(left) or is_absent(right):
+    if is_null_or_missing(left) or is_null_or_missing(right):
         return None
     if dialect.is_ceph:
         return _make_ceph_pair(op, left, right, dialect)
@@ -272,9 +274,9 @@ _PAIR_CONVERTERS: dict[tuple[type, type], Callable[[Any, Any], ComparablePair]] 
 
 def _infer_value(text: str, other: object) -> object:
     if isinstance(other, bool):
-        return infer_bool(text)
+        return parse_boolean_text(text)
     if isinstance(other, int | float | Decimal):
-        return infer_number(text)
+        return parse_number_text(text)
     if isinstance(other, Timestamp):
         return parse_iso_timestamp(text)
     return None
@@ -288,7 +290,7 @@ def _make_ceph_pair(op: str, left: object, right: object, dialect: Dialect) -> C
     if pair is None:
         kinds = f"{describe_type(left)} , {describe_type(right)}"
         message = f"operands not of the same type({kinds}), while comparision"  # codespell:ignore
-        raise row_error("InvalidDataType", message, dialect)
+        raise make_row_error("InvalidDataType", message, dialect)
     return pair
 
 

@@ -44,7 +44,7 @@ def follow_path(value: object, steps: Sequence[PathStep], *, is_ceph: bool = Fal
     return value
 
 
-def iterate_ceph_records(value: object, steps: Sequence[PathStep]) -> Iterator[object]:
+def iterate_ceph_from_records(value: object, steps: Sequence[PathStep]) -> Iterator[object]:
     """Yield the records that a path of FROM leads to in Ceph.
 
     Arrays on the way are passed through, and each element of one at the end is a record. A path
@@ -57,14 +57,14 @@ def iterate_ceph_records(value: object, steps: Sequence[PathStep]) -> Iterator[o
         yield from value if isinstance(value, list) else (value,)
     elif isinstance(value, list) and isinstance(steps[0], KeyStep):
         for item in value:
-            yield from iterate_ceph_records(item, steps)
+            yield from iterate_ceph_from_records(item, steps)
     elif isinstance(steps[0], WildcardStep):
         for item in _list_wildcard_items(value, steps[0]):
-            yield from iterate_ceph_records(item, steps[1:]) if steps[1:] else (item,)
+            yield from iterate_ceph_from_records(item, steps[1:]) if steps[1:] else (item,)
     else:
         found = _follow_ceph_step(value, steps[0])
         if found is not MISSING:
-            yield from iterate_ceph_records(found, steps[1:])
+            yield from iterate_ceph_from_records(found, steps[1:])
 
 
 def _follow_step(value: object, step: KeyStep | IndexStep) -> object:

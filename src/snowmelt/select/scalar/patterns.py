@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt.select.errors import SelectError, row_error
+from snowmelt.select.errors import SelectError, make_row_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ def compile_like_pattern(pattern: str, escape: str | None, dialect: Dialect) -> 
             pattern, _CEPH_ESCAPE if is_ceph and escape is None else escape, is_ceph
         )
     except SelectError as error:
-        raise row_error(error.s3_code, str(error), dialect) from None
+        raise make_row_error(error.s3_code, str(error), dialect) from None
 
 
 @lru_cache(maxsize=_PATTERN_CACHE_SIZE)
@@ -193,7 +193,7 @@ def format_timestamp(value: Timestamp, format_pattern: str, *, is_ceph: bool = F
     Raises:
         SelectError: A code of EvaluatorInvalidTimestampFormatPattern….
     """
-    local = value.local
+    local = value.local_datetime
     offset = value.offset_minutes or 0
     parts = _parse_ceph_format(format_pattern) if is_ceph else _parse_format(format_pattern)
     return "".join(part if isinstance(part, str) else part(local, offset) for part in parts)
@@ -204,12 +204,12 @@ def _parse_ceph_format(
     format_pattern: str,
 ) -> tuple[str | Callable[[LocalDateTime, int], str], ...]:
     return tuple(
-        _compile_ceph_symbol(match.group())
+        _compile_ceph_format_symbol(match.group())
         for match in _CEPH_SYMBOL_PATTERN.finditer(format_pattern)
     )
 
 
-def _compile_ceph_symbol(letters: str) -> str | Callable[[LocalDateTime, int], str]:
+def _compile_ceph_format_symbol(letters: str) -> str | Callable[[LocalDateTime, int], str]:
     if letters[0] == "S":
         return lambda local, _: f"{local.nanos:09}".ljust(len(letters), "0")[: len(letters)]
     if letters == "yyy" or (letters[0] == "y" and len(letters) > len("yyyy")):
@@ -228,11 +228,13 @@ def _parse_format(format_pattern: str) -> tuple[str | Callable[[LocalDateTime, i
         if match[1] is not None:
             parts.append(match[1].replace("''", "'") or "'")
         else:
-            parts.append(_compile_symbol(written, format_pattern) if match[2] else written)
+            parts.append(_compile_format_symbol(written, format_pattern) if match[2] else written)
     return tuple(parts)
 
 
-def _compile_symbol(letters: str, format_pattern: str) -> Callable[[LocalDateTime, int], str]:
+def _compile_format_symbol(
+    letters: str, format_pattern: str
+) -> Callable[[LocalDateTime, int], str]:
     if letters[0] == "S" and len(letters) <= 9:
         return lambda local, _: f"{local.nanos:09}"[: len(letters)]
     if letters in _SYMBOL_FORMATTERS:

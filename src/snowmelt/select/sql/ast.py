@@ -297,7 +297,7 @@ def list_children(expression: Expression) -> list[Expression]:
     return found
 
 
-def walk(expression: Expression) -> Iterator[Expression]:
+def walk_in_source_order(expression: Expression) -> Iterator[Expression]:
     """Yield an expression and all inside it, in the order they were written."""
     waiting = [expression]
     while waiting:
@@ -309,7 +309,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 # --- Expressions walked and rebuilt: parts of a tree replaced by others.
 
 
-def walk_nodes(expression: Expression) -> Iterator[Expression]:
+def walk_outer_first(expression: Expression) -> Iterator[Expression]:
     """Yield an expression and everything inside it, the outer before the inner."""
     yield expression
     for part in dataclasses.fields(expression):
@@ -321,7 +321,7 @@ def _walk_field_value(value: object) -> Iterator[Expression]:
         for item in value:
             yield from _walk_field_value(item)
     elif _is_expression(value):
-        yield from walk_nodes(cast("Expression", value))
+        yield from walk_outer_first(cast("Expression", value))
 
 
 def replace_nodes(

@@ -24,7 +24,7 @@ from snowmelt.select.sql.ast import (
     WildcardStep,
     list_children,
     replace_nodes,
-    walk,
+    walk_in_source_order,
 )
 from snowmelt.select.sql.bound_query import (
     BoundQuery,
@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from snowmelt.select.sql.bound_query import ObjectFields
 
 
-def bind(statement: SelectStatement, *, dialect: Dialect, fields: ObjectFields) -> BoundQuery:
+def bind_statement(
+    statement: SelectStatement, *, dialect: Dialect, fields: ObjectFields
+) -> BoundQuery:
     """Resolve the names of a statement.
 
     Raises:
@@ -151,7 +153,7 @@ class _StatementBinder:
 
     def _check_aliases(self, outputs: list[Expression]) -> None:
         try:
-            check_aliases(outputs)
+            check_alias_limits(outputs)
         except AliasLimitError as problem:
             at = self._statement.projections[problem.projection].at
             raise self._names.make_error("InvalidQuery", str(problem), at) from None
@@ -162,7 +164,7 @@ class _StatementBinder:
         if node.argument is None:
             return node
         argument = self._resolve_names(node.argument)
-        if any(isinstance(part, AggregateExpr) for part in walk(argument)):
+        if any(isinstance(part, AggregateExpr) for part in walk_in_source_order(argument)):
             call = f"{node.function}(...{node.function} ...)"
             message = f"nested aggregation function is illegal i.e. {call}"
             raise self._names.make_error("UnsupportedSqlStructure", message, node.at)
@@ -297,7 +299,7 @@ class NameResolver:
     def _references_name(self, expression: Expression, normalized_name: str) -> bool:
         firsts = (
             self._strip_qualifier(node)[0][0]
-            for node in walk(expression)
+            for node in walk_in_source_order(expression)
             if isinstance(node, NameRef)
         )
         return any(
@@ -448,7 +450,7 @@ class AliasLimitError(Exception):
         self.projection = projection
 
 
-def check_aliases(outputs: Sequence[Expression]) -> None:
+def check_alias_limits(outputs: Sequence[Expression]) -> None:
     """Check the values of a SELECT list, aliases resolved.
 
     Raises:
@@ -475,7 +477,9 @@ def check_aliases(outputs: Sequence[Expression]) -> None:
 
 
 def _list_alias_uses(expression: Expression) -> list[int]:
-    return [node.projection for node in walk(expression) if isinstance(node, AliasRef)]
+    return [
+        node.projection for node in walk_in_source_order(expression) if isinstance(node, AliasRef)
+    ]
 
 
 def _measure_expanded_size(
@@ -505,7 +509,9 @@ def _measure_expanded_size(
 def list_aggregates(query: BoundQuery) -> tuple[AggregateExpr, ...]:
     """Return the distinct aggregates of everything that is evaluated after rows were folded."""
     found = (
-        part for expression in list_post_aggregation_expressions(query) for part in walk(expression)
+        part
+        for expression in list_post_aggregation_expressions(query)
+        for part in walk_in_source_order(expression)
     )
     return tuple(dict.fromkeys(part for part in found if isinstance(part, AggregateExpr)))
 
@@ -558,7 +564,7 @@ def list_field_indexes(query: BoundQuery) -> tuple[int, ...]:
             *list_post_aggregation_expressions(query),
             *list_pre_aggregation_expressions(query),
         )
-        for part in walk(expression)
+        for part in walk_in_source_order(expression)
         if isinstance(part, ColumnRef) and part.index is not None
     }
     return tuple(sorted(found))

@@ -173,7 +173,7 @@ class ExpressionParser:
         return prefix()
 
     def _parse_name_or_call(self, token: SelectToken) -> Expression:
-        if self._tokens.next_token.text == "(":
+        if self._tokens.lookahead_token.text == "(":
             return parse_call(self._tokens, self._parse_expression)
         if token.upper == "NAN" and self._tokens.dialect.is_ceph:
             return self._parse_keyword_literal(math.nan)
@@ -470,7 +470,7 @@ def _parse_argument(tokens: TokenStream, parse_expression: Parse) -> Expression:
 def _accept_quoted_timestamp(tokens: TokenStream) -> LiteralExpr | None:
     """Take a timestamp in double quotes: no column is called so, in no dialect."""
     token = tokens.current
-    is_whole = tokens.next_token.text in {")", ","}
+    is_whole = tokens.lookahead_token.text in {")", ","}
     if token.kind is not SelectTokenKind.QUOTED or not is_whole or not token.text[:1].isdecimal():
         return None
     if parse_lenient_timestamp(token.text) is None:
@@ -519,7 +519,10 @@ def _parse_substring_arguments(tokens: TokenStream, parse_expression: Parse) -> 
 def _parse_trim_arguments(tokens: TokenStream, parse_expression: Parse) -> list[Expression]:
     start = tokens.current.start
     mode = "both"
-    if tokens.is_at("BOTH", "LEADING", "TRAILING") and tokens.next_token.text not in {")", "."}:
+    if tokens.is_at("BOTH", "LEADING", "TRAILING") and tokens.lookahead_token.text not in {
+        ")",
+        ".",
+    }:
         mode = tokens.advance().text.lower()
     if tokens.accept("FROM"):
         return [LiteralExpr(mode, start), LiteralExpr(" ", start), parse_expression()]

@@ -182,7 +182,7 @@ class TokenStream:
         return self._tokens[self._next]
 
     @property
-    def next_token(self) -> SelectToken:
+    def lookahead_token(self) -> SelectToken:
         """The one after it; at the end the last one again."""
         return self._tokens[min(self._next + 1, len(self._tokens) - 1)]
 

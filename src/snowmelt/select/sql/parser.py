@@ -127,7 +127,7 @@ class _StatementParser:
         if words.accept("*"):
             return Projection(StarExpr(at=start.start), at=start.start)
         expression = self._expressions.parse()
-        star = _to_star(expression)
+        star = _to_star_expression(expression)
         if star is not None:
             return Projection(star, at=start.start)
         return Projection(expression, self._parse_alias(), start.start)
@@ -266,7 +266,7 @@ class _StatementParser:
         return self._tokens.make_error(code, message)
 
 
-def _to_star(expression: Expression) -> StarExpr | None:
+def _to_star_expression(expression: Expression) -> StarExpr | None:
     """Return `s.*` as the star it is."""
     match expression:
         case NameRef((NameWord(text), WildcardStep.FIELD), at):

@@ -38,10 +38,10 @@ from snowmelt.select.vector.operands import (
 from snowmelt.select.vector.operators import (
     calculate_vector,
     compare_vectors,
-    match_like,
+    match_like_vector,
     negate_vector,
 )
-from snowmelt.select.vectors import Vector, VectorKind, make_false_mask
+from snowmelt.select.vectors import ValueVector, VectorKind, make_false_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _COMPARISON_OPERATORS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 
 
-def evaluate_vector(expression: Expression, frame: RecordFrame) -> Vector:
+def evaluate_vector(expression: Expression, frame: RecordFrame) -> ValueVector:
     """Return an expression's values in the records of a frame."""
     try:
         return operand_to_vector(evaluate_operand(expression, frame), len(frame))
@@ -60,7 +60,7 @@ def evaluate_vector(expression: Expression, frame: RecordFrame) -> Vector:
         return make_deferred_vector(len(frame))
 
 
-def evaluate_condition(expression: Expression, frame: RecordFrame) -> tuple[Mask, Mask]:
+def evaluate_condition_masks(expression: Expression, frame: RecordFrame) -> tuple[Mask, Mask]:
     """Return where a condition is true, and where the evaluator must say.
 
     The conditions of an AND are looked at one after the other, each in the records that the
@@ -103,14 +103,14 @@ def _split_conjuncts(expression: Expression) -> list[Expression]:
     return [expression]
 
 
-def _evaluate_boolean(expression: Expression, frame: RecordFrame) -> Vector:
+def _evaluate_boolean(expression: Expression, frame: RecordFrame) -> ValueVector:
     """Return truth values; anything else is for the evaluator."""
     found = evaluate_vector(expression, frame)
     if found.kind is VectorKind.BOOL:
         return found
     if found.kind is VectorKind.OBJECT and found.null.all():
-        return Vector(VectorKind.BOOL, make_false_mask(len(frame)), found.null, found.deferred)
-    return Vector(
+        return ValueVector(VectorKind.BOOL, make_false_mask(len(frame)), found.null, found.deferred)
+    return ValueVector(
         VectorKind.BOOL,
         make_false_mask(len(frame)),
         make_false_mask(len(frame)),
@@ -134,7 +134,7 @@ def _evaluate_unary(node: UnaryOp, frame: RecordFrame) -> Operand:
     if node.operator == "-":
         return negate_vector(evaluate_operand(node.operand, frame))
     found = _evaluate_boolean(node.operand, frame)
-    return Vector(VectorKind.BOOL, ~found.array, found.null, found.deferred)
+    return ValueVector(VectorKind.BOOL, ~found.array, found.null, found.deferred)
 
 
 def _evaluate_binary(node: BinaryOp, frame: RecordFrame) -> Operand:
@@ -149,12 +149,12 @@ def _evaluate_binary(node: BinaryOp, frame: RecordFrame) -> Operand:
     return calculate_vector(sign, left, right, frame)
 
 
-def _evaluate_logical(node: BinaryOp, frame: RecordFrame) -> Vector:
+def _evaluate_logical(node: BinaryOp, frame: RecordFrame) -> ValueVector:
     left, right = _evaluate_boolean(node.left, frame), _evaluate_boolean(node.right, frame)
     return _combine_booleans(left, right, decisive=node.operator == "OR")
 
 
-def _combine_booleans(left: Vector, right: Vector, *, decisive: bool) -> Vector:
+def _combine_booleans(left: ValueVector, right: ValueVector, *, decisive: bool) -> ValueVector:
     """Return `left AND right`, or OR, which `decisive` true stands for."""
     left_decides = (left.array == decisive) & ~left.null & ~left.deferred
     right_decides = (right.array == decisive) & ~right.null & ~right.deferred
@@ -162,10 +162,10 @@ def _combine_booleans(left: Vector, right: Vector, *, decisive: bool) -> Vector:
     decided = left_decides | right_decides
     null = ~decided & (left.null | right.null)
     data = decided if decisive else ~decided
-    return Vector(VectorKind.BOOL, data, null, deferred)
+    return ValueVector(VectorKind.BOOL, data, null, deferred)
 
 
-def _evaluate_between(node: BetweenPredicate, frame: RecordFrame) -> Vector:
+def _evaluate_between(node: BetweenPredicate, frame: RecordFrame) -> ValueVector:
     subject = evaluate_operand(node.value, frame)
     low, high = evaluate_operand(node.low, frame), evaluate_operand(node.high, frame)
     if isinstance(subject, ConstantOperand):
@@ -175,11 +175,11 @@ def _evaluate_between(node: BetweenPredicate, frame: RecordFrame) -> Vector:
     return _negate_boolean(found) if node.negated else found
 
 
-def _evaluate_in(node: InPredicate, frame: RecordFrame) -> Vector:
+def _evaluate_in(node: InPredicate, frame: RecordFrame) -> ValueVector:
     subject = evaluate_operand(node.value, frame)
     if isinstance(subject, ConstantOperand):
         raise KernelUnsupported
-    found = Vector(
+    found = ValueVector(
         VectorKind.BOOL, make_false_mask(len(frame)), make_false_mask(len(frame)), subject.deferred
     )
     for option in node.options:
@@ -188,7 +188,7 @@ def _evaluate_in(node: InPredicate, frame: RecordFrame) -> Vector:
     return _negate_boolean(found) if node.negated else found
 
 
-def _evaluate_like(node: LikePredicate, frame: RecordFrame) -> Vector:
+def _evaluate_like(node: LikePredicate, frame: RecordFrame) -> ValueVector:
     subject, pattern = evaluate_operand(node.value, frame), evaluate_operand(node.pattern, frame)
     escape = ConstantOperand("") if node.escape is None else evaluate_operand(node.escape, frame)
     if isinstance(subject, ConstantOperand) or not isinstance(pattern, ConstantOperand):
@@ -196,23 +196,25 @@ def _evaluate_like(node: LikePredicate, frame: RecordFrame) -> Vector:
     if not isinstance(escape, ConstantOperand):
         raise KernelUnsupported
     written = None if node.escape is None else escape.value
-    found = match_like(subject, pattern.value, written, frame.dialect)
+    found = match_like_vector(subject, pattern.value, written, frame.dialect)
     return _negate_boolean(found) if node.negated else found
 
 
-def _evaluate_is(node: IsPredicate, frame: RecordFrame) -> Vector:
+def _evaluate_is(node: IsPredicate, frame: RecordFrame) -> ValueVector:
     subject = evaluate_operand(node.value, frame)
     if isinstance(subject, ConstantOperand) or node.keyword != "NULL":
         raise KernelUnsupported
-    found = Vector(VectorKind.BOOL, subject.null, make_false_mask(len(frame)), subject.deferred)
+    found = ValueVector(
+        VectorKind.BOOL, subject.null, make_false_mask(len(frame)), subject.deferred
+    )
     return _negate_boolean(found) if node.negated else found
 
 
-def _negate_boolean(vector: Vector) -> Vector:
-    return Vector(VectorKind.BOOL, ~vector.array, vector.null, vector.deferred)
+def _negate_boolean(vector: ValueVector) -> ValueVector:
+    return ValueVector(VectorKind.BOOL, ~vector.array, vector.null, vector.deferred)
 
 
-def _evaluate_case(node: CaseExpr, frame: RecordFrame) -> Vector:
+def _evaluate_case(node: CaseExpr, frame: RecordFrame) -> ValueVector:
     """Later branches are looked at in all records, and used where none before was chosen."""
     count = len(frame)
     otherwise = node.otherwise
@@ -226,7 +228,7 @@ def _evaluate_case(node: CaseExpr, frame: RecordFrame) -> Vector:
         picked = holds.array & ~holds.null
         result = choose_values(evaluate_vector(then, frame), result, picked)
         deferred = result.deferred | holds.deferred
-        result = Vector(result.kind, result.data, result.null, deferred)
+        result = ValueVector(result.kind, result.data, result.null, deferred)
     return result
 
 
@@ -242,7 +244,9 @@ def _evaluate_call(node: CallExpr, frame: RecordFrame) -> Operand:
         for argument in reversed(node.arguments):
             found = evaluate_vector(argument, frame)
             first = choose_values(found, result, ~found.null | found.deferred)
-            result = Vector(first.kind, first.data, first.null, first.deferred | found.deferred)
+            result = ValueVector(
+                first.kind, first.data, first.null, first.deferred | found.deferred
+            )
         return result
     if node.function == "nullif":
         left, right = (
@@ -256,7 +260,7 @@ def _evaluate_call(node: CallExpr, frame: RecordFrame) -> Operand:
         ):
             raise KernelUnsupported
         same = equal.array & ~equal.null
-        return Vector(left.kind, left.data, left.null | same, left.deferred | right.deferred)
+        return ValueVector(left.kind, left.data, left.null | same, left.deferred | right.deferred)
     return call_vector_function(
         node, [evaluate_operand(each, frame) for each in node.arguments], frame
     )

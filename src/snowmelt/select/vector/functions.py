@@ -15,7 +15,7 @@ from snowmelt.select.kernels.numbers import parse_floats, parse_integers
 from snowmelt.select.kernels.strings import mask_non_ascii, to_lower_ascii, to_upper_ascii
 from snowmelt.select.kernels.timestamps import extract_packed_field, parse_timestamps
 from snowmelt.select.vector.operands import ConstantOperand, KernelUnsupported, Operand, RecordFrame
-from snowmelt.select.vectors import StringSlices, Vector, VectorKind
+from snowmelt.select.vectors import StringSlices, ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _INT64_END = 2.0**63
 
 
-def cast_vector(node: CastExpr, value: Vector, frame: RecordFrame) -> Vector:
+def cast_vector(node: CastExpr, value: ValueVector, frame: RecordFrame) -> ValueVector:
     """Return values as another type.
 
     Raises:
@@ -41,43 +41,47 @@ def cast_vector(node: CastExpr, value: Vector, frame: RecordFrame) -> Vector:
     return handler(value, frame)
 
 
-def _cast_to_int(value: Vector, _frame: RecordFrame) -> Vector:
+def _cast_to_int(value: ValueVector, _frame: RecordFrame) -> ValueVector:
     if value.kind is VectorKind.INT:
         return value
     if value.kind is VectorKind.BOOL:
-        return Vector(VectorKind.INT, value.array.astype(np.int64), value.null, value.deferred)
+        return ValueVector(VectorKind.INT, value.array.astype(np.int64), value.null, value.deferred)
     if value.kind is VectorKind.TEXT:
         numbers, status = parse_integers(value.slices)
-        return Vector(
+        return ValueVector(
             VectorKind.INT, numbers, value.null, value.deferred | ((status != 0) & ~value.null)
         )
     if value.kind is VectorKind.FLOAT:
         inside = (value.array >= -_INT64_END) & (value.array < _INT64_END)
         with np.errstate(all="ignore"):
             whole = np.where(inside, value.array, 0).astype(np.int64)
-        return Vector(VectorKind.INT, whole, value.null, value.deferred | ~(inside | value.null))
+        return ValueVector(
+            VectorKind.INT, whole, value.null, value.deferred | ~(inside | value.null)
+        )
     raise KernelUnsupported
 
 
-def _cast_to_float(value: Vector, _frame: RecordFrame) -> Vector:
+def _cast_to_float(value: ValueVector, _frame: RecordFrame) -> ValueVector:
     if value.kind is VectorKind.FLOAT:
         return value
     if value.kind in (VectorKind.INT, VectorKind.BOOL):
-        return Vector(VectorKind.FLOAT, value.array.astype(np.float64), value.null, value.deferred)
+        return ValueVector(
+            VectorKind.FLOAT, value.array.astype(np.float64), value.null, value.deferred
+        )
     if value.kind in (VectorKind.TEXT, VectorKind.NUMERIC_TEXT):
         numbers, status = parse_floats(value.slices)
         deferred = value.deferred | ((status != 0) & ~value.null)
-        return Vector(VectorKind.FLOAT, numbers, value.null, deferred)
+        return ValueVector(VectorKind.FLOAT, numbers, value.null, deferred)
     raise KernelUnsupported
 
 
-def _cast_to_string(value: Vector, _frame: RecordFrame) -> Vector:
+def _cast_to_string(value: ValueVector, _frame: RecordFrame) -> ValueVector:
     if value.kind not in (VectorKind.TEXT, VectorKind.NUMERIC_TEXT):
         raise KernelUnsupported
-    return Vector(VectorKind.TEXT, value.data, value.null, value.deferred)
+    return ValueVector(VectorKind.TEXT, value.data, value.null, value.deferred)
 
 
-def _cast_to_timestamp(value: Vector, frame: RecordFrame) -> Vector:
+def _cast_to_timestamp(value: ValueVector, frame: RecordFrame) -> ValueVector:
     if value.kind is VectorKind.TIMESTAMP:
         return value
     if value.kind is not VectorKind.TEXT:
@@ -85,7 +89,7 @@ def _cast_to_timestamp(value: Vector, frame: RecordFrame) -> Vector:
     return parse_timestamp_vector(value, frame)
 
 
-def parse_timestamp_vector(value: Vector, frame: RecordFrame) -> Vector:
+def parse_timestamp_vector(value: ValueVector, frame: RecordFrame) -> ValueVector:
     """Return ISO texts as timestamps, where no other form could be read first.
 
     Raises:
@@ -94,10 +98,12 @@ def parse_timestamp_vector(value: Vector, frame: RecordFrame) -> Vector:
     if frame.dialect is Dialect.CEPH_2020:
         raise KernelUnsupported
     instants, odd = parse_timestamps(value.slices)
-    return Vector(VectorKind.TIMESTAMP, instants, value.null, value.deferred | (odd & ~value.null))
+    return ValueVector(
+        VectorKind.TIMESTAMP, instants, value.null, value.deferred | (odd & ~value.null)
+    )
 
 
-_CASTS: dict[str, Callable[[Vector, RecordFrame], Vector]] = {
+_CASTS: dict[str, Callable[[ValueVector, RecordFrame], ValueVector]] = {
     "INT": _cast_to_int,
     "FLOAT": _cast_to_float,
     "STRING": _cast_to_string,
@@ -135,10 +141,10 @@ def _extract(arguments: Sequence[Operand], frame: RecordFrame) -> Operand:
     if moment.kind is not VectorKind.TIMESTAMP:
         raise KernelUnsupported
     data = extract_packed_field(str(part.value), moment.timestamps)
-    return Vector(VectorKind.INT, data, moment.null, moment.deferred)
+    return ValueVector(VectorKind.INT, data, moment.null, moment.deferred)
 
 
-def _require_text_vector(operand: Operand) -> Vector:
+def _require_text_vector(operand: Operand) -> ValueVector:
     if isinstance(operand, ConstantOperand) or operand.kind is not VectorKind.TEXT:
         raise KernelUnsupported
     return operand
@@ -152,7 +158,7 @@ def _require_integer_constant(operand: Operand) -> int:
     return operand.value
 
 
-def _defer_non_ascii(text: Vector) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _defer_non_ascii(text: ValueVector) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return the rows to defer: those the vector defers, and texts beyond ASCII."""
     odd = mask_non_ascii(text.slices.buffer, text.slices.start, text.slices.end)
     return text.deferred | (odd & ~text.null)
@@ -161,7 +167,7 @@ def _defer_non_ascii(text: Vector) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
 def _char_length(arguments: Sequence[Operand], _frame: RecordFrame) -> Operand:
     text = _require_text_vector(arguments[0])
     size = (text.slices.end - text.slices.start).astype(np.int64)
-    return Vector(VectorKind.INT, size, text.null, _defer_non_ascii(text))
+    return ValueVector(VectorKind.INT, size, text.null, _defer_non_ascii(text))
 
 
 def _substring(arguments: Sequence[Operand], frame: RecordFrame) -> Operand:
@@ -182,13 +188,13 @@ def _substring(arguments: Sequence[Operand], frame: RecordFrame) -> Operand:
         (slices.start + end).astype(np.int32),
         np.zeros(len(slices), np.uint8),
     )
-    return Vector(VectorKind.TEXT, cut, text.null, _defer_non_ascii(text))
+    return ValueVector(VectorKind.TEXT, cut, text.null, _defer_non_ascii(text))
 
 
 def _substr(arguments: Sequence[Operand], frame: RecordFrame) -> Operand:
     """As `substring`; in `ceph-2020` a part that is not all inside the text is deferred."""
     found = _substring(arguments, frame)
-    if frame.dialect is not Dialect.CEPH_2020 or not isinstance(found, Vector):
+    if frame.dialect is not Dialect.CEPH_2020 or not isinstance(found, ValueVector):
         return found
     text = _require_text_vector(arguments[0])
     start = _require_integer_constant(arguments[1])
@@ -197,17 +203,23 @@ def _substr(arguments: Sequence[Operand], frame: RecordFrame) -> Operand:
     if len(arguments) > 2:
         odd |= start - 1 + _require_integer_constant(arguments[2]) > size
     odd |= start > size
-    return Vector(VectorKind.TEXT, found.data, found.null, found.deferred | (odd & ~found.null))
+    return ValueVector(
+        VectorKind.TEXT, found.data, found.null, found.deferred | (odd & ~found.null)
+    )
 
 
 def _lower(arguments: Sequence[Operand], _frame: RecordFrame) -> Operand:
     text = _require_text_vector(arguments[0])
-    return Vector(VectorKind.TEXT, to_lower_ascii(text.slices), text.null, _defer_non_ascii(text))
+    return ValueVector(
+        VectorKind.TEXT, to_lower_ascii(text.slices), text.null, _defer_non_ascii(text)
+    )
 
 
 def _upper(arguments: Sequence[Operand], _frame: RecordFrame) -> Operand:
     text = _require_text_vector(arguments[0])
-    return Vector(VectorKind.TEXT, to_upper_ascii(text.slices), text.null, _defer_non_ascii(text))
+    return ValueVector(
+        VectorKind.TEXT, to_upper_ascii(text.slices), text.null, _defer_non_ascii(text)
+    )
 
 
 _VECTOR_FUNCTIONS: dict[str, Callable[[Sequence[Operand], RecordFrame], Operand]] = {

@@ -15,7 +15,7 @@ from snowmelt.select.vectors import (
     PAST_END,
     StringSlices,
     TimestampVector,
-    Vector,
+    ValueVector,
     VectorKind,
     make_false_mask,
 )
@@ -37,7 +37,7 @@ class ConstantOperand:
     value: object
 
 
-Operand: TypeAlias = Vector | ConstantOperand
+Operand: TypeAlias = ValueVector | ConstantOperand
 
 
 class RecordFrame:
@@ -58,7 +58,7 @@ class RecordFrame:
         self.query = query
         self.now = now
         self._rows = rows
-        self._columns: dict[ColumnRef, Vector | None] = {}
+        self._columns: dict[ColumnRef, ValueVector | None] = {}
 
     def __len__(self) -> int:
         return self.batch.row_count if self._rows is None else len(self._rows)
@@ -68,7 +68,7 @@ class RecordFrame:
         """The query's dialect."""
         return self.query.dialect
 
-    def read_column(self, column: ColumnRef) -> Vector:
+    def read_column(self, column: ColumnRef) -> ValueVector:
         """Return a column's values in these records.
 
         Raises:
@@ -96,7 +96,7 @@ class RecordFrame:
         """Return the frame of the same records for what is shown of them."""
         return RecordFrame(self.batch, self.query, self.now, self._rows, reads_for_output=True)
 
-    def _defer_past_end(self, vector: Vector | None) -> Vector | None:
+    def _defer_past_end(self, vector: ValueVector | None) -> ValueVector | None:
         """Defer fields past the end of their row where the dialect makes them an error."""
         if (
             vector is None
@@ -105,12 +105,12 @@ class RecordFrame:
         ):
             return vector
         past = (vector.slices.flags & PAST_END) != 0
-        return Vector(vector.kind, vector.data, vector.null, vector.deferred | past)
+        return ValueVector(vector.kind, vector.data, vector.null, vector.deferred | past)
 
 
-def make_deferred_vector(count: int) -> Vector:
+def make_deferred_vector(count: int) -> ValueVector:
     """Return a vector that knows nothing."""
-    return Vector(
+    return ValueVector(
         VectorKind.OBJECT,
         np.empty(count, np.object_),
         make_false_mask(count),
@@ -118,9 +118,9 @@ def make_deferred_vector(count: int) -> Vector:
     )
 
 
-def make_null_vector(count: int) -> Vector:
+def make_null_vector(count: int) -> ValueVector:
     """Return a vector of NULL."""
-    return Vector(
+    return ValueVector(
         VectorKind.OBJECT,
         np.empty(count, np.object_),
         ~make_false_mask(count),
@@ -128,30 +128,30 @@ def make_null_vector(count: int) -> Vector:
     )
 
 
-def operand_to_vector(operand: Operand, count: int) -> Vector:
+def operand_to_vector(operand: Operand, count: int) -> ValueVector:
     """Return an operand as a vector.
 
     Raises:
         NoKernel: A value that vectors do not hold.
     """
-    if isinstance(operand, Vector):
+    if isinstance(operand, ValueVector):
         return operand
     value = operand.value
     none = make_false_mask(count)
     if value is None:
         return make_null_vector(count)
     if isinstance(value, bool):
-        return Vector(VectorKind.BOOL, np.full(count, value), none, none)
+        return ValueVector(VectorKind.BOOL, np.full(count, value), none, none)
     if isinstance(value, int) and -(2**63) <= value < 2**63:
-        return Vector(VectorKind.INT, np.full(count, value, np.int64), none, none)
+        return ValueVector(VectorKind.INT, np.full(count, value, np.int64), none, none)
     if isinstance(value, float):
-        return Vector(VectorKind.FLOAT, np.full(count, value), none, none)
+        return ValueVector(VectorKind.FLOAT, np.full(count, value), none, none)
     if isinstance(value, str):
         text = value.encode("utf-8", "surrogateescape")
         ends = np.full(count, len(text), np.int32)
         flags = np.zeros(count, np.uint8)
         buffer = np.frombuffer(text or b"\0", np.uint8)
-        return Vector(
+        return ValueVector(
             VectorKind.TEXT,
             StringSlices(buffer, np.zeros(count, np.int32), ends, flags),
             none,
@@ -160,11 +160,11 @@ def operand_to_vector(operand: Operand, count: int) -> Vector:
     raise KernelUnsupported
 
 
-def combine_masks(left: Operand, right: Operand, count: int) -> tuple[Mask, Mask]:
+def combine_null_and_deferred_masks(left: Operand, right: Operand, count: int) -> tuple[Mask, Mask]:
     """Return where either operand is NULL, and where either is deferred."""
     null, deferred = make_false_mask(count), make_false_mask(count)
     for operand in (left, right):
-        if isinstance(operand, Vector):
+        if isinstance(operand, ValueVector):
             null = null | operand.null
             deferred = deferred | operand.deferred
         elif operand.value is None:
@@ -172,7 +172,7 @@ def combine_masks(left: Operand, right: Operand, count: int) -> tuple[Mask, Mask
     return null, deferred
 
 
-def choose_values(first: Vector, second: Vector, first_mask: Mask) -> Vector:
+def choose_values(first: ValueVector, second: ValueVector, first_mask: Mask) -> ValueVector:
     """Return one vector's values where the mask holds, the other's elsewhere.
 
     Raises:
@@ -181,16 +181,16 @@ def choose_values(first: Vector, second: Vector, first_mask: Mask) -> Vector:
     null = np.where(first_mask, first.null, second.null)
     deferred = np.where(first_mask, first.deferred, second.deferred)
     if first.kind is VectorKind.OBJECT and first.null.all():
-        return Vector(second.kind, second.data, null, deferred)
+        return ValueVector(second.kind, second.data, null, deferred)
     if second.kind is VectorKind.OBJECT and second.null.all():
-        return Vector(first.kind, first.data, null, deferred)
+        return ValueVector(first.kind, first.data, null, deferred)
     if first.kind is not second.kind or first.kind is VectorKind.OBJECT:
         raise KernelUnsupported
-    return Vector(first.kind, _choose_data(first, second, first_mask), null, deferred)
+    return ValueVector(first.kind, _choose_data(first, second, first_mask), null, deferred)
 
 
 def _choose_data(
-    first: Vector, second: Vector, first_mask: Mask
+    first: ValueVector, second: ValueVector, first_mask: Mask
 ) -> StringSlices | TimestampVector | np.ndarray[tuple[int], np.dtype[np.int64]]:
     if isinstance(first.data, StringSlices):
         a, b = first.slices, second.slices
@@ -212,7 +212,7 @@ def _choose_data(
     return data
 
 
-def vector_to_values(vector: Vector) -> list[object]:
+def vector_to_values(vector: ValueVector) -> list[object]:
     """Return a vector's values as the evaluator would give them; deferred ones are None."""
     found: list[object]
     if isinstance(vector.data, StringSlices):

@@ -19,16 +19,16 @@ from snowmelt.select.kernels.strings import compare_strings, match_like_pattern
 from snowmelt.select.kernels.timestamps import parse_timestamps, to_utc_micros
 from snowmelt.select.scalar.patterns import compile_like_pattern
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp
-from snowmelt.select.values import infer_number
+from snowmelt.select.values import parse_number_text
 from snowmelt.select.vector.operands import (
     ConstantOperand,
     KernelUnsupported,
     Operand,
     RecordFrame,
-    combine_masks,
+    combine_null_and_deferred_masks,
     vector_to_values,
 )
-from snowmelt.select.vectors import Vector, VectorKind
+from snowmelt.select.vectors import ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _INT64_MIN = -(2**63)
 
 
-def calculate_vector(op: str, left: Operand, right: Operand, frame: RecordFrame) -> Vector:
+def calculate_vector(op: str, left: Operand, right: Operand, frame: RecordFrame) -> ValueVector:
     """Return `left sign right`; what overflows, and divisors of zero, are deferred.
 
     Raises:
@@ -49,7 +49,7 @@ def calculate_vector(op: str, left: Operand, right: Operand, frame: RecordFrame)
     """
     if op not in {"+", "-", "*", "/", "%"}:
         raise KernelUnsupported
-    null, before = combine_masks(left, right, len(frame))
+    null, before = combine_null_and_deferred_masks(left, right, len(frame))
     deferred = before.copy()
     first = _to_numeric_operand(left, frame, deferred)
     second = _to_numeric_operand(right, frame, deferred)
@@ -65,12 +65,12 @@ def calculate_vector(op: str, left: Operand, right: Operand, frame: RecordFrame)
         if True in kinds:
             data = _calculate_floats(op, first, second, deferred)
             # What an operand defers may be an error, which NULL beside it does not hide.
-            return Vector(VectorKind.FLOAT, data, null, before | (deferred & ~null))
+            return ValueVector(VectorKind.FLOAT, data, null, before | (deferred & ~null))
         whole = _calculate_integers(op, first, second, deferred)
-    return Vector(VectorKind.INT, whole, null, deferred)
+    return ValueVector(VectorKind.INT, whole, null, deferred)
 
 
-def negate_vector(operand: Operand) -> Vector:
+def negate_vector(operand: Operand) -> ValueVector:
     """Return `-operand`.
 
     Raises:
@@ -85,7 +85,7 @@ def negate_vector(operand: Operand) -> Vector:
     if operand.kind is VectorKind.INT:
         deferred = deferred | (operand.array == _INT64_MIN)
     with np.errstate(all="ignore"):
-        return Vector(operand.kind, -operand.array, operand.null, deferred)
+        return ValueVector(operand.kind, -operand.array, operand.null, deferred)
 
 
 def _is_float(operand: object) -> bool:
@@ -177,7 +177,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 _MIRRORED_OPERATORS = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def compare_vectors(op: str, left: Operand, right: Operand, frame: RecordFrame) -> Vector:
+def compare_vectors(op: str, left: Operand, right: Operand, frame: RecordFrame) -> ValueVector:
     """Return truth values of `left sign right`.
 
     Raises:
@@ -188,9 +188,9 @@ def compare_vectors(op: str, left: Operand, right: Operand, frame: RecordFrame) 
     if isinstance(left, ConstantOperand):
         raise KernelUnsupported
     count = len(frame)
-    null, deferred = combine_masks(left, right, count)
+    null, deferred = combine_null_and_deferred_masks(left, right, count)
     if null.all():
-        return Vector(VectorKind.BOOL, np.zeros(count, np.bool_), null, deferred)
+        return ValueVector(VectorKind.BOOL, np.zeros(count, np.bool_), null, deferred)
     pair = {_classify_operand(left), _classify_operand(right)}
     if pair == {"text"}:
         data = _compare_texts(op, left, right)
@@ -203,10 +203,12 @@ def compare_vectors(op: str, left: Operand, right: Operand, frame: RecordFrame) 
         data = _COMPARISONS[op](left.array, other)
     else:
         raise KernelUnsupported
-    return Vector(VectorKind.BOOL, data, null, deferred)
+    return ValueVector(VectorKind.BOOL, data, null, deferred)
 
 
-def match_like(subject: Vector, pattern: object, escape: object, dialect: Dialect) -> Vector:
+def match_like_vector(
+    subject: ValueVector, pattern: object, escape: object, dialect: Dialect
+) -> ValueVector:
     """Return truth values of `subject LIKE pattern ESCAPE escape`.
 
     Raises:
@@ -225,10 +227,12 @@ def match_like(subject: Vector, pattern: object, escape: object, dialect: Dialec
         data, odd = _match_like_row_by_row(subject, likeness), np.zeros(len(subject), np.bool_)
     else:
         data, odd = match_like_pattern(subject.slices, pieces)
-    return Vector(VectorKind.BOOL, data, subject.null, subject.deferred | (odd & ~subject.null))
+    return ValueVector(
+        VectorKind.BOOL, data, subject.null, subject.deferred | (odd & ~subject.null)
+    )
 
 
-def _match_like_row_by_row(subject: Vector, pattern: LikePattern) -> Mask:
+def _match_like_row_by_row(subject: ValueVector, pattern: LikePattern) -> Mask:
     """Ask a pattern with classes, which no kernel knows, of one text after the other."""
     known = ~(subject.null | subject.deferred)
     found: Mask = np.zeros(len(subject), np.bool_)
@@ -238,7 +242,7 @@ def _match_like_row_by_row(subject: Vector, pattern: LikePattern) -> Mask:
 
 
 def _classify_operand(operand: Operand) -> str:
-    if isinstance(operand, Vector):
+    if isinstance(operand, ValueVector):
         sorts = {
             VectorKind.INT: "number",
             VectorKind.FLOAT: "number",
@@ -253,7 +257,7 @@ def _classify_operand(operand: Operand) -> str:
     return {str: "text", Timestamp: "instant"}.get(type(value), "other")
 
 
-def _compare_texts(op: str, left: Vector, right: Operand) -> Mask:
+def _compare_texts(op: str, left: ValueVector, right: Operand) -> Mask:
     if isinstance(right, ConstantOperand):
         order = compare_strings(left.slices, str(right.value).encode("utf-8", "surrogateescape"))
     else:
@@ -281,7 +285,7 @@ def to_comparable_numbers(operand: Operand, null: Mask, deferred: Mask) -> Compa
     """
     if isinstance(operand, ConstantOperand):
         value = operand.value
-        number = infer_number(value) if isinstance(value, str) else value
+        number = parse_number_text(value) if isinstance(value, str) else value
         if number is None:
             null |= True
             return 0
@@ -321,7 +325,7 @@ def _defer_inexact(
         return
     if isinstance(own, int) and abs(own) > MAX_EXACT_INTEGER:
         raise KernelUnsupported
-    if isinstance(operand, Vector) and operand.kind is VectorKind.INT:
+    if isinstance(operand, ValueVector) and operand.kind is VectorKind.INT:
         deferred |= (operand.array > MAX_EXACT_INTEGER) | (operand.array < -MAX_EXACT_INTEGER)
 
 

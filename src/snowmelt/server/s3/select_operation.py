@@ -29,7 +29,7 @@ from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import open_select
 from snowmelt.select.formats.decompression import ConcurrentSource
 from snowmelt.select.formats.read_units import SourceSequence
-from snowmelt.select.protocol import parse_request
+from snowmelt.select.protocol import parse_select_request
 from snowmelt.select.request import (
     CsvInput,
     CsvOutput,
@@ -227,7 +227,7 @@ class SelectOperation:
             )
         plain = _parse_plain_type(call.headers.get("accept", ""))
         dialect = self._requested_dialect(call)
-        request = _adapt_output(parse_request(body, dialect=dialect), plain)
+        request = _adapt_output(parse_select_request(body, dialect=dialect), plain)
         many = call.headers.get(OBJECTS_HEADER, "one").lower()
         if many not in {"one", "many"}:
             raise SelectError(
@@ -282,7 +282,7 @@ class _RunningQuery:
         self.failure: SelectError | None = None
 
     def make_progress_frame(self) -> bytes:
-        return protocol.encode_progress(*self._byte_counts())
+        return protocol.encode_progress_event(*self._byte_counts())
 
     def make_keep_alive_frame(self) -> bytes:
         if self.plain_type:
@@ -293,9 +293,11 @@ class _RunningQuery:
         if self.plain_type:
             return b""
         if self.failure is not None:
-            return protocol.encode_error(self.failure.wire_code(self.dialect), str(self.failure))
+            return protocol.encode_error_event(
+                self.failure.wire_code(self.dialect), str(self.failure)
+            )
         progress = self.make_progress_frame() if self.wants_progress else b""
-        return progress + protocol.encode_stats(*self._byte_counts()) + protocol.END_FRAME
+        return progress + protocol.encode_stats_event(*self._byte_counts()) + protocol.END_FRAME
 
     def _byte_counts(self) -> tuple[int, int, int]:
         return (
@@ -391,7 +393,7 @@ def _frame_payloads(execution: SelectExecution) -> Generator[bytes]:
     payloads = execution.stream_payloads()
     with contextlib.closing(payloads):
         for payload in payloads:
-            yield protocol.encode_records(payload)
+            yield protocol.encode_records_event(payload)
 
 
 class _ObjectSource:

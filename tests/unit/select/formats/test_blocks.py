@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import (
     BlockLimits,
-    ByteSpan,
     RecordBlockReader,
+    RecordStartSpan,
     find_stream_offset,
 )
-from snowmelt.select.formats.decompression import PlainStream
+from snowmelt.select.formats.decompression import UncompressedStream
 from snowmelt.select.vectors import PADDING_BYTES
 from support.memory_objects import MemoryObject
 
@@ -35,10 +35,10 @@ def records_of(text, delimiter):
 
 
 def read(text, delimiter, *, span=None, block_bytes=1 << 20, piece=1 << 30, record_bytes=1 << 20):
-    span = span or ByteSpan()
+    span = span or RecordStartSpan()
     begin = find_stream_offset(delimiter, span)
     blocks = RecordBlockReader(
-        PlainStream(MemoryObject(text, piece=piece), begin),
+        UncompressedStream(MemoryObject(text, piece=piece), begin),
         delimiter,
         span=span,
         stream_offset=begin,
@@ -81,7 +81,7 @@ def test_ranges_that_cover_an_object_see_every_record_once(text, delimiter, bloc
     found = []
     for first, stop in itertools.pairwise(edges):
         if first < stop:
-            part = read(text, delimiter, span=ByteSpan(first, stop), block_bytes=block_bytes)
+            part = read(text, delimiter, span=RecordStartSpan(first, stop), block_bytes=block_bytes)
             assert all(first <= offset < stop for offset, _ in part)
             found += part
     assert found == [each for each in records_of(text, delimiter) if each[0] < edges[-1]]
@@ -90,7 +90,9 @@ def test_ranges_that_cover_an_object_see_every_record_once(text, delimiter, bloc
 def test_a_record_that_is_too_long_ends_reading_behind_those_before():
     text = b"one\n" + b"x" * 100 + b"\ntwo\n"
     blocks = RecordBlockReader(
-        PlainStream(MemoryObject(text)), b"\n", limits=BlockLimits(block_bytes=8, record_bytes=50)
+        UncompressedStream(MemoryObject(text)),
+        b"\n",
+        limits=BlockLimits(block_bytes=8, record_bytes=50),
     )
     taken = []
     with pytest.raises(SelectError, match="begins at byte 4 is longer than 50 bytes") as refused:
@@ -106,14 +108,16 @@ def test_a_record_of_ten_megabytes_is_read_whole():
 
 def test_a_long_record_before_a_range_is_passed_over_in_a_small_buffer():
     text = b"x" * 1_000_000 + b"\nlast\n"
-    assert read(text, b"\n", span=ByteSpan(500_000), block_bytes=1000, record_bytes=2000) == [
-        (1_000_001, b"last\n")
-    ]
+    assert read(
+        text, b"\n", span=RecordStartSpan(500_000), block_bytes=1000, record_bytes=2000
+    ) == [(1_000_001, b"last\n")]
 
 
 def test_released_buffers_are_used_again():
     text = b"0123456\n" * 1000
-    blocks = RecordBlockReader(PlainStream(MemoryObject(text)), b"\n", limits=BlockLimits(64))
+    blocks = RecordBlockReader(
+        UncompressedStream(MemoryObject(text)), b"\n", limits=BlockLimits(64)
+    )
     memories = set()
     for block in blocks:
         memories.add(id(block.memory))

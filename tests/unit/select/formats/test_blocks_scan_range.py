@@ -3,22 +3,22 @@
 import pytest
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.formats.blocks import ByteSpan, resolve_scan_range
+from snowmelt.select.formats.blocks import RecordStartSpan, resolve_scan_range
 from snowmelt.select.request import ScanRange
 
 
 @pytest.mark.parametrize(
     ("scan_range", "span"),
     [
-        (None, ByteSpan(0, None)),
-        (ScanRange(), ByteSpan(0, None)),
-        (ScanRange(start=5, end=9), ByteSpan(5, 10)),
-        (ScanRange(start=5, end=5), ByteSpan(5, 6)),
-        (ScanRange(start=5), ByteSpan(5, None)),
-        (ScanRange(end=30), ByteSpan(70, None)),
-        (ScanRange(end=300), ByteSpan(0, None)),
-        (ScanRange(end=0), ByteSpan(100, None)),
-        (ScanRange(start=0, end=1000), ByteSpan(0, 1001)),
+        (None, RecordStartSpan(0, None)),
+        (ScanRange(), RecordStartSpan(0, None)),
+        (ScanRange(start=5, end=9), RecordStartSpan(5, 10)),
+        (ScanRange(start=5, end=5), RecordStartSpan(5, 6)),
+        (ScanRange(start=5), RecordStartSpan(5, None)),
+        (ScanRange(end=30), RecordStartSpan(70, None)),
+        (ScanRange(end=300), RecordStartSpan(0, None)),
+        (ScanRange(end=0), RecordStartSpan(100, None)),
+        (ScanRange(start=0, end=1000), RecordStartSpan(0, 1001)),
     ],
 )
 def test_both_ends_are_included_and_an_end_alone_counts_from_the_back(scan_range, span):
@@ -43,4 +43,4 @@ def test_only_plain_objects_have_ranges(size, compression):
 
 
 def test_a_range_from_the_front_of_an_empty_object_is_empty():
-    assert resolve_scan_range(ScanRange(0, 10), 0) == ByteSpan(0, 11)
+    assert resolve_scan_range(ScanRange(0, 10), 0) == RecordStartSpan(0, 11)

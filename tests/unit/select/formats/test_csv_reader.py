@@ -40,7 +40,7 @@ def read(text, dialect=AWS, *, limits=None, scan_range=None, compression="NONE",
     records, failure = [], None
     try:
         for block in reader.read_blocks():
-            block.load()
+            block.load_bytes()
             batch, looked = tokenizer(block), looking(block)
             for row in range(batch.row_count):
                 fields = batch.read_record_fields(row)

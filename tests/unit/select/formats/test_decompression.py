@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.formats.decompression import open_stream
+from snowmelt.select.formats.decompression import open_decompressed_stream
 from support.memory_objects import MemoryObject
 
 TEXT = b"".join(b"%d,some text,%d\n" % (i, i * i) for i in range(60_000))
@@ -21,7 +21,7 @@ FORMATS = sorted(PACK)
 
 
 def text_of(data, compression, *, piece=1 << 30):
-    stream = open_stream(MemoryObject(data, piece=piece), compression)
+    stream = open_decompressed_stream(MemoryObject(data, piece=piece), compression)
     view = memoryview(bytearray(70_001))
     parts = []
     try:
@@ -81,7 +81,7 @@ def test_a_wrong_checksum_is_an_error():
 @pytest.mark.parametrize("compression", FORMATS)
 def test_an_object_that_is_something_else_is_told_apart(compression):
     with pytest.raises(SelectError, match="begins with the bytes") as refused:
-        open_stream(MemoryObject(TEXT), compression)
+        open_decompressed_stream(MemoryObject(TEXT), compression)
     assert refused.value.s3_code == "InvalidCompressionFormat"
 
 
@@ -89,7 +89,7 @@ def test_an_object_that_is_something_else_is_told_apart(compression):
 @pytest.mark.parametrize("compression", FORMATS)
 def test_closing_early_ends_the_thread(compression):
     before = threading.active_count()
-    stream = open_stream(MemoryObject(PACK[compression](TEXT * 5)), compression)
+    stream = open_decompressed_stream(MemoryObject(PACK[compression](TEXT * 5)), compression)
     stream.read_into(memoryview(bytearray(10)))
     stream.close()
     stream.close()
@@ -106,7 +106,7 @@ def test_what_the_source_raises_reaches_the_reader():
             return super().read_into(offset, view)
 
     for compression in ("GZIP", "ZSTD"):
-        stream = open_stream(Replaced(PACK[compression](TEXT * 3)), compression)
+        stream = open_decompressed_stream(Replaced(PACK[compression](TEXT * 3)), compression)
         view = memoryview(bytearray(100_000))
         with pytest.raises(SelectError, match="was replaced"):
             list(iter(lambda: stream.read_into(view), 0))  # noqa: B023

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import ErrorBudget, SelectError
 from snowmelt.select.execution.engine import EngineSettings
-from snowmelt.select.execution.serializer import make_record_writer
+from snowmelt.select.execution.serializer import make_record_serializer
 from snowmelt.select.formats.json_lines import JSON_DECODE_ERRORS, JsonRow, decode_json
 from snowmelt.select.kernels.json import encode_field_names, scan_json_lines
 from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvOutput, JsonInput, JsonOutput, SelectRequest
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
-from snowmelt.select.sql.binder import bind
+from snowmelt.select.sql.binder import bind_statement
 from snowmelt.select.sql.bound_query import JsonFields
 from snowmelt.select.sql.parser import parse_statement
 from snowmelt.select.timestamps import Timestamp
@@ -122,8 +122,10 @@ def values_of(data: bytes) -> tuple[list[object], str | None]:
 def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
     """Answer with decoder and evaluator alone."""
     dialect = request.dialect
-    query = bind(parse_statement(request.expression, dialect), dialect=dialect, fields=JsonFields())
-    writer = make_record_writer(query, request.output)
+    query = bind_statement(
+        parse_statement(request.expression, dialect), dialect=dialect, fields=JsonFields()
+    )
+    writer = make_record_serializer(query, request.output)
     budget = ErrorBudget()
     scope = EvaluationContext(query, Timestamp(0))
     out = b""
@@ -138,15 +140,15 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
             if query.where is not None and not is_true(query.where, row, scope):
                 continue
             if query.star:
-                out += writer.write_record(row.fields(), row.field_names())
+                out += writer.serialize_record(row.fields(), row.field_names())
             else:
-                out += writer.write_record(
+                out += writer.serialize_record(
                     [evaluate(each.expression, row, scope) for each in query.outputs]
                 )
         except SelectError as error:
             try:
                 text = f"{error} (in record {read}"
-                budget.spend(SelectError(error.s3_code, text, fatal=error.fatal))
+                budget.count_dropped_row(SelectError(error.s3_code, text, fatal=error.fatal))
             except SelectError as last:
                 return out, str(last)
     return out, bad
@@ -176,7 +178,7 @@ def test_the_plan_answers_as_the_evaluator_does(shown, where, data, dialect, out
     sql = f"select {shown} from s3object s" + (f" where {where}" if where else "")
     request = SelectRequest(sql, JsonInput(lines=True), output, dialect=dialect)
     try:
-        bind(parse_statement(sql, dialect), dialect=dialect, fields=JsonFields())
+        bind_statement(parse_statement(sql, dialect), dialect=dialect, fields=JsonFields())
     except SelectError:
         return
     wanted = by_rows(request, data)
@@ -206,7 +208,9 @@ MIXED = b'{"a":0,"b":true}\n{"a":0,"b":true}\n{ "a" :0, "b" :9007199254740993} \
 def test_folds_do_not_depend_on_where_blocks_end(body, data, dialect, output):
     request = SelectRequest(f"select {body}", JsonInput(lines=True), output, dialect=dialect)
     try:
-        bind(parse_statement(request.expression, dialect), dialect=dialect, fields=JsonFields())
+        bind_statement(
+            parse_statement(request.expression, dialect), dialect=dialect, fields=JsonFields()
+        )
     except SelectError:
         return
     # FROM with a path goes by the decoder alone.

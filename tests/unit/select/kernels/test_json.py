@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.execution.serializer import JsonWriter
+from snowmelt.select.execution.serializer import JsonSerializer
 from snowmelt.select.formats.json_lines import decode_json
 from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import JsonInput, JsonOutput, SelectRequest
@@ -48,9 +48,9 @@ def answer(lines, output):
 
 
 def encoded(lines, output):
-    writer = JsonWriter(output, (), Dialect.AWS)
+    writer = JsonSerializer(output, (), Dialect.AWS)
     records = [decode_json(memoryview(line.encode())) for line in lines]
-    return b"".join(writer.write_record(list(each.values()), list(each)) for each in records)
+    return b"".join(writer.serialize_record(list(each.values()), list(each)) for each in records)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from snowmelt.select.kernels.numbers import (
     parse_floats,
     parse_integers,
 )
-from snowmelt.select.values import infer_number
+from snowmelt.select.values import parse_number_text
 from snowmelt.select.vectors import StringSlices
 
 _SIGNS = st.sampled_from(["", "", "-", "+"])
@@ -50,7 +50,7 @@ def test_what_is_read_is_what_is_written(texts, padding):
             if found == VALUE:
                 assert struct.pack("d", form(text)) == struct.pack("d", value), text
             elif found == NOT_A_NUMBER:
-                assert infer_number(text) is None, text
+                assert parse_number_text(text) is None, text
             else:
                 assert found == TO_BE_EVALUATED
             digits = sum(each.isdigit() for each in text)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from snowmelt.select.errors import SelectError
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate
-from snowmelt.select.values import INT_MAX, INT_MIN, format_value, infer_number
+from snowmelt.select.values import INT_MAX, INT_MIN, format_value, parse_number_text
 from support.reference_select import (
     ALL,
     AWS,
@@ -87,7 +87,7 @@ def test_aggregate_has_no_value_in_a_single_record():
     ],
 )
 def test_text_is_read_as_the_number_it_shows(text, number):
-    found = infer_number(text)
+    found = parse_number_text(text)
     assert found == number
     assert type(found) is type(number)
 

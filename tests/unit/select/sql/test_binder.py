@@ -12,7 +12,7 @@ from snowmelt.select.sql.ast import (
     LiteralExpr,
     StarExpr,
 )
-from snowmelt.select.sql.binder import bind
+from snowmelt.select.sql.binder import bind_statement
 from snowmelt.select.sql.bound_query import OutputColumn, ParquetFields
 from snowmelt.select.sql.parser import parse_statement
 from snowmelt.select.values import MISSING
@@ -229,7 +229,7 @@ def test_field_of_json_wins_over_an_alias_made_of_it():
 def test_columns_of_parquet_are_known_and_may_be_nested():
     schema = pa.schema([("id", pa.int64()), ("place", pa.struct([("city", pa.string())]))])
     fields = ParquetFields(("id", "place"), schema)
-    query = bind(
+    query = bind_statement(
         parse_statement("select s.place.city, _1 from s3object s", AWS), dialect=AWS, fields=fields
     )
     assert query.outputs[0].expression == ColumnRef(1, "city", (KeyStep("city"),))
@@ -239,7 +239,7 @@ def test_columns_of_parquet_are_known_and_may_be_nested():
         ("select * from s3object[*].id", "InvalidKeyPath"),
     ]:
         with pytest.raises(SelectError) as refused:
-            bind(parse_statement(statement, AWS), dialect=AWS, fields=fields)
+            bind_statement(parse_statement(statement, AWS), dialect=AWS, fields=fields)
         assert refused.value.s3_code == code
 
 

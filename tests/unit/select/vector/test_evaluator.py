@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import ErrorBudget, SelectError
 from snowmelt.select.execution.engine import EngineSettings
-from snowmelt.select.execution.serializer import make_record_writer
+from snowmelt.select.execution.serializer import make_record_serializer
 from snowmelt.select.formats.csv_reader import CsvReader
 from snowmelt.select.local_query import PipeSource, open_local_select
 from snowmelt.select.request import CsvInput, CsvOutput, JsonOutput, SelectRequest
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
-from snowmelt.select.sql.binder import bind
+from snowmelt.select.sql.binder import bind_statement
 from snowmelt.select.sql.bound_query import CsvFields
 from snowmelt.select.sql.parser import parse_statement
 from snowmelt.select.timestamps import Timestamp
@@ -111,10 +111,10 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
     """Answer with the evaluator alone, record by record."""
     dialect = request.dialect
     reader = CsvReader(PipeSource(io.BytesIO(data)), request.input, dialect)
-    query = bind(
+    query = bind_statement(
         parse_statement(request.expression, dialect), dialect=dialect, fields=CsvFields(None)
     )
-    writer = make_record_writer(query, request.output)
+    writer = make_record_serializer(query, request.output)
     budget = ErrorBudget()
     scope = EvaluationContext(query, NOW)
     out = b""
@@ -131,14 +131,16 @@ def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
                         continue
                     if query.star:
                         shown = row.fields()
-                        out += writer.write_record(shown, [f"_{n + 1}" for n in range(len(shown))])
+                        out += writer.serialize_record(
+                            shown, [f"_{n + 1}" for n in range(len(shown))]
+                        )
                     else:
                         found = [evaluate(each.expression, row, scope) for each in query.outputs]
-                        out += writer.write_record(found)
+                        out += writer.serialize_record(found)
                 except SelectError as error:
                     where = f"record {read}, which begins at byte {batch.record_offset(place)}"
                     text = f"{error} (in {where})"
-                    budget.spend(SelectError(error.s3_code, text, fatal=error.fatal))
+                    budget.count_dropped_row(SelectError(error.s3_code, text, fatal=error.fatal))
             if batch.failure is not None:
                 raise batch.failure
     except SelectError as error:
@@ -160,7 +162,7 @@ def engine(request: SelectRequest, data: bytes, **limits: int) -> tuple[bytes, s
 def bound(sql: str, dialect: Dialect, output: CsvOutput | JsonOutput) -> SelectRequest | None:
     """Return a request, None where the dialect refuses the statement."""
     try:
-        bind(parse_statement(sql, dialect), dialect=dialect, fields=CsvFields(None))
+        bind_statement(parse_statement(sql, dialect), dialect=dialect, fields=CsvFields(None))
     except SelectError:
         return None
     return SelectRequest(sql, CsvInput(), output, dialect=dialect)
