@@ -39,7 +39,7 @@ from snowmelt.server.rows.components import SharedComponents, build_row_api
 from snowmelt.server.rows.routes import make_row_routes
 from snowmelt.server.settings_validation import check_settings, has_remote_clients
 from snowmelt.server.streaming_routes import SchemaEvolutionRoutes, StreamingRoutes
-from snowmelt.server.sts_credentials import choose_tls_locator, sts_stage_locator
+from snowmelt.server.sts_credentials import choose_tls_locator, make_sts_stage_locator
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store_factory import open_store
 
@@ -136,7 +136,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         stage,
         deployment_id=deployment_id,
         policy=VerificationPolicy(
-            VerificationDepth(settings.verify), _find_unverified_users(settings)
+            VerificationDepth(settings.verify), _parse_decoding_exempt_users(settings)
         ),
         back_pressure=pressure if pressure.is_enabled else None,
         decoder=inspector,
@@ -188,7 +188,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
     )
 
 
-def _find_unverified_users(settings: Settings) -> frozenset[str]:
+def _parse_decoding_exempt_users(settings: Settings) -> frozenset[str]:
     """Return the users whose chunks an administrator lets pass undecoded, and log who they are."""
     names = frozenset(
         to_internal_name(name.strip())
@@ -224,7 +224,7 @@ def _make_upload_locator(settings: Settings, keyring: KeyRing, clock: Clock) -> 
         port=settings.s3_port,
         region=settings.s3_region,
     )
-    return sts_stage_locator(settings, at_endpoint) if settings.stage_role else at_endpoint
+    return make_sts_stage_locator(settings, at_endpoint) if settings.stage_role else at_endpoint
 
 
 def create_app(service: ServiceComponents) -> ServiceMiddleware:

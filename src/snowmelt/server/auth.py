@@ -416,7 +416,7 @@ class Authenticator:
                 _reject_token("claims exp and iat are seconds since 1970")
             if not math.isfinite(value):
                 _reject_token("claims exp and iat are seconds since 1970")
-        expires_at, issued_at = _to_seconds(expires_at), _to_seconds(issued_at)
+        expires_at, issued_at = _jwt_time_to_seconds(expires_at), _jwt_time_to_seconds(issued_at)
         if expires_at + MAX_CLOCK_SKEW_S <= now:
             _reject_token("it has expired")
         if issued_at > now + MAX_CLOCK_SKEW_S:
@@ -435,7 +435,7 @@ class Authenticator:
             self._verified_tokens[text] = verified
 
 
-def _to_seconds(timestamp: object) -> float:
+def _jwt_time_to_seconds(timestamp: object) -> float:
     """Return an instant of a token in seconds; the SDK of the row API writes milliseconds."""
     number = float(str(timestamp))
     return number / 1000 if number > _MIN_MILLISECOND_TIMESTAMP else number

@@ -89,7 +89,7 @@ class StsStageLocator:
         return found
 
 
-def sts_stage_locator(settings: Settings, fallback_locator: StageLocator) -> StsStageLocator:
+def make_sts_stage_locator(settings: Settings, fallback_locator: StageLocator) -> StsStageLocator:
     """Return how clients are let into the bucket of `stage_url`.
 
     Raises:

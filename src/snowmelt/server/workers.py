@@ -144,7 +144,7 @@ class Migrator:
     It also maintains native files; where only loads make them, it starts after a while.
 
     The child holds the reading end of a pipe; when this process ends, however it ends, the pipe
-    closes and the child ends itself (`install_graceful_shutdown`).
+    closes and the child ends itself (`install_lease_releasing_shutdown`).
     """
 
     def __init__(self, service: ServiceComponents) -> None:
@@ -213,7 +213,7 @@ class Migrator:
         _log.info("the migrator runs as process %d", self._child.pid)
 
 
-def install_graceful_shutdown(database: Database) -> None:
+def install_lease_releasing_shutdown(database: Database) -> None:
     """In a process that migrates: give its leases back when it is told to end, and end.
 
     It is told by SIGTERM; a child that a service started also by the end of its standard input,

@@ -9,7 +9,7 @@ import pytest
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError, ServiceBusy
 from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
-from snowmelt.server.sts_credentials import sts_stage_locator
+from snowmelt.server.sts_credentials import make_sts_stage_locator
 from support.ports import free_port
 
 ROLE = "arn:aws-cn:iam::123456789012:role/uploads"
@@ -30,7 +30,7 @@ def made(tmp_path, monkeypatch):
 
     def make(role=ROLE, **given):
         settings = Settings.load(tmp_path, **{"stage_url": PLACE, "stage_role": role} | given)
-        return sts_stage_locator(settings, FolderStageLocator(tmp_path / "others"))
+        return make_sts_stage_locator(settings, FolderStageLocator(tmp_path / "others"))
 
     return make
 

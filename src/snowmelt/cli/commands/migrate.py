@@ -69,9 +69,9 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as opened:
         database = opened.enter_context(opening_catalog(settings))
         if options.loop:
-            from snowmelt.server.workers import install_graceful_shutdown
+            from snowmelt.server.workers import install_lease_releasing_shutdown
 
-            install_graceful_shutdown(database)
+            install_lease_releasing_shutdown(database)
         run = _MigrateCommand(database, settings, options, opened)
         if options.loop:
             run.migrate_forever(names)

@@ -170,7 +170,7 @@ _DATA_PATH_PREFIX = PATH_PREFIX + "data/"
 _MAX_CONSECUTIVE_429 = 5
 
 
-def build_rows_request(
+def build_raw_append_request(
     components: RowApiComponents,
     call: RowApiRequest,
     api_path: RowApiPath,
@@ -187,7 +187,7 @@ def build_rows_request(
     token = None if is_elastic_channel(channel) else call.query.get("continuationToken", "")
     if token == "":
         raise RequestMalformed(reason="continuationToken is missing; open the channel first")
-    components.limits.check_request_rate(
+    components.limits.count_and_check_request_rate(
         f"{sender.user} {api_path.pipe}", channel, allow_429=call.retry_count < _MAX_CONSECUTIVE_429
     )
     request_id = call.query.get("requestId") or components.new_request_id()
@@ -287,7 +287,7 @@ class ImmediateAppend:
         call.body = body
         if len(body) > parts.limits.max_body_bytes:
             raise BodyTooLarge(limit=parts.limits.max_body_bytes)
-        request = build_rows_request(
+        request = build_raw_append_request(
             parts,
             call,
             self._address,

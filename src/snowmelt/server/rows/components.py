@@ -22,8 +22,8 @@ from snowmelt.ingest.rows.row_converter import ConverterPool
 from snowmelt.ingest.rows.row_service import RowService
 from snowmelt.ingest.rows.schema_evolution import TableEvolver
 from snowmelt.ingest.rows.targets import TargetResolver
-from snowmelt.server.rows.row_files import RowFiles
-from snowmelt.server.rows.scoped_tokens import SCOPED_TOKEN_LIFETIME_S, ScopedTokens
+from snowmelt.server.rows.row_files import RowFileService
+from snowmelt.server.rows.scoped_tokens import SCOPED_TOKEN_LIFETIME_S, ScopedTokenIssuer
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
@@ -58,7 +58,7 @@ class RowApiLimits:
     max_requests_per_s: int
     _token_buckets: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
 
-    def check_request_rate(self, pipe: str, channel: str, *, allow_429: bool) -> None:
+    def count_and_check_request_rate(self, pipe: str, channel: str, *, allow_429: bool) -> None:
         """Count a request of a channel.
 
         Args:
@@ -92,7 +92,7 @@ _THREAD_COUNT = 8
 class SharedComponents:
     """What the row API has in common with the rest of a service.
 
-    `stage_locator` is how the SDK is let into the stage, and `bucket_prefix` as `RowFiles` has it.
+    `stage_locator` is how the SDK is let into the stage, and `bucket_prefix` as `RowFileService` has it.
     """
 
     settings: Settings
@@ -114,8 +114,8 @@ class RowApiComponents:
 
     row_service: RowService
     request_batcher: RequestBatcher
-    row_files: RowFiles
-    scoped_tokens: ScopedTokens
+    row_files: RowFileService
+    scoped_tokens: ScopedTokenIssuer
     limits: RowApiLimits
     authenticator: Authenticator
     threads: ThreadPoolExecutor
@@ -169,7 +169,7 @@ def build_row_api(shared: SharedComponents) -> RowApiComponents:
         shared.back_pressure,
         forms,
     )
-    files = RowFiles(
+    files = RowFileService(
         database,
         targets,
         stage,
@@ -191,7 +191,7 @@ def build_row_api(shared: SharedComponents) -> RowApiComponents:
         desk,
         RequestBatcher(desk, clock),
         files,
-        ScopedTokens(keyring, clock),
+        ScopedTokenIssuer(keyring, clock),
         limits,
         shared.authenticator,
         ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="rows"),

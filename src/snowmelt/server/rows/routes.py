@@ -22,7 +22,7 @@ from snowmelt.server.rows.append_requests import (
     OK_CODE,
     AppendPayload,
     build_append_response,
-    build_rows_request,
+    build_raw_append_request,
     make_payload,
 )
 from snowmelt.server.rows.messages import (
@@ -197,7 +197,7 @@ class RowApiRoutes:
 
     async def _handle_rows(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
         tokens = (call.start_offset_token, call.end_offset_token)
-        request = build_rows_request(
+        request = build_raw_append_request(
             self._components, call, api_path, await self._authenticate_sender(call), tokens
         )
         return await self._append_and_respond(
@@ -218,7 +218,7 @@ class RowApiRoutes:
             fragment.fragment_start_offset_token or None,
             fragment.fragment_end_offset_token or None,
         )
-        request = build_rows_request(
+        request = build_raw_append_request(
             self._components, call, api_path, await self._authenticate_sender(call), tokens
         )
         files = self._components.row_files

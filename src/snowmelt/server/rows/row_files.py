@@ -45,7 +45,7 @@ _DEFAULT_LIFETIME_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class RowFiles:
+class RowFileService:
     """Hands out places for files, and reads what was put there.
 
     `bucket_prefix` is what places in the stage's own bucket begin with, bucket and folder; empty where

@@ -50,7 +50,7 @@ class ScopedTokenClaims(msgspec.Struct):
         return RowSender(self.sub, self.role)
 
 
-class ScopedTokens:
+class ScopedTokenIssuer:
     """Issues tokens and knows them again; thread-safe."""
 
     def __init__(self, keyring: KeyRing, clock: Clock) -> None:

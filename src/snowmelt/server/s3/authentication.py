@@ -111,10 +111,10 @@ class S3Authenticator:
         signatures.verify_signature(request, credentials, key)
         if self._clock.now() >= known.expires_at:
             raise S3Error("ExpiredToken")
-        self._require_user(known.user)
+        self._require_existing_user(known.user)
         return S3Identity(known.user, credentials, signing_key=key, stage_upload_credentials=known)
 
-    def _require_user(self, user: str) -> None:
+    def _require_existing_user(self, user: str) -> None:
         now = self._clock.monotonic()
         if now < self._users_valid_until.get(user, now):
             return

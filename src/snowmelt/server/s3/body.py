@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from snowmelt.buckets.bucket import ObjectUpload
     from snowmelt.buckets.checksums import Checksum, Hasher
-    from snowmelt.server.s3.request_context import AuthorizedRequest
+    from snowmelt.server.s3.request_context import AuthorizedS3Request
     from snowmelt.server.s3.signatures import SignatureCredentials
 
 # --- Bodies in AWS's own chunks (`aws-chunked`), signed or not, with or without trailing headers.
@@ -216,7 +216,7 @@ class BodyReceiver:
     """
 
     def __init__(
-        self, call: AuthorizedRequest, upload: ObjectUpload, *, algorithm: str | None
+        self, call: AuthorizedS3Request, upload: ObjectUpload, *, algorithm: str | None
     ) -> None:
         """Begin with a body.
 
@@ -236,7 +236,7 @@ class BodyReceiver:
         self._sha256 = None if self._decoder is not None else _declared_sha256(call)
         self._checksum = _declared_checksum(headers)
         self._trailer = headers.get("x-amz-trailer", "").strip().lower()
-        self._algorithm = _resolve_algorithm(headers, self._checksum) or algorithm
+        self._algorithm = _resolve_checksum_algorithm(headers, self._checksum) or algorithm
         self._hashes: dict[str, Hasher] = {}
         if self._algorithm is not None:
             self._hashes[self._algorithm] = checksums.new_hasher(self._algorithm)
@@ -273,9 +273,9 @@ class BodyReceiver:
         if self._declared_size is not None and self._declared_size != self._size:
             raise S3Error("IncompleteBody")
         if self._sha256 is not None and self._hashes["SHA256"].digest().hex() != self._sha256:
-            _reject_sha256(self._sha256, self._hashes["SHA256"].digest().hex())
+            _raise_sha256_mismatch(self._sha256, self._hashes["SHA256"].digest().hex())
         if self._declared_md5 is not None and self._declared_md5 != self._md5.digest():
-            _reject_md5(self._declared_md5, self._md5.digest())
+            _raise_md5_mismatch(self._declared_md5, self._md5.digest())
         return ReceivedBody(self._size, self._md5.hexdigest(), self._verify_checksum())
 
     def _apply_trailers(self, trailers: Mapping[str, str]) -> None:
@@ -373,7 +373,7 @@ class InMemoryBody:
         self.content += data
 
 
-def verify_body(call: AuthorizedRequest, body: bytes) -> bytes:
+def decode_and_verify_body(call: AuthorizedS3Request, body: bytes) -> bytes:
     """Return the content of a small body that is what its headers say.
 
     Raises:
@@ -386,7 +386,7 @@ def verify_body(call: AuthorizedRequest, body: bytes) -> bytes:
     return bytes(kept.content)
 
 
-def verify_signed_body(call: AuthorizedRequest, body: bytes) -> bytes:
+def verify_signed_body(call: AuthorizedS3Request, body: bytes) -> bytes:
     """Return a small body that is the one that was signed; its headers are about something else.
 
     Raises:
@@ -397,15 +397,15 @@ def verify_signed_body(call: AuthorizedRequest, body: bytes) -> bytes:
     promised = _declared_sha256(call)
     found = hashlib.sha256(body).hexdigest()
     if promised is not None and found != promised:
-        _reject_sha256(promised, found)
+        _raise_sha256_mismatch(promised, found)
     md5 = _parse_content_md5(call.headers)
     digest = hashlib.md5(body, usedforsecurity=False).digest()
     if md5 is not None and md5 != digest:
-        _reject_md5(md5, digest)
+        _raise_md5_mismatch(md5, digest)
     return body
 
 
-def _reject_md5(expected: bytes, found: bytes) -> NoReturn:
+def _raise_md5_mismatch(expected: bytes, found: bytes) -> NoReturn:
     raise S3Error(
         "BadDigest",
         "The Content-MD5 you specified did not match what we received.",
@@ -414,7 +414,7 @@ def _reject_md5(expected: bytes, found: bytes) -> NoReturn:
     )
 
 
-def _reject_sha256(expected: str, found: str) -> NoReturn:
+def _raise_sha256_mismatch(expected: str, found: str) -> NoReturn:
     raise S3Error(
         "XAmzContentSHA256Mismatch",
         ClientComputedContentSHA256=expected,
@@ -422,7 +422,7 @@ def _reject_sha256(expected: str, found: str) -> NoReturn:
     )
 
 
-def _make_chunked_decoder(call: AuthorizedRequest) -> AwsChunkedDecoder | None:
+def _make_chunked_decoder(call: AuthorizedS3Request) -> AwsChunkedDecoder | None:
     credentials = call.identity.credentials
     mode = call.headers.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
     if mode not in _HAS_TRAILERS_BY_MODE:
@@ -437,7 +437,7 @@ def _make_chunked_decoder(call: AuthorizedRequest) -> AwsChunkedDecoder | None:
     return AwsChunkedDecoder(signatures=signatures, with_trailers=_HAS_TRAILERS_BY_MODE[mode])
 
 
-def _declared_sha256(call: AuthorizedRequest) -> str | None:
+def _declared_sha256(call: AuthorizedS3Request) -> str | None:
     credentials = call.identity.credentials
     if credentials is None or credentials.payload_hash == UNSIGNED_PAYLOAD:
         return None
@@ -465,16 +465,18 @@ def _declared_checksum(headers: Mapping[str, str]) -> Checksum | None:
     return found[0] if found else None
 
 
-def declared_algorithm(headers: Mapping[str, str]) -> str | None:
+def declared_checksum_algorithm(headers: Mapping[str, str]) -> str | None:
     """Return the algorithm of the checksum that a body comes with, None without one.
 
     Raises:
         S3Refusal: There is no such algorithm, or two are named.
     """
-    return _resolve_algorithm(headers, _declared_checksum(headers))
+    return _resolve_checksum_algorithm(headers, _declared_checksum(headers))
 
 
-def _resolve_algorithm(headers: Mapping[str, str], checksum: Checksum | None) -> str | None:
+def _resolve_checksum_algorithm(
+    headers: Mapping[str, str], checksum: Checksum | None
+) -> str | None:
     trailer = headers.get("x-amz-trailer", "").strip().lower()
     trailing = (
         checksums.parse_checksum_algorithm(trailer.removeprefix(_CHECKSUM_HEADER_PREFIX))

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from snowmelt.buckets.bucket import ListingPage
 from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3 import xml
-from snowmelt.server.s3.body import receive_small_body, verify_body
+from snowmelt.server.s3.body import decode_and_verify_body, receive_small_body
 from snowmelt.server.s3.responses import S3Response, xml_response
 from snowmelt.server.s3.supported_parameters import reject_unsupported_elements
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive
 
     from snowmelt.buckets.bucket import ListingEntry, ObjectMetadata
-    from snowmelt.server.s3.request_context import AuthorizedRequest
+    from snowmelt.server.s3.request_context import AuthorizedS3Request
 
 # What S3 calls the region that its answers leave without a name.
 _DEFAULT_REGION = "us-east-1"
@@ -34,7 +34,7 @@ _MAX_LISTED_BUCKETS = 10_000
 _MAX_CONFIGURATION_BYTES = 64 * 1024
 
 
-async def list_buckets(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def list_buckets(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """ListBuckets: those in which the user may do anything."""
     del receive
     prefix = call.query.get("prefix")
@@ -68,10 +68,10 @@ async def list_buckets(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     return xml_response("ListAllMyBucketsResult", answer)
 
 
-async def create_bucket(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def create_bucket(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """CreateBucket; again by the owner is fine, as in us-east-1."""
     body = await receive_small_body(receive, max_bytes=_MAX_CONFIGURATION_BYTES)
-    content = verify_body(call, body)
+    content = decode_and_verify_body(call, body)
     if content.strip():
         root = xml.parse_document(content, "CreateBucketConfiguration")
         reject_unsupported_elements(root)
@@ -85,39 +85,39 @@ async def create_bucket(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     return S3Response(headers={"location": f"/{name}"})
 
 
-async def head_bucket(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def head_bucket(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """HeadBucket."""
     del receive
     region = get_region(call)
     return S3Response(headers={"x-amz-bucket-region": region, "content-type": "application/xml"})
 
 
-async def delete_bucket(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def delete_bucket(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """DeleteBucket."""
     del receive
     await call.run_in_thread(call.components.bucket_registry.drop, call.bucket_access)
     return S3Response(HTTPStatus.NO_CONTENT)
 
 
-async def get_location(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def get_location(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """GetBucketLocation: the region of all buckets; us-east-1 is the one without a name."""
     del receive
     region = get_region(call)
     return xml_response("LocationConstraint", "" if region == _DEFAULT_REGION else region)
 
 
-async def get_versioning(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def get_versioning(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """GetBucketVersioning: it was never enabled."""
     del call, receive
     return xml_response("VersioningConfiguration", "")
 
 
-def get_region(call: AuthorizedRequest) -> str:
+def get_region(call: AuthorizedS3Request) -> str:
     """Return the region of all buckets."""
     return call.components.settings.s3_region or _DEFAULT_REGION
 
 
-def _check_location_constraint(call: AuthorizedRequest, requested_region: str) -> None:
+def _check_location_constraint(call: AuthorizedS3Request, requested_region: str) -> None:
     region = get_region(call)
     known = {"", region} | ({"EU"} if region == "eu-west-1" else set())
     if call.components.settings.s3_region and requested_region not in known:
@@ -135,19 +135,19 @@ _MAX_LISTED_KEYS = 1000
 _UNSAFE_CHARACTERS_PATTERN = re.compile("[%+\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
-async def list_objects(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def list_objects(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """ListObjects, the first form."""
     del receive
     return await call.run_in_thread(_list_v1, call)
 
 
-async def list_objects_v2(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def list_objects_v2(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """ListObjectsV2."""
     del receive
     return await call.run_in_thread(_list_v2, call)
 
 
-async def list_versions(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def list_versions(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """ListObjectVersions: one version each, `null`."""
     del receive
     return await call.run_in_thread(_list_versions, call)
@@ -181,7 +181,7 @@ def parse_integer_parameter(query: Mapping[str, str], name: str, default: int, m
     return min(int(text), maximum)
 
 
-def _list_v1(call: AuthorizedRequest) -> ASGIApp:
+def _list_v1(call: AuthorizedS3Request) -> ASGIApp:
     query, encode = call.query, make_key_encoder(call.query)
     marker = query.get("marker", "")
     most, page = _read_listing_page(call, marker)
@@ -195,7 +195,7 @@ def _list_v1(call: AuthorizedRequest) -> ASGIApp:
     return xml_response("ListBucketResult", answer)
 
 
-def _list_v2(call: AuthorizedRequest) -> ASGIApp:
+def _list_v2(call: AuthorizedS3Request) -> ASGIApp:
     query, encode = call.query, make_key_encoder(call.query)
     token, start_after = query.get("continuation-token"), query.get("start-after", "")
     most, page = _read_listing_page(
@@ -215,7 +215,7 @@ def _list_v2(call: AuthorizedRequest) -> ASGIApp:
     return xml_response("ListBucketResult", answer)
 
 
-def _list_versions(call: AuthorizedRequest) -> ASGIApp:
+def _list_versions(call: AuthorizedS3Request) -> ASGIApp:
     query, encode = call.query, make_key_encoder(call.query)
     marker = query.get("key-marker", "")
     version = query.get("version-id-marker", "")
@@ -245,7 +245,7 @@ def _list_versions(call: AuthorizedRequest) -> ASGIApp:
     return xml_response("ListVersionsResult", answer)
 
 
-def _read_listing_page(call: AuthorizedRequest, after: str) -> tuple[int, ListingPage]:
+def _read_listing_page(call: AuthorizedS3Request, after: str) -> tuple[int, ListingPage]:
     query = call.query
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     call.bucket_access.require_privilege("READ", prefix)
@@ -256,7 +256,7 @@ def _read_listing_page(call: AuthorizedRequest, after: str) -> tuple[int, Listin
     return most, page
 
 
-def _display_prefix_v1(call: AuthorizedRequest) -> str:
+def _display_prefix_v1(call: AuthorizedS3Request) -> str:
     """Return the prefix as answers of the first form show it.
 
     botocore does not decode it there, other clients do: it is encoded only where that matters.
@@ -267,7 +267,7 @@ def _display_prefix_v1(call: AuthorizedRequest) -> str:
 
 
 def _make_common_elements(
-    call: AuthorizedRequest, max_keys: int, page: ListingPage, *, prefix: str | None = None
+    call: AuthorizedS3Request, max_keys: int, page: ListingPage, *, prefix: str | None = None
 ) -> list[xml.XmlElement]:
     query, encode = call.query, make_key_encoder(call.query)
     delimiter = query.get("delimiter")
@@ -282,7 +282,11 @@ def _make_common_elements(
 
 
 def _make_entry_elements(
-    call: AuthorizedRequest, page: ListingPage, *, with_owners: bool, element_name: str = "Contents"
+    call: AuthorizedS3Request,
+    page: ListingPage,
+    *,
+    with_owners: bool,
+    element_name: str = "Contents",
 ) -> list[xml.XmlElement]:
     encode = make_key_encoder(call.query)
     owner = call.bucket_access.record.owner if with_owners else None

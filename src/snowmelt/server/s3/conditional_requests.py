@@ -71,13 +71,13 @@ def check_conditions(
     if match is not None:
         if not _does_etag_match(match, metadata.etag):
             raise S3Error("PreconditionFailed", Condition="If-Match")
-    elif _compare_modified_at(metadata, headers.get(f"{prefix}if-unmodified-since")) is True:
+    elif _is_modified_after(metadata, headers.get(f"{prefix}if-unmodified-since")) is True:
         raise S3Error("PreconditionFailed", Condition="If-Unmodified-Since")
     unchanged = "NotModified" if not prefix else "PreconditionFailed"
     if none_match is not None:
         if _does_etag_match(none_match, metadata.etag):
             raise _not_modified_error(unchanged, metadata)
-    elif _compare_modified_at(metadata, headers.get(f"{prefix}if-modified-since")) is False:
+    elif _is_modified_after(metadata, headers.get(f"{prefix}if-modified-since")) is False:
         raise _not_modified_error(unchanged, metadata)
 
 
@@ -171,7 +171,7 @@ def _does_etag_match(header: str, etag: str) -> bool:
     return bool(wanted & {"*", etag})
 
 
-def _compare_modified_at(metadata: ObjectMetadata, header: str | None) -> bool | None:
+def _is_modified_after(metadata: ObjectMetadata, header: str | None) -> bool | None:
     """Tell whether an object was changed after that date; None without a date."""
     if header is None:
         return None

@@ -25,9 +25,9 @@ from snowmelt.ingest.rows.targets import is_row_file_name
 from snowmelt.ingest.stage_locations import STAGE_BUCKET
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
 from snowmelt.server.s3 import bucket_operations, multipart_operations, object_operations
-from snowmelt.server.s3.body import receive_small_body, verify_body
+from snowmelt.server.s3.body import decode_and_verify_body, receive_small_body
 from snowmelt.server.s3.request import new_request_id, parse_request
-from snowmelt.server.s3.request_context import AuthorizedRequest
+from snowmelt.server.s3.request_context import AuthorizedS3Request
 from snowmelt.server.s3.responses import error_response
 from snowmelt.server.s3.supported_parameters import (
     SIGNATURE_PARAMETERS,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 # --- Which operation a request is, and what its user must be allowed to do.
 
-OperationHandler: TypeAlias = "Callable[[AuthorizedRequest, Receive], Awaitable[ASGIApp]]"
+OperationHandler: TypeAlias = "Callable[[AuthorizedS3Request, Receive], Awaitable[ASGIApp]]"
 
 # What a bucket's request may need: a privilege on the key, anything at all, or nothing; None
 # where no bucket has to exist. Listings ask for their prefix by themselves.
@@ -157,7 +157,7 @@ def find_operation(request: S3Request, select: OperationHandler | None = None) -
 
 if TYPE_CHECKING:
     # Request, bucket, key, and the content of the body; the user may read the key.
-    Select: TypeAlias = Callable[[AuthorizedRequest, str, str, bytes], Awaitable[ASGIApp]]
+    Select: TypeAlias = Callable[[AuthorizedS3Request, str, str, bytes], Awaitable[ASGIApp]]
 
 MAX_SELECT_REQUEST_BYTES = 1024 * 1024
 
@@ -232,7 +232,7 @@ class S3Endpoint:
         reject_unsupported_parameters(call, operation.name, stores_object=operation.stores_object)
         return await operation.handle(call, receive)
 
-    def _authorize(self, request: S3Request, operation: S3Operation) -> AuthorizedRequest:
+    def _authorize(self, request: S3Request, operation: S3Operation) -> AuthorizedS3Request:
         """Check signature and privileges; reads the catalog."""
         identity = self._authenticator.authenticate(request)
         request = _restore_presigned_headers(request, identity)
@@ -245,21 +245,21 @@ class S3Endpoint:
                 identity.stage_upload_credentials,
                 self._components.bucket_registry,
             )
-            return AuthorizedRequest(request, identity, self._components, visit)
+            return AuthorizedS3Request(request, identity, self._components, visit)
         if operation.required_privilege is None:
-            return AuthorizedRequest(request, identity, self._components)
+            return AuthorizedS3Request(request, identity, self._components)
         visit = self._components.bucket_registry.access_bucket(identity.user, request.bucket)
         if operation.required_privilege in {ANY_PRIVILEGE, OWNERSHIP}:
             visit.require_any_privilege()
         else:
             visit.require_privilege(operation.required_privilege, request.key)
-        return AuthorizedRequest(request, identity, self._components, visit)
+        return AuthorizedS3Request(request, identity, self._components, visit)
 
-    async def _selected(self, call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+    async def _selected(self, call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
         if self._select is None:
             raise S3Error("NotImplemented")
         body = await receive_small_body(receive, max_bytes=MAX_SELECT_REQUEST_BYTES)
-        content = await call.run_in_thread(verify_body, call, body)
+        content = await call.run_in_thread(decode_and_verify_body, call, body)
         return await self._select(call, call.request.bucket, call.key, content)
 
 

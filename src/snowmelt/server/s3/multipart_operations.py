@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     from snowmelt.buckets.bucket import ObjectMetadata
     from snowmelt.catalog.objects.s3_objects import PartRecord, UploadRecord
-    from snowmelt.server.s3.request_context import AuthorizedRequest
+    from snowmelt.server.s3.request_context import AuthorizedS3Request
 
 _MAX_PART_LIST_BYTES = 4 * 1024 * 1024
 _LISTING_PAGE_ENTRIES = 1000
 _MAX_SIZE_DIGITS = 20
 
 
-async def create_upload(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def create_upload(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """CreateMultipartUpload."""
     del receive
     checksum = _declared_checksum(call)
@@ -56,13 +56,13 @@ async def create_upload(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     return xml_response("InitiateMultipartUploadResult", answer, told)
 
 
-async def complete_upload(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def complete_upload(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """CompleteMultipartUpload."""
     body = await receive_small_body(receive, max_bytes=_MAX_PART_LIST_BYTES)
     return await call.run_in_thread(_complete_upload, call, body)
 
 
-async def abort_upload(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def abort_upload(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """AbortMultipartUpload."""
     del receive
     uploads = call.components.multipart_uploads
@@ -78,19 +78,19 @@ async def abort_upload(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     return S3Response(HTTPStatus.NO_CONTENT)
 
 
-async def list_parts(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def list_parts(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """ListParts."""
     del receive
     return await call.run_in_thread(_list_parts, call)
 
 
-async def list_uploads(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def list_uploads(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """ListMultipartUploads."""
     del receive
     return await call.run_in_thread(_list_uploads, call)
 
 
-def _declared_checksum(call: AuthorizedRequest) -> Checksum | None:
+def _declared_checksum(call: AuthorizedS3Request) -> Checksum | None:
     algorithm = checksums.parse_checksum_algorithm(call.headers.get("x-amz-checksum-algorithm"))
     if algorithm is None:
         if "x-amz-checksum-type" in call.headers:
@@ -107,7 +107,7 @@ def _declared_checksum(call: AuthorizedRequest) -> Checksum | None:
     return Checksum(algorithm, "", kind)
 
 
-def _complete_upload(call: AuthorizedRequest, body: bytes) -> ASGIApp:
+def _complete_upload(call: AuthorizedS3Request, body: bytes) -> ASGIApp:
     # The headers' checksum is of the object, not of this body.
     root = xml.parse_document(verify_signed_body(call, body), "CompleteMultipartUpload")
     reject_unsupported_elements(root)
@@ -140,7 +140,7 @@ def _complete_upload(call: AuthorizedRequest, body: bytes) -> ASGIApp:
 
 
 def _find_completed_object(
-    call: AuthorizedRequest, parts: list[CompletedPart]
+    call: AuthorizedS3Request, parts: list[CompletedPart]
 ) -> ObjectMetadata | None:
     """Return the object if exactly these parts made it: the answer was lost on its way."""
     try:
@@ -164,7 +164,7 @@ def _parse_completed_part(part: Element) -> CompletedPart:
     return CompletedPart(int(number), etag.strip().strip('"').lower(), found)
 
 
-def _declared_properties(call: AuthorizedRequest) -> ExpectedObject:
+def _declared_properties(call: AuthorizedS3Request) -> ExpectedObject:
     size = call.headers.get("x-amz-mp-object-size")
     if size is not None and (not size.isdecimal() or len(size) > _MAX_SIZE_DIGITS):
         raise S3Error("InvalidRequest", "x-amz-mp-object-size must be a number of bytes.")
@@ -186,7 +186,7 @@ def _declared_properties(call: AuthorizedRequest) -> ExpectedObject:
     )
 
 
-def _list_parts(call: AuthorizedRequest) -> ASGIApp:
+def _list_parts(call: AuthorizedS3Request) -> ASGIApp:
     uploads = call.components.multipart_uploads
     upload = uploads.find(call.bucket_access, call.key, call.query["uploadId"])
     marker = parse_integer_parameter(call.query, "part-number-marker", 0, 10_000)
@@ -229,7 +229,7 @@ def _make_part_elements(part: PartRecord) -> list[xml.XmlElement]:
     return shown
 
 
-def _list_uploads(call: AuthorizedRequest) -> ASGIApp:
+def _list_uploads(call: AuthorizedS3Request) -> ASGIApp:
     query = call.query
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     call.bucket_access.require_privilege("WRITE", prefix)
@@ -269,7 +269,7 @@ def _list_uploads(call: AuthorizedRequest) -> ASGIApp:
 
 
 def _build_uploads_response(
-    call: AuthorizedRequest,
+    call: AuthorizedS3Request,
     entries: tuple[list[UploadRecord], list[str]],
     max_uploads: int,
     next_marker: tuple[str, str | None] | None,

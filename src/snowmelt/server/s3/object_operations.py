@@ -23,10 +23,10 @@ from snowmelt.errors import SnowmeltError
 from snowmelt.server.s3 import xml
 from snowmelt.server.s3.body import (
     BodyReceiver,
-    declared_algorithm,
+    declared_checksum_algorithm,
+    decode_and_verify_body,
     receive_into,
     receive_small_body,
-    verify_body,
 )
 from snowmelt.server.s3.conditional_requests import (
     check_conditions,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from snowmelt.buckets.bucket import ObjectMetadata, ObjectUpload
     from snowmelt.catalog.objects.s3_objects import WritePrecondition
-    from snowmelt.server.s3.request_context import AuthorizedRequest
+    from snowmelt.server.s3.request_context import AuthorizedS3Request
     from snowmelt.storage.store import OpenObject
 
 MAX_DELETED_KEYS = 1000
@@ -64,22 +64,22 @@ _OVERRIDABLE_HEADERS = (
 )
 
 
-async def get_object(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def get_object(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """GetObject."""
     del receive
     return await call.run_in_thread(_get_object, call)
 
 
-async def head_object(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def head_object(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """HeadObject."""
     del receive
     return await call.run_in_thread(_head_object, call)
 
 
-async def delete_object(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def delete_object(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """DeleteObject."""
     del receive
-    check_version(call)
+    check_version_id(call)
     headers = call.headers
     condition = parse_delete_condition(
         headers.get("if-match"),
@@ -90,13 +90,13 @@ async def delete_object(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     return S3Response(HTTPStatus.NO_CONTENT)
 
 
-async def delete_objects(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def delete_objects(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """DeleteObjects: each key is answered for by itself."""
     body = await receive_small_body(receive, max_bytes=_MAX_DELETE_REQUEST_BYTES)
     return await call.run_in_thread(_delete_objects, call, body)
 
 
-def _get_object(call: AuthorizedRequest) -> ASGIApp:
+def _get_object(call: AuthorizedS3Request) -> ASGIApp:
     facts, opened = _open_object(call)
     try:
         start, end, status, headers = _prepare_response_head(call, facts)
@@ -113,16 +113,16 @@ def _get_object(call: AuthorizedRequest) -> ASGIApp:
     return S3Response(status, headers, body)
 
 
-def _head_object(call: AuthorizedRequest) -> ASGIApp:
-    check_version(call)
+def _head_object(call: AuthorizedS3Request) -> ASGIApp:
+    check_version_id(call)
     facts = call.bucket_access.bucket.head(call.key)
     check_conditions(call.headers, facts)
     _, _, status, headers = _prepare_response_head(call, facts)
     return S3Response(status, headers)
 
 
-def _open_object(call: AuthorizedRequest) -> tuple[ObjectMetadata, OpenObject]:
-    check_version(call)
+def _open_object(call: AuthorizedS3Request) -> tuple[ObjectMetadata, OpenObject]:
+    check_version_id(call)
     facts, opened = call.bucket_access.bucket.open(call.key)
     try:
         check_conditions(call.headers, facts)
@@ -133,7 +133,7 @@ def _open_object(call: AuthorizedRequest) -> tuple[ObjectMetadata, OpenObject]:
 
 
 def _prepare_response_head(
-    call: AuthorizedRequest, metadata: ObjectMetadata
+    call: AuthorizedS3Request, metadata: ObjectMetadata
 ) -> tuple[int, int, int, dict[str, str]]:
     headers = build_object_headers(call, metadata)
     found = _find_part_range(call, metadata) or parse_range(
@@ -153,7 +153,7 @@ def _prepare_response_head(
     return start, end, status, headers
 
 
-def build_object_headers(call: AuthorizedRequest, metadata: ObjectMetadata) -> dict[str, str]:
+def build_object_headers(call: AuthorizedS3Request, metadata: ObjectMetadata) -> dict[str, str]:
     """Return the headers that tell what an object is, as the request wants some of them."""
     headers = {
         "content-type": DEFAULT_CONTENT_TYPE,
@@ -173,7 +173,7 @@ def build_object_headers(call: AuthorizedRequest, metadata: ObjectMetadata) -> d
     return headers
 
 
-def check_version(call: AuthorizedRequest) -> None:
+def check_version_id(call: AuthorizedS3Request) -> None:
     """Let pass what asks for the only version that there is.
 
     Raises:
@@ -184,7 +184,7 @@ def check_version(call: AuthorizedRequest) -> None:
         raise S3Error("NoSuchVersion", Key=call.key, VersionId=version)
 
 
-def _effective_range_header(call: AuthorizedRequest, metadata: ObjectMetadata) -> str | None:
+def _effective_range_header(call: AuthorizedS3Request, metadata: ObjectMetadata) -> str | None:
     """Return the range that is asked for; none if it was of another object (If-Range)."""
     only_if = call.headers.get("if-range")
     if only_if is not None and only_if.strip() not in {
@@ -195,7 +195,7 @@ def _effective_range_header(call: AuthorizedRequest, metadata: ObjectMetadata) -
     return call.headers.get("range")
 
 
-def _find_part_range(call: AuthorizedRequest, metadata: ObjectMetadata) -> tuple[int, int] | None:
+def _find_part_range(call: AuthorizedS3Request, metadata: ObjectMetadata) -> tuple[int, int] | None:
     """Return first byte and the one after the last of the part that is asked for."""
     text = call.query.get("partNumber")
     if text is None:
@@ -214,8 +214,8 @@ def _find_part_range(call: AuthorizedRequest, metadata: ObjectMetadata) -> tuple
     return (start, start + sizes[number - 1]) if metadata.size else None
 
 
-def _delete_objects(call: AuthorizedRequest, body: bytes) -> ASGIApp:
-    root = xml.parse_document(verify_body(call, body), "Delete")
+def _delete_objects(call: AuthorizedS3Request, body: bytes) -> ASGIApp:
+    root = xml.parse_document(decode_and_verify_body(call, body), "Delete")
     reject_unsupported_elements(root)
     wanted = root.findall("Object")
     if not 0 < len(wanted) <= MAX_DELETED_KEYS:
@@ -241,7 +241,7 @@ def _delete_objects(call: AuthorizedRequest, body: bytes) -> ASGIApp:
 
 
 def _delete_object(
-    call: AuthorizedRequest, key: str, version: str, condition: WritePrecondition
+    call: AuthorizedS3Request, key: str, version: str, condition: WritePrecondition
 ) -> None:
     check_key(key)
     call.bucket_access.require_privilege("WRITE", key)
@@ -268,7 +268,7 @@ _STORED_HEADERS = (
 )
 
 
-async def put_object(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def put_object(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """PutObject."""
     _check_content_length(call)
     headers = collect_stored_headers(call)
@@ -277,14 +277,14 @@ async def put_object(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     return await _receive_upload(call, receive, incoming, condition)
 
 
-async def upload_part(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def upload_part(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """UploadPart."""
     _check_content_length(call)
     upload_id, number = parse_part_parameters(call)
     uploads = call.components.multipart_uploads
     upload = await call.run_in_thread(uploads.find, call.bucket_access, call.key, upload_id)
     algorithm = None if upload.checksum is None else Checksum.parse(upload.checksum).algorithm
-    sent = declared_algorithm(call.headers)
+    sent = declared_checksum_algorithm(call.headers)
     if algorithm is not None and sent not in {None, algorithm}:
         raise S3Error(
             "InvalidRequest",
@@ -295,20 +295,20 @@ async def upload_part(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
     return await _receive_upload(call, receive, incoming, NO_PRECONDITION, algorithm)
 
 
-async def copy_object(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def copy_object(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """CopyObject."""
     del receive
     return await call.run_in_thread(_copy_object, call)
 
 
-async def upload_part_copy(call: AuthorizedRequest, receive: Receive) -> ASGIApp:
+async def upload_part_copy(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """UploadPartCopy."""
     del receive
     return await call.run_in_thread(_copy_upload_part, call)
 
 
 async def _receive_upload(
-    call: AuthorizedRequest,
+    call: AuthorizedS3Request,
     receive: Receive,
     upload: ObjectUpload,
     condition: WritePrecondition,
@@ -338,7 +338,7 @@ def _finish_upload(
     )
 
 
-def collect_stored_headers(call: AuthorizedRequest) -> dict[str, str]:
+def collect_stored_headers(call: AuthorizedS3Request) -> dict[str, str]:
     """Return the headers that a GET of the object will repeat.
 
     Raises:
@@ -361,7 +361,7 @@ def collect_stored_headers(call: AuthorizedRequest) -> dict[str, str]:
     return kept | own
 
 
-def parse_part_parameters(call: AuthorizedRequest) -> tuple[str, int]:
+def parse_part_parameters(call: AuthorizedS3Request) -> tuple[str, int]:
     """Return upload id and part number of a request.
 
     Raises:
@@ -386,7 +386,7 @@ def parse_part_number(text: str) -> int:
     return int(text)
 
 
-def _copy_object(call: AuthorizedRequest) -> ASGIApp:
+def _copy_object(call: AuthorizedS3Request) -> ASGIApp:
     replace = _parse_directive(call, "x-amz-metadata-directive") == "REPLACE"
     if _parse_directive(call, "x-amz-tagging-directive") == "REPLACE":
         raise S3Error("NotImplemented", "Tags are not offered here.")
@@ -418,7 +418,7 @@ def _copy_object(call: AuthorizedRequest) -> ASGIApp:
     return xml_response("CopyObjectResult", _make_copy_result(copied))
 
 
-def _copy_upload_part(call: AuthorizedRequest) -> ASGIApp:
+def _copy_upload_part(call: AuthorizedS3Request) -> ASGIApp:
     upload_id, number = parse_part_parameters(call)
     uploads = call.components.multipart_uploads
     upload = uploads.find(call.bucket_access, call.key, upload_id)
@@ -446,7 +446,7 @@ def _make_copy_result(metadata: ObjectMetadata) -> list[xml.XmlElement]:
     return result
 
 
-def _open_copy_source(call: AuthorizedRequest) -> tuple[ObjectMetadata, OpenObject, bool]:
+def _open_copy_source(call: AuthorizedS3Request) -> tuple[ObjectMetadata, OpenObject, bool]:
     """Open the object that a copy takes, which the user must be allowed to read."""
     text, _, version = call.headers["x-amz-copy-source"].partition("?versionId=")
     bucket, _, key = unquote(text).removeprefix("/").partition("/")
@@ -499,14 +499,14 @@ def encode_metadata_value(value: str) -> str:
     return f"=?UTF-8?B?{base64.b64encode(text.encode()).decode()}?="
 
 
-def _parse_directive(call: AuthorizedRequest, name: str) -> str:
+def _parse_directive(call: AuthorizedS3Request, name: str) -> str:
     value = call.headers.get(name, "COPY").upper()
     if value not in {"COPY", "REPLACE"}:
         raise S3Error("InvalidArgument", f"{name} must be COPY or REPLACE.")
     return value
 
 
-def _check_content_length(call: AuthorizedRequest) -> None:
+def _check_content_length(call: AuthorizedS3Request) -> None:
     headers = call.headers
     text = headers.get("x-amz-decoded-content-length", headers.get("content-length"))
     if text is None:

@@ -36,7 +36,7 @@ class S3Components:
 
 
 @dataclass(frozen=True, slots=True)
-class AuthorizedRequest:
+class AuthorizedS3Request:
     """A request whose signature holds and whose user may do what it asks for."""
 
     request: S3Request

@@ -39,7 +39,7 @@ from snowmelt.select.request import (
     SelectRequest,
 )
 from snowmelt.select.resource_limits import EngineSettings
-from snowmelt.server.s3.object_operations import check_version
+from snowmelt.server.s3.object_operations import check_version_id
 from snowmelt.server.s3.responses import make_start_message, wait_for_disconnect
 from snowmelt.storage.local_store import LocalObject
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from snowmelt.config import Settings
     from snowmelt.select.execution.engine import SelectExecution
     from snowmelt.select.request import InputFormat
-    from snowmelt.server.s3.request_context import AuthorizedRequest
+    from snowmelt.server.s3.request_context import AuthorizedS3Request
     from snowmelt.storage.store import OpenObject
 
 # --- Makes compiled code ready when a service starts, so that no client waits for it.
@@ -191,7 +191,7 @@ class SelectOperation:
             return self._running, self._ended, self._scanned
 
     async def __call__(
-        self, call: AuthorizedRequest, bucket: str, key: str, body: bytes
+        self, call: AuthorizedS3Request, bucket: str, key: str, body: bytes
     ) -> ASGIApp:
         """Begin a query; what is wrong before its first record is raised here.
 
@@ -219,8 +219,8 @@ class SelectOperation:
             raise _translate_for_dialect(cast("BaseException", first.exception()), query.dialect)
         return _SelectResponse(self, query, first, self._threads)
 
-    def _open_query(self, call: AuthorizedRequest, key: str, body: bytes) -> _RunningQuery:
-        check_version(call)
+    def _open_query(self, call: AuthorizedS3Request, key: str, body: bytes) -> _RunningQuery:
+        check_version_id(call)
         if "range" in call.headers:
             raise SelectError(
                 "UnsupportedRangeHeader", "A query takes a ScanRange, not the header Range."
@@ -240,7 +240,7 @@ class SelectOperation:
             raise _translate_for_dialect(error, dialect) from error
         return _RunningQuery(execution, request, plain)
 
-    def _requested_dialect(self, call: AuthorizedRequest) -> Dialect:
+    def _requested_dialect(self, call: AuthorizedS3Request) -> Dialect:
         named = call.headers.get(DIALECT_HEADER) or call.select_dialect or self._dialect
         try:
             return Dialect(named.strip().lower())
@@ -278,7 +278,9 @@ class _RunningQuery:
         self.plain_type = plain_type
         self.wants_progress = request.progress and plain_type is None
         self.dialect = request.dialect
-        self.frames = execution.stream_payloads() if plain_type else _frame_payloads(execution)
+        self.frames = (
+            execution.stream_payloads() if plain_type else _stream_record_frames(execution)
+        )
         self.failure: SelectError | None = None
 
     def make_progress_frame(self) -> bytes:
@@ -389,7 +391,7 @@ async def _send_body(send: Send, content: bytes, *, last: bool = False) -> None:
         await send({"type": "http.response.body", "body": content, "more_body": not last})
 
 
-def _frame_payloads(execution: SelectExecution) -> Generator[bytes]:
+def _stream_record_frames(execution: SelectExecution) -> Generator[bytes]:
     payloads = execution.stream_payloads()
     with contextlib.closing(payloads):
         for payload in payloads:
@@ -447,7 +449,7 @@ def _translate_for_dialect(error: BaseException, dialect: Dialect) -> BaseExcept
     return SelectError(error.wire_code(dialect), str(error), status=error.status_code)
 
 
-def _open_matching_objects(call: AuthorizedRequest, pattern: str) -> SourceSequence:
+def _open_matching_objects(call: AuthorizedS3Request, pattern: str) -> SourceSequence:
     found = islice(_list_matching_keys(call, pattern), _MAX_OBJECTS + 1)
     openers = [functools.partial(_open_object, call, each) for each in found]
     if len(openers) > _MAX_OBJECTS:
@@ -457,12 +459,12 @@ def _open_matching_objects(call: AuthorizedRequest, pattern: str) -> SourceSeque
     return SourceSequence(openers)
 
 
-def _open_object(call: AuthorizedRequest, key: str) -> _ObjectSource:
+def _open_object(call: AuthorizedS3Request, key: str) -> _ObjectSource:
     opened = call.open_object(key)[1]
     return (_LocalFileSource if isinstance(opened, LocalObject) else _ObjectSource)(key, opened)
 
 
-def _list_matching_keys(call: AuthorizedRequest, pattern: str) -> Iterator[str]:
+def _list_matching_keys(call: AuthorizedS3Request, pattern: str) -> Iterator[str]:
     """Yield the keys that a prefix, or a pattern with `*`, `**` and `?`, stands for."""
     prefix = re.split(r"[*?]", pattern, maxsplit=1)[0]
     matcher = None if prefix == pattern else re.compile(_glob_to_regex(pattern), re.DOTALL)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from xml.etree.ElementTree import Element
 
-    from snowmelt.server.s3.request_context import AuthorizedRequest
+    from snowmelt.server.s3.request_context import AuthorizedS3Request
 
 METADATA_HEADER_PREFIX = "x-amz-meta-"
 _ENCRYPTION_HEADER_PREFIX = "x-amz-server-side-encryption"
@@ -174,7 +174,7 @@ SUPPORTED_XML_ELEMENTS: Mapping[str, frozenset[str]] = {
 
 
 def reject_unsupported_parameters(
-    call: AuthorizedRequest, operation: str, *, stores_object: bool
+    call: AuthorizedS3Request, operation: str, *, stores_object: bool
 ) -> None:
     """Let pass a request of which every header and parameter is understood.
 
@@ -189,7 +189,7 @@ def reject_unsupported_parameters(
         elif name.startswith(METADATA_HEADER_PREFIX) and operation in _METADATA_OPERATIONS:
             continue
         elif name.startswith(_CUSTOMER_KEY_PREFIXES):
-            _reject_customer_key(name, stores_object=stores_object)
+            _reject_customer_encryption_key(name, stores_object=stores_object)
         else:
             raise _unsupported_error(name, value)
     _check_expected_owner(call)
@@ -212,7 +212,7 @@ def reject_unsupported_elements(element: Element) -> None:
         reject_unsupported_elements(child)
 
 
-def _list_requested_parameters(call: AuthorizedRequest) -> Iterator[tuple[str, str]]:
+def _list_requested_parameters(call: AuthorizedS3Request) -> Iterator[tuple[str, str]]:
     """Yield what asks for something: headers of S3 and HTTP's conditions, and all parameters."""
     for name, value in call.headers.items():
         if name.startswith("x-amz-") or name in _CONDITION_HEADERS:
@@ -229,7 +229,7 @@ def _check_neutral_value(name: str, value: str) -> None:
         raise _unsupported_error(name, value)
 
 
-def _reject_customer_key(name: str, *, stores_object: bool) -> None:
+def _reject_customer_encryption_key(name: str, *, stores_object: bool) -> None:
     if stores_object and not name.startswith("x-amz-copy-source-"):
         # A key must not be told to whoever reads the answer.
         raise S3Error("NotImplemented", f"{name} is not offered here.")
@@ -244,7 +244,7 @@ def _unsupported_error(name: str, value: str) -> S3Error:
     return S3Error("NotImplemented", f"{name}: {value[:60]} is not offered here.", Header=name)
 
 
-def _check_expected_owner(call: AuthorizedRequest) -> None:
+def _check_expected_owner(call: AuthorizedS3Request) -> None:
     """Let pass a request for the bucket of the owner that it names, as listings show owners."""
     wanted = call.headers.get("x-amz-expected-bucket-owner")
     if (
