@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import types as st
 
 from snowmelt.errors import LoadFailed, TableNotFound
-from snowmelt.spark.load_job import SparkRunner
+from snowmelt.spark.load_job import SparkLoadRunner
 from snowmelt.spark.load_source import REJECTED_COLUMN, REJECTED_COLUMN_TYPE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -58,7 +58,7 @@ def test_files_are_loaded_as_tasks_and_read_with_streamed_rows(lake, copying):
 def test_tasks_that_are_done_are_told_while_others_run(spark, lake, copying):
     paths = ", ".join(copying.file(f"{number}.csv", f"{number}|x\n") for number in range(3))
     told = []
-    run = SparkRunner(spark, lambda *counts: told.append(counts))
+    run = SparkLoadRunner(spark, lambda *counts: told.append(counts))
     # Spark tells of a task with the next one that ends a tenth of a second later, or more.
     slow = 'read line; sleep ${line%%|*}.5; echo "$line"'
     copying.copy(f"COPY numbers FROM {paths} FILTER ExternalCommand(cmd = '{slow}')", run=run)

@@ -30,14 +30,19 @@ from snowmelt.spark import load_source, select
 from snowmelt.spark.datasource.connection import LakeConnection
 from snowmelt.spark.error_translation import translating_errors
 from snowmelt.spark.format import register
-from snowmelt.spark.functions.call_log import DRY_RUN_FOLDER, delete_records, read_records
+from snowmelt.spark.functions.call_log import DRY_RUN_FOLDER, delete_call_records, read_call_records
 from snowmelt.spark.functions.call_log_view import create_call_log_frame
-from snowmelt.spark.functions.explain import estimate_calls, measure_calls
+from snowmelt.spark.functions.explain import estimate_calls, measure_dry_run_calls
 from snowmelt.spark.functions.registry import SparkFunctions, is_spark_catalog_name
-from snowmelt.spark.load_job import SparkRunner
+from snowmelt.spark.load_job import SparkLoadRunner
 from snowmelt.spark.migration_job import migrate_table
 from snowmelt.spark.session import local_session, require_settings
-from snowmelt.spark.sql.planner import QueryPlanner, TableFiles, count_table_files, count_table_rows
+from snowmelt.spark.sql.planner import (
+    QueryPlanner,
+    TableFileCounts,
+    count_table_files,
+    count_table_rows,
+)
 from snowmelt.spark.sql.query import (
     parse_dotted_name,
     parse_query,
@@ -51,7 +56,7 @@ from snowmelt.spark.sql.system_views import (
     is_history_view,
     is_information_schema_view,
 )
-from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_cores
+from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slots
 from snowmelt.spark.tables.visible_columns import list_visible_columns
 from snowmelt.spark.write_statements import (
     INSERT_RESULT_COLUMNS,
@@ -164,7 +169,7 @@ class Snowmelt:
             warehouse=self._migration.warehouse_url,
             keys=None if isinstance(keys, KeyRing) else Path(keys).absolute(),
             role=role,
-            cores=count_cores(spark),
+            cores=count_task_slots(spark),
         )
         register(spark, self._connection)
         self._call_log_store = open_store(self._migration.warehouse_url)
@@ -213,7 +218,7 @@ class Snowmelt:
 
     def close(self) -> None:
         """Close the catalog, unless it came open; the Spark session and DataFrames go on."""
-        self._frame_builder.clear_caches()
+        self._frame_builder.release_cached_frames()
         if self._owns_database:
             self._database.close()
 
@@ -350,7 +355,7 @@ class Snowmelt:
             reserved_paths=self._reserved_paths,
             user_code_limits=self._limits,
         )
-        return run_copy(context, text, SparkRunner(self.spark))
+        return run_copy(context, text, SparkLoadRunner(self.spark))
 
     def table(self, name: str) -> DataFrame:
         """Return a table as a DataFrame, all its columns, in one snapshot.
@@ -425,11 +430,11 @@ class Snowmelt:
             return expected
         try:
             self._run_query(asked, place).write.format("noop").mode("overwrite").save()
-            return measure_calls(
-                expected, asked, list(read_records(self._call_log_store, folder=folder))
+            return measure_dry_run_calls(
+                expected, asked, list(read_call_records(self._call_log_store, folder=folder))
             )
         finally:
-            delete_records(self._call_log_store, dt.date.max, folder=folder)
+            delete_call_records(self._call_log_store, dt.date.max, folder=folder)
 
     def calls(self, days: int = _DEFAULT_CALL_LOG_DAYS) -> DataFrame:
         """Return the ledger: each batch that went to a service, the newest first.
@@ -446,12 +451,12 @@ class Snowmelt:
 
     def forget_calls(self, days: int) -> int:
         """Delete the ledger but for so many days, today included; returns how many objects."""
-        return delete_records(self._call_log_store, self._find_first_day(days))
+        return delete_call_records(self._call_log_store, self._find_first_day(days))
 
     def _find_first_day(self, days: int) -> dt.date:
         return self._clock.now().date() - dt.timedelta(days=days - 1)
 
-    def explain_files(self, text: str) -> list[TableFiles]:
+    def explain_files(self, text: str) -> list[TableFileCounts]:
         """Tell which files and chunks a query would open, without running it.
 
         Raises:

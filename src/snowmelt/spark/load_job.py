@@ -36,7 +36,7 @@ _JOB_GROUP_PROPERTY = "spark.jobGroup.id"
 _POLL_INTERVAL_S = 0.5
 
 
-class SparkRunner:
+class SparkLoadRunner:
     """Runs portions as tasks of a Spark session.
 
     While they run, `on_tasks` is told twice a second how many are done, and how many there are.

@@ -250,8 +250,8 @@ class _SelectOptions:
         return isinstance(self.input, JsonInput) and self.input.lines
 
 
-def _parse_input(given: Mapping[str, str], dialect: Dialect) -> InputFormat:
-    form = given.get("input", "csv").lower()
+def _parse_input(options: Mapping[str, str], dialect: Dialect) -> InputFormat:
+    form = options.get("input", "csv").lower()
     if form == "parquet":
         return ParquetInput()
     if form in {"json", "lines"}:
@@ -259,20 +259,20 @@ def _parse_input(given: Mapping[str, str], dialect: Dialect) -> InputFormat:
     if form != "csv":
         raise UserError(f"The input is {form!r}; it is one of csv, lines, json and parquet.")
     aws = dialect is Dialect.AWS
-    quote = given.get("quote", '"')
+    quote = options.get("quote", '"')
     return CsvInput(
-        header=_parse_choice(HeaderMode, given, "header", "NONE"),
-        record_delimiter=given.get("recorddelimiter", "\n").encode(),
-        field_delimiter=given.get("delimiter", ",").encode(),
+        header=_parse_choice(HeaderMode, options, "header", "NONE"),
+        record_delimiter=options.get("recorddelimiter", "\n").encode(),
+        field_delimiter=options.get("delimiter", ",").encode(),
         quote=quote.encode(),
-        escape=given.get("escape", quote if aws else "\\").encode(),
-        comment=given.get("comment", "#" if aws else "").encode(),
-        quoted_record_delimiter=given.get("quotedrecords", "false").lower() == "true",
+        escape=options.get("escape", quote if aws else "\\").encode(),
+        comment=options.get("comment", "#" if aws else "").encode(),
+        quoted_record_delimiter=options.get("quotedrecords", "false").lower() == "true",
     )
 
 
-def _parse_choice(enum_type: Any, given: Mapping[str, str], name: str, default: str) -> Any:
-    said = given.get(name, default)
+def _parse_choice(enum_type: Any, options: Mapping[str, str], name: str, default: str) -> Any:
+    said = options.get(name, default)
     for each in enum_type:
         if each.value.lower() == said.lower():
             return each
@@ -280,8 +280,8 @@ def _parse_choice(enum_type: Any, given: Mapping[str, str], name: str, default: 
     raise UserError(f"The option {name} is {said!r}; it is one of {known}.")
 
 
-def _parse_byte_count(given: Mapping[str, str], name: str, default: int) -> int:
-    said = given.get(name, str(default))
+def _parse_byte_count(options: Mapping[str, str], name: str, default: int) -> int:
+    said = options.get(name, str(default))
     if not said.isdigit() or int(said) < 1:
         raise UserError(f"The option {name} is {said!r}; it must be a number of bytes.")
     return int(said)

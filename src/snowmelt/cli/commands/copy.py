@@ -141,10 +141,10 @@ def _create_task_runner(
         from snowmelt.loaders.task_runner import LocalTaskRunner
 
         return LocalTaskRunner()
-    from snowmelt.spark.load_job import SparkRunner
+    from snowmelt.spark.load_job import SparkLoadRunner
 
     spark = exit_stack.enter_context(opening_spark_session(quiet=not options.debug))
-    return SparkRunner(spark, None if progress is None else progress.report_tasks)
+    return SparkLoadRunner(spark, None if progress is None else progress.report_tasks)
 
 
 def _format_count(count: int, noun: str) -> str:

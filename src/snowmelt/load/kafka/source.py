@@ -62,7 +62,7 @@ class KafkaSourceOptions:
 class KafkaSource:
     """Messages of partitions; the path of an input is its streams, as they were resolved.
 
-    After `read_records` of a portion has ended, `ends` tells what was read, for the commit.
+    After `read_call_records` of a portion has ended, `ends` tells what was read, for the commit.
     """
 
     def __init__(self, options: KafkaSourceOptions, clock: Clock | None = None) -> None:

@@ -204,10 +204,10 @@ def list_predicate_columns(predicate: Predicate) -> Iterator[str]:
 def _compute_mask(table: pa.Table, predicate: Predicate) -> Any:
     match predicate:
         case Comparison(column, op, value):
-            return _compare(table.column(column), op, value)
+            return _compute_comparison_mask(table.column(column), op, value)
         case InList(column, values):
             array = table.column(column)
-            found = [_compare(array, "=", value) for value in values]
+            found = [_compute_comparison_mask(array, "=", value) for value in values]
             return reduce(pc.or_kleene, found, pa.array([False] * len(array)))
         case StartsWith(column, prefix):
             return pc.starts_with(table.column(column), prefix)
@@ -220,7 +220,7 @@ def _compute_mask(table: pa.Table, predicate: Predicate) -> Any:
             return reduce(pc.or_kleene, (_compute_mask(table, each) for each in conditions))
 
 
-def _compare(array: pa.ChunkedArray, op: str, value: LiteralValue) -> Any:
+def _compute_comparison_mask(array: pa.ChunkedArray, op: str, value: LiteralValue) -> Any:
     compare = _COMPARISON_KERNELS[op]
     if pa.types.is_decimal(array.type) and not isinstance(value, float):
         # As wide as both, so that no digit is lost to a common type.

@@ -186,7 +186,7 @@ def _find_native_sequence(native: NativeTable) -> int:
     return 0 if snapshot is None else snapshot.sequence_number or 0
 
 
-def list_base_files(
+def list_initial_snapshot_files(
     name: TableName, incarnation: str, position: StreamPosition
 ) -> list[NativeFile]:
     """Return the files of the snapshot that a stream takes first, in an order that stays.
@@ -243,7 +243,7 @@ def find_new_chunks(
     return StreamIncrement(tuple(files), tuple(kept[seq] for seq in sorted(kept)))
 
 
-def find_run_end(connection: sa.Connection, table: TableRecord, seq: int) -> int:
+def find_migration_end_sequence(connection: sa.Connection, table: TableRecord, seq: int) -> int:
     """Return the last commit number of the migration that took a chunk; itself where none did."""
     ends = [
         run.to_seq

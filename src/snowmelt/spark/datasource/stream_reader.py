@@ -47,11 +47,11 @@ from snowmelt.spark.datasource.stream_ranges import (
     StreamOffset,
     StreamPosition,
     count_loaded_rows,
+    find_migration_end_sequence,
     find_new_chunks,
     find_new_load_files,
-    find_run_end,
     find_starting_offset,
-    list_base_files,
+    list_initial_snapshot_files,
     make_initial_offset,
     parse_offset,
 )
@@ -142,7 +142,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 connection, grown, find_starting_offset(start) or EARLIEST
             )
             grown.check_incarnation(offset.incarnation)
-            budget = self._make_budget(unlimited=isinstance(limit, ReadAllAvailable))
+            budget = self._make_batch_budget(unlimited=isinstance(limit, ReadAllAvailable))
             end = self._advance_offset(connection, grown, offset, budget)
         if self._clock.now() - self._marked_at > _MARK_INTERVAL:
             self._save_read_position(offset)
@@ -233,7 +233,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return StreamOffset(uuid.uuid4().hex, streamed_table.table.incarnation, begin, begin)
 
-    def _make_budget(self, *, unlimited: bool) -> _BatchBudget:
+    def _make_batch_budget(self, *, unlimited: bool) -> _BatchBudget:
         rows = None if unlimited else self._max_rows
         pieces = None if unlimited else self._max_chunks
         return _BatchBudget(
@@ -250,7 +250,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the next offset: first files of the beginning, then loads, then chunks."""
         at, target = offset.at, self._end_position or streamed_table.end_position
         if at.base is not None:
-            files = list_base_files(self._name, offset.incarnation, at)
+            files = list_initial_snapshot_files(self._name, offset.incarnation, at)
             count = at.files
             while count < len(files) and budget.try_take(files[count].rows):
                 count += 1
@@ -293,7 +293,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         if not found or found[0].seq != after + 1:
             # Chunks that are gone lie in native files, of one migration each.
-            end = min(find_run_end(connection, streamed_table.table, after + 1), up_to)
+            end = min(
+                find_migration_end_sequence(connection, streamed_table.table, after + 1), up_to
+            )
             return end if budget.try_take(1) else after
         seq = after
         for chunk in found:
@@ -312,7 +314,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the native files of a batch: of the beginning, and of loads."""
         files: list[Any] = []
         if first.base is not None:
-            files = list_base_files(self._name, last.incarnation, first)
+            files = list_initial_snapshot_files(self._name, last.incarnation, first)
             until = last.at.files if last.at.base is not None else len(files)
             files = files[first.files : until]
         return [*files, *find_new_load_files(connection, streamed_table, first, last.at).files]

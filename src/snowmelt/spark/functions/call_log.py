@@ -98,7 +98,7 @@ class FileCallLog:
         self._lines.clear()
 
 
-def read_records(
+def read_call_records(
     store: Store, since: dt.date = dt.date.min, *, folder: str = CALL_LOG_FOLDER
 ) -> Iterator[CallRecord]:
     """Yield what was written down since a day, in no order."""
@@ -108,7 +108,7 @@ def read_records(
             yield from (decoder.decode(line) for line in store.get(found.path).splitlines())
 
 
-def delete_records(store: Store, before: dt.date, *, folder: str = CALL_LOG_FOLDER) -> int:
+def delete_call_records(store: Store, before: dt.date, *, folder: str = CALL_LOG_FOLDER) -> int:
     """Delete what was written down before a day; returns how many objects that were."""
     old = [found.path for found in store.list(folder) if _parse_day(found.path) < before]
     for path in old:

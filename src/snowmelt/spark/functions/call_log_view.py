@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import can_use_function, list_external_functions
-from snowmelt.spark.functions.call_log import read_records
+from snowmelt.spark.functions.call_log import read_call_records
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -53,7 +53,7 @@ def create_call_log_frame(
 
     `ATTEMPT` is that of the task, `ATTEMPTS` are the requests that its batch took.
     """
-    found = [astuple(record) for record in read_records(store, since)]
+    found = [astuple(record) for record in read_call_records(store, since)]
     if role != ACCOUNTADMIN:
         with database.reading() as connection:
             there = [

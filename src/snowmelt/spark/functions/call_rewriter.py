@@ -80,7 +80,7 @@ class StatementCalls:
     calls: tuple[FunctionCall, ...]
 
 
-def find_calls(text: str) -> StatementCalls:
+def find_candidate_calls(text: str) -> StatementCalls:
     """Return whatever in a statement is written like a call, ours or not."""
     try:
         tokens = tokenize_without_explain(text)
@@ -234,7 +234,7 @@ def _list_missing_aliases(
             if not any(start <= at < end for at in chosen):
                 continue
             text = calls.text[tokens[start].start : tokens[end - 1].end + 1]
-            if not _is_named(text):
+            if not _has_column_name(text):
                 yield end, " AS `" + " ".join(text.split()).replace("`", "``") + "`"
 
 
@@ -258,7 +258,7 @@ def _find_select_list(tokens: Sequence[Token], start: int) -> tuple[int, int]:
     return start, len(tokens)
 
 
-def _is_named(text: str) -> bool:
+def _has_column_name(text: str) -> bool:
     """Tell whether a column has an alias, or takes its name from something else than a call."""
     try:
         select = sqlglot.parse_one(f"SELECT {text}", dialect=DIALECT)

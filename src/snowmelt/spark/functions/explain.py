@@ -127,7 +127,7 @@ def estimate_calls(
     return result
 
 
-def measure_calls(
+def measure_dry_run_calls(
     estimates: Sequence[FunctionCallEstimate], query: RewrittenQuery, records: Sequence[CallRecord]
 ) -> list[FunctionCallEstimate]:
     """Return what a dry run came to, with the places and warnings of the plan."""

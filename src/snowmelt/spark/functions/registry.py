@@ -43,7 +43,7 @@ from snowmelt.spark.functions.call_log import CallLogFiles
 from snowmelt.spark.functions.call_rewriter import (
     CallArgument,
     bind_arguments,
-    find_calls,
+    find_candidate_calls,
     rewrite_calls,
     select_overload,
 )
@@ -179,7 +179,7 @@ class SparkFunctions:
             NotFound: A function named in full does not exist, or the role may not use it.
             CallMalformed: Arguments do not fit.
         """
-        calls = find_calls(text)
+        calls = find_candidate_calls(text)
         known = self._resolve_calls(calls, namespace) if calls.calls else {}
         if not known:
             return RewrittenQuery(text, text)

@@ -225,7 +225,7 @@ class OutputReader:
 
 
 @lru_cache(maxsize=1)
-def _reader_for_process(_process: int) -> OutputReader:
+def _get_cached_output_reader(_process: int) -> OutputReader:
     return OutputReader()
 
 
@@ -234,7 +234,7 @@ def find_output_reader() -> OutputReader:
 
     Should it have some all the same, their end slows calls down and does nothing else.
     """
-    return _reader_for_process(os.getpid())
+    return _get_cached_output_reader(os.getpid())
 
 
 def _list_sockets() -> list[int]:

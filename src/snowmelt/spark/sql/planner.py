@@ -11,7 +11,11 @@ from snowmelt.schema.types import TableName
 from snowmelt.spark.sql.predicates import extract_predicates
 from snowmelt.spark.sql.query import list_needed_columns, qualify_reference
 from snowmelt.spark.sql.system_views import is_history_view, is_information_schema_view
-from snowmelt.spark.tables.visible_columns import TableRead, list_visible_columns, map_parquet_names
+from snowmelt.spark.tables.visible_columns import (
+    TableReadRequest,
+    list_visible_columns,
+    map_parquet_names,
+)
 from snowmelt.table.pruning import prune_chunks, prune_files
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.table_reader import make_chunk_tasks
@@ -36,7 +40,7 @@ class PlannedTable:
     """What is read for one mention of a table, by its index among a query's references."""
 
     index: int
-    read: TableRead
+    read: TableReadRequest
     predicates: tuple[Predicate, ...]
     files_total: int
     chunks_total: int
@@ -63,7 +67,7 @@ class QueryPlanner:
         self._role = role
         self._clock = clock
 
-    def plan_table(self, name: TableName) -> TableRead:
+    def plan_table(self, name: TableName) -> TableReadRequest:
         """Plan to read a whole table.
 
         Raises:
@@ -155,7 +159,7 @@ class QueryPlanner:
         files = snapshot.list_native_files()
         kept = prune_files(files, schema, request.predicates)
         chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, request.predicates)
-        read = TableRead(
+        read = TableReadRequest(
             table=str(snapshot.table.name),
             incarnation=snapshot.table.incarnation,
             pointer=snapshot.pointer,
@@ -185,7 +189,7 @@ def _index_columns_by_name(columns: Sequence[VisibleColumn]) -> dict[str, Column
 
 
 @dataclass(frozen=True, slots=True)
-class TableFiles:
+class TableFileCounts:
     """What a query would open for one mention of a table: so many of so many."""
 
     table: str
@@ -203,10 +207,10 @@ class TableFiles:
         )
 
 
-def count_table_files(planned: PlannedTable) -> TableFiles:
+def count_table_files(planned: PlannedTable) -> TableFileCounts:
     """Return what is opened for one mention of a table."""
     read = planned.read
-    return TableFiles(
+    return TableFileCounts(
         table=read.table,
         native_files=len(read.files),
         native_files_total=planned.files_total,

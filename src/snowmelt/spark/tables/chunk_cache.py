@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from snowmelt.spark.tables.visible_columns import TableRead
+    from snowmelt.spark.tables.visible_columns import TableReadRequest
     from snowmelt.table.chunk_reader import ChunkTask
 
 # A Spark setting: how much of the stage, in bytes as they lie there, may be kept decoded.
@@ -55,7 +55,9 @@ class _CachedSegment:
 class ChunkCache:
     """Frames of chunks in one Spark session; thread-safe."""
 
-    def __init__(self, spark: SparkSession, decode: Callable[[TableRead], DataFrame]) -> None:
+    def __init__(
+        self, spark: SparkSession, decode: Callable[[TableReadRequest], DataFrame]
+    ) -> None:
         """Make an empty collection; `decode` returns a frame that reads a plan's chunks."""
         self._spark = spark
         self._decode = decode
@@ -63,7 +65,7 @@ class ChunkCache:
         self._segments: OrderedDict[int, _CachedSegment] = OrderedDict()
         self._segment_counter = 0
 
-    def build_frames(self, read: TableRead) -> list[DataFrame]:
+    def build_frames(self, read: TableReadRequest) -> list[DataFrame]:
         """Return frames that together have the rows of a plan's chunks, each with its columns.
 
         They may have rows of other chunks of the same snapshot, too: what a condition has left
@@ -72,11 +74,11 @@ class ChunkCache:
         with self._lock:
             self._evict_expired(read)
             numbers = self._find_covering_segments(read)
-            rest = _exclude_chunks(read.tasks, self._collect_chunks(numbers))
+            rest = _exclude_chunks(read.tasks, self._collect_cached_chunks(numbers))
             if len(numbers) > _MAX_SEGMENTS_PER_READ:
                 # Chunks come one by one; the small frames are made one again.
                 numbers, merged = numbers[:1], numbers[1:]
-                wanted = self._collect_chunks(merged) | {task.seq for task in rest}
+                wanted = self._collect_cached_chunks(merged) | {task.seq for task in rest}
                 rest = tuple(task for task in read.tasks if task.seq in wanted)
                 for number in merged:
                     self._evict_segment(number)
@@ -96,7 +98,7 @@ class ChunkCache:
             for number in list(self._segments):
                 self._evict_segment(number)
 
-    def _find_covering_segments(self, read: TableRead) -> list[int]:
+    def _find_covering_segments(self, read: TableReadRequest) -> list[int]:
         """Return kept segments of this snapshot that share no chunk, the largest first."""
         wanted = {task.seq for task in read.tasks}
         columns = {each.name for each in read.columns}
@@ -118,7 +120,7 @@ class ChunkCache:
         return found
 
     def _decode_and_cache(
-        self, read: TableRead, tasks: tuple[ChunkTask, ...], used: Sequence[int]
+        self, read: TableReadRequest, tasks: tuple[ChunkTask, ...], used: Sequence[int]
     ) -> DataFrame:
         """Return a frame that decodes chunks, and keep it if it fits beside what is used."""
         share = len(read.columns) / max(1, len(read.schema.columns))
@@ -144,7 +146,7 @@ class ChunkCache:
         )
         return frame
 
-    def _evict_expired(self, read: TableRead) -> None:
+    def _evict_expired(self, read: TableReadRequest) -> None:
         for number, segment in list(self._segments.items()):
             if read.deadline - segment.deadline > EVICTION_GRACE:
                 self._evict_segment(number)
@@ -153,11 +155,11 @@ class ChunkCache:
         # Frames that use it go on, and decode anew.
         self._segments.pop(number).frame.unpersist()
 
-    def _collect_chunks(self, numbers: Iterable[int]) -> set[int]:
+    def _collect_cached_chunks(self, numbers: Iterable[int]) -> set[int]:
         return {seq for number in numbers for seq in self._segments[number].chunks}
 
 
-def _make_table_key(read: TableRead) -> tuple[str, int]:
+def _make_table_key(read: TableReadRequest) -> tuple[str, int]:
     return read.incarnation, read.schema.version
 
 

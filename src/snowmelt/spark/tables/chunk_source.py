@@ -47,7 +47,7 @@ _MIN_PARTITION_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkRead:
+class ChunkReadRequest:
     """Chunks to read: `columns` are the table's, `fields` the native fields in order.
 
     After `deadline` the chunks may have been cleaned away; reading then fails with a sentence.
@@ -63,7 +63,7 @@ class ChunkRead:
 class ChunkPartition(InputPartition):
     """What one Spark task reads."""
 
-    def __init__(self, read: ChunkRead) -> None:
+    def __init__(self, read: ChunkReadRequest) -> None:
         self.read = read
 
 
@@ -85,7 +85,7 @@ class ChunkDataSource(DataSource):
 class ChunkReader(DataSourceReader):
     """Reads partitions, each some chunks."""
 
-    def __init__(self, reads: Sequence[ChunkRead], schema: StructType) -> None:
+    def __init__(self, reads: Sequence[ChunkReadRequest], schema: StructType) -> None:
         self._reads = reads
         self._schema = schema
 
@@ -102,10 +102,10 @@ class ChunkReader(DataSourceReader):
         """
         assert isinstance(partition, ChunkPartition)  # noqa: S101  Spark hands back our own
         # Made here: the reader itself is shipped with every task.
-        return read_batches(partition.read, to_arrow_schema(self._schema, timezone="UTC"))
+        return read_chunk_batches(partition.read, to_arrow_schema(self._schema, timezone="UTC"))
 
 
-def read_batches(read: ChunkRead, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_chunk_batches(read: ChunkReadRequest, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of chunks as batches of exactly this schema, small chunks joined."""
     waiting: list[pa.Table] = []
     for task in read.tasks:
@@ -133,7 +133,7 @@ def _concat_to_batches(tables: Sequence[pa.Table]) -> list[pa.RecordBatch]:
 
 
 def create_chunk_frame(
-    spark: SparkSession, read: ChunkRead, schema: StructType, *, cores: int
+    spark: SparkSession, read: ChunkReadRequest, schema: StructType, *, cores: int
 ) -> DataFrame:
     """Return a DataFrame of chunks; `schema` names and types the native fields, all nullable."""
     _register_source(spark)
@@ -152,7 +152,7 @@ def _register_source(spark: SparkSession) -> None:
             _registered_sessions.add(spark)
 
 
-def split_into_partitions(read: ChunkRead, cores: int) -> list[ChunkRead]:
+def split_into_partitions(read: ChunkReadRequest, cores: int) -> list[ChunkReadRequest]:
     """Return the chunks in groups of about equal work, each in commit order."""
     weights = [task.length + _OPEN_COST_BYTES for task in read.tasks]
     wanted = max(
@@ -169,7 +169,7 @@ def split_into_partitions(read: ChunkRead, cores: int) -> list[ChunkRead]:
         groups[group].append(read.tasks[index])
         heapq.heappush(heap, (weight + weights[index], group))
     return [
-        ChunkRead(
+        ChunkReadRequest(
             read.table,
             tuple(sorted(group, key=lambda task: task.seq)),
             read.columns,

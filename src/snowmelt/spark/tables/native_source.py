@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from snowmelt.spark.tables.visible_columns import TableRead
+    from snowmelt.spark.tables.visible_columns import TableReadRequest
 
 FORMAT = "snowmelt_native_files"
 _FILES_OPTION = "files"
@@ -36,7 +36,7 @@ _TARGET_PARTITION_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class NativeRead:
+class NativeReadRequest:
     """Addresses of native files, and their fields to read, in order."""
 
     addresses: tuple[str, ...]
@@ -46,7 +46,7 @@ class NativeRead:
 class NativePartition(InputPartition):
     """What one Spark task reads."""
 
-    def __init__(self, read: NativeRead) -> None:
+    def __init__(self, read: NativeReadRequest) -> None:
         self.read = read
 
 
@@ -68,7 +68,7 @@ class NativeSource(DataSource):
 class NativeReader(DataSourceReader):
     """Reads partitions, each some files."""
 
-    def __init__(self, reads: Sequence[NativeRead], schema: StructType) -> None:
+    def __init__(self, reads: Sequence[NativeReadRequest], schema: StructType) -> None:
         self._reads = reads
         self._schema = schema
 
@@ -94,7 +94,9 @@ class NativeReader(DataSourceReader):
                 yield from pa.Table.from_arrays(arrays, schema=schema).combine_chunks().to_batches()
 
 
-def create_native_frame(spark: SparkSession, read: TableRead, schema: StructType) -> DataFrame:
+def create_native_frame(
+    spark: SparkSession, read: TableReadRequest, schema: StructType
+) -> DataFrame:
     """Return the chosen columns of a table's files, as `schema` names and types them."""
     fields = {int(part.metadata[FIELD_ID]): part for part in native_schema(read.schema)}
     wanted = pa.schema([fields[each.field_id] for each in read.columns])
@@ -103,7 +105,7 @@ def create_native_frame(spark: SparkSession, read: TableRead, schema: StructType
     return spark.read.format(FORMAT).schema(schema).option(_FILES_OPTION, payload).load()
 
 
-def _split_into_partitions(read: TableRead, fields: pa.Schema) -> list[NativeRead]:
+def _split_into_partitions(read: TableReadRequest, fields: pa.Schema) -> list[NativeReadRequest]:
     """Return the files in groups of about equal size, in the order of their chunks."""
     groups: list[list[str]] = [[]]
     size = 0
@@ -113,4 +115,4 @@ def _split_into_partitions(read: TableRead, fields: pa.Schema) -> list[NativeRea
             size = 0
         groups[-1].append(file.path)
         size += file.size
-    return [NativeRead(tuple(group), fields) for group in groups]
+    return [NativeReadRequest(tuple(group), fields) for group in groups]

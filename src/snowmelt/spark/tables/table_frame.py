@@ -18,10 +18,10 @@ from pyspark.sql.functions import expr
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PlanExpired
 from snowmelt.spark.tables.chunk_cache import ChunkCache
-from snowmelt.spark.tables.chunk_source import ChunkRead, create_chunk_frame
+from snowmelt.spark.tables.chunk_source import ChunkReadRequest, create_chunk_frame
 from snowmelt.spark.tables.native_source import create_native_frame
 from snowmelt.spark.tables.visible_columns import (
-    TableRead,
+    TableReadRequest,
     VisibleColumn,
     list_visible_columns,
     quote_identifier,
@@ -49,10 +49,10 @@ class TableFrameBuilder:
         self._spark = spark
         self._cached_frames: OrderedDict[object, DataFrame] = OrderedDict()
         self._listable: dict[str, bool] = {}
-        self._cores = count_cores(spark)
+        self._cores = count_task_slots(spark)
         self._chunks = ChunkCache(spark, self._build_chunk_frame)
 
-    def build_frame(self, read: TableRead) -> DataFrame:
+    def build_frame(self, read: TableReadRequest) -> DataFrame:
         """Return the rows of a table; no file is opened and no job is run by this."""
         if not read.columns:
             return self._build_count_frame(read)
@@ -72,22 +72,22 @@ class TableFrameBuilder:
             return whole
         return whole.selectExpr(*(visible.expression for visible in read.columns))
 
-    def clear_caches(self) -> None:
+    def release_cached_frames(self) -> None:
         """Give back what Spark keeps in memory; DataFrames that were handed out go on."""
         self._chunks.clear()
         self._cached_frames.clear()
 
-    def _build_count_frame(self, read: TableRead) -> DataFrame:
+    def _build_count_frame(self, read: TableReadRequest) -> DataFrame:
         rows = sum(file.rows for file in read.files) + sum(task.rows for task in read.tasks)
         return self._spark.range(0, rows, 1, self._cores if rows > 100_000 else 1).select()
 
-    def _build_native_frame(self, read: TableRead) -> DataFrame:
+    def _build_native_frame(self, read: TableReadRequest) -> DataFrame:
         paths = tuple(file.path for file in read.files)
         if not self._spark_can_read(paths[0]):
             return create_native_frame(
                 self._spark, read, _make_spark_schema(read.columns, read.parquet_names)
             )
-        return self._get_or_create(
+        return self._get_or_create_frame(
             (read.pointer, read.schema.version, paths), lambda: self._read_parquet(read, paths)
         )
 
@@ -106,7 +106,7 @@ class TableFrameBuilder:
                 self._listable[scheme] = False
         return self._listable[scheme]
 
-    def _read_parquet(self, read: TableRead, paths: tuple[str, ...]) -> DataFrame:
+    def _read_parquet(self, read: TableReadRequest, paths: tuple[str, ...]) -> DataFrame:
         reader = self._spark.read.schema(
             _make_spark_schema(list_visible_columns(read.schema), read.parquet_names)
         )
@@ -130,7 +130,7 @@ class TableFrameBuilder:
         reader = reader.option("pathGlobFilter", "*")
         return reader._df(reader._jreader.parquet(array))  # noqa: SLF001  as `parquet` does
 
-    def _get_or_create(self, key: object, create: Callable[[], DataFrame]) -> DataFrame:
+    def _get_or_create_frame(self, key: object, create: Callable[[], DataFrame]) -> DataFrame:
         frame = self._cached_frames.pop(key, None)
         if frame is None:
             frame = create()
@@ -140,11 +140,11 @@ class TableFrameBuilder:
             self._cached_frames.popitem(last=False)
         return frame
 
-    def _build_chunk_frame(self, read: TableRead) -> DataFrame:
+    def _build_chunk_frame(self, read: TableReadRequest) -> DataFrame:
         wanted = dict.fromkeys(visible.column.name for visible in read.columns)
         return create_chunk_frame(
             self._spark,
-            ChunkRead(
+            ChunkReadRequest(
                 table=read.table,
                 tasks=read.tasks,
                 columns=tuple(wanted),
@@ -155,7 +155,7 @@ class TableFrameBuilder:
             cores=self._cores,
         )
 
-    def _get_deadline_guard(self, read: TableRead) -> DataFrame:
+    def _get_deadline_guard(self, read: TableReadRequest) -> DataFrame:
         """Return no rows, or after the deadline an error: native files may be gone by then.
 
         The clock is read by a function that Spark must not compute beforehand, in a plan of its
@@ -167,7 +167,7 @@ class TableFrameBuilder:
             (quote_identifier(visible.name), visible.raw_type.simpleString())
             for visible in read.columns
         )
-        return self._get_or_create(
+        return self._get_or_create_frame(
             ("guard", read.table, limit, types),
             lambda: self._build_deadline_guard(read.table, limit, types),
         )
@@ -223,7 +223,7 @@ _PARQUET_OPTIONS = {
 }
 
 
-def _select_file_columns(read: TableRead) -> list[str]:
+def _select_file_columns(read: TableReadRequest) -> list[str]:
     """Return the columns of native files, under the names that the query has for them."""
     names = read.parquet_names
     return [
@@ -260,7 +260,7 @@ def _find_jvm(spark: SparkSession) -> Any:
         return None
 
 
-def count_cores(spark: SparkSession) -> int:
+def count_task_slots(spark: SparkSession) -> int:
     """Return how many tasks run at a time."""
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))

@@ -7,7 +7,7 @@ import datetime as dt
 from snowmelt.clock import ManualClock
 from snowmelt.functions.caller.call_log import CallRecord
 from snowmelt.functions.caller.plan import QueryPosition
-from snowmelt.spark.functions.call_log import CallLogFiles, delete_records, read_records
+from snowmelt.spark.functions.call_log import CallLogFiles, delete_call_records, read_call_records
 from snowmelt.storage.local_store import LocalStore
 
 START = dt.datetime(2026, 3, 1, 23, 59, tzinfo=dt.UTC)
@@ -29,7 +29,7 @@ def test_what_is_closed_is_read(tmp_path):
     clock = ManualClock(START)
     written(tmp_path, clock, "b1", "b2").close()
     written(tmp_path, clock, "b3").close()
-    found = sorted(read_records(LocalStore(tmp_path)), key=lambda each: each.batch_id)
+    found = sorted(read_call_records(LocalStore(tmp_path)), key=lambda each: each.batch_id)
     assert [each.batch_id for each in found] == ["b1", "b2", "b3"]
     assert {each.function for each in found} == {"DEMO.PUBLIC.F"}
 
@@ -40,20 +40,21 @@ def test_a_name_may_hold_any_sign(tmp_path):
     ledger.add_record(CallRecord('","query_id":\\"', "query", "b"))
     ledger.close()
     assert [
-        (each.function, each.query_id, each.batch_id) for each in read_records(LocalStore(tmp_path))
+        (each.function, each.query_id, each.batch_id)
+        for each in read_call_records(LocalStore(tmp_path))
     ] == [(name, "query", "b")]
 
 
 def test_a_long_task_writes_now_and_then(tmp_path):
     clock = ManualClock(START)
     ledger = written(tmp_path, clock, "b1")
-    assert list(read_records(LocalStore(tmp_path))) == []
+    assert list(read_call_records(LocalStore(tmp_path))) == []
     clock.sleep(2)
     ledger.add_record(record("b2"))
-    assert len(list(read_records(LocalStore(tmp_path)))) == 2
+    assert len(list(read_call_records(LocalStore(tmp_path)))) == 2
     for n in range(1000):
         ledger.add_record(record(f"c{n}"))
-    assert len(list(read_records(LocalStore(tmp_path)))) == 1002
+    assert len(list(read_call_records(LocalStore(tmp_path)))) == 1002
 
 
 def test_days_are_told_apart(tmp_path):
@@ -62,9 +63,9 @@ def test_days_are_told_apart(tmp_path):
     clock.sleep(3600)
     written(tmp_path, clock, "new").close()
     store = LocalStore(tmp_path)
-    assert [each.batch_id for each in read_records(store, dt.date(2026, 3, 2))] == ["new"]
-    assert delete_records(store, dt.date(2026, 3, 2)) == 1
-    assert [each.batch_id for each in read_records(store)] == ["new"]
+    assert [each.batch_id for each in read_call_records(store, dt.date(2026, 3, 2))] == ["new"]
+    assert delete_call_records(store, dt.date(2026, 3, 2)) == 1
+    assert [each.batch_id for each in read_call_records(store)] == ["new"]
 
 
 def test_a_ledger_that_cannot_be_written_ends_no_query(tmp_path, caplog):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.spark.functions.call_rewriter import CallMalformed, find_calls, rewrite_calls
+from snowmelt.spark.functions.call_rewriter import (
+    CallMalformed,
+    find_candidate_calls,
+    rewrite_calls,
+)
 
 
 def rewritten(text, names=("F", "G")):
-    calls = find_calls(text)
+    calls = find_candidate_calls(text)
     chosen = {call.start: call for call in calls.calls if call.parts[-1] in names}
 
     def render(call, given):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.schema.types import TableSchema
-from snowmelt.spark.tables.chunk_source import ChunkRead, split_into_partitions
+from snowmelt.spark.tables.chunk_source import ChunkReadRequest, split_into_partitions
 from snowmelt.table.chunk_reader import ChunkTask
 
 MIB = 1024 * 1024
@@ -21,7 +21,7 @@ def chunks(lengths):
         ChunkTask(seq, "s", "p", "p", 0, length, "", b"", 1, schema)
         for seq, length in enumerate(lengths)
     )
-    return ChunkRead("T", tasks, (), (), dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+    return ChunkReadRequest("T", tasks, (), (), dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
 
 
 @given(st.lists(st.integers(1, 50 * MIB), min_size=1, max_size=300), st.integers(1, 16))
