@@ -19,7 +19,7 @@ from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.objects import s3_objects
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition, prefix_end
 from snowmelt.errors import NotFound, ObjectChanged, ObjectMissing
-from snowmelt.storage.store import find_group
+from snowmelt.storage.store import find_common_prefix
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -220,7 +220,11 @@ class _IndexListing:
         self._end = prefix_end(prefix.encode())
         self._inclusive = after < prefix
         self._position = max(prefix, after).encode()
-        if after and find_group(after, prefix, delimiter) == after and after.startswith(prefix):
+        if (
+            after
+            and find_common_prefix(after, prefix, delimiter) == after
+            and after.startswith(prefix)
+        ):
             self._skip_group(after)
 
     def read_page(self, limit: int) -> ListingPage:
@@ -243,7 +247,7 @@ class _IndexListing:
                 continue
             if len(entries) == max_entries:
                 return
-            group = find_group(key, self._prefix, self._delimiter)
+            group = find_common_prefix(key, self._prefix, self._delimiter)
             entries.append(_to_metadata(row) if group is None else group)
             self._position, self._inclusive = row.key, False
             if group is not None:

@@ -23,8 +23,8 @@ from snowmelt.schema.error_table import (
 from snowmelt.schema.native_types import native_schema, to_native_table
 from snowmelt.storage.output_paths import (
     CommandOutput,
-    already_exists_error,
     check_outputs,
+    make_output_exists_error,
     to_local_path,
 )
 from snowmelt.storage.store_factory import open_store
@@ -192,7 +192,7 @@ def _writing_output(output: CommandOutput) -> Iterator[ObjectWriter]:
         try:
             writer.finish(create_only=not output.overwrite)
         except AlreadyExists:
-            raise already_exists_error(output) from None
+            raise make_output_exists_error(output) from None
     finally:
         writer.abort()
 

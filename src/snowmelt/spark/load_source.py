@@ -27,7 +27,7 @@ from snowmelt.load.function_registry import LoadFunctions
 from snowmelt.load.planner import plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema
-from snowmelt.storage.output_paths import check_output_location
+from snowmelt.storage.output_paths import check_output_outside_deployment
 from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, to_reject_table
 from snowmelt.table.warehouse import cached_store
@@ -113,7 +113,7 @@ class _LoadSourceReader(DataSourceReader):
         self._table = to_table_schema(schema)
         self._reject_folder = options.get("rejects")
         if self._reject_folder is not None:
-            check_output_location(
+            check_output_outside_deployment(
                 "rejects", self._reject_folder, reserved=Settings.load().deployment_paths()
             )
         self._ignores_rejects = options.get("ignore_rejects", "").lower() == "true"

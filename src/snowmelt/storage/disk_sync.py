@@ -127,7 +127,7 @@ def sync_filesystem(folder: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def is_file_older(file: int, since_ns: int) -> bool:
+def may_file_predate(file: int, since_ns: int) -> bool:
     """Return True unless an open file was certainly created at or after an instant."""
     born_ns = _creation_time_ns(file)
     # A birth to come is that of a clock that was set back.

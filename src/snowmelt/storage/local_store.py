@@ -29,7 +29,7 @@ from snowmelt.errors import (
     StageUnavailable,
     SyncFailed,
 )
-from snowmelt.storage.disk_sync import DiskWatch, compute_disk_md5, is_file_older, load_libc
+from snowmelt.storage.disk_sync import DiskWatch, compute_disk_md5, load_libc, may_file_predate
 from snowmelt.storage.store import (
     PARTIAL_PREFIX,
     BytesLike,
@@ -524,7 +524,7 @@ class LocalStore:
             since_ns = self._get_disk_watch().watch_folder(folder)
             file = os.open(parts[-1], _OPEN_FILE_FLAGS, dir_fd=folder)
             try:
-                if not is_file_older(file, since_ns):
+                if not may_file_predate(file, since_ns):
                     return True
             finally:
                 os.close(file)

@@ -81,7 +81,9 @@ def check_outputs(
                 )
 
 
-def check_output_location(option: str, location: str, *, reserved: Iterable[str] = ()) -> None:
+def check_output_outside_deployment(
+    option: str, location: str, *, reserved: Iterable[str] = ()
+) -> None:
     """Verify that a folder or a file which the command creates itself is in no deployment.
 
     Raises:
@@ -174,7 +176,7 @@ def _check_overwrite(output: CommandOutput) -> None:
         raise output.make_error(f"the file already exists. Name a new file{remedy}")
 
 
-def already_exists_error(output: CommandOutput) -> OutputRefused:
+def make_output_exists_error(output: CommandOutput) -> OutputRefused:
     """Return the error for a file that appeared while the command ran."""
     return output.make_error(
         "another program created it while the command ran. Run the command again"

@@ -331,7 +331,7 @@ def group_by_delimiter(
     """Replace neighbours with the same text up to a delimiter by that text, once."""
     last = after
     for each in objects:
-        group = find_group(each.path, prefix, delimiter)
+        group = find_common_prefix(each.path, prefix, delimiter)
         if group is None:
             yield each
         elif group != last:
@@ -339,7 +339,7 @@ def group_by_delimiter(
             yield group
 
 
-def find_group(path: str, prefix: str, delimiter: str) -> str | None:
+def find_common_prefix(path: str, prefix: str, delimiter: str) -> str | None:
     """Return the path up to and with the first delimiter beyond the prefix, None without one."""
     at = path.find(delimiter, len(prefix)) if delimiter else -1
     return None if at < 0 else path[: at + len(delimiter)]

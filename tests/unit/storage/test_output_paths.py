@@ -7,7 +7,11 @@ import os
 import pytest
 
 from snowmelt.errors import OutputRefused
-from snowmelt.storage.output_paths import CommandOutput, check_output_location, check_outputs
+from snowmelt.storage.output_paths import (
+    CommandOutput,
+    check_output_outside_deployment,
+    check_outputs,
+)
 
 
 def test_an_input_is_known_by_whatever_path_leads_to_it(tmp_path):
@@ -53,7 +57,7 @@ def test_a_folder_of_a_deployment_is_closed_to_outputs(tmp_path):
                 [CommandOutput("OUT", str(tmp_path / name), overwrite=True)], reserved=[str(ours)]
             )
         with pytest.raises(OutputRefused):
-            check_output_location("OUT", str(tmp_path / name), reserved=[str(ours)])
+            check_output_outside_deployment("OUT", str(tmp_path / name), reserved=[str(ours)])
     with pytest.raises(OutputRefused, match="hard links"):
         check_outputs([CommandOutput("OUT", str(tmp_path / "second-name"), appends=True)])
     (ours / "catalog.db").touch()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from snowmelt.cli.command_context import load_settings
 from snowmelt.clock import SystemClock
 from snowmelt.errors import OutputRefused, UserError
-from snowmelt.storage.output_paths import check_output_location
+from snowmelt.storage.output_paths import check_output_outside_deployment
 
 if TYPE_CHECKING:
     import argparse
@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write ca.pem, ca.key, server.pem and server.key."""
     folder: Path = options.out
-    check_output_location("--out", str(folder), reserved=load_settings(options).deployment_paths())
+    check_output_outside_deployment(
+        "--out", str(folder), reserved=load_settings(options).deployment_paths()
+    )
     folder.mkdir(parents=True, exist_ok=True)
     now = SystemClock().now()
     _check_overwrite(folder)

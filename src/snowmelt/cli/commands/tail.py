@@ -17,7 +17,11 @@ from snowmelt.cli.command_context import (
 )
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
-from snowmelt.storage.output_paths import CommandOutput, check_output_location, check_outputs
+from snowmelt.storage.output_paths import (
+    CommandOutput,
+    check_output_outside_deployment,
+    check_outputs,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -133,7 +137,7 @@ def _check_output_options(options: argparse.Namespace) -> None:
         if is_followed(options.errors, options.files):
             raise output.make_error("the command follows it. Name a file elsewhere")
     if options.move_to is not None:
-        check_output_location("--move-to", str(options.move_to), reserved=reserved)
+        check_output_outside_deployment("--move-to", str(options.move_to), reserved=reserved)
 
 
 def _make_line_parser_factory(

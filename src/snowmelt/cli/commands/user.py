@@ -104,13 +104,13 @@ def _add_user(options: argparse.Namespace) -> int:
     """Make the key pair, and the user with the public half."""
     from snowmelt.catalog.security import access_control
     from snowmelt.clock import SystemClock
-    from snowmelt.storage.output_paths import check_output_location
+    from snowmelt.storage.output_paths import check_output_outside_deployment
 
     name = to_internal_name(options.name)
     role = None if options.role is None else to_internal_name(options.role)
     path = options.key_out or Path(f"{options.name.lower()}.pem")
     settings = load_settings(options)
-    check_output_location("--key-out", str(path), reserved=settings.deployment_paths())
+    check_output_outside_deployment("--key-out", str(path), reserved=settings.deployment_paths())
     private, public = _generate_key_pair()
     with (
         _creating_private_file(path, private),
