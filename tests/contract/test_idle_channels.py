@@ -9,14 +9,14 @@ import pytest
 from fixtures.catalog import NAME, advance
 from snowmelt.catalog.streaming import channels
 from snowmelt.errors import TooManyChannels
-from snowmelt.table.garbage_collection import expire_channels
+from snowmelt.table.garbage_collection import expire_idle_channels
 
 DAY_S = 86_400.0
 IDLE_S = 30 * DAY_S
 
 
 def expire(world) -> int:
-    return expire_channels(world.database, world.clock, idle_s=IDLE_S)
+    return expire_idle_channels(world.database, world.clock, idle_s=IDLE_S)
 
 
 def events(world, channel: str) -> list[str]:
@@ -53,7 +53,7 @@ def test_opening_counts_and_zero_keeps_all(world):
     client = world.client()
     client.open("C")
     world.clock.advance(IDLE_S + 1)
-    assert expire_channels(world.database, world.clock, idle_s=0) == 0
+    assert expire_idle_channels(world.database, world.clock, idle_s=0) == 0
     client.open("C")
     assert expire(world) == 0
 

@@ -30,7 +30,7 @@ from snowmelt.table.migration import (
     MigrationSettings,
     commit_migration,
     plan_migration,
-    write_migration_task,
+    run_migration_task,
 )
 from snowmelt.table.rejects import REJECT_SCHEMA
 from support.numbered_loads import begin, load_numbers, rejected, result, written
@@ -95,7 +95,7 @@ def test_a_migration_that_loses_to_a_load_commits_its_files_on_top(house):
     house.put_numbers(0, 10)
     settings = MigrationSettings(house.stage.url, house.warehouse.url)
     plan = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
-    files = [outcome for task in plan.tasks for outcome in write_migration_task(task)]
+    files = [outcome for task in plan.tasks for outcome in run_migration_task(task)]
     load_numbers(house, 10, 10, "a.csv")
     assert commit_migration(house.database, plan, files, clock=house.clock).rows == 10
     assert sorted(house.read_numbers()) == list(range(20))

@@ -25,7 +25,7 @@ from snowmelt.table.iceberg import (
     IcebergSummary,
     commit_append,
     list_native_files,
-    load_native_metadata,
+    load_native_table,
     to_iceberg_schema,
 )
 from snowmelt.table.native_file_writer import write_native_file
@@ -187,7 +187,7 @@ class Pointers:
         commit_append(append, lambda location, _: self.accept(location))
 
     def accept(self, location):
-        self.native = load_native_metadata(location, self.incarnation)
+        self.native = load_native_table(location, self.incarnation)
 
 
 def test_facts_are_in_properties_and_summary_of_the_same_commit(tmp_path):
@@ -219,7 +219,7 @@ def test_metadata_of_another_incarnation_is_refused(tmp_path):
     table = Pointers(tmp_path)
     table.commit(table.append(1))
     with pytest.raises(TableInconsistent, match="incarnation"):
-        load_native_metadata(table.native.location, uuid.uuid4().hex)
+        load_native_table(table.native.location, uuid.uuid4().hex)
 
 
 def rewritten(table, change) -> str:
@@ -237,7 +237,7 @@ def test_a_missing_watermark_is_never_zero(tmp_path):
     table.commit(table.append(1))
     location = rewritten(table, lambda metadata: metadata["properties"].pop("snowmelt.watermark"))
     with pytest.raises(TableInconsistent, match="watermark"):
-        load_native_metadata(location, table.incarnation)
+        load_native_table(location, table.incarnation)
 
 
 def test_a_watermark_that_a_rollback_has_left_behind_is_refused(tmp_path):
@@ -252,7 +252,7 @@ def test_a_watermark_that_a_rollback_has_left_behind_is_refused(tmp_path):
 
     location = rewritten(table, roll_back)
     with pytest.raises(TableInconsistent, match="watermark 2"):
-        load_native_metadata(location, table.incarnation)
+        load_native_table(location, table.incarnation)
 
 
 def test_a_clock_that_goes_back_does_not_take_the_history_back(tmp_path):

@@ -16,7 +16,7 @@ from snowmelt.table.migration import (
     commit_migration,
     migrate_locally,
     plan_migration,
-    write_migration_task,
+    run_migration_task,
 )
 
 
@@ -63,7 +63,7 @@ def test_a_stale_migrator_loses_on_each_database(house):
     house.put_numbers(0, 10)
     settings = MigrationSettings(house.stage.url, house.warehouse.url)
     first = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
-    files = [outcome for task in first.tasks for outcome in write_migration_task(task)]
+    files = [outcome for task in first.tasks for outcome in run_migration_task(task)]
     house.clock.advance(settings.lease_s + 1)
     assert house.migrate().rows == 10
     house.put_numbers(10, 10)

@@ -14,7 +14,7 @@ from snowmelt.catalog.security import access_control
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.errors import AlreadyExists, NotRestorable, PrivilegeMissing, TableNotFound
 from snowmelt.schema.types import TableName
-from snowmelt.table.garbage_collection import expire_channels
+from snowmelt.table.garbage_collection import expire_idle_channels
 
 DAY_S = 86_400.0
 
@@ -76,7 +76,7 @@ def test_tokens_that_came_back_are_kept_like_those_of_a_channel_just_opened(worl
     run("DROP TABLE t")
     world.clock.advance(40 * DAY_S)
     run("UNDROP TABLE t")
-    assert expire_channels(world.database, world.clock, idle_s=30 * DAY_S) == 0
+    assert expire_idle_channels(world.database, world.clock, idle_s=30 * DAY_S) == 0
     assert client.open("C").record.offset_token == "10"
 
 

@@ -13,9 +13,9 @@ from fixtures.chunks import NUMBERS
 from snowmelt.errors import AlreadyExists
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_io import StoreFileIO, is_local_location, make_file_io
-from snowmelt.table.iceberg import list_native_files, load_native_metadata
+from snowmelt.table.iceberg import list_native_files, load_native_table
 from snowmelt.table.maintenance import MaintenanceSettings
-from snowmelt.table.warehouse import cached_store, open_warehouse
+from snowmelt.table.warehouse import open_cached_store, open_warehouse
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def place(seaweed, monkeypatch):
     for name, value in seaweed.environment.items():
         monkeypatch.setenv(name, value)
     yield f"s3://behind/warehouse-{uuid.uuid4().hex[:8]}"
-    cached_store.cache_clear()
+    open_cached_store.cache_clear()
 
 
 def test_only_what_is_not_on_a_disk_goes_through_our_stores(place):
@@ -79,11 +79,7 @@ def test_a_native_table_lives_in_a_bucket(place, numbers_table):
     settings = MaintenanceSettings(place, min_files=2)
     assert compact(house.database, NUMBERS, settings, clock=house.clock) is not None
     assert (
-        len(
-            list_native_files(
-                load_native_metadata(house.table().pointer, house.table().incarnation)
-            )
-        )
+        len(list_native_files(load_native_table(house.table().pointer, house.table().incarnation)))
         == 1
     )
     assert sorted(house.read_numbers()) == list(range(150))

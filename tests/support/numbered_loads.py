@@ -31,7 +31,7 @@ def written(house, load, start, count):
     )
     rows = to_native_table(numbers(start, count), schema)
     for at in range(0, count, 10):
-        writer.write(rows.slice(at, 10))
+        writer.write_row_group(rows.slice(at, 10))
     return writer.finish()
 
 
@@ -44,7 +44,7 @@ def rejected(house, load, *texts):
     writer = NativeWriter(
         house.warehouse.store, f"{load.reject_folder}/rejects.parquet", rows.schema
     )
-    writer.write(rows)
+    writer.write_row_group(rows)
     return writer.finish()
 
 

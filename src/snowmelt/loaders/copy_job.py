@@ -48,7 +48,7 @@ from snowmelt.table.load_commit import (
     LoadResult,
     abort_load,
     begin_load,
-    commit_with_rejected,
+    commit_load_with_rejected_rows,
     publish_rejects,
     renewing_load_lease,
 )
@@ -407,7 +407,7 @@ class _CopyRun:
             message="; ".join((*describe_offset_gaps(results), *self._describe_duplicate_paths()))
             or None,
         )
-        commit_with_rejected(
+        commit_load_with_rejected_rows(
             self._context.database, self._load, result, error_table_files, clock=self._context.clock
         )
 

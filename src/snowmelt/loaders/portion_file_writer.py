@@ -12,7 +12,7 @@ from snowmelt.schema.native_types import native_schema
 from snowmelt.table.external_sort import make_sort_keys
 from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, to_reject_table
-from snowmelt.table.warehouse import cached_store
+from snowmelt.table.warehouse import open_cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class FileSpool:
 
     def __init__(self, warehouse_url: str, folder: str, prefix: str, schema: pa.Schema) -> None:
         self.files: list[WrittenFile] = []
-        self._store = cached_store(warehouse_url)
+        self._store = open_cached_store(warehouse_url)
         self._folder = folder
         self._prefix = prefix
         self._schema = schema
@@ -57,8 +57,8 @@ class FileSpool:
             name = f"{self._prefix}-{len(self.files):03d}-{uuid.uuid4().hex[:12]}.parquet"
             path = f"{self._folder}/{name}"
             self._writer = NativeWriter(self._store, path, self._schema, level=_COMPRESSION_LEVEL)
-        self._writer.write(row_group)
-        if self._writer.size >= _FILE_BYTES:
+        self._writer.write_row_group(row_group)
+        if self._writer.written_bytes >= _FILE_BYTES:
             self._finish_file()
 
     def finish(self) -> tuple[WrittenFile, ...]:

@@ -30,7 +30,7 @@ from snowmelt.load.udx.worker_progress import UserCodeLimits, is_isolated
 from snowmelt.loaders.portion_file_writer import FileSpool, RejectSpool, RowSpool, open_reject_spool
 from snowmelt.schema.native_types import native_schema
 from snowmelt.table.rejects import RejectOrigin
-from snowmelt.table.warehouse import cached_store
+from snowmelt.table.warehouse import open_cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -142,7 +142,7 @@ def _run_in_this_process(
     *,
     on_begin: Callable[[Callable[[], None]], None] | None = None,
 ) -> PortionResult:
-    store = cached_store(plan.warehouse_url)
+    store = open_cached_store(plan.warehouse_url)
     if _has_stop_marker(store, plan):
         return PortionResult(task.number, was_stopped=True)
     attempt = _TaskAttempt(plan, task, store)
@@ -168,7 +168,7 @@ def _run_in_this_process(
 def write_stop_marker(plan: LoadTaskPlan) -> None:
     """Tell the portions that are not done yet that the load has failed."""
     with suppress(SnowmeltError):
-        cached_store(plan.warehouse_url).put(f"{plan.folder}/{_STOP_MARKER_NAME}", b"")
+        open_cached_store(plan.warehouse_url).put(f"{plan.folder}/{_STOP_MARKER_NAME}", b"")
 
 
 def _has_stop_marker(store: Store, plan: LoadTaskPlan) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from snowmelt.errors import ConfigurationError
-from snowmelt.table.snapshot import check_retention
+from snowmelt.table.snapshot import check_retention_outlasts_queries
 
 if TYPE_CHECKING:
     from snowmelt.config import Settings
@@ -37,7 +37,7 @@ def check_settings(settings: Settings) -> None:
                 reason=f"{settings.keys_dir} lies in the {name}, where whoever may read its files"
                 " would find the master key; take a folder outside",
             )
-    check_retention(settings.retention_s)
+    check_retention_outlasts_queries(settings.retention_s)
     is_folder = _parse_local_folder(settings.stage_url) is not None
     if not settings.s3_port and (has_remote_clients(settings) or not is_folder):
         raise ConfigurationError(

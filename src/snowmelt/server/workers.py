@@ -366,7 +366,7 @@ class Housekeeping:
 
         service = self._service
         idle = service.settings.channel_idle_s
-        expired = cleanup.expire_channels(
+        expired = cleanup.expire_idle_channels(
             service.database, service.clock, idle_s=idle, on_step=self._raise_if_stopping
         )
         if expired:

@@ -30,7 +30,7 @@ from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, Logi
 from snowmelt.storage.output_paths import check_output_outside_deployment
 from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, to_reject_table
-from snowmelt.table.warehouse import cached_store
+from snowmelt.table.warehouse import open_cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -264,7 +264,7 @@ class _RejectFile:
         portion = task.portion
         mark = f"{portion.file.path}\0{portion.file.tag}\0{portion.offset}"
         self._path = f"{hashlib.sha256(mark.encode()).hexdigest()[:32]}.parquet"
-        self._store = cached_store(folder)
+        self._store = open_cached_store(folder)
         self._origin = RejectOrigin("0" * 32, "", portion.file.path, task.number)
         self._writer: NativeWriter | None = None
 
@@ -274,7 +274,7 @@ class _RejectFile:
         table = to_reject_table(self._origin, rows)
         if self._writer is None:
             self._writer = NativeWriter(self._store, self._path, table.schema)
-        self._writer.write(table)
+        self._writer.write_row_group(table)
 
     def finish(self) -> None:
         """Publish the file in place of an older one."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from snowmelt.table.migration_task import write_migration_task
+from snowmelt.table.migration_task import run_migration_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ class _MigrationTaskReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, MigrationTaskPartition)  # noqa: S101  Spark hands back our own
-        outcomes = pickle.dumps(write_migration_task(partition.task))
+        outcomes = pickle.dumps(run_migration_task(partition.task))
         schema = pa.schema([pa.field("outcomes", pa.binary())])
         return iter(
             [pa.RecordBatch.from_arrays([pa.array([outcomes], pa.binary())], schema=schema)]

@@ -16,14 +16,14 @@ from snowmelt.blob.reader import decrypt_chunk, read_chunk
 from snowmelt.errors import BlobCorrupt, BlobInvalid, InvalidRow
 from snowmelt.schema.native_types import native_schema, to_native_table
 from snowmelt.schema.types import TableSchema
-from snowmelt.table.warehouse import cached_store
+from snowmelt.table.warehouse import open_cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkTask:
+class ChunkReadTask:
     """All that reading one chunk takes; picklable, no catalog needed.
 
     `path` is the blob's, `stage_path` where it lies in the store; `chunk_key` opens this blob
@@ -44,7 +44,7 @@ class ChunkTask:
     written: TableSchema | None = None
 
 
-def read_chunk_task(task: ChunkTask, columns: Sequence[str] | None = None) -> pa.Table:
+def run_chunk_read_task(task: ChunkReadTask, columns: Sequence[str] | None = None) -> pa.Table:
     """Read one chunk in native form, the named columns in that order, or all.
 
     Raises:
@@ -52,7 +52,7 @@ def read_chunk_task(task: ChunkTask, columns: Sequence[str] | None = None) -> pa
         ObjectMissing: The blob is gone.
         StageUnavailable: The stage does not answer.
     """
-    store = cached_store(task.store_url)
+    store = open_cached_store(task.store_url)
     data = store.get_range(task.stage_path, task.offset, task.length)
     if len(data) != task.length:
         raise _corrupt_error(task, f"only {len(data)} of {task.length} bytes are there")
@@ -91,5 +91,5 @@ def make_columnless_table(row_count: int) -> pa.Table:
     return pa.table({"": pa.nulls(row_count)}).select([])
 
 
-def _corrupt_error(task: ChunkTask, reason: str) -> BlobCorrupt:
+def _corrupt_error(task: ChunkReadTask, reason: str) -> BlobCorrupt:
     return BlobCorrupt(path=task.path, offset=task.offset, reason=reason)

@@ -47,7 +47,7 @@ def compute_column_bounds(array: pa.ChunkedArray) -> ColumnBounds:
         return ColumnBounds(*_string_bounds(*_min_max(array.cast(pa.binary()))), nulls)
     if pa.types.is_binary(kind):
         lower, upper = _min_max(array)
-        return ColumnBounds(lower[:_MAX_BOUND_LENGTH], _round_up_bytes(upper), nulls)
+        return ColumnBounds(lower[:_MAX_BOUND_LENGTH], _truncate_upper_bytes_bound(upper), nulls)
     if pa.types.is_decimal(kind):
         low, high = (int(value.scaleb(kind.scale, _EXACT_CONTEXT)) for value in _min_max(array))
         return ColumnBounds(_encode_decimal_bound(low), _encode_decimal_bound(high), nulls)
@@ -117,10 +117,10 @@ def _string_bounds(lower: bytes, upper: bytes) -> tuple[bytes | None, bytes | No
     except UnicodeDecodeError:
         # Other readers decode bounds as text and would fail on these.
         return None, None
-    return low[:_MAX_BOUND_LENGTH].encode(), _round_up_string(high)
+    return low[:_MAX_BOUND_LENGTH].encode(), _truncate_upper_string_bound(high)
 
 
-def _round_up_string(text: str) -> bytes | None:
+def _truncate_upper_string_bound(text: str) -> bytes | None:
     """Return the shortest text of at most 16 code points that is not below `text`."""
     if len(text) <= _MAX_BOUND_LENGTH:
         return text.encode()
@@ -133,7 +133,7 @@ def _round_up_string(text: str) -> bytes | None:
     return None
 
 
-def _round_up_bytes(value: bytes) -> bytes | None:
+def _truncate_upper_bytes_bound(value: bytes) -> bytes | None:
     if len(value) <= _MAX_BOUND_LENGTH:
         return value
     kept = value[:_MAX_BOUND_LENGTH].rstrip(b"\xff")

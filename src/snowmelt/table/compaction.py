@@ -25,11 +25,15 @@ from snowmelt.failpoints import Failpoint
 from snowmelt.schema.native_types import native_schema
 from snowmelt.table.external_sort import ExternalSorter, make_sort_keys
 from snowmelt.table.iceberg import list_native_files
-from snowmelt.table.maintenance import abort_run, begin_run, commit_run
+from snowmelt.table.maintenance import (
+    abort_maintenance_run,
+    begin_maintenance_run,
+    commit_maintenance_run,
+)
 from snowmelt.table.native_file_writer import NativeWriter
-from snowmelt.table.snapshot import load_current_native
+from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.table_reader import read_native_batches
-from snowmelt.table.warehouse import cached_store
+from snowmelt.table.warehouse import open_cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -90,7 +94,7 @@ def plan_compaction(
     """
     with database.reading() as connection:
         table = find_table(connection, name)
-    native = load_current_native(table)
+    native = load_current_native_table(table)
     return [] if native is None else _plan_groups(list_native_files(native), settings)
 
 
@@ -115,7 +119,7 @@ def compact(
     """
     if not plan_compaction(database, name, settings):
         return None
-    run = begin_run(database, name, MaintenanceKind.COMPACTION, settings, clock)
+    run = begin_maintenance_run(database, name, MaintenanceKind.COMPACTION, settings, clock)
     if run is None:
         return None
     with renewing_lease(database, run.lease, ttl_s=settings.lease_s, clock=clock):
@@ -127,14 +131,16 @@ def compact(
             )
             failpoints.hit_failpoint(Failpoint.COMPACTION_PLANNED)
             if not groups:
-                abort_run(database, run, "Another run has joined the files.", clock=clock)
+                abort_maintenance_run(
+                    database, run, "Another run has joined the files.", clock=clock
+                )
                 return None
             written = list(_rewrite_groups(run, groups, progress))
         except Exception as error:
-            abort_run(database, run, str(error), clock=clock)
+            abort_maintenance_run(database, run, str(error), clock=clock)
             raise
         failpoints.hit_failpoint(Failpoint.COMPACTION_WRITTEN)
-        return commit_run(
+        return commit_maintenance_run(
             database,
             run,
             MaintenanceTotals(rows=sum(file.rows for file in written)),
@@ -168,7 +174,7 @@ def _rewrite_groups(
     done, whole = 0, sum(file.size for group in groups for file in group)
     for group in groups:
         written = _rewrite_group(run, group)
-        _verify_counts(run, group, written)
+        _verify_row_and_null_counts(run, group, written)
         failpoints.hit_failpoint(Failpoint.COMPACTION_FILE)
         done += sum(file.size for file in group)
         if progress is not None:
@@ -185,17 +191,17 @@ def _rewrite_group(run: OpenMaintenanceRun, group: FileGroup) -> WrittenFile:
     memory = run.settings.memory_bytes
     sorter = ExternalSorter(native_schema(schema), keys, memory_bytes=memory) if keys else None
     writer = NativeWriter(
-        cached_store(run.settings.warehouse_url),
+        open_cached_store(run.settings.warehouse_url),
         f"{run.folder}/{uuid.uuid4().hex}.parquet",
         native_schema(schema),
     )
     try:
         if sorter is not None:
             for batch in rows:
-                sorter.add_value(batch)
-            rows = sorter.sorted_rows()
+                sorter.add_rows(batch)
+            rows = sorter.drain_sorted_rows()
         for part in _build_row_groups(rows, memory // _ROW_GROUP_MEMORY_DIVISOR):
-            writer.write(part)
+            writer.write_row_group(part)
         return writer.finish()
     finally:
         writer.abort()
@@ -220,7 +226,9 @@ def _build_row_groups(rows: Iterable[pa.Table], max_bytes: int) -> Iterator[pa.T
         yield pa.concat_tables(waiting)
 
 
-def _verify_counts(run: OpenMaintenanceRun, group: FileGroup, written: WrittenFile) -> None:
+def _verify_row_and_null_counts(
+    run: OpenMaintenanceRun, group: FileGroup, written: WrittenFile
+) -> None:
     """Let pass a file that has as many rows, and NULLs in each column, as those it replaces."""
     rows = sum(file.rows for file in group)
     nulls = Counter[int]()

@@ -54,14 +54,14 @@ class ExternalSorter:
         self._folder: Path | None = None
         self._runs: list[Path] = []
 
-    def add_value(self, rows: pa.Table) -> None:
+    def add_rows(self, rows: pa.Table) -> None:
         """Take rows."""
         self._buffered.append(rows)
         self._buffered_bytes += rows.nbytes
         if self._buffered_bytes >= self._run_bytes:
             self._spill()
 
-    def sorted_rows(self) -> Iterator[pa.Table]:
+    def drain_sorted_rows(self) -> Iterator[pa.Table]:
         """Yield all rows in order, once; what was spilled is deleted at the end."""
         with self._exit_stack:
             if not self._runs:
@@ -70,10 +70,10 @@ class ExternalSorter:
                 return
             self._spill()
             runs = [_SortedRun(self._exit_stack, path) for path in self._runs]
-            yield from _merge_runs(runs, self._keys)
+            yield from _merge_sorted_runs(runs, self._keys)
 
     def close(self) -> None:
-        """Delete what was spilled; harmless after `sorted_rows`."""
+        """Delete what was spilled; harmless after `drain_sorted_rows`."""
         self._exit_stack.close()
 
     def _sort_buffered(self) -> pa.Table:
@@ -152,7 +152,9 @@ class _RowOrder:
         return row.select([name for name, _ in self.keys])
 
 
-def _merge_runs(runs: Sequence[_SortedRun], keys: list[tuple[str, str]]) -> Iterator[pa.Table]:
+def _merge_sorted_runs(
+    runs: Sequence[_SortedRun], keys: list[tuple[str, str]]
+) -> Iterator[pa.Table]:
     """Merge runs: of what is held, all is due up to the least of the batches' last rows."""
     order = _RowOrder(keys)
     while True:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 
 from snowmelt.errors import ObjectMissing
-from snowmelt.table.warehouse import cached_store
+from snowmelt.table.warehouse import open_cached_store
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -167,4 +167,4 @@ def _resolve_location(location: str) -> tuple[Store, str]:
     """Return the store of an address and the path in it."""
     scheme, _, rest = location.partition("://")
     bucket, _, path = rest.partition("/")
-    return cached_store(f"{scheme}://{bucket}"), path
+    return open_cached_store(f"{scheme}://{bucket}"), path

@@ -47,11 +47,15 @@ from snowmelt.catalog.streaming import channels, chunks, stages
 from snowmelt.catalog.streaming.stages import StagedBlob
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.failpoints import Failpoint
-from snowmelt.table.iceberg import list_current_files, list_retained_files, load_native_metadata
+from snowmelt.table.iceberg import (
+    list_current_file_addresses,
+    list_retained_file_addresses,
+    load_native_table,
+)
 from snowmelt.table.load_commit import abort_orphaned_loads
-from snowmelt.table.maintenance import abort_orphaned_runs
+from snowmelt.table.maintenance import abort_orphaned_maintenance_runs
 from snowmelt.table.migration import abort_orphaned_migrations, migration_lease_name
-from snowmelt.table.uncommitted_files import exclude_active_runs
+from snowmelt.table.uncommitted_files import exclude_files_of_active_runs
 from snowmelt.table.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -76,7 +80,7 @@ _LISTED_BLOBS_PER_BATCH = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class GarbageCounts:
+class GarbageCollectionResult:
     """How many objects were deleted: blobs, blobs never registered, files of the warehouse.
 
     `problems` names each table that clean-up could not deal with, and why.
@@ -100,7 +104,7 @@ def collect_garbage(
     clock: Clock,
     retention_s: float,
     on_step: Callable[[], None] = _do_nothing,
-) -> GarbageCounts:
+) -> GarbageCollectionResult:
     """Delete what nobody needs any more; safe beside readers, migrations and other collectors.
 
     A table that cannot be dealt with does not keep the others from it.
@@ -124,7 +128,7 @@ def collect_garbage(
             table for table in list_dropped_tables(connection) if _is_dropped_before(table, before)
         ]
     problems: list[str] = []
-    gone = [table for table in gone if _try_purge(database, table, clock)]
+    gone = [table for table in gone if _try_mark_purged(database, table, clock)]
     for table in [*live, *gone]:
         on_step()
         with _recording_problems(table, problems):
@@ -143,10 +147,10 @@ def collect_garbage(
             files += _delete_dropped_table(database, house, table, clock, on_step)
     for store in (stage, warehouse):
         store.delete_partial_writes(clock.now() - UNREGISTERED_RETENTION, on_step=on_step)
-    return GarbageCounts(blobs, unregistered, files, tuple(problems))
+    return GarbageCollectionResult(blobs, unregistered, files, tuple(problems))
 
 
-def expire_channels(
+def expire_idle_channels(
     database: Database, clock: Clock, *, idle_s: float, on_step: Callable[[], None] = _do_nothing
 ) -> int:
     """Remove channels that nobody has written to for `idle_s` seconds; return how many.
@@ -186,7 +190,7 @@ def _is_dropped_before(table: TableRecord, before: dt.datetime) -> bool:
     return table.dropped_at is not None and table.dropped_at <= before
 
 
-def _try_purge(database: Database, table: TableRecord, clock: Clock) -> bool:
+def _try_mark_purged(database: Database, table: TableRecord, clock: Clock) -> bool:
     """Tell whether a dropped table may be deleted; if so, UNDROP cannot bring it back any more."""
     if table.kept_until is not None and table.kept_until > clock.now():
         return False
@@ -244,7 +248,7 @@ def _delete_unregistered_blobs(
     blobs: set[StagedBlob] = set()
     # A stage holds a blob for each second of each client: never all of them in memory.
     while some := list(islice(lying, _LISTED_BLOBS_PER_BATCH)):
-        blobs |= _record_sightings(database, some, now)
+        blobs |= _record_sightings_and_list_tombstoned(database, some, now)
     with database.writing() as connection:
         blobs |= set(
             stages.tombstone_unregistered_blobs(
@@ -257,7 +261,7 @@ def _delete_unregistered_blobs(
     return len(blobs)
 
 
-def _record_sightings(
+def _record_sightings_and_list_tombstoned(
     database: Database, staged_blobs: Iterable[StagedBlob], now: dt.datetime
 ) -> set[StagedBlob]:
     """Write down which of these blobs nobody has registered; return those that nobody may any more."""
@@ -308,9 +312,9 @@ def _delete_native_files(
             return 0
         if migration_history.list_running_migrations(connection, table.table_id):
             return 0
-        at_work = _list_start_times(connection, table.table_id)
-        committed = _list_commit_times(connection, table.table_id)
-        found = exclude_active_runs(
+        at_work = _list_running_start_times(connection, table.table_id)
+        committed = _map_run_commit_times(connection, table.table_id)
+        found = exclude_files_of_active_runs(
             connection, found, committed, clock.now() - UNREGISTERED_RETENTION
         )
     if table.dropped_at is not None:
@@ -333,10 +337,10 @@ def _abort_orphaned_work(database: Database, table: TableRecord, clock: Clock) -
     """Close whatever was at work on a table in a process that is gone."""
     _abort_table_migrations(database, table, clock)
     abort_orphaned_loads(database, table, clock)
-    abort_orphaned_runs(database, table, clock)
+    abort_orphaned_maintenance_runs(database, table, clock)
 
 
-def _list_start_times(connection: sa.Connection, table_id: int) -> list[dt.datetime]:
+def _list_running_start_times(connection: sa.Connection, table_id: int) -> list[dt.datetime]:
     """Return when the loads and compactions began that are at work on a table."""
     return [
         *(load.started_at for load in load_history.list_running_loads(connection, table_id)),
@@ -365,7 +369,7 @@ def _abort_table_migrations(database: Database, table: TableRecord, clock: Clock
             leases.release_lease(connection, lease)
 
 
-def _list_commit_times(connection: sa.Connection, table_id: int) -> dict[str, dt.datetime]:
+def _map_run_commit_times(connection: sa.Connection, table_id: int) -> dict[str, dt.datetime]:
     """Return when each run committed to a table: migration, load or maintenance."""
     runs = {
         run.run_id: run.ended_at
@@ -399,12 +403,12 @@ def _find_needed_paths(warehouse: Warehouse, table: TableRecord, recent: Iterabl
     addresses = set[str]()
     if table.pointer is not None:
         addresses.update(
-            list_retained_files(load_native_metadata(table.pointer, table.incarnation))
+            list_retained_file_addresses(load_native_table(table.pointer, table.incarnation))
         )
     for path in recent:
-        native = load_native_metadata(warehouse.to_address(path), table.incarnation)
+        native = load_native_table(warehouse.to_address(path), table.incarnation)
         addresses.add(native.location)
-        addresses.update(list_current_files(native))
+        addresses.update(list_current_file_addresses(native))
     return {warehouse.to_path(address) for address in addresses}
 
 
@@ -424,7 +428,7 @@ def _delete_dropped_table(
     with database.reading() as connection:
         if migration_history.list_running_migrations(connection, table.table_id):
             return 0
-        if _list_start_times(connection, table.table_id):
+        if _list_running_start_times(connection, table.table_id):
             return 0
     listed = [found.path for found in warehouse.store.list(warehouse.table_folder(table))]
     deleted = _delete_objects(warehouse.store, listed, on_step)

@@ -112,7 +112,7 @@ class NativeTable:
     metadata: TableMetadata
     facts: IcebergSummary
 
-    def contains_run(self, run_id: str) -> bool:
+    def has_snapshot_of_run(self, run_id: str) -> bool:
         """Tell whether one of the kept snapshots is this run's."""
         summaries = [snapshot.summary for snapshot in self.metadata.snapshots]
         key = _PROPERTY_PREFIX + "run-id"
@@ -207,7 +207,7 @@ class PointerCatalog(NoopCatalog):
 
 # A metadata file never changes; queries of a table that rests read it once.
 @lru_cache(maxsize=64)
-def load_native_metadata(location: str, incarnation: str) -> NativeTable:
+def load_native_table(location: str, incarnation: str) -> NativeTable:
     """Read a metadata file and check that its facts are the incarnation's and are proved.
 
     Raises:
@@ -231,24 +231,24 @@ def list_native_files(native: NativeTable) -> list[NativeFile]:
     """
     files = (
         file
-        for manifest in _current_manifests(native)
-        for file in _manifest_files(manifest, native)
+        for manifest in _read_current_manifests(native)
+        for file in _read_data_manifest(manifest, native)
     )
     return sorted(files, key=lambda file: (file.sequence, file.path))
 
 
-def list_current_files(native: NativeTable) -> Iterator[str]:
+def list_current_file_addresses(native: NativeTable) -> Iterator[str]:
     """Yield the addresses of everything the current snapshot needs: list, manifests, data."""
     snapshot = native.metadata.current_snapshot()
     if snapshot is not None:
         yield snapshot.manifest_list
-        for manifest in _current_manifests(native):
+        for manifest in _read_current_manifests(native):
             yield manifest.manifest_path
-            for file in _manifest_files(manifest, native):
+            for file in _read_data_manifest(manifest, native):
                 yield file.path
 
 
-def list_retained_files(native: NativeTable) -> Iterator[str]:
+def list_retained_file_addresses(native: NativeTable) -> Iterator[str]:
     """Yield the addresses of everything that any kept snapshot needs, metadata files too."""
     yield native.location
     for entry in native.metadata.metadata_log:
@@ -261,7 +261,7 @@ def list_retained_files(native: NativeTable) -> Iterator[str]:
             if manifest.manifest_path not in seen:
                 seen.add(manifest.manifest_path)
                 yield manifest.manifest_path
-                for file in _manifest_files(manifest, native):
+                for file in _read_data_manifest(manifest, native):
                     yield file.path
 
 
@@ -442,12 +442,12 @@ def _has_summary(snapshot: Snapshot) -> bool:
     )
 
 
-def _current_manifests(native: NativeTable) -> Sequence[ManifestFile]:
+def _read_current_manifests(native: NativeTable) -> Sequence[ManifestFile]:
     snapshot = native.metadata.current_snapshot()
     return () if snapshot is None else _read_manifest_list(snapshot.manifest_list)
 
 
-def _manifest_files(manifest: ManifestFile, native: NativeTable) -> tuple[NativeFile, ...]:
+def _read_data_manifest(manifest: ManifestFile, native: NativeTable) -> tuple[NativeFile, ...]:
     if manifest.content is not ManifestContent.DATA:
         raise TableInconsistent(
             table=native.location, reason="another tool has deleted rows from it by delete files"

@@ -57,7 +57,7 @@ from snowmelt.errors import (
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.iceberg import IcebergAppend, IcebergSummary, commit_append
 from snowmelt.table.rejects import REJECT_SCHEMA
-from snowmelt.table.snapshot import load_current_native
+from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.warehouse import open_warehouse
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ def _commit_without_files(
                 raise LoadOvertaken(load=load.load_id, reason="the table was dropped")
             commit_step(connection, None)
 
-    retry_until_settled(load, attempt, lambda: is_committed(database, load.load_id), clock)
+    retry_load_commit(load, attempt, lambda: is_committed(database, load.load_id), clock)
 
 
 def _append_files(
@@ -419,12 +419,10 @@ def _append_files(
 
         commit_append(make_append(load, current, native, files, clock), swap)
 
-    retry_until_settled(
-        load, attempt, lambda: _has_committed_snapshot(database, load, table), clock
-    )
+    retry_load_commit(load, attempt, lambda: _has_committed_snapshot(database, load, table), clock)
 
 
-def retry_until_settled(
+def retry_load_commit(
     load: OpenLoad,
     attempt: Callable[[], None],
     is_done: Callable[[], bool],
@@ -475,7 +473,7 @@ def read_current_table(
                 reason=f"column {column.display_name} of table {table.name} must not be NULL by "
                 "now, and could be when the load began",
             )
-    return current, load_current_native(current)
+    return current, load_current_native_table(current)
 
 
 def _has_committed_snapshot(database: Database, load: OpenLoad, table: TableRecord) -> bool:
@@ -483,8 +481,8 @@ def _has_committed_snapshot(database: Database, load: OpenLoad, table: TableReco
     if table is load.table:
         return is_committed(database, load.load_id)
     with database.reading() as connection:
-        native = load_current_native(find_table_by_id(connection, table.table_id))
-    return native is not None and native.contains_run(load.load_id)
+        native = load_current_native_table(find_table_by_id(connection, table.table_id))
+    return native is not None and native.has_snapshot_of_run(load.load_id)
 
 
 def make_append(
@@ -523,7 +521,7 @@ def make_append(
 _log = logging.getLogger("snowmelt.load")
 
 
-def commit_with_rejected(
+def commit_load_with_rejected_rows(
     database: Database,
     load: OpenLoad,
     result: LoadResult,
@@ -543,7 +541,7 @@ def commit_with_rejected(
     failpoints.hit_failpoint(Failpoint.LOAD_WRITTEN)
     both = _TwoTableCommit(database, load, result, rejected_files, clock)
     try:
-        retry_until_settled(load, both.attempt, lambda: is_committed(database, load.load_id), clock)
+        retry_load_commit(load, both.attempt, lambda: is_committed(database, load.load_id), clock)
     except CommitLost as error:
         raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
     failpoints.hit_failpoint(Failpoint.LOAD_COMMITTED)
@@ -585,9 +583,9 @@ class _TwoTableCommit:
         """Stage one table's metadata after the other's, then move both pointers."""
         self._pointer_moves.clear()
         self._snapshot_id = None
-        self._stage_from(0)
+        self._stage_remaining_tables(0)
 
-    def _stage_from(self, index: int) -> None:
+    def _stage_remaining_tables(self, index: int) -> None:
         if index == len(self._table_files):
             return self._swap_pointers()
         table, files = self._table_files[index]
@@ -597,7 +595,7 @@ class _TwoTableCommit:
             self._pointer_moves.append((current, location))
             if table is self._load.table:
                 self._snapshot_id = snapshot_id
-            self._stage_from(index + 1)
+            self._stage_remaining_tables(index + 1)
 
         return commit_append(make_append(self._load, current, native, files, self._clock), swap)
 

@@ -30,7 +30,7 @@ from snowmelt.failpoints import Failpoint
 from snowmelt.table.file_io import make_file_io
 from snowmelt.table.iceberg import IcebergAppend, begin_commit, find_expired_snapshots
 from snowmelt.table.native_file_writer import make_data_file
-from snowmelt.table.snapshot import load_current_native
+from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.warehouse import open_warehouse
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def maintenance_lease_name(table: TableRecord) -> str:
     return f"maintenance:{table.incarnation}"
 
 
-def begin_run(
+def begin_maintenance_run(
     database: Database,
     name: TableName,
     kind: MaintenanceKind,
@@ -103,7 +103,7 @@ def begin_run(
 ) -> OpenMaintenanceRun | None:
     """Take a table's lease and begin a run; None where another has it, or there are no files.
 
-    It must be ended by `commit_run` or `abort_run`.
+    It must be ended by `commit_maintenance_run` or `abort_maintenance_run`.
 
     Raises:
         TableNotFound: There is no such table.
@@ -130,14 +130,14 @@ def begin_run(
             )
         maintenance_history.start_maintenance_run(connection, run_id, table.table_id, kind, now)
     try:
-        native = load_current_native(table)
+        native = load_current_native_table(table)
     except Exception as error:
-        _close_as_failed(database, run_id, lease, str(error), clock)
+        _fail_run_and_release_lease(database, run_id, lease, str(error), clock)
         raise
     return None if native is None else OpenMaintenanceRun(run_id, table, native, lease, settings)
 
 
-def commit_run(
+def commit_maintenance_run(
     database: Database,
     run: OpenMaintenanceRun,
     totals: MaintenanceTotals,
@@ -169,7 +169,7 @@ def commit_run(
     except Exception as error:
         # Only the catalog knows whether it happened; closed as failed it never will.
         try:
-            if not _close_as_failed(
+            if not _fail_run_and_release_lease(
                 database, run.run_id, run.lease, str(error), clock
             ) and _is_committed(database, run):
                 return tally
@@ -180,12 +180,14 @@ def commit_run(
         raise
 
 
-def abort_run(database: Database, run: OpenMaintenanceRun, reason: str, *, clock: Clock) -> None:
+def abort_maintenance_run(
+    database: Database, run: OpenMaintenanceRun, reason: str, *, clock: Clock
+) -> None:
     """Give a run up: close it in the history unless it is closed, and give the lease back."""
-    _close_as_failed(database, run.run_id, run.lease, reason, clock)
+    _fail_run_and_release_lease(database, run.run_id, run.lease, reason, clock)
 
 
-def abort_orphaned_runs(database: Database, table: TableRecord, clock: Clock) -> None:
+def abort_orphaned_maintenance_runs(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose process is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
         if not maintenance_history.list_running_maintenance(connection, table.table_id):
@@ -220,8 +222,12 @@ def expire_snapshots(
     """
     if not count_expired_snapshots(database, name, settings, clock):
         return None
-    run = begin_run(database, name, MaintenanceKind.EXPIRY, settings, clock)
-    return None if run is None else commit_run(database, run, MaintenanceTotals(), clock=clock)
+    run = begin_maintenance_run(database, name, MaintenanceKind.EXPIRY, settings, clock)
+    return (
+        None
+        if run is None
+        else commit_maintenance_run(database, run, MaintenanceTotals(), clock=clock)
+    )
 
 
 def count_expired_snapshots(
@@ -234,10 +240,10 @@ def count_expired_snapshots(
     """
     with database.reading() as connection:
         table = find_table(connection, name)
-    native = load_current_native(table)
+    native = load_current_native_table(table)
     if native is None:
         return 0
-    before_ms = _expire_before_ms(settings, clock)
+    before_ms = _expiry_cutoff_ms(settings, clock)
     old = [each for each in native.metadata.snapshots if each.timestamp_ms < before_ms]
     current = native.metadata.current_snapshot_id
     count = sum(1 for each in old if each.snapshot_id != current)
@@ -290,7 +296,7 @@ def _read_current_table(
 ) -> tuple[TableRecord, NativeTable]:
     with database.reading() as connection:
         table = find_table_by_id(connection, run.table.table_id)
-    native = load_current_native(table)
+    native = load_current_native_table(table)
     if native is None or table.dropped_at is not None:
         raise CommitLost(table=run.table.name, reason="it was dropped")
     return table, native
@@ -313,7 +319,7 @@ def _make_append(
         # None of its rows came with this run.
         facts=replace(native.facts, run_id=run.run_id, rows=0),
         now_ms=to_epoch_ms(clock.now()),
-        expire_before_ms=_expire_before_ms(run.settings, clock),
+        expire_before_ms=_expiry_cutoff_ms(run.settings, clock),
     )
 
 
@@ -382,11 +388,11 @@ def _find_file_entries(native: NativeTable, addresses: frozenset[str]) -> list[D
     ]
 
 
-def _expire_before_ms(settings: MaintenanceSettings, clock: Clock) -> int:
+def _expiry_cutoff_ms(settings: MaintenanceSettings, clock: Clock) -> int:
     return to_epoch_ms(clock.now() - dt.timedelta(seconds=settings.retention_s))
 
 
-def _close_as_failed(
+def _fail_run_and_release_lease(
     database: Database, run_id: str, lease: Lease, reason: str, clock: Clock
 ) -> bool:
     """Close a run as failed and give the lease back; False where it was closed before."""

@@ -44,11 +44,11 @@ from snowmelt.table.migration_task import (
     TaskOutcome,
     UndecodableChunk,
     group_chunks,
-    write_migration_task,
+    run_migration_task,
 )
 from snowmelt.table.native_file_writer import WrittenFile
-from snowmelt.table.snapshot import load_current_native
-from snowmelt.table.table_reader import make_chunk_tasks
+from snowmelt.table.snapshot import load_current_native_table
+from snowmelt.table.table_reader import make_chunk_read_tasks
 from snowmelt.table.warehouse import open_warehouse
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def plan_migration(
     try:
         plan = _make_plan(database, keyring, begun, settings)
     except Exception as error:
-        _close_as_failed(database, begun, str(error), clock)
+        _fail_run_and_release_lease(database, begun, str(error), clock)
         raise
     failpoints.hit_failpoint(Failpoint.MIGRATION_PLANNED)
     return plan
@@ -198,7 +198,7 @@ def abort_migration(
     database: Database, plan: MigrationPlan, reason: str, *, clock: Clock | None = None
 ) -> None:
     """Give a run up: close it in the history unless it is closed, and give the lease back."""
-    _close_as_failed(
+    _fail_run_and_release_lease(
         database,
         _StartedMigration(plan.run_id, plan.table, plan.lease, ()),
         reason,
@@ -226,7 +226,7 @@ def migrate_locally(
         return None
     with renewing_plan_lease(database, plan, clock=clock):
         try:
-            outcomes = [outcome for task in plan.tasks for outcome in write_migration_task(task)]
+            outcomes = [outcome for task in plan.tasks for outcome in run_migration_task(task)]
         except Exception as error:
             abort_migration(database, plan, str(error), clock=clock)
             raise
@@ -315,13 +315,15 @@ def _make_plan(
     database: Database, keyring: KeyRing, started: _StartedMigration, settings: MigrationSettings
 ) -> MigrationPlan:
     table = started.table
-    native = load_current_native(table)
+    native = load_current_native_table(table)
     if native is not None and native.facts.epoch >= started.lease.epoch:
         raise TableInconsistent(
             table=table.name,
             reason=f"its last commit has epoch {native.facts.epoch}, the lease {started.lease.epoch}",
         )
-    reading = make_chunk_tasks(database, keyring, settings.stage_url, started.chunks, table.schema)
+    reading = make_chunk_read_tasks(
+        database, keyring, settings.stage_url, started.chunks, table.schema
+    )
     folder = f"{open_warehouse(settings.warehouse_url).table_folder(table)}/data/{started.run_id}"
     names = {column.name for column in table.schema.columns}
     tasks = tuple(
@@ -371,7 +373,7 @@ def _commit_with_retry(
             overtaken = table.migrated_seq != plan.from_seq or table.dropped_at is not None
             if overtaken or table.pointer == plan.table.pointer:
                 raise
-            plan = replace(plan, table=table, native=load_current_native(table))
+            plan = replace(plan, table=table, native=load_current_native_table(table))
 
 
 def _make_append(
@@ -447,7 +449,7 @@ def _is_committed(database: Database, plan: MigrationPlan) -> bool:
     return False
 
 
-def _close_as_failed(
+def _fail_run_and_release_lease(
     database: Database, started: _StartedMigration, reason: str, clock: Clock
 ) -> None:
     with database.writing() as connection:

@@ -12,10 +12,14 @@ import pyarrow.compute as pc
 from snowmelt import failpoints
 from snowmelt.errors import BlobCorrupt
 from snowmelt.failpoints import Failpoint
-from snowmelt.table.chunk_reader import ChunkTask, concatenate_native_tables, read_chunk_task
+from snowmelt.table.chunk_reader import (
+    ChunkReadTask,
+    concatenate_native_tables,
+    run_chunk_read_task,
+)
 from snowmelt.table.external_sort import make_sort_keys
 from snowmelt.table.native_file_writer import WrittenFile, write_native_file
-from snowmelt.table.warehouse import cached_store
+from snowmelt.table.warehouse import open_cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +37,7 @@ class MigrationTask:
     number: int
     warehouse_url: str
     folder: str
-    chunks: tuple[ChunkTask, ...]
+    chunks: tuple[ChunkReadTask, ...]
     schema: TableSchema
     cluster_by: tuple[str, ...]
 
@@ -49,9 +53,11 @@ class UndecodableChunk:
 TaskOutcome: TypeAlias = WrittenFile | UndecodableChunk
 
 
-def group_chunks(chunks: Sequence[ChunkTask], target_bytes: int) -> Iterator[list[ChunkTask]]:
+def group_chunks(
+    chunks: Sequence[ChunkReadTask], target_bytes: int
+) -> Iterator[list[ChunkReadTask]]:
     """Cut chunks into runs of about the target; a chunk is about as large as its rows in a native file."""
-    group: list[ChunkTask] = []
+    group: list[ChunkReadTask] = []
     size = 0
     for chunk in chunks:
         if group and size + chunk.length > target_bytes:
@@ -63,7 +69,7 @@ def group_chunks(chunks: Sequence[ChunkTask], target_bytes: int) -> Iterator[lis
         yield group
 
 
-def write_migration_task(task: MigrationTask) -> list[TaskOutcome]:
+def run_migration_task(task: MigrationTask) -> list[TaskOutcome]:
     """Read a task's chunks and write them as native files, sorted when the table is clustered.
 
     May run anywhere and more than once: each attempt writes files of its own.
@@ -76,7 +82,7 @@ def write_migration_task(task: MigrationTask) -> list[TaskOutcome]:
     parts: list[pa.Table] = []
     for chunk in task.chunks:
         try:
-            parts.append(read_chunk_task(chunk))
+            parts.append(run_chunk_read_task(chunk))
         except BlobCorrupt as error:
             outcomes.append(UndecodableChunk(chunk.seq, str(error)))
         if sum(part.nbytes for part in parts) >= _MAX_BUFFERED_BYTES:
@@ -97,4 +103,4 @@ def _write_native_file(
         table = table.take(pc.sort_indices(table, sort_keys=keys))
     # Numbered in the order of the chunks; the rest of the name is this attempt's own.
     name = f"{task.number:05d}-{file_number:03d}-{uuid.uuid4().hex[:12]}.parquet"
-    return write_native_file(cached_store(task.warehouse_url), f"{task.folder}/{name}", table)
+    return write_native_file(open_cached_store(task.warehouse_url), f"{task.folder}/{name}", table)

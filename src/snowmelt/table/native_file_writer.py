@@ -84,11 +84,11 @@ class NativeWriter:
         self.rows = 0
 
     @property
-    def size(self) -> int:
+    def written_bytes(self) -> int:
         """How many bytes were written so far."""
         return self._sink.size
 
-    def write(self, table: pa.Table) -> None:
+    def write_row_group(self, table: pa.Table) -> None:
         """Append a table in native form as one row group; one without rows is left out.
 
         Raises:

@@ -116,7 +116,9 @@ def prune_files(
     """Return the native files that can hold rows for which all predicates are true."""
     if not predicates:
         return list(files)
-    return [file for file in files if _can_all_match(predicates, _file_ranges(file, schema))]
+    return [
+        file for file in files if _can_all_match(predicates, _make_file_range_finder(file, schema))
+    ]
 
 
 def prune_chunks(
@@ -137,7 +139,9 @@ def prune_chunks(
     return [
         chunk
         for chunk in chunks
-        if _can_all_match(predicates, _chunk_ranges(chunk, columns.get(chunk.schema_version, {})))
+        if _can_all_match(
+            predicates, _make_chunk_range_finder(chunk, columns.get(chunk.schema_version, {}))
+        )
     ]
 
 
@@ -294,7 +298,9 @@ def _to_nanoseconds(column: Column, value: LiteralValue) -> int | None:
     return None
 
 
-def _file_ranges(file: NativeFile, schema: TableSchema) -> Callable[[str], _ValueRange | None]:
+def _make_file_range_finder(
+    file: NativeFile, schema: TableSchema
+) -> Callable[[str], _ValueRange | None]:
     return lambda name: _file_range(file, schema.column(name))
 
 
@@ -327,7 +333,7 @@ def _map_written_columns(schema: TableSchema, written: TableSchema) -> dict[str,
     return {column.name: old[column.ordinal] for column in schema.columns if column.ordinal in old}
 
 
-def _chunk_ranges(
+def _make_chunk_range_finder(
     chunk: ChunkRecord, written: Mapping[str, Column]
 ) -> Callable[[str], _ValueRange | None]:
     statistics = StoredStatistics(chunk.statistics)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MAX_SNAPSHOT_AGE_S = 3000
 
 
-def check_retention(retention_s: float) -> None:
+def check_retention_outlasts_queries(retention_s: float) -> None:
     """Check that what a query has planned outlives it.
 
     Raises:
@@ -66,7 +66,7 @@ class TableSnapshot:
         return self.table.pointer
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """How many rows the table has."""
         native = 0 if self.native is None else self.native.facts.total_rows
         return native + sum(chunk.rows for chunk in self.chunks)
@@ -79,7 +79,7 @@ class TableSnapshot:
 
         return list_native_files(self.native)
 
-    def check_deadline(self, clock: Clock) -> None:
+    def check_not_expired(self, clock: Clock) -> None:
         """Let pass a snapshot whose files and chunks are certainly still kept.
 
         Raises:
@@ -118,7 +118,7 @@ def take_snapshots(
     return [_make_snapshot(*parts, deadline) for parts in found]
 
 
-def load_current_native(table: TableRecord) -> NativeTable | None:
+def load_current_native_table(table: TableRecord) -> NativeTable | None:
     """Load the native table that the catalog points to; None before the first migration.
 
     Raises:
@@ -129,9 +129,9 @@ def load_current_native(table: TableRecord) -> NativeTable | None:
             raise TableInconsistent(table=table.name, reason="chunks are migrated to nowhere")
         return None
     # Here, not above: PyIceberg takes longer to load than the rest of a service.
-    from snowmelt.table.iceberg import load_native_metadata
+    from snowmelt.table.iceberg import load_native_table
 
-    native = load_native_metadata(table.pointer, table.incarnation)
+    native = load_native_table(table.pointer, table.incarnation)
     if native.facts.watermark != table.migrated_seq:
         raise TableInconsistent(
             table=table.name,
@@ -171,7 +171,7 @@ def _make_snapshot(
     return TableSnapshot(
         table=table,
         schemas=schemas,
-        native=load_current_native(table),
+        native=load_current_native_table(table),
         watermark=table.migrated_seq,
         up_to=table.last_seq,
         chunks=tuple(chunks),

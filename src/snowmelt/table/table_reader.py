@@ -19,11 +19,11 @@ from snowmelt.errors import TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID
 from snowmelt.schema.native_types import native_schema
 from snowmelt.table.chunk_reader import (
-    ChunkTask,
+    ChunkReadTask,
     concatenate_native_tables,
     make_columnless_table,
     project_schema,
-    read_chunk_task,
+    run_chunk_read_task,
 )
 from snowmelt.table.file_io import make_file_io
 from snowmelt.table.snapshot import take_snapshots
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from snowmelt.table.iceberg import NativeFile
 
 
-def make_chunk_tasks(
+def make_chunk_read_tasks(
     database: Database,
     keyring: KeyRing,
     stage_url: str,
     chunks: Sequence[ChunkRecord],
     schema: TableSchema,
-) -> list[ChunkTask]:
+) -> list[ChunkReadTask]:
     """Return the tasks that read these chunks as rows of `schema`, in the same order.
 
     Raises:
@@ -58,7 +58,7 @@ def make_chunk_tasks(
         versions = {
             table_id: list_table_schema_versions(connection, table_id) for table_id in older
         }
-    tasks = [_make_chunk_task(chunk, keys, stage_url, schema) for chunk in chunks]
+    tasks = [_make_chunk_read_task(chunk, keys, stage_url, schema) for chunk in chunks]
     return [
         replace(task, written=versions[chunk.table_id].get(chunk.schema_version))
         if chunk.schema_version != schema.version
@@ -78,10 +78,10 @@ def read_native_file(file: NativeFile, schema: TableSchema) -> pa.Table:
 
 def read_native_batches(file: NativeFile, schema: TableSchema, max_rows: int) -> Iterator[pa.Table]:
     """Read one native file like `read_native_file`, so many rows at a time at most."""
-    return read_native_fields(file.path, native_schema(schema), max_rows)
+    return read_native_field_batches(file.path, native_schema(schema), max_rows)
 
 
-def read_native_fields(address: str, wanted: pa.Schema, max_rows: int) -> Iterator[pa.Table]:
+def read_native_field_batches(address: str, wanted: pa.Schema, max_rows: int) -> Iterator[pa.Table]:
     """Read fields of the native file at an address, so many rows at a time at most.
 
     `wanted` are native fields with their ids, by which they are found.
@@ -151,21 +151,21 @@ def read_table(
     [snapshot] = take_snapshots(database, [name], clock=clock or SystemClock())
     whole = snapshot.table.schema
     wanted = whole if columns is None else project_schema(whole, columns)
-    tasks = make_chunk_tasks(database, keyring, stage.url, snapshot.chunks, whole)
+    tasks = make_chunk_read_tasks(database, keyring, stage.url, snapshot.chunks, whole)
     parts = [read_native_file(file, wanted) for file in snapshot.list_native_files()]
-    parts += [read_chunk_task(task, columns) for task in tasks]
+    parts += [run_chunk_read_task(task, columns) for task in tasks]
     return concatenate_native_tables(parts, wanted)
 
 
-def _make_chunk_task(
+def _make_chunk_read_task(
     chunk: ChunkRecord, keys: dict[int, bytes], stage_url: str, schema: TableSchema
-) -> ChunkTask:
+) -> ChunkReadTask:
     key = keys.get(chunk.key_id)
     if key is None:
         raise TableInconsistent(
             table=chunk.path, reason=f"key {chunk.key_id} of this blob is not in the catalog"
         )
-    return ChunkTask(
+    return ChunkReadTask(
         seq=chunk.seq,
         store_url=stage_url,
         stage_path=f"{chunk.prefix}/{chunk.path}",

@@ -30,7 +30,7 @@ def parse_run_id(path: str) -> str | None:
     return rest.partition("/")[0] if found else None
 
 
-def exclude_active_runs(
+def exclude_files_of_active_runs(
     connection: sa.Connection,
     found: Iterable[ObjectInfo],
     committed: Container[str],

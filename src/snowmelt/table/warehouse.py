@@ -63,11 +63,11 @@ def open_warehouse(url: str) -> Warehouse:
     Raises:
         ConfigurationError: A path that addresses cannot express.
     """
-    return Warehouse(cached_store(url))
+    return Warehouse(open_cached_store(url))
 
 
 @lru_cache(maxsize=16)
-def cached_store(url: str) -> Store:
+def open_cached_store(url: str) -> Store:
     """Open a store once per process, its disk watched: tasks of one executor share it."""
     store = open_store(url)
     store.watch_writes()

@@ -35,10 +35,10 @@ def test_all_rows_come_once_and_in_order(rows, memory_bytes, tmp_path, monkeypat
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sorter = ExternalSorter(rows.schema, KEYS, memory_bytes=memory_bytes)
     for start in range(0, ROWS, 700):
-        sorter.add_value(rows.slice(start, 700))
+        sorter.add_rows(rows.slice(start, 700))
     spilled = any(Path(tmp_path).iterdir())
     assert spilled == (memory_bytes < 1 << 30)
-    found = pa.concat_tables(sorter.sorted_rows())
+    found = pa.concat_tables(sorter.drain_sorted_rows())
     expected = rows.take(pc.sort_indices(rows, sort_keys=KEYS))
     assert found.select(["A", "B"]).equals(expected.select(["A", "B"]))
     assert sorted(found["C"].to_pylist()) == list(range(ROWS))
@@ -48,14 +48,14 @@ def test_all_rows_come_once_and_in_order(rows, memory_bytes, tmp_path, monkeypat
 def test_what_was_spilled_is_deleted_when_nobody_wants_it(rows, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sorter = ExternalSorter(rows.schema, KEYS, memory_bytes=1 << 18)
-    sorter.add_value(rows)
+    sorter.add_rows(rows)
     assert list(Path(tmp_path).iterdir()) != []
     sorter.close()
     assert list(Path(tmp_path).iterdir()) == []
 
 
 def test_no_rows_are_no_rows(rows):
-    assert list(ExternalSorter(rows.schema, KEYS, memory_bytes=1 << 20).sorted_rows()) == []
+    assert list(ExternalSorter(rows.schema, KEYS, memory_bytes=1 << 20).drain_sorted_rows()) == []
 
 
 def test_companions_are_keys_and_columns_that_are_gone_are_none():

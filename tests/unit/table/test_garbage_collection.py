@@ -18,7 +18,7 @@ from snowmelt.schema.types import TableName
 from snowmelt.table import iceberg
 from snowmelt.table.chunk_reader import concatenate_native_tables
 from snowmelt.table.iceberg import MAX_SNAPSHOTS
-from snowmelt.table.migration import MigrationSettings, plan_migration, write_migration_task
+from snowmelt.table.migration import MigrationSettings, plan_migration, run_migration_task
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.table_reader import read_native_file
 
@@ -136,7 +136,7 @@ def test_files_of_a_run_without_commit_go_and_a_run_at_work_is_left_alone(house)
     settings = MigrationSettings(house.stage.url, house.warehouse.url)
     plan = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
     for task in plan.tasks:
-        write_migration_task(task)
+        run_migration_task(task)
     assert house.collect().files == 0
     assert len(house.data_files()) == 1
     house.clock.advance(settings.lease_s + 1)
@@ -156,8 +156,8 @@ def test_metadata_that_was_current_within_the_retention_is_kept(house):
     house.collect(HOUR)
     path = house.warehouse.to_path(snapshot.pointer)
     assert path in house.files()
-    iceberg.load_native_metadata.cache_clear()
-    native = iceberg.load_native_metadata(snapshot.pointer, snapshot.table.incarnation)
+    iceberg.load_native_table.cache_clear()
+    native = iceberg.load_native_table(snapshot.pointer, snapshot.table.incarnation)
     files = iceberg.list_native_files(native)
     parts = [read_native_file(file, snapshot.table.schema) for file in files]
     assert concatenate_native_tables(parts, snapshot.table.schema).num_rows == 1

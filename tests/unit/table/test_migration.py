@@ -28,7 +28,7 @@ from snowmelt.table.migration import (
     commit_migration,
     migration_lease_name,
     plan_migration,
-    write_migration_task,
+    run_migration_task,
 )
 from snowmelt.table.snapshot import take_snapshots
 
@@ -46,7 +46,7 @@ def plan(lakehouse: Lakehouse, *, clock=None, **options):
 
 
 def written(found):
-    return [outcome for task in found.tasks for outcome in write_migration_task(task)]
+    return [outcome for task in found.tasks for outcome in run_migration_task(task)]
 
 
 def expired(lakehouse: Lakehouse) -> ManualClock:

@@ -12,22 +12,24 @@ from snowmelt.catalog.security import access_control
 from snowmelt.errors import BlobCorrupt, ObjectMissing, TableNotFound
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import TableName
-from snowmelt.table.chunk_reader import read_chunk_task
+from snowmelt.table.chunk_reader import run_chunk_read_task
 from snowmelt.table.snapshot import take_snapshots
-from snowmelt.table.table_reader import make_chunk_tasks
+from snowmelt.table.table_reader import make_chunk_read_tasks
 
 
 def tasks(house):
     [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
     schema = snapshot.table.schema
-    return make_chunk_tasks(house.database, house.keyring, house.stage.url, snapshot.chunks, schema)
+    return make_chunk_read_tasks(
+        house.database, house.keyring, house.stage.url, snapshot.chunks, schema
+    )
 
 
 def test_a_task_needs_nothing_but_itself(numbers_table):
     numbers_table.put_numbers(0, 10)
     [task] = tasks(numbers_table)
     again = pickle.loads(pickle.dumps(task))
-    assert read_chunk_task(again, ["N"])["N"].to_pylist() == list(range(10))
+    assert run_chunk_read_task(again, ["N"])["N"].to_pylist() == list(range(10))
     assert task.chunk_key.hex() not in repr(task)
     assert repr(task.chunk_key) not in repr(task)
 
@@ -35,9 +37,9 @@ def test_a_task_needs_nothing_but_itself(numbers_table):
 def test_columns_come_in_the_order_asked_for(numbers_table):
     numbers_table.put_numbers(0, 10)
     [task] = tasks(numbers_table)
-    assert read_chunk_task(task, ["WORD", "N"]).column_names == ["WORD", "N"]
-    assert read_chunk_task(task, []).num_rows == 10
-    assert read_chunk_task(task).schema.equals(native_schema(task.schema), check_metadata=True)
+    assert run_chunk_read_task(task, ["WORD", "N"]).column_names == ["WORD", "N"]
+    assert run_chunk_read_task(task, []).num_rows == 10
+    assert run_chunk_read_task(task).schema.equals(native_schema(task.schema), check_metadata=True)
 
 
 @pytest.mark.parametrize(
@@ -96,4 +98,4 @@ def test_a_role_reads_what_it_may_select_from(numbers_table):
         read()
     with house.database.writing() as connection:
         access_control.grant_privilege(connection, "SELECT", "TABLE", table.table_id, "READER")
-    assert [each.rows for each in read()] == [3]
+    assert [each.row_count for each in read()] == [3]

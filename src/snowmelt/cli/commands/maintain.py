@@ -111,9 +111,9 @@ def _make_maintenance_settings(
     settings: Settings, *, full: bool = False, run_bytes: int = 0
 ) -> MaintenanceSettings:
     from snowmelt.table.maintenance import MaintenanceSettings
-    from snowmelt.table.snapshot import check_retention
+    from snowmelt.table.snapshot import check_retention_outlasts_queries
 
-    check_retention(settings.retention_s)
+    check_retention_outlasts_queries(settings.retention_s)
     return MaintenanceSettings(
         settings.warehouse_url,
         target_bytes=settings.compact_target_bytes,
@@ -229,7 +229,9 @@ def _collect_garbage(database: Database, settings: Settings, clock: Clock) -> bo
     )
     for problem in collected.problems:
         print(f"clean-up of {problem}", file=sys.stderr, flush=True)
-    expired = garbage_collection.expire_channels(database, clock, idle_s=settings.channel_idle_s)
+    expired = garbage_collection.expire_idle_channels(
+        database, clock, idle_s=settings.channel_idle_s
+    )
     if expired:
         print(f"{expired} channels have expired: nobody wrote to them for long", flush=True)
     print(

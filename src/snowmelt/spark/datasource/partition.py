@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadFailed, PlanExpired
-from snowmelt.table.chunk_reader import ChunkTask, project_schema, read_chunk_task
+from snowmelt.table.chunk_reader import ChunkReadTask, project_schema, run_chunk_read_task
 from snowmelt.table.pruning import And, Comparison, InList, IsNull, Or, StartsWith
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ReadPartition(InputPartition):
     """What one task reads."""
 
     def __init__(
-        self, shape: ReadShape, files: Sequence[NativeFile], chunks: Sequence[ChunkTask]
+        self, shape: ReadShape, files: Sequence[NativeFile], chunks: Sequence[ChunkReadTask]
     ) -> None:
         self.shape = shape
         self.files = tuple(files)
@@ -72,15 +72,15 @@ def list_needed_columns(columns: Sequence[str], predicates: Sequence[Predicate])
 
 
 def plan_partitions(
-    shape: ReadShape, files: Sequence[NativeFile], chunks: Sequence[ChunkTask], *, cores: int
+    shape: ReadShape, files: Sequence[NativeFile], chunks: Sequence[ChunkReadTask], *, cores: int
 ) -> list[ReadPartition]:
     """Return the work in parts of about equal size, one at least."""
-    items: list[NativeFile | ChunkTask] = [*files, *chunks]
+    items: list[NativeFile | ChunkReadTask] = [*files, *chunks]
     weights = [_estimate_cost_bytes(item) for item in items]
     total = sum(weights)
     wanted = max(-(-total // _TARGET_PARTITION_BYTES), min(cores, total // _MIN_PARTITION_BYTES), 1)
     count = max(1, min(len(items), wanted if wanted == 1 else -(-wanted // cores) * cores))
-    groups: list[list[NativeFile | ChunkTask]] = [[] for _ in range(count)]
+    groups: list[list[NativeFile | ChunkReadTask]] = [[] for _ in range(count)]
     heap = [(0, index) for index in range(count)]
     for index in sorted(range(len(items)), key=lambda each: -weights[each]):
         weight, group = heapq.heappop(heap)
@@ -89,8 +89,8 @@ def plan_partitions(
     return [
         ReadPartition(
             shape,
-            [item for item in group if not isinstance(item, ChunkTask)],
-            [item for item in group if isinstance(item, ChunkTask)],
+            [item for item in group if not isinstance(item, ChunkReadTask)],
+            [item for item in group if isinstance(item, ChunkReadTask)],
         )
         for group in groups
     ]
@@ -138,7 +138,7 @@ def _read_tables(partition: ReadPartition) -> Iterator[pa.Table]:
             yield from read_native_batches(file, schema, _MAX_BATCH_ROWS)
     for chunk in partition.chunks:
         _check_deadline(shape)
-        yield read_chunk_task(chunk, shape.columns)
+        yield run_chunk_read_task(chunk, shape.columns)
 
 
 def _check_deadline(shape: ReadShape) -> None:
@@ -168,8 +168,8 @@ def _concat_to_batches(tables: Sequence[pa.Table]) -> list[pa.RecordBatch]:
     return batches
 
 
-def _estimate_cost_bytes(item: NativeFile | ChunkTask) -> int:
-    return (item.length if isinstance(item, ChunkTask) else item.size) + _OPEN_COST_BYTES
+def _estimate_cost_bytes(item: NativeFile | ChunkReadTask) -> int:
+    return (item.length if isinstance(item, ChunkReadTask) else item.size) + _OPEN_COST_BYTES
 
 
 # --- The rows that conditions select, as Spark would select them.

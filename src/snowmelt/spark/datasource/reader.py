@@ -27,7 +27,7 @@ from snowmelt.spark.datasource.partition import (
 )
 from snowmelt.spark.tables.time_travel import take_snapshot_at_sequence, take_snapshot_at_time
 from snowmelt.table.snapshot import take_snapshots
-from snowmelt.table.table_reader import make_chunk_tasks
+from snowmelt.table.table_reader import make_chunk_read_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -108,7 +108,7 @@ class SnapshotReader(DataSourceReader):
         shape = make_read_shape(snapshot, self._schema, found)
         left = prune_snapshot(snapshot, snapshot.list_native_files(), snapshot.chunks, found)
         tasks = (
-            make_chunk_tasks(
+            make_chunk_read_tasks(
                 lake.database, lake.keyring, lake.stage, left.chunks, snapshot.table.schema
             )
             if left.chunks

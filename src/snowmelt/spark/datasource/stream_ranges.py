@@ -17,8 +17,8 @@ from snowmelt.catalog.objects.tables import find_table, list_table_schema_versio
 from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
 from snowmelt.errors import LoadRefused, TableNotFound
 from snowmelt.spark.tables.time_travel import list_retained_snapshots
-from snowmelt.table.iceberg import NativeTable, list_native_files, load_native_metadata
-from snowmelt.table.snapshot import load_current_native
+from snowmelt.table.iceberg import NativeTable, list_native_files, load_native_table
+from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.uncommitted_files import parse_run_id
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class StreamedTable:
         self.schemas: dict[int, TableSchema] = list_table_schema_versions(
             connection, self.table.table_id
         )
-        self.native: NativeTable | None = load_current_native(self.table)
+        self.native: NativeTable | None = load_current_native_table(self.table)
 
     @property
     def end_position(self) -> StreamPosition:
@@ -197,7 +197,7 @@ def list_initial_snapshot_files(
     if position.base is None:
         return []
     try:
-        return list_native_files(load_native_metadata(position.base, incarnation))
+        return list_native_files(load_native_table(position.base, incarnation))
     except OSError as error:
         raise _make_rows_missing_error(
             name, "the snapshot that it reads first is no longer kept"

@@ -56,7 +56,7 @@ from snowmelt.spark.datasource.stream_ranges import (
     parse_offset,
 )
 from snowmelt.table.snapshot import MAX_SNAPSHOT_AGE_S, TableSnapshot
-from snowmelt.table.table_reader import make_chunk_tasks
+from snowmelt.table.table_reader import make_chunk_read_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -169,7 +169,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not left.files and not left.chunks:
             return []
         tasks = (
-            make_chunk_tasks(
+            make_chunk_read_tasks(
                 lake.database, lake.keyring, lake.stage, left.chunks, grown.table.schema
             )
             if left.chunks

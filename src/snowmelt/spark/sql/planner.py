@@ -18,7 +18,7 @@ from snowmelt.spark.tables.visible_columns import (
 )
 from snowmelt.table.pruning import prune_chunks, prune_files
 from snowmelt.table.snapshot import take_snapshots
-from snowmelt.table.table_reader import make_chunk_tasks
+from snowmelt.table.table_reader import make_chunk_read_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -171,7 +171,9 @@ class QueryPlanner:
             else {},
             is_whole=len(kept) == len(files),
             tasks=tuple(
-                make_chunk_tasks(self._database, self._keyring, self._stage_url, chunks, schema)
+                make_chunk_read_tasks(
+                    self._database, self._keyring, self._stage_url, chunks, schema
+                )
                 if chunks
                 else ()
             ),

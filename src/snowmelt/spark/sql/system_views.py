@@ -18,7 +18,7 @@ from snowmelt.catalog.streaming.channels import list_channel_history
 from snowmelt.catalog.streaming.chunks import measure_backlog
 from snowmelt.errors import DatabaseNotFound, SnowmeltError, UserError
 from snowmelt.schema.types import LogicalType
-from snowmelt.table.snapshot import load_current_native
+from snowmelt.table.snapshot import load_current_native_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -480,7 +480,7 @@ def _measure_table_size(
     """Return rows and bytes, native files and chunks; nothing where the files cannot be asked."""
     waiting = measure_backlog(connection, table.table_id)
     try:
-        native = load_current_native(table)
+        native = load_current_native_table(table)
     except (SnowmeltError, OSError):
         return None, None
     snapshot = None if native is None else native.metadata.current_snapshot()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from snowmelt.spark.tables.visible_columns import TableReadRequest
-    from snowmelt.table.chunk_reader import ChunkTask
+    from snowmelt.table.chunk_reader import ChunkReadTask
 
 # A Spark setting: how much of the stage, in bytes as they lie there, may be kept decoded.
 # Decoded rows take some four times that. 0 keeps nothing.
@@ -120,7 +120,7 @@ class ChunkCache:
         return found
 
     def _decode_and_cache(
-        self, read: TableReadRequest, tasks: tuple[ChunkTask, ...], used: Sequence[int]
+        self, read: TableReadRequest, tasks: tuple[ChunkReadTask, ...], used: Sequence[int]
     ) -> DataFrame:
         """Return a frame that decodes chunks, and keep it if it fits beside what is used."""
         share = len(read.columns) / max(1, len(read.schema.columns))
@@ -173,6 +173,6 @@ def _is_loaded(frame: DataFrame) -> bool:
 
 
 def _exclude_chunks(
-    tasks: tuple[ChunkTask, ...], covered: Collection[int]
-) -> tuple[ChunkTask, ...]:
+    tasks: tuple[ChunkReadTask, ...], covered: Collection[int]
+) -> tuple[ChunkReadTask, ...]:
     return tuple(task for task in tasks if task.seq not in covered)

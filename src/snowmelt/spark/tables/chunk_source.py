@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import PlanExpired
-from snowmelt.table.chunk_reader import read_chunk_task
+from snowmelt.table.chunk_reader import run_chunk_read_task
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from snowmelt.table.chunk_reader import ChunkTask
+    from snowmelt.table.chunk_reader import ChunkReadTask
 
 FORMAT = "snowmelt_chunks"
 # Redacted by Spark wherever options are shown: it matches `spark.redaction.regex`.
@@ -54,7 +54,7 @@ class ChunkReadRequest:
     """
 
     table: str
-    tasks: tuple[ChunkTask, ...]
+    tasks: tuple[ChunkReadTask, ...]
     columns: tuple[str, ...]
     fields: tuple[str, ...]
     deadline: dt.datetime
@@ -111,7 +111,7 @@ def read_chunk_batches(read: ChunkReadRequest, schema: pa.Schema) -> Iterator[pa
     for task in read.tasks:
         if SystemClock().now() > read.deadline:
             raise PlanExpired(table=read.table)
-        table = read_chunk_task(task, read.columns).select(list(read.fields))
+        table = run_chunk_read_task(task, read.columns).select(list(read.fields))
         arrays = [
             column.cast(field.type) for column, field in zip(table.columns, schema, strict=True)
         ]
@@ -162,7 +162,7 @@ def split_into_partitions(read: ChunkReadRequest, cores: int) -> list[ChunkReadR
     )
     # Whole rounds of the cores, once there is enough for more than one.
     count = min(len(read.tasks), wanted if wanted <= 1 else -(-wanted // cores) * cores)
-    groups: list[list[ChunkTask]] = [[] for _ in range(count)]
+    groups: list[list[ChunkReadTask]] = [[] for _ in range(count)]
     heap = [(0, index) for index in range(count)]
     for index in sorted(range(len(weights)), key=lambda each: -weights[each]):
         weight, group = heapq.heappop(heap)

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.schema.chunk_types import FIELD_ID
 from snowmelt.schema.native_types import native_schema
-from snowmelt.table.table_reader import read_native_fields
+from snowmelt.table.table_reader import read_native_field_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,7 +86,7 @@ class NativeReader(DataSourceReader):
         assert isinstance(partition, NativePartition)  # noqa: S101  Spark hands back our own
         schema = to_arrow_schema(self._schema, timezone="UTC")
         for address in partition.read.addresses:
-            for table in read_native_fields(address, partition.read.fields, _MAX_BATCH_ROWS):
+            for table in read_native_field_batches(address, partition.read.fields, _MAX_BATCH_ROWS):
                 arrays = [
                     column.cast(field.type)
                     for column, field in zip(table.columns, schema, strict=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Mapping
 
-    from snowmelt.table.chunk_reader import ChunkTask
+    from snowmelt.table.chunk_reader import ChunkReadTask
     from snowmelt.table.iceberg import NativeFile
 
 # Microseconds are as fine as both Parquet in Iceberg and Python's `datetime` are.
@@ -100,7 +100,7 @@ class TableReadRequest:
     files: tuple[NativeFile, ...]
     parquet_names: Mapping[int, str]
     is_whole: bool
-    tasks: tuple[ChunkTask, ...]
+    tasks: tuple[ChunkReadTask, ...]
     present_chunks: frozenset[int]
     deadline: dt.datetime
 

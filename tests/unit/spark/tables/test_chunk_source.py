@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from snowmelt.schema.types import TableSchema
 from snowmelt.spark.tables.chunk_source import ChunkReadRequest, split_into_partitions
-from snowmelt.table.chunk_reader import ChunkTask
+from snowmelt.table.chunk_reader import ChunkReadTask
 
 MIB = 1024 * 1024
 
@@ -18,7 +18,7 @@ MIB = 1024 * 1024
 def chunks(lengths):
     schema = TableSchema(1, ())
     tasks = tuple(
-        ChunkTask(seq, "s", "p", "p", 0, length, "", b"", 1, schema)
+        ChunkReadTask(seq, "s", "p", "p", 0, length, "", b"", 1, schema)
         for seq, length in enumerate(lengths)
     )
     return ChunkReadRequest("T", tasks, (), (), dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
