@@ -195,7 +195,7 @@ class CrashHarness:
             _check_killed(migration, point)
 
     def _has_backlog(self, table: str) -> bool:
-        with self._catalog.reading() as connection:
+        with self._require_database.reading() as connection:
             found = find_table(connection, TableName(*table.upper().split(".")))
         return found.last_seq > found.migrated_seq
 
@@ -213,7 +213,7 @@ class CrashHarness:
         keyring = KeyRing(load_master_key(self.settings.keys_dir))
         stage = open_store(self.settings.stage_url)
         name = TableName(*table.upper().split("."))
-        rows = read_table(self._catalog, keyring, stage, name, columns=["NUMBER"])
+        rows = read_table(self._require_database, keyring, stage, name, columns=["NUMBER"])
         seen = Counter(int(number) for number in rows["NUMBER"].to_pylist())
         lost = sum(1 for number in range(1, expected_rows + 1) if number not in seen)
         doubled = sum(count - 1 for count in seen.values())
@@ -287,14 +287,14 @@ class CrashHarness:
         return child
 
     @property
-    def _catalog(self) -> Database:
+    def _require_database(self) -> Database:
         if self._database is None:
             raise InternalError("A crash site is used as a context manager.")
         return self._database
 
     def _execute_statements(self, *statements: str) -> None:
         for statement in statements:
-            execute_statement(self._catalog, statement, user=None, clock=self._clock)
+            execute_statement(self._require_database, statement, user=None, clock=self._clock)
 
     def _wait_for_exit(self, process: subprocess.Popen[bytes]) -> None:
         self._wait_until(lambda: process.poll() is not None)

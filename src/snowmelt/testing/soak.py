@@ -194,7 +194,7 @@ class SoakHarness(CrashHarness):
     def _start_reader(self) -> ConsistencyReader:
         keyring = KeyRing(load_master_key(self.settings.keys_dir))
         looking = ConsistencyReader(
-            self._catalog,
+            self._require_database,
             keyring,
             self.settings.stage_url,
             _TABLE_NAME,
@@ -205,7 +205,7 @@ class SoakHarness(CrashHarness):
 
     def _make_result(self, kills: int, streamed_rows: int, reader: ConsistencyReader) -> SoakResult:
         rows = read_table(
-            self._catalog,
+            self._require_database,
             KeyRing(load_master_key(self.settings.keys_dir)),
             open_store(self.settings.stage_url),
             _TABLE_NAME,
@@ -216,7 +216,7 @@ class SoakHarness(CrashHarness):
         copied = self._file_count * _ROWS_PER_FILE
         wanted = {("channel", number) for number in range(1, streamed_rows + 1)}
         wanted |= {("copied", number) for number in range(copied)}
-        with self._catalog.reading() as connection:
+        with self._require_database.reading() as connection:
             loads = list_loads(connection)
             runs = list_maintenance_runs(connection)
         done = [load for load in loads if load.state is LoadState.COMMITTED]
