@@ -30,7 +30,7 @@ from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, abort_migration, plan_migration
 from snowmelt.table.pruning import Comparison, prune_chunks
 from snowmelt.table.snapshot import take_snapshots
-from snowmelt.wire.streaming import OpenRequest
+from snowmelt.wire.streaming import OpenChannelRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ class Grown:
     def open(self) -> None:
         """Open a channel that was never there."""
         self._opened += 1
-        request = OpenRequest(
+        request = OpenChannelRequest(
             database=NAME.database,
             schema=NAME.schema,
             table=NAME.table,

@@ -31,10 +31,10 @@ from snowmelt.wire.streaming import (
     BlobMetadata,
     ChunkChannelMessage,
     ChunkMetadata,
-    ConfigureResponse,
-    OpenResponse,
-    RegisterRequest,
-    RegisterResponse,
+    ConfigureClientResponse,
+    OpenChannelResponse,
+    RegisterBlobsRequest,
+    RegisterBlobsResponse,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ ROWS = pa.table({"ID": [Decimal(n) for n in range(100)]}, schema=chunk_arrow_sch
 STATISTICS = statistics_to_message(SCHEMA, collect_statistics(ROWS, SCHEMA))
 TABLE = "bench.public.registrations"
 _LENGTH = b"content-length: "
-_answers = msgspec.json.Decoder(RegisterResponse)
+_answers = msgspec.json.Decoder(RegisterBlobsResponse)
 
 
 @dataclass(frozen=True)
@@ -129,14 +129,14 @@ class Channel:
     async def open(self) -> None:
         await self.connection.open()
         answer = await self._post("/v1/streaming/client/configure/", {"role": None})
-        configured = msgspec.json.decode(answer, type=ConfigureResponse)
+        configured = msgspec.json.decode(answer, type=ConfigureClientResponse)
         self.stage = Path(configured.stage_location.location)
         self.prefix = f"{configured.prefix}_{configured.deployment_id}"
         database, schema, table = TABLE.split(".")
         request = {"request_id": f"{self.prefix}_0", "role": None, "channel": f"c{self.number}"}
         request |= {"database": database, "schema": schema, "table": table}
         answer = await self._post("/v1/streaming/channels/open/", request)
-        self.opened = msgspec.json.decode(answer, type=OpenResponse)
+        self.opened = msgspec.json.decode(answer, type=OpenChannelResponse)
         if self.opened.status_code:
             raise RuntimeError(self.opened.message)
         self.key = base64.b64decode(self.opened.encryption_key)
@@ -182,7 +182,7 @@ class Channel:
             first_insert_time_in_ms=1,
             last_insert_time_in_ms=1,
         )
-        request = RegisterRequest(
+        request = RegisterBlobsRequest(
             request_id=f"{self.prefix}_{self.sequence}",
             blobs=[BlobMetadata(path=path, md5=self.blob.md5, chunks=[metadata], bdec_version=3)],
             client_key=self.prefix,

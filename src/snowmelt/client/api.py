@@ -16,17 +16,17 @@ from snowmelt.schema.types import TableName, TableSchema, to_display_name, to_in
 from snowmelt.wire.streaming import (
     ChannelStatusMessage,
     ChannelStatusQuery,
-    ConfigureRequest,
-    ConfigureResponse,
-    DropRequest,
-    DropResponse,
-    EvolveRequest,
-    EvolveResponse,
+    ChannelStatusRequest,
+    ChannelStatusResponse,
+    ConfigureClientRequest,
+    ConfigureClientResponse,
+    DropChannelRequest,
+    DropChannelResponse,
+    EvolveTableRequest,
+    EvolveTableResponse,
     NewColumn,
-    OpenRequest,
-    OpenResponse,
-    StatusRequest,
-    StatusResponse,
+    OpenChannelRequest,
+    OpenChannelResponse,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ApiClient:
         self._timeout_s = timeout_s
         self._request_counter = itertools.count()
         configured = self._send_request(
-            _CONFIGURE_PATH, ConfigureRequest(role=role), ConfigureResponse
+            _CONFIGURE_PATH, ConfigureClientRequest(role=role), ConfigureClientResponse
         )
         if not configured.prefix:
             raise InternalError("The service's configuration names no prefix.")
@@ -76,8 +76,10 @@ class ApiClient:
         Raises:
             SnowmeltError: The service refused, or does not answer.
         """
-        request = ConfigureRequest(role=self._role, client_prefix=self.prefix)
-        return _make_upload_grant(self._send_request(_CONFIGURE_PATH, request, ConfigureResponse))
+        request = ConfigureClientRequest(role=self._role, client_prefix=self.prefix)
+        return _make_upload_grant(
+            self._send_request(_CONFIGURE_PATH, request, ConfigureClientResponse)
+        )
 
     def next_request_id(self) -> str:
         """Return an id that this client has not used: opening is idempotent by it."""
@@ -91,7 +93,7 @@ class ApiClient:
         Raises:
             SnowmeltError: The service refused, or does not answer.
         """
-        request = OpenRequest(
+        request = OpenChannelRequest(
             request_id=self.next_request_id(),
             role=self._role,
             channel=name.channel,
@@ -102,7 +104,7 @@ class ApiClient:
             offset_token=offset_token,
         )
         return make_channel_state(
-            self._send_request(_OPEN_PATH, request, OpenResponse), make_converter
+            self._send_request(_OPEN_PATH, request, OpenChannelResponse), make_converter
         )
 
     @property
@@ -134,33 +136,35 @@ class ApiClient:
             )
             for channel in channels
         ]
-        request = StatusRequest(queries, self._role)
+        request = ChannelStatusRequest(queries, self._role)
         patience = self._transport.make_backoff(self._timeout_s if timeout_s is None else timeout_s)
-        answer = self._transport.send_request(_STATUS_PATH, request, StatusResponse, patience)
+        answer = self._transport.send_request(
+            _STATUS_PATH, request, ChannelStatusResponse, patience
+        )
         if len(answer.channels) != len(queries):
             raise InternalError("The service's answer does not fit the channels asked for.")
         return answer.channels
 
     def evolve_table(
         self, target: ChannelTarget, new_columns: Mapping[str, str], nullable_columns: Sequence[str]
-    ) -> EvolveResponse:
+    ) -> EvolveTableResponse:
         """Add columns to a table, by internal names and types, and take NOT NULL off others.
 
         Raises:
             SnowmeltError: The service refused, or does not answer.
         """
-        request = EvolveRequest(
+        request = EvolveTableRequest(
             **_make_table_fields(target.table),
             role=self._role,
             columns=[NewColumn(to_display_name(name), kind) for name, kind in new_columns.items()],
             drop_not_null=[to_display_name(name) for name in nullable_columns],
             encryption_key_id=target.key_id,
         )
-        return self._send_request(_EVOLVE_PATH, request, EvolveResponse)
+        return self._send_request(_EVOLVE_PATH, request, EvolveTableResponse)
 
     def drop_channel(
         self, name: ChannelName, client_sequencer: int | None = None, key_id: int | None = None
-    ) -> DropResponse:
+    ) -> DropChannelResponse:
         """Drop a channel; with a sequencer only if it is still that epoch.
 
         With the id of its key it is found under whatever name its table has now.
@@ -168,7 +172,7 @@ class ApiClient:
         Raises:
             SnowmeltError: The service refused, or does not answer.
         """
-        request = DropRequest(
+        request = DropChannelRequest(
             request_id=self.next_request_id(),
             role=self._role,
             channel=name.channel,
@@ -179,11 +183,11 @@ class ApiClient:
             encryption_key_id=key_id,
         )
         try:
-            return self._send_request(_DROP_PATH, request, DropResponse)
+            return self._send_request(_DROP_PATH, request, DropChannelResponse)
         except ChannelNotFound as error:
             # The first attempt dropped it, and its answer was lost.
             if error.fields.get("retried"):
-                return DropResponse(0, "Success")
+                return DropChannelResponse(0, "Success")
             raise
 
     def _send_request(
@@ -203,7 +207,7 @@ def _make_table_fields(table: TableName) -> dict[str, str]:
     return dict(zip(("database", "schema", "table"), table.display_name, strict=True))
 
 
-def _make_upload_grant(response: ConfigureResponse) -> UploadGrant:
+def _make_upload_grant(response: ConfigureClientResponse) -> UploadGrant:
     if response.stage_location is None:
         raise InternalError("The service's configuration names no stage.")
     return UploadGrant(response.stage_location, response.stage_expires_in_s)
@@ -219,7 +223,9 @@ def schema_from_metadata(columns: Sequence[ColumnMetadata], version: int) -> Tab
     return TableSchema(version, tuple(sorted(read, key=lambda column: column.ordinal)))
 
 
-def make_channel_state(response: OpenResponse, make_converter: ConverterFactory) -> ChannelState:
+def make_channel_state(
+    response: OpenChannelResponse, make_converter: ConverterFactory
+) -> ChannelState:
     """Return the state of a channel as the service opened it.
 
     Raises:

@@ -35,8 +35,8 @@ from snowmelt.errors import (
 from snowmelt.wire.streaming import (
     BlobMetadata,
     ChannelRegistrationResult,
-    RegisterRequest,
-    RegisterResponse,
+    RegisterBlobsRequest,
+    RegisterBlobsResponse,
     ResponseCode,
 )
 
@@ -188,7 +188,7 @@ class RegistrationSender:
         """Send one request; return the chunks that must be sent (again)."""
         for chunk in chunks:
             chunk.is_sent = True
-        request = RegisterRequest(
+        request = RegisterBlobsRequest(
             request_id=self._request_identity.next_request_id(),
             role=self._request_identity.role,
             blobs=build_blob_metadata(chunks),
@@ -198,7 +198,7 @@ class RegistrationSender:
         try:
             with tracing.span("snowmelt.register", chunks[0].path, chunks=len(chunks)):
                 answer = self._transport.send_request(
-                    _REGISTER_PATH, request, RegisterResponse, backoff
+                    _REGISTER_PATH, request, RegisterBlobsResponse, backoff
                 )
         except ServiceUnavailable as error:
             self._abandon_chunks(chunks, error)
@@ -350,7 +350,9 @@ def _group_by_blob(chunks: Sequence[StagedChunk]) -> Iterator[list[StagedChunk]]
         yield list(group)
 
 
-def index_results(response: RegisterResponse) -> dict[ChannelResultKey, ChannelRegistrationResult]:
+def index_results(
+    response: RegisterBlobsResponse,
+) -> dict[ChannelResultKey, ChannelRegistrationResult]:
     """Return the verdicts by names and client sequencer; position means nothing (§2.5).
 
     Of the verdicts on several parts of a channel's rows it is one that says why, if one does.

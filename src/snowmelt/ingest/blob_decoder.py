@@ -296,7 +296,9 @@ def _decrypt_and_check_chunk(
         )
     if not chunk.must_decode:
         # What a client claims never prunes: bounds that nobody has compared are not stored.
-        return ChunkDecodeResult(schema.version, column_statistics.encode_row_count(chunk.rows))
+        return ChunkDecodeResult(
+            schema.version, column_statistics.encode_row_count_statistics(chunk.rows)
+        )
     opened = _SmallChunk(
         chunk_validation.DecryptedChunk(parquet, footer, schema, claimed, path), error_prefix
     )

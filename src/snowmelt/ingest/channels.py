@@ -28,12 +28,12 @@ from snowmelt.schema.types import TableName, to_display_name, to_internal_name
 from snowmelt.wire import streaming
 from snowmelt.wire.streaming import (
     ChannelStatusMessage,
-    ConfigureResponse,
-    DropResponse,
-    EvolveResponse,
-    OpenResponse,
+    ChannelStatusResponse,
+    ConfigureClientResponse,
+    DropChannelResponse,
+    EvolveTableResponse,
+    OpenChannelResponse,
     ResponseCode,
-    StatusResponse,
 )
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from snowmelt.ingest.write_batcher import WriteBatcher
     from snowmelt.wire.streaming import (
         ChannelStatusQuery,
-        ConfigureRequest,
-        DropRequest,
-        EvolveRequest,
-        OpenRequest,
-        StatusRequest,
+        ChannelStatusRequest,
+        ConfigureClientRequest,
+        DropChannelRequest,
+        EvolveTableRequest,
+        OpenChannelRequest,
     )
 
 _WRITE_PRIVILEGE = "INSERT"
@@ -79,8 +79,8 @@ class ChannelService:
     clock: Clock
 
     def configure_client(
-        self, request: ConfigureRequest, requester: StageRequester
-    ) -> ConfigureResponse:
+        self, request: ConfigureClientRequest, requester: StageRequester
+    ) -> ConfigureClientResponse:
         """Give a client a prefix of its own, which is never given again, and its stage.
 
         Raises:
@@ -101,7 +101,7 @@ class ChannelService:
                         reason=f"client prefix {prefix[:100]!r} was not given to this user"
                     )
         handout = self.stage_locator.issue_grant(requester, prefix)
-        return ConfigureResponse(
+        return ConfigureClientResponse(
             status_code=0,
             message="Success",
             prefix=prefix,
@@ -110,7 +110,7 @@ class ChannelService:
             stage_expires_in_s=handout.expires_in_s,
         )
 
-    def open_channel(self, request: OpenRequest, user: str) -> Future[OpenResponse]:
+    def open_channel(self, request: OpenChannelRequest, user: str) -> Future[OpenChannelResponse]:
         """Open a channel, or answer again to a request that came before; fences older owners.
 
         The future raises RoleNotGranted if the role is not the user's, DatabaseNotFound,
@@ -140,9 +140,9 @@ class ChannelService:
     def _open_in_transaction(
         self,
         connection: sa.Connection,
-        request: OpenRequest,
+        request: OpenChannelRequest,
         arguments: tuple[TableName, str, str, str | None, str | None],
-    ) -> OpenResponse:
+    ) -> OpenChannelResponse:
         name, channel, user, client_prefix, request_id = arguments
         table = self._find_writable_table(connection, name, user, request.role)
         table_columns = [streaming.column_to_message(column) for column in table.schema.columns]
@@ -159,7 +159,7 @@ class ChannelService:
         data_key = self.keyring.get_or_create_data_key(connection, table, user)
         error_table = _find_error_table_name(connection, table)
         record = opened.record
-        return OpenResponse(
+        return OpenChannelResponse(
             status_code=0,
             message="Success",
             database=to_display_name(table.name.database),
@@ -180,7 +180,9 @@ class ChannelService:
             takes_rowless=True,
         )
 
-    def get_channel_statuses(self, request: StatusRequest, user: str) -> StatusResponse:
+    def get_channel_statuses(
+        self, request: ChannelStatusRequest, user: str
+    ) -> ChannelStatusResponse:
         """Tell what is committed, in the order asked; a channel's problem is its own code.
 
         Raises:
@@ -213,9 +215,9 @@ class ChannelService:
                             connection, table
                         )
                     answer.error_table = error_tables_by_id[table.table_id]
-        return StatusResponse(status_code=0, message="Success", channels=answers)
+        return ChannelStatusResponse(status_code=0, message="Success", channels=answers)
 
-    def drop_channel(self, request: DropRequest, user: str) -> Future[DropResponse]:
+    def drop_channel(self, request: DropChannelRequest, user: str) -> Future[DropChannelResponse]:
         """Drop a channel; with a client sequencer only if it is still that owner's.
 
         The future raises RoleNotGranted if the role is not the user's, DatabaseNotFound,
@@ -235,8 +237,11 @@ class ChannelService:
         )
 
     def _drop_in_transaction(
-        self, connection: sa.Connection, request: DropRequest, arguments: tuple[TableName, str, str]
-    ) -> DropResponse:
+        self,
+        connection: sa.Connection,
+        request: DropChannelRequest,
+        arguments: tuple[TableName, str, str],
+    ) -> DropChannelResponse:
         asked_name, channel, user = arguments
         name = tables.find_current_name(connection, asked_name, request.encryption_key_id, user)
         table = self._find_writable_table(connection, name, user, request.role)
@@ -257,7 +262,7 @@ class ChannelService:
                 or channel_tombstones.find_last_client_sequencer(connection, name, channel) != asked
             ):
                 raise
-        return DropResponse(
+        return DropChannelResponse(
             status_code=0,
             message="Success",
             database=to_display_name(name.database),
@@ -400,7 +405,7 @@ def _parse_channel_name(text: str | None) -> str:
 
 
 def _parse_table_name(
-    message: OpenRequest | DropRequest | ChannelStatusQuery,
+    message: OpenChannelRequest | DropChannelRequest | ChannelStatusQuery,
 ) -> TableName:
     parts = (message.database, message.schema, message.table)
     for part, (what, code) in zip(parts, _NAME_FIELDS, strict=True):
@@ -414,8 +419,8 @@ def _parse_table_name(
 
 
 def evolve_schema(
-    database: Database, clock: Clock, request: EvolveRequest, user: str
-) -> EvolveResponse:
+    database: Database, clock: Clock, request: EvolveTableRequest, user: str
+) -> EvolveTableResponse:
     """Add columns to a table and take NOT NULL off, as far as that is still to be done.
 
     Raises:
@@ -440,7 +445,7 @@ def evolve_schema(
             role=resolve_effective_role(connection, user, role),
             now=clock.now(),
         )
-    return EvolveResponse(
+    return EvolveTableResponse(
         status_code=0,
         message="Success",
         schema_version=done.table.schema.version,

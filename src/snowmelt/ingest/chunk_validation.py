@@ -105,7 +105,7 @@ def validate_and_derive_statistics(chunk: DecryptedChunk) -> bytes | RequestReje
     except (BlobInvalid, InvalidRow, pa.ArrowException) as error:
         return RequestRejection(ResponseCode.BLOB_FORMAT_WRONG, str(error))
     whole = statistics.ChunkStatistics(chunk.footer.rows, tuple(collected))
-    return column_statistics.encode_statistics(chunk.schema, whole)
+    return column_statistics.encode_stored_statistics(chunk.schema, whole)
 
 
 def validate_and_derive_statistics_batch(
@@ -158,7 +158,7 @@ def _derive_combined_statistics(
         answers.append(
             found
             if isinstance(found, RequestRejection)
-            else column_statistics.encode_statistics(
+            else column_statistics.encode_stored_statistics(
                 schema, statistics.ChunkStatistics(chunk.footer.rows, found)
             )
         )

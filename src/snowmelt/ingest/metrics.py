@@ -16,7 +16,7 @@ from snowmelt.wire.streaming import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from snowmelt.wire.streaming import RegisterResponse
+    from snowmelt.wire.streaming import RegisterBlobsResponse
 
 # Upper ends of the classes of durations, in seconds; what takes longer is in a class of its own.
 LATENCY_BUCKETS_S = (
@@ -85,7 +85,9 @@ class RegistrationMetrics:
         self.rows = 0
         self.stored_bytes = 0
 
-    def record_response(self, response: RegisterResponse | Exception, latency_s: float) -> None:
+    def record_response(
+        self, response: RegisterBlobsResponse | Exception, latency_s: float
+    ) -> None:
         """Count a request that was answered after so many seconds."""
         self._durations.add(latency_s)
         codes = self._codes

@@ -32,7 +32,7 @@ from snowmelt.wire.streaming import (
     BlobRegistrationResult,
     ChannelRegistrationResult,
     ChunkRegistrationResult,
-    RegisterResponse,
+    RegisterBlobsResponse,
     ResponseCode,
 )
 
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from snowmelt.ingest.metrics import RegistrationMetricsSnapshot
     from snowmelt.ingest.stage_sync import StageSync
     from snowmelt.ingest.verifier import ChunkCandidate, Registrant, RegistrationVerifier
-    from snowmelt.wire.streaming import ChunkMetadata, RegisterRequest
+    from snowmelt.wire.streaming import ChunkMetadata, RegisterBlobsRequest
 
 _log = logging.getLogger("snowmelt.ingest")
 
 # Called once, from a thread of the registrar's, with the answer or with what to raise.
-ResponseCallback: TypeAlias = "Callable[[RegisterResponse | Exception], None]"
+ResponseCallback: TypeAlias = "Callable[[RegisterBlobsResponse | Exception], None]"
 
 _QUEUE_FULL = RequestRejection(
     ResponseCode.QUEUE_FULL, "Too many registrations are waiting; send it again in a moment."
@@ -73,7 +73,7 @@ class GroupCommitSettings:
 
 @dataclass(frozen=True, slots=True)
 class _PendingRegistration:
-    request: RegisterRequest
+    request: RegisterBlobsRequest
     registrant: Registrant
     respond: ResponseCallback
     submitted_at: float
@@ -122,7 +122,7 @@ class Registrar:
         )
 
     def submit(
-        self, request: RegisterRequest, registrant: Registrant, respond: ResponseCallback
+        self, request: RegisterBlobsRequest, registrant: Registrant, respond: ResponseCallback
     ) -> None:
         """Queue a registration; `respond` gets the answer, from another thread or at once.
 
@@ -160,7 +160,7 @@ class Registrar:
     def _verify_batch(self, submissions: Sequence[_PendingRegistration]) -> None:
         failed_syncs = self._stage_sync.failure_count
         checked: list[_VerifiedRegistration] = []
-        failed: list[tuple[_PendingRegistration, RegisterResponse | Exception]] = []
+        failed: list[tuple[_PendingRegistration, RegisterBlobsResponse | Exception]] = []
         for submission, found in zip(submissions, self._verify_chunks(submissions), strict=True):
             if isinstance(found, Exception):
                 failed.append((submission, _build_failure_response(submission, found)))
@@ -189,7 +189,7 @@ class Registrar:
     def _commit_group(self, group: Sequence[_VerifiedRegistration]) -> None:
         """Register a group; on any failure each of its members alone."""
         try:
-            answers: list[RegisterResponse | Exception] = list(self._register_group(group))
+            answers: list[RegisterBlobsResponse | Exception] = list(self._register_group(group))
         except Exception as error:  # noqa: BLE001 - answered one by one
             if len(group) == 1:
                 answers = [_build_failure_response(group[0].pending, error)]
@@ -204,7 +204,7 @@ class Registrar:
     def _commit_one_by_one(self, group: Sequence[_VerifiedRegistration]) -> None:
         outage: Exception | None = None
         for member in group:
-            answer: RegisterResponse | Exception
+            answer: RegisterBlobsResponse | Exception
             if outage is not None:
                 answer = _build_failure_response(member.pending, outage)
             else:
@@ -216,7 +216,9 @@ class Registrar:
                     answer = _build_failure_response(member.pending, error)
             self._send_responses([(member.pending, answer)])
 
-    def _register_group(self, group: Sequence[_VerifiedRegistration]) -> list[RegisterResponse]:
+    def _register_group(
+        self, group: Sequence[_VerifiedRegistration]
+    ) -> list[RegisterBlobsResponse]:
         if any(candidate.is_acceptable for member in group for candidate in member.chunks):
             self._stage_sync.sync(self._stage_sync.failure_count)
         checked = [
@@ -262,7 +264,7 @@ class Registrar:
         return [candidate.with_rejection(BLOB_NOT_DURABLE) for candidate in member.chunks]
 
     def _send_responses(
-        self, responses: Sequence[tuple[_PendingRegistration, RegisterResponse | Exception]]
+        self, responses: Sequence[tuple[_PendingRegistration, RegisterBlobsResponse | Exception]]
     ) -> None:
         now = self._clock.monotonic()
         with self._lock:
@@ -285,7 +287,7 @@ def _unknown_outcome_rejection(error: UnknownOutcome) -> RequestRejection:
 
 def _build_failure_response(
     submission: _PendingRegistration, error: Exception
-) -> RegisterResponse | Exception:
+) -> RegisterBlobsResponse | Exception:
     """Return what a client may send again; never what would make it drop rows."""
     match error:
         case UnknownOutcome():
@@ -309,10 +311,10 @@ RETRY_REGISTRATION = RequestRejection(
 
 
 def build_response(
-    request: RegisterRequest,
+    request: RegisterBlobsRequest,
     candidates: Iterable[ChunkCandidate],
     decisions: Iterator[tuple[CommitDecision, ...]],
-) -> RegisterResponse:
+) -> RegisterBlobsResponse:
     """Return the answer to one request; takes one item of `decisions` per candidate with an offer."""
     chunks = [
         _build_chunk_result(
@@ -327,8 +329,8 @@ def build_response(
 
 
 def build_uniform_response(
-    request: RegisterRequest, rejection: RequestRejection
-) -> RegisterResponse:
+    request: RegisterBlobsRequest, rejection: RequestRejection
+) -> RegisterBlobsResponse:
     """Return an answer that tells every channel the same."""
     chunks = [
         _build_chunk_result(chunk, _reject_all_channels(chunk, rejection))
@@ -339,14 +341,14 @@ def build_uniform_response(
 
 
 def _assemble_response(
-    request: RegisterRequest, chunk_results: Sequence[ChunkRegistrationResult]
-) -> RegisterResponse:
+    request: RegisterBlobsRequest, chunk_results: Sequence[ChunkRegistrationResult]
+) -> RegisterBlobsResponse:
     remaining = iter(chunk_results)
     blobs = [
         BlobRegistrationResult([next(remaining) for _ in blob.chunks or []])
         for blob in request.blobs or []
     ]
-    return RegisterResponse(status_code=0, message="Success", blobs=blobs)
+    return RegisterBlobsResponse(status_code=0, message="Success", blobs=blobs)
 
 
 def _reject_all_channels(

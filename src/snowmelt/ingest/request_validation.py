@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         BlobMetadata,
         ChunkChannelMessage,
         ChunkMetadata,
-        RegisterRequest,
+        RegisterBlobsRequest,
     )
 
 # A chunk is at most 256 MiB by its client's estimate and a blob 1 GiB (specification §3.6);
@@ -41,7 +41,7 @@ class RequestRejection:
     message: str
 
 
-def check_request_names_channels(request: RegisterRequest) -> None:
+def check_request_names_channels(request: RegisterBlobsRequest) -> None:
     """Refuse what has no channels to tell.
 
     Raises:

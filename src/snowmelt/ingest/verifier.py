@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         BlobMetadata,
         ChunkChannelMessage,
         ChunkMetadata,
-        RegisterRequest,
+        RegisterBlobsRequest,
     )
 
 _log = logging.getLogger("snowmelt.ingest")
@@ -196,7 +196,7 @@ class RegistrationVerifier:
         """Release the inspector; nothing may be checked any more."""
         self._decoder.close()
 
-    def verify(self, request: RegisterRequest, registrant: Registrant) -> list[ChunkCandidate]:
+    def verify(self, request: RegisterBlobsRequest, registrant: Registrant) -> list[ChunkCandidate]:
         """Return a candidate per chunk, in the order of the request."""
         [found] = self.verify_all([(request, registrant)])
         if isinstance(found, Exception):
@@ -204,7 +204,7 @@ class RegistrationVerifier:
         return found
 
     def verify_all(
-        self, requests: Sequence[tuple[RegisterRequest, Registrant]]
+        self, requests: Sequence[tuple[RegisterBlobsRequest, Registrant]]
     ) -> list[list[ChunkCandidate] | Exception]:
         """Return for each request a candidate per chunk, or what went wrong on our side."""
         claimed: list[list[_ClaimedBlob] | Exception] = []
@@ -224,7 +224,9 @@ class RegistrationVerifier:
             answers.append(failed or [each for blob in blobs for each in blob.chunks])
         return answers
 
-    def _read_claims(self, request: RegisterRequest, registrant: Registrant) -> list[_ClaimedBlob]:
+    def _read_claims(
+        self, request: RegisterBlobsRequest, registrant: Registrant
+    ) -> list[_ClaimedBlob]:
         claimed: list[_ClaimedBlob] = []
         paths: set[str] = set()
         for blob in request.blobs or []:
@@ -462,7 +464,7 @@ class RegistrationVerifier:
             rows=chunk.eps.rows,
             schema_version=max(schemas, default=0),
             # What the client claims goes to the inspection, which derives what is stored.
-            statistics=column_statistics.encode_row_count(chunk.eps.rows)
+            statistics=column_statistics.encode_row_count_statistics(chunk.eps.rows)
             if self._policy.depth is VerificationDepth.OFF
             else _encoder.encode(chunk.eps),
             first_insert_ms=chunk.first_insert_time_in_ms,

@@ -22,13 +22,13 @@ from snowmelt.server.error_responses import json_response
 from snowmelt.server.middleware import SMALL_BODY_BYTES, FastRoute
 from snowmelt.server.thread_responses import ResponseQueue
 from snowmelt.wire.streaming import (
-    ConfigureRequest,
-    DropRequest,
-    EvolveRequest,
-    OpenRequest,
-    RegisterRequest,
-    RegisterResponse,
-    StatusRequest,
+    ChannelStatusRequest,
+    ConfigureClientRequest,
+    DropChannelRequest,
+    EvolveTableRequest,
+    OpenChannelRequest,
+    RegisterBlobsRequest,
+    RegisterBlobsResponse,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 _Requester = TypeVar("_Requester")
 _Result = TypeVar("_Result", bound=msgspec.Struct)
-_registration_decoder = msgspec.json.Decoder(RegisterRequest)
+_registration_decoder = msgspec.json.Decoder(RegisterBlobsRequest)
 # Says only how a client renews its stage credentials: with the header they are good for one prefix
 # instead of all of the user's. Nothing that a client says about itself makes it trusted.
 SNOWMELT_CLIENT_HEADER = b"x-snowmelt-client"
@@ -80,7 +80,7 @@ class StreamingRoutes:
 
     async def configure_client(self, call: AuthenticatedRequest) -> ServerResponse:
         """Begin a client."""
-        request = decode_message(call.body, ConfigureRequest)
+        request = decode_message(call.body, ConfigureClientRequest)
         request.role = call.resolve_role(request.role)
         asker = StageRequester(
             call.user, parse_host(call.headers), SNOWMELT_CLIENT_HEADER in call.headers
@@ -89,7 +89,7 @@ class StreamingRoutes:
 
     async def open_channel(self, call: AuthenticatedRequest) -> ServerResponse:
         """Open a channel."""
-        request = decode_message(call.body, OpenRequest)
+        request = decode_message(call.body, OpenChannelRequest)
         request.role = call.resolve_role(request.role)
         response = await self._await_write(self._channel_service.open_channel, request, call.user)
         self.channels_opened += 1
@@ -97,7 +97,7 @@ class StreamingRoutes:
 
     async def get_channel_status(self, call: AuthenticatedRequest) -> ServerResponse:
         """Tell what is committed."""
-        request = decode_message(call.body, StatusRequest)
+        request = decode_message(call.body, ChannelStatusRequest)
         request.role = call.resolve_role(request.role)
         return await self._run_in_thread(
             self._channel_service.get_channel_statuses, request, call.user
@@ -105,7 +105,7 @@ class StreamingRoutes:
 
     async def drop_channel(self, call: AuthenticatedRequest) -> ServerResponse:
         """Drop a channel."""
-        request = decode_message(call.body, DropRequest)
+        request = decode_message(call.body, DropChannelRequest)
         request.role = call.resolve_role(request.role)
         return await self._await_write(self._channel_service.drop_channel, request, call.user)
 
@@ -116,12 +116,12 @@ class StreamingRoutes:
             request = decode_registration(call.body)
         else:
             request = await loop.run_in_executor(self._threads, decode_registration, call.body)
-        answered: asyncio.Future[RegisterResponse] = loop.create_future()
+        answered: asyncio.Future[RegisterBlobsResponse] = loop.create_future()
 
         def report_result(response: object) -> None:
             if answered.done():
                 return
-            if isinstance(response, RegisterResponse):
+            if isinstance(response, RegisterBlobsResponse):
                 answered.set_result(response)
             elif isinstance(response, Exception):
                 answered.set_exception(response)
@@ -137,7 +137,7 @@ class StreamingRoutes:
 
     def _submit_registration(
         self,
-        request: RegisterRequest,
+        request: RegisterBlobsRequest,
         call: AuthenticatedRequest,
         on_result: Callable[[object], None],
     ) -> None:
@@ -186,7 +186,7 @@ def _end_span_on_result(
 
     def report_and_end(response: object) -> None:
         codes: set[int] = set()
-        if isinstance(response, RegisterResponse):
+        if isinstance(response, RegisterBlobsResponse):
             chunks = (chunk for blob in response.blobs for chunk in blob.chunks)
             codes = {channel.status_code for chunk in chunks for channel in chunk.channels}
         span.end(is_visible=codes == {0}, codes=",".join(map(str, sorted(codes))))
@@ -215,7 +215,7 @@ def decode_message(body: bytes, message_type: type[_Message]) -> _Message:
         raise RequestMalformed(reason=str(error)) from None
 
 
-def decode_registration(body: bytes) -> RegisterRequest:
+def decode_registration(body: bytes) -> RegisterBlobsRequest:
     """Read a registration.
 
     Raises:
@@ -244,7 +244,7 @@ class SchemaEvolutionRoutes:
 
     async def evolve_table(self, call: AuthenticatedRequest) -> ServerResponse:
         """Add columns to a table, or take NOT NULL off."""
-        request = decode_message(call.body, EvolveRequest)
+        request = decode_message(call.body, EvolveTableRequest)
         request.role = call.resolve_role(request.role)
         work = partial(evolve_schema, self._database, self._clock, request, call.user)
         loop = asyncio.get_running_loop()

@@ -342,7 +342,7 @@ def _make_chunk_range_finder(
         column = written.get(name)
         if column is None:
             return None
-        return _chunk_range(column, statistics.bounds(column), chunk.rows)
+        return _chunk_range(column, statistics.decode_bounds(column), chunk.rows)
 
     return extent
 

@@ -31,12 +31,12 @@ _SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf
 _INT128_END = 2**127
 
 
-class _RawStatistics(msgspec.Struct):
+class _UndecodedStatistics(msgspec.Struct):
     rows: int
     columns: dict[str, msgspec.Raw] = {}
 
 
-_STATISTICS_DECODER = msgspec.json.Decoder(_RawStatistics)
+_STATISTICS_DECODER = msgspec.json.Decoder(_UndecodedStatistics)
 _ENCODER = msgspec.json.Encoder()
 _COLUMN_DECODER = msgspec.json.Decoder(ColumnStatisticsMessage)
 _cached_internal_name = lru_cache(maxsize=16_384)(to_internal_name)
@@ -63,18 +63,18 @@ def statistics_to_message(
     return ChunkStatisticsMessage(
         rows=collected.rows,
         columns={
-            column.display_name: _column_to_message(column, found)
+            column.display_name: _column_statistics_to_message(column, found)
             for column, found in zip(schema.columns, collected.columns, strict=True)
         },
     )
 
 
-def encode_statistics(schema: TableSchema, collected: statistics.ChunkStatistics) -> bytes:
+def encode_stored_statistics(schema: TableSchema, collected: statistics.ChunkStatistics) -> bytes:
     """Return the statistics as the catalog keeps them and `StoredStatistics` reads them."""
     return _ENCODER.encode(statistics_to_message(schema, collected))
 
 
-def encode_row_count(rows: int) -> bytes:
+def encode_row_count_statistics(rows: int) -> bytes:
     """Return stored statistics that say nothing but the number of rows."""
     return _ENCODER.encode(ChunkStatisticsMessage(rows=rows))
 
@@ -104,7 +104,7 @@ class StoredStatistics:
             _cached_internal_name(key): found for key, found in self._statistics.columns.items()
         }
 
-    def bounds(self, column: Column) -> StatisticBounds:
+    def decode_bounds(self, column: Column) -> StatisticBounds:
         """Return a column's bounds; of one not sent, or that does not parse, they are unknown."""
         found = self._columns.get(column.name)
         sent = None if found is None else _COLUMN_DECODER.decode(found)
@@ -140,7 +140,7 @@ def find_statistics_error(
     return None
 
 
-def _column_to_message(
+def _column_statistics_to_message(
     column: Column, column_statistics: statistics.ColumnStatistics
 ) -> ColumnStatisticsMessage:
     sent = ColumnStatisticsMessage(
@@ -151,7 +151,7 @@ def _column_to_message(
     match column_statistics.minimum, column_statistics.maximum:
         case bytes(low), bytes(high):
             sent.minStrValue = low[:_MAX_BOUND_BYTES].hex()
-            sent.maxStrValue = _truncate_maximum(high)
+            sent.maxStrValue = _encode_truncated_maximum(high)
         case float(smallest), float(largest):
             sent.minRealValue = _float_to_json(smallest)
             sent.maxRealValue = _float_to_json(largest)
@@ -161,7 +161,7 @@ def _column_to_message(
     return sent
 
 
-def _truncate_maximum(value: bytes) -> str:
+def _encode_truncated_maximum(value: bytes) -> str:
     if len(value) <= _MAX_BOUND_BYTES:
         return value.hex()
     number = int.from_bytes(value[:_MAX_BOUND_BYTES], "big") + 1

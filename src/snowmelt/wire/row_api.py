@@ -24,32 +24,32 @@ class RowChannelStatus(msgspec.Struct):
     snowflake_avg_processing_latency_ms: int | None = None
 
 
-class RowOpenRequest(msgspec.Struct):
+class OpenRowChannelRequest(msgspec.Struct):
     """Body of an open; what else is in it makes no difference here."""
 
     offset_token: str | None = None
 
 
-class RowOpenResponse(msgspec.Struct):
+class OpenRowChannelResponse(msgspec.Struct):
     """A channel's first continuation token, and how it stands."""
 
     next_continuation_token: str
     channel_status: RowChannelStatus
 
 
-class RowDropResponse(msgspec.Struct):
+class DropRowChannelResponse(msgspec.Struct):
     """A channel that is gone."""
 
     last_committed_offset_token: str | None = None
 
 
-class RowStatusRequest(msgspec.Struct):
+class RowChannelStatusRequest(msgspec.Struct):
     """Channels to be told of."""
 
     channel_names: list[str] = []
 
 
-class RowStatusResponse(msgspec.Struct):
+class RowChannelStatusResponse(msgspec.Struct):
     """What is told of channels, by the names they were asked for by."""
 
     channel_statuses: dict[str, RowChannelStatus]

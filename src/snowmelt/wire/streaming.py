@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Sequencer = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class ConfigureRequest(msgspec.Struct):
+class ConfigureClientRequest(msgspec.Struct):
     """`POST /v1/streaming/client/configure/`.
 
     `client_prefix` is an addition of ours: a client that has a prefix asks for the stage again.
@@ -55,7 +55,7 @@ class StageLocation(msgspec.Struct):
         return f"StageLocation({self.locationType}, {self.location!r})"
 
 
-class ConfigureResponse(msgspec.Struct):
+class ConfigureClientResponse(msgspec.Struct):
     """The client prefix is `prefix_deployment_id`.
 
     `stage_expires_in_s` is an addition of ours: how long the credentials are good from now on,
@@ -70,7 +70,7 @@ class ConfigureResponse(msgspec.Struct):
     stage_expires_in_s: float | None = None
 
 
-class OpenRequest(msgspec.Struct):
+class OpenChannelRequest(msgspec.Struct):
     """`POST /v1/streaming/channels/open/`; names as the user typed them."""
 
     request_id: str | None = None
@@ -101,7 +101,7 @@ class ColumnMetadata(msgspec.Struct):
     source_iceberg_data_type: str | None = None
 
 
-class OpenResponse(msgspec.Struct):
+class OpenChannelResponse(msgspec.Struct):
     """The names in it are the identity for all later requests.
 
     `previous_owner` (client key of who had the channel open before, null when nobody) and
@@ -147,7 +147,7 @@ class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
     encryption_key_id: int | None = None
 
 
-class StatusRequest(msgspec.Struct):
+class ChannelStatusRequest(msgspec.Struct):
     """`POST /v1/streaming/channels/status/`."""
 
     channels: list[ChannelStatusQuery] = []
@@ -176,7 +176,7 @@ class ChannelStatusMessage(msgspec.Struct):
     error_table: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class StatusResponse(msgspec.Struct):
+class ChannelStatusResponse(msgspec.Struct):
     """Same order and length as asked."""
 
     status_code: int
@@ -184,7 +184,7 @@ class StatusResponse(msgspec.Struct):
     channels: list[ChannelStatusMessage] = []
 
 
-class DropRequest(msgspec.Struct):
+class DropChannelRequest(msgspec.Struct):
     """`POST /v1/streaming/channels/drop/`; with a sequencer only that epoch is dropped.
 
     `encryption_key_id` is an addition of ours, as in a status request.
@@ -201,7 +201,7 @@ class DropRequest(msgspec.Struct):
     encryption_key_id: int | None = None
 
 
-class DropResponse(msgspec.Struct):
+class DropChannelResponse(msgspec.Struct):
     """Names as in the request, normalised."""
 
     status_code: int
@@ -295,7 +295,7 @@ class BlobMetadata(msgspec.Struct):
     spans_mixed_tables: bool = False
 
 
-class RegisterRequest(msgspec.Struct):
+class RegisterBlobsRequest(msgspec.Struct):
     """`POST /v1/streaming/channels/write/blobs/`."""
 
     request_id: str | None = None
@@ -340,7 +340,7 @@ class EncryptionKey(msgspec.Struct):
     encryption_key_id: int
 
 
-class RegisterResponse(msgspec.Struct):
+class RegisterBlobsResponse(msgspec.Struct):
     """`encryption_keys` must be a list: null clears the official client's keys."""
 
     status_code: int
@@ -359,7 +359,7 @@ class NewColumn(msgspec.Struct):
     type: str
 
 
-class EvolveRequest(msgspec.Struct):
+class EvolveTableRequest(msgspec.Struct):
     """`POST /v1/snowmelt/tables/evolve`; names are written as in SQL.
 
     `encryption_key_id` tells the table of an open channel whatever it is called now.
@@ -374,7 +374,7 @@ class EvolveRequest(msgspec.Struct):
     encryption_key_id: int | None = None
 
 
-class EvolveResponse(msgspec.Struct):
+class EvolveTableResponse(msgspec.Struct):
     """The table's columns as they are now, and the names of those that this request changed."""
 
     status_code: int

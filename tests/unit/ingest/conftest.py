@@ -40,10 +40,10 @@ from snowmelt.wire.streaming import (
     BlobMetadata,
     ChunkChannelMessage,
     ChunkMetadata,
-    ConfigureRequest,
-    OpenRequest,
-    OpenResponse,
-    RegisterRequest,
+    ConfigureClientRequest,
+    OpenChannelRequest,
+    OpenChannelResponse,
+    RegisterBlobsRequest,
 )
 from support.catalog_files import new_catalog
 
@@ -76,12 +76,12 @@ class World:
             policy=VerificationPolicy(depth),
         )
 
-    def open(self, channel: str = "CH") -> OpenResponse:
-        request = OpenRequest(channel=channel, table="t", database="demo", schema="public")
+    def open(self, channel: str = "CH") -> OpenChannelResponse:
+        request = OpenChannelRequest(channel=channel, table="t", database="demo", schema="public")
         return self.desk.open_channel(request, USER).result()
 
     def blob(
-        self, opened: OpenResponse, row_sequencer: int, rows: list[dict], *, put: bool = True
+        self, opened: OpenChannelResponse, row_sequencer: int, rows: list[dict], *, put: bool = True
     ) -> BlobMetadata:
         schema = TableSchema(
             1, tuple(map(streaming.column_from_message, opened.table_columns or []))
@@ -119,8 +119,8 @@ class World:
             bdec_version=3,
         )
 
-    def request(self, *blobs: BlobMetadata) -> RegisterRequest:
-        return RegisterRequest(blobs=list(blobs))
+    def request(self, *blobs: BlobMetadata) -> RegisterBlobsRequest:
+        return RegisterBlobsRequest(blobs=list(blobs))
 
 
 @pytest.fixture
@@ -143,7 +143,9 @@ def world(tmp_path: Path):
     writes = WriteBatcher(database, clock)
     desk = ChannelService(database, writes, keyring, known, FolderStageLocator(stage.root), clock)
     world = World(database, stage, known, desk, clock, deployment_id)
-    world.prefix = desk.configure_client(ConfigureRequest(), StageRequester(USER)).prefix or ""
+    world.prefix = (
+        desk.configure_client(ConfigureClientRequest(), StageRequester(USER)).prefix or ""
+    )
     yield world
     failpoints.disarm()
     writes.close()

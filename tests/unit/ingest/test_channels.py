@@ -13,10 +13,10 @@ from snowmelt.errors import ChannelFenced, ChannelNotFound, NameMissing, RoleNot
 from snowmelt.ingest.stage_locations import StageRequester
 from snowmelt.wire.streaming import (
     ChannelStatusQuery,
-    ConfigureRequest,
-    DropRequest,
-    OpenRequest,
-    StatusRequest,
+    ChannelStatusRequest,
+    ConfigureClientRequest,
+    DropChannelRequest,
+    OpenChannelRequest,
 )
 
 NAMES = {"channel": "ch", "table": "t", "database": "demo", "schema": "public"}
@@ -39,19 +39,19 @@ def request_id(world, number: int = 0) -> str:
 
 def drop(world, sequencer: int | None, **names: str) -> None:
     world.desk.drop_channel(
-        DropRequest(**(NAMES | names), client_sequencer=sequencer), "LOADER"
+        DropChannelRequest(**(NAMES | names), client_sequencer=sequencer), "LOADER"
     ).result()
 
 
 @pytest.mark.slow
 def test_a_request_id_with_a_prefix_of_ones_own_is_answered_once(world) -> None:
-    request = OpenRequest(**NAMES, request_id=request_id(world))
+    request = OpenChannelRequest(**NAMES, request_id=request_id(world))
     first = world.desk.open_channel(request, "LOADER").result()
     assert world.desk.open_channel(request, "LOADER").result() == first
 
 
 def test_a_request_id_with_a_foreign_prefix_gets_no_foreign_answer(world, other) -> None:
-    request = OpenRequest(**NAMES, request_id=request_id(world))
+    request = OpenChannelRequest(**NAMES, request_id=request_id(world))
     mine = world.desk.open_channel(request, "LOADER").result()
     theirs = world.desk.open_channel(request, other).result()
     assert theirs.client_sequencer == mine.client_sequencer + 1
@@ -64,7 +64,8 @@ def test_a_request_id_with_a_foreign_prefix_gets_no_foreign_answer(world, other)
 
 def test_no_prefix_is_given_twice(world) -> None:
     given = [
-        world.desk.configure_client(ConfigureRequest(), StageRequester("LOADER")) for _ in range(20)
+        world.desk.configure_client(ConfigureClientRequest(), StageRequester("LOADER"))
+        for _ in range(20)
     ]
     assert len({each.prefix for each in given} | {world.prefix}) == 21
     folders = {each.stage_location.location for each in given}
@@ -95,7 +96,7 @@ def test_a_drop_comes_twice_but_a_blind_one_of_nothing_is_told(world) -> None:
 )
 def test_a_name_that_is_missing_has_its_own_code(world, missing: str, code: int) -> None:
     with pytest.raises(NameMissing, match=f"the name of the {missing}") as caught:
-        world.desk.open_channel(OpenRequest(**(NAMES | {missing: ""})), "LOADER").result()
+        world.desk.open_channel(OpenChannelRequest(**(NAMES | {missing: ""})), "LOADER").result()
     assert caught.value.wire_code == code
 
 
@@ -110,17 +111,21 @@ def test_a_status_tells_each_channel_its_own_problem(world) -> None:
         ChannelStatusQuery("absent", "public", "t", "ch", 0),
         ChannelStatusQuery("demo", "public", "t", "", 0),
     ]
-    answer = world.desk.get_channel_statuses(StatusRequest(channels=asked), "LOADER")
+    answer = world.desk.get_channel_statuses(ChannelStatusRequest(channels=asked), "LOADER")
     assert [each.status_code for each in answer.channels] == [0, 20, 25, 4, 9, 8, 18]
     with pytest.raises(RoleNotGranted, match="Role NOBODY is not granted to user LOADER"):
-        world.desk.get_channel_statuses(StatusRequest(channels=asked, role="nobody"), "LOADER")
+        world.desk.get_channel_statuses(
+            ChannelStatusRequest(channels=asked, role="nobody"), "LOADER"
+        )
 
 
 def test_a_fenced_owner_is_told_the_committed_token_all_the_same(world) -> None:
-    old = world.desk.open_channel(OpenRequest(**NAMES, offset_token="7"), "LOADER").result()
+    old = world.desk.open_channel(OpenChannelRequest(**NAMES, offset_token="7"), "LOADER").result()
     world.open("ch")
     asked = [ChannelStatusQuery("demo", "public", "t", "ch", old.client_sequencer)]
-    (status,) = world.desk.get_channel_statuses(StatusRequest(channels=asked), "LOADER").channels
+    (status,) = world.desk.get_channel_statuses(
+        ChannelStatusRequest(channels=asked), "LOADER"
+    ).channels
     assert (status.status_code, status.persisted_offset_token) == (20, "7")
 
 
@@ -129,9 +134,9 @@ def test_a_state_by_name_is_not_that_of_a_channel_that_came_by_the_name(world) -
         world.database, "CREATE TABLE demo.public.u LIKE demo.public.t", clock=world.clock
     )
     other = world.desk.open_channel(
-        OpenRequest(**(NAMES | {"table": "u"}), offset_token="9"), "LOADER"
+        OpenChannelRequest(**(NAMES | {"table": "u"}), offset_token="9"), "LOADER"
     ).result()
-    mine = world.desk.open_channel(OpenRequest(**NAMES), "LOADER").result()
+    mine = world.desk.open_channel(OpenChannelRequest(**NAMES), "LOADER").result()
     count = mine.client_sequencer
     assert other.client_sequencer == count
     world.clock.advance(1)
@@ -143,17 +148,17 @@ def test_a_state_by_name_is_not_that_of_a_channel_that_came_by_the_name(world) -
         ChannelStatusQuery(*names, count, encryption_key_id=mine.encryption_key_id),
         ChannelStatusQuery(*names),
     ]
-    found = world.desk.get_channel_statuses(StatusRequest(channels=asked), "LOADER").channels
+    found = world.desk.get_channel_statuses(ChannelStatusRequest(channels=asked), "LOADER").channels
     assert [(each.status_code, each.persisted_offset_token) for each in found] == [
         (25, None),
         (0, None),
         (0, "9"),
     ]
     world.clock.advance(1)
-    mine = world.desk.open_channel(OpenRequest(**NAMES), "LOADER").result()
+    mine = world.desk.open_channel(OpenChannelRequest(**NAMES), "LOADER").result()
     asked = [ChannelStatusQuery(*names, mine.client_sequencer)]
     assert (
-        world.desk.get_channel_statuses(StatusRequest(channels=asked), "LOADER")
+        world.desk.get_channel_statuses(ChannelStatusRequest(channels=asked), "LOADER")
         .channels[0]
         .status_code
         == 0

@@ -24,7 +24,7 @@ from snowmelt.ingest.stage_sync import StageSync
 from snowmelt.ingest.verifier import ChunkCandidate, Registrant, RegistrationVerifier
 from snowmelt.schema.types import TableName
 from snowmelt.storage.local_store import LocalStore
-from snowmelt.wire.streaming import RegisterRequest, RegisterResponse
+from snowmelt.wire.streaming import RegisterBlobsRequest, RegisterBlobsResponse
 
 SENDER = Registrant("LOADER", None)
 
@@ -47,7 +47,7 @@ def registrar(world):
     registrar.close()
 
 
-def register(registrar: Registrar, *requests: RegisterRequest) -> list:
+def register(registrar: Registrar, *requests: RegisterBlobsRequest) -> list:
     """Submit all at once and return what each was answered: a list of codes, or an exception."""
     answers: queue.SimpleQueue = queue.SimpleQueue()
     for number, request in enumerate(requests):
@@ -56,7 +56,7 @@ def register(registrar: Registrar, *requests: RegisterRequest) -> list:
     return [codes(answer) for _, answer in arrived]
 
 
-def codes(answer: RegisterResponse | Exception) -> list[int] | Exception:
+def codes(answer: RegisterBlobsResponse | Exception) -> list[int] | Exception:
     if isinstance(answer, Exception):
         return answer
     return [
@@ -79,7 +79,7 @@ def rows(count: int = 2) -> list[dict]:
     return [{"id": number, "x": 0.5, "name": "n"} for number in range(count)]
 
 
-def several(world, count: int = 4) -> list[RegisterRequest]:
+def several(world, count: int = 4) -> list[RegisterBlobsRequest]:
     opened = [world.open(f"CH{number}") for number in range(count)]
     return [world.request(world.blob(each, 1, rows())) for each in opened]
 
@@ -205,7 +205,7 @@ def test_closing_answers_what_waits_and_refuses_what_comes_later(world, registra
 
 def test_what_names_no_channel_is_refused_as_a_whole(registrar) -> None:
     with pytest.raises(RegistrationRefused):
-        registrar.submit(RegisterRequest(blobs=[]), SENDER, lambda answer: None)
+        registrar.submit(RegisterBlobsRequest(blobs=[]), SENDER, lambda answer: None)
 
 
 class FailingDisk(LocalStore):

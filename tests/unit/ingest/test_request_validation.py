@@ -14,7 +14,7 @@ from snowmelt.wire.streaming import (
     ChunkChannelMessage,
     ChunkMetadata,
     ChunkStatisticsMessage,
-    RegisterRequest,
+    RegisterBlobsRequest,
 )
 
 
@@ -39,7 +39,7 @@ def blob(**changes: object) -> BlobMetadata:
 
 
 def test_a_whole_registration_passes() -> None:
-    check_request_names_channels(RegisterRequest(blobs=[blob()]))
+    check_request_names_channels(RegisterBlobsRequest(blobs=[blob()]))
     assert find_blob_error(blob(), set()) is None
     assert find_chunk_error(chunk()) is None
     assert find_chunk_error(chunk(eps=ChunkStatisticsMessage(0), rowless=True)) is None
@@ -60,7 +60,7 @@ def test_what_has_no_channel_to_tell_refuses_the_whole_request(
     blobs: list[BlobMetadata] | None, code: int
 ) -> None:
     with pytest.raises(RegistrationRefused) as refused:
-        check_request_names_channels(RegisterRequest(blobs=blobs))
+        check_request_names_channels(RegisterBlobsRequest(blobs=blobs))
     assert refused.value.wire_code == code
 
 

@@ -92,7 +92,7 @@ def test_what_is_collected_passes_the_check_and_bounds_every_value(part):
     assert column_statistics.find_statistics_error(schema, wire, table.num_rows) is None
     bounds = column_statistics.bounds_from_message(schema, wire)
     stored = column_statistics.StoredStatistics(text)
-    assert {column.ordinal: stored.bounds(column) for column in schema.columns} == bounds
+    assert {column.ordinal: stored.decode_bounds(column) for column in schema.columns} == bounds
     for column, found in zip(schema.columns, collected.columns, strict=True):
         bound = bounds[column.ordinal]
         assert bound.null_count == found.null_count
@@ -118,7 +118,9 @@ def test_a_column_that_was_not_sent_is_unknown():
     wire = ChunkStatisticsMessage(rows=2, columns={})
     unknown = column_statistics.StatisticBounds(None, None, None)
     assert column_statistics.bounds_from_message(TableSchema(1, (TEXT,)), wire) == {4: unknown}
-    assert column_statistics.StoredStatistics(msgspec.json.encode(wire)).bounds(TEXT) == unknown
+    assert (
+        column_statistics.StoredStatistics(msgspec.json.encode(wire)).decode_bounds(TEXT) == unknown
+    )
 
 
 def good() -> dict[str, Sent]:

@@ -33,7 +33,7 @@ from snowmelt.ingest.rows.targets import (
     is_elastic_channel,
 )
 from snowmelt.schema.types import to_internal_name
-from snowmelt.wire.row_api import RowChannelStatus, RowOpenResponse, RowStatusResponse
+from snowmelt.wire.row_api import OpenRowChannelResponse, RowChannelStatus, RowChannelStatusResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,7 +102,7 @@ class RowService:
         request_id: str,
         offset_token: str | None,
         client: SdkClient | None = None,
-    ) -> Future[RowOpenResponse]:
+    ) -> Future[OpenRowChannelResponse]:
         """Open a channel; who had it before is fenced. The same request again changes nothing.
 
         The future raises PipeNotFound if there is no such pipe or this role may not insert by it,
@@ -117,7 +117,7 @@ class RowService:
         name = parse_channel_name(channel)
         _reject_nul(request_id, offset_token)
 
-        def write(connection: sa.Connection) -> RowOpenResponse:
+        def write(connection: sa.Connection) -> OpenRowChannelResponse:
             table, _ = find_writable_table(connection, path, sender)
             base64 = self.binary_encodings.may_use_base64_in_new_channel(connection, path, client)
             try:
@@ -140,7 +140,9 @@ class RowService:
             if name not in known:
                 # Dropped since this request was first answered: whoever asks is fenced already.
                 raise ContinuationStale(token=following, channel=channel)
-            return RowOpenResponse(str(following), build_channel_status(path, channel, known[name]))
+            return OpenRowChannelResponse(
+                str(following), build_channel_status(path, channel, known[name])
+            )
 
         return self.write_batcher.submit(write, lock_key=path)
 
@@ -168,7 +170,7 @@ class RowService:
 
     def get_channel_statuses(
         self, path: PipePath, names: Sequence[str], sender: RowSender
-    ) -> RowStatusResponse:
+    ) -> RowChannelStatusResponse:
         """Tell of channels what is committed and refused; those that do not exist are left out.
 
         Raises:
@@ -202,7 +204,7 @@ class RowService:
         for name in names:
             if is_elastic_channel(name) and name not in found:
                 found[name] = build_channel_status(path, name, None)
-        return RowStatusResponse(found)
+        return RowChannelStatusResponse(found)
 
     def resolve_request(
         self, request: RawAppendRequest, *, refresh: bool

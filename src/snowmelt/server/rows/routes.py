@@ -36,7 +36,12 @@ from snowmelt.server.rows.messages import (
 )
 from snowmelt.server.rows.scoped_tokens import has_issuer, read_scope_claim
 from snowmelt.server.streaming_routes import parse_host
-from snowmelt.wire.row_api import RowDropResponse, RowFileFragment, RowOpenRequest, RowStatusRequest
+from snowmelt.wire.row_api import (
+    DropRowChannelResponse,
+    OpenRowChannelRequest,
+    RowChannelStatusRequest,
+    RowFileFragment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -51,7 +56,7 @@ if TYPE_CHECKING:
     from snowmelt.server.rows.append_requests import InFlightAppends
     from snowmelt.server.rows.components import RowApiComponents
     from snowmelt.server.rows.messages import RowApiPath
-    from snowmelt.wire.row_api import RowOpenResponse
+    from snowmelt.wire.row_api import OpenRowChannelResponse
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 _Result = TypeVar("_Result")
@@ -162,8 +167,8 @@ class RowApiRoutes:
 
     async def _handle_open(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
         sender = await self._authenticate_sender(call)
-        request = _decode_message(call.body or b"{}", RowOpenRequest)
-        answer: RowOpenResponse = await self._await_write(
+        request = _decode_message(call.body or b"{}", OpenRowChannelRequest)
+        answer: OpenRowChannelResponse = await self._await_write(
             lambda: self._components.row_service.open_channel(
                 api_path.pipe,
                 api_path.channel or "",
@@ -182,11 +187,11 @@ class RowApiRoutes:
                 api_path.pipe, api_path.channel or "", sender
             )
         )
-        return json_response(RowDropResponse(token))
+        return json_response(DropRowChannelResponse(token))
 
     async def _handle_statuses(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
         sender = await self._authenticate_sender(call)
-        request = _decode_message(call.body or b"{}", RowStatusRequest)
+        request = _decode_message(call.body or b"{}", RowChannelStatusRequest)
         return json_response(
             await self._run_in_thread(
                 lambda: self._components.row_service.get_channel_statuses(
