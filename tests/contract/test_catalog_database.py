@@ -226,8 +226,8 @@ def test_a_database_elsewhere_tells_its_time(database):
 _WRITES_WITHOUT_PAUSE = """
 import sys
 import sqlalchemy as sa
-from snowmelt.catalog.db.database import open_database
-database = open_database(sys.argv[1])
+from snowmelt.catalog.db.database import open_and_upgrade_database
+database = open_and_upgrade_database(sys.argv[1])
 print("ready", flush=True)
 for number in range(1_000):
     with database.writing() as connection:

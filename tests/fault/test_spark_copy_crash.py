@@ -29,7 +29,7 @@ from support.executors import executors, workers
 from fixtures.chunks import Lakehouse
 from fixtures.copy import Copying
 from snowmelt import failpoints as faults
-from snowmelt.spark.load_job import SparkRunner
+from snowmelt.spark.load_job import SparkLoadRunner
 from snowmelt.spark.session import local_session
 
 folder, files, rows, *steps = sys.argv[1:]
@@ -77,7 +77,7 @@ for step in steps:
         faults.arm(faults.Failpoint(step), kill_one)
     killed = None
     statement = f"COPY numbers FROM {', '.join(paths)} REJECTED DATA AS TABLE rejects"
-    copied = copying.copy(statement, run=SparkRunner(spark))
+    copied = copying.copy(statement, run=SparkLoadRunner(spark))
     while killed in [None, *executors(spark)]:
         time.sleep(0.05)
     print(step, copied.totals.rows, copied.totals.rejects, flush=True)
@@ -85,7 +85,7 @@ for step in steps:
 path = copying.file("last.csv", "1|never\\n")
 faults.arm(faults.Failpoint.LOAD_WRITTEN, lambda: os.kill(os.getpid(), signal.SIGKILL))
 print("driver", flush=True)
-copying.copy(f"COPY numbers FROM {path}", run=SparkRunner(spark))
+copying.copy(f"COPY numbers FROM {path}", run=SparkLoadRunner(spark))
 """
 
 

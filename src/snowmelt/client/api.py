@@ -108,7 +108,7 @@ class ApiClient:
         )
 
     @property
-    def was_last_request_answered(self) -> bool:
+    def got_response_to_last_request(self) -> bool:
         """Whether the service answered the last time."""
         return self._transport.last_error is None
 

@@ -128,7 +128,8 @@ class ErrorTableWriter:
                 key, (-_REFRESH_INTERVAL_S, channel.error_table)
             )
             is_new = (
-                now - asked_at >= _REFRESH_INTERVAL_S and self._api_client.was_last_request_answered
+                now - asked_at >= _REFRESH_INTERVAL_S
+                and self._api_client.got_response_to_last_request
             )
             if is_new:
                 self._cached_error_tables[key] = now, name

@@ -132,7 +132,7 @@ class SchemaRefresher:
         before = state.target.schema
         if names:
             self._refresh_if_stale(state, names)
-        elif self._api_client.was_last_request_answered:
+        elif self._api_client.got_response_to_last_request:
             # Such rows are refused by what is known where the service cannot be asked.
             with suppress(SnowmeltError):
                 self._refresh_if_stale(state, names, timeout_s=0.0)

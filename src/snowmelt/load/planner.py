@@ -97,9 +97,9 @@ def plan_load(  # noqa: PLR0913 - what is loaded where, for how many tasks, from
     saved_offsets: Mapping[tuple[str, int], int] | None = None,
     limits: UserCodeLimits | None = None,
 ) -> LoadPlan:
-    """Plan a load for `parallelism` that run at a time; lists the inputs, and checks every step.
+    """Plan a load of `parallelism` tasks at a time; list the inputs, and check every step.
 
-    No portion is smaller than `min_portion_bytes` bytes unless its file is. `saved_offsets` is where the last
+    No portion is smaller than `min_portion_bytes` unless its file is. `saved_offsets` is where the last
     load of the stream ended, by topic and partition. Code of users runs in a process of its own,
     with `limits`.
 

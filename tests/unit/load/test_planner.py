@@ -36,7 +36,7 @@ TABLE = TableSchema(
 
 
 def planned(text: str, **options: Any) -> LoadPlan:
-    return plan_load(parse_copy(text), TABLE, LoadFunctions(), **{"tasks": 2, **options})
+    return plan_load(parse_copy(text), TABLE, LoadFunctions(), **{"parallelism": 2, **options})
 
 
 def loaded(plan: LoadPlan) -> tuple[list[dict[str, Any]], list[tuple[int, ParseReject]]]:
@@ -99,7 +99,7 @@ def test_an_expression_that_is_a_column_keeps_its_nanoseconds(tmp_path: Path) ->
 def test_portions_load_what_the_whole_file_does(tmp_path: Path, cuts: int) -> None:
     file = tmp_path / "a.csv"
     file.write_text("".join(f"{n if n % 7 else 'x'}|{'n' * (n % 11)}|\n" for n in range(200)))
-    plan = planned(f"COPY t FROM '{file}'", tasks=cuts, smallest=1)
+    plan = planned(f"COPY t FROM '{file}'", parallelism=cuts, min_portion_bytes=1)
     assert len(plan.tasks) == cuts
     rows, rejects = loaded(plan)
     assert [row["ID"] for row in rows] == [n for n in range(200) if n % 7]
@@ -114,8 +114,8 @@ def test_what_is_compressed_is_one_portion_each(tmp_path: Path) -> None:
     plan = planned(
         f"COPY t FROM '{tmp_path}/[ab]*', '{tmp_path}/c.other' GZIP, "
         f"'{tmp_path}/d.gz' UNCOMPRESSED",
-        tasks=2,
-        smallest=100,
+        parallelism=2,
+        min_portion_bytes=100,
     )
     by_file = [(task.portion.file.path[-5:], task.compression) for task in plan.tasks]
     assert by_file.count(("sv.gz", InputCompression.GZIP)) == 1

@@ -489,8 +489,9 @@ def _drop_load_object(statement: DropLoadObject, session: StatementSession) -> S
 
 @execute_ddl.register(SkippedFunction)
 def _report_skipped_function(
-    statement: SkippedFunction, session: StatementSession
-) -> StatementResult:  # noqa: ARG001 - as changes are
+    statement: SkippedFunction,
+    session: StatementSession,  # noqa: ARG001 - every handler takes it
+) -> StatementResult:
     return StatementResult(
         message=f"{statement.kind} {statement.name} was skipped: of a library's functions a load "
         "runs filters, parsers and sources. A function for queries is an EXTERNAL FUNCTION."

@@ -124,8 +124,10 @@ class CsvSerializer:
         )
 
     def serialize_record(
-        self, values: Sequence[object], names: Sequence[str] | None = None
-    ) -> bytes:  # noqa: ARG002  CSV has no names
+        self,
+        values: Sequence[object],
+        names: Sequence[str] | None = None,  # noqa: ARG002 - CSV has no names
+    ) -> bytes:
         """Return one record with its delimiter."""
         return (
             self._field_delimiter.join([self._format_field(value) for value in values])

@@ -37,7 +37,7 @@ def test_no_room_is_an_error(tmp_path):
 def test_nothing_is_left_when_the_process_ends(tmp_path):
     code = (
         "import sys; from snowmelt.load.sources import definition\n"
-        "files = definition('Stdin').build({'spool': sys.argv[1]}).files(); print(files[0].size)"
+        "files = definition('Stdin').build_phase({'spool': sys.argv[1]}).files(); print(files[0].size)"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     done = subprocess.run(command, input=b"some text", capture_output=True, check=True)
