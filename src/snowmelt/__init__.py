@@ -68,7 +68,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-class _PackageModule(ModuleType):
+class _ExportPreservingModule(ModuleType):
     """Keeps the function `snowmelt.embedded` from being hidden by the module of that name."""
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -77,4 +77,4 @@ class _PackageModule(ModuleType):
             super().__setattr__(name, value)
 
 
-sys.modules[__name__].__class__ = _PackageModule
+sys.modules[__name__].__class__ = _ExportPreservingModule
