@@ -35,7 +35,7 @@ class Backoff:
         self._deadline = self._clock.monotonic() + self.timeout_s
         self._next_delay_s = self._initial_delay_s
 
-    def extend_deadline(self) -> None:
+    def restart_deadline(self) -> None:
         """Have the full time again, but no shorter pauses: whoever is asked lives and is busy."""
         self._deadline = self._clock.monotonic() + self.timeout_s
 

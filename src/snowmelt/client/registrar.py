@@ -472,7 +472,7 @@ class TableRetryQueues:
         lane.oldest_flush.append(chunk)
         lane.retry_error = error
         if is_service_busy:
-            lane.backoff.extend_deadline()
+            lane.backoff.restart_deadline()
 
     def pop_due_chunks(self) -> list[StagedChunk]:
         """Return what is to be asked for again, chunks of one blob behind each other."""
