@@ -50,7 +50,7 @@ _MAX_HEADER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnPages:
+class ColumnPageSummary:
     """The pages of one column: bytes before compression, and whether any is a dictionary."""
 
     uncompressed_bytes: int
@@ -59,7 +59,7 @@ class ColumnPages:
 
 def inspect_column_pages(
     data: memoryview, start: int, length: int, *, expected_values: int
-) -> ColumnPages:
+) -> ColumnPageSummary:
     """Walk the pages in `length` bytes from `start`, up to as many `expected_values` as the footer says.
 
     Raises:
@@ -82,7 +82,7 @@ def inspect_column_pages(
         seen += _count_page_values(header, kind)
     if seen != expected_values:
         raise ValueError(f"the pages hold {seen} values, the footer says {expected_values}")
-    return ColumnPages(uncompressed, has_dictionary)
+    return ColumnPageSummary(uncompressed, has_dictionary)
 
 
 def _count_page_values(header: ThriftFields, kind: int) -> int:
@@ -174,13 +174,13 @@ def uncompressed_page_bytes(
     )
 
 
-def _inspect_all_pages(data: memoryview, footer: ChunkFooter, position: int) -> ColumnPages:
+def _inspect_all_pages(data: memoryview, footer: ChunkFooter, position: int) -> ColumnPageSummary:
     parts = [
         inspect_column_pages(data, place.start, place.length, expected_values=group.rows)
         for group in footer.groups
         for place in (group.column_locations[position],)
     ]
-    return ColumnPages(
+    return ColumnPageSummary(
         sum(part.uncompressed_bytes for part in parts), any(part.has_dictionary for part in parts)
     )
 

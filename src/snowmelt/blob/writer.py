@@ -96,7 +96,7 @@ def build_blob(path: str, inputs: Sequence[ChunkInput]) -> Blob:
     offsets: list[int] = []
     size = 0
     for source in inputs:
-        files.append(memoryview(encode_chunk(source, path, size)).cast("B"))
+        files.append(memoryview(encode_chunk_as_parquet(source, path, size)).cast("B"))
         offsets.append(size)
         size += padded_length(len(files[-1]))
     if not files:
@@ -114,7 +114,7 @@ def build_blob(path: str, inputs: Sequence[ChunkInput]) -> Blob:
     return Blob(path, whole.toreadonly(), md5, chunks)
 
 
-def encode_chunk(chunk_input: ChunkInput, path: str, offset: int) -> pa.Buffer:
+def encode_chunk_as_parquet(chunk_input: ChunkInput, path: str, offset: int) -> pa.Buffer:
     """Return the Parquet file of one chunk that will begin at `offset` of blob `path`."""
     schema = chunk_arrow_schema(chunk_input.schema)
     if chunk_input.rows.schema.types != schema.types:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.blob.reader import read_chunk, read_chunk_footer, read_legacy_blob_header
-from snowmelt.blob.writer import ChunkInput, encode_chunk
+from snowmelt.blob.writer import ChunkInput, encode_chunk_as_parquet
 from snowmelt.errors import BlobInvalid
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
@@ -290,7 +290,7 @@ def test_any_bytes_decode_or_raise_the_one_error(data):
 def test_a_damaged_chunk_decodes_or_raises_the_one_error(part, java, edits):
     schema, table = part
     source = ChunkInput(table, schema, DATA_KEY)
-    parquet = as_java(table, schema) if java else bytes(encode_chunk(source, PATH, 0))
+    parquet = as_java(table, schema) if java else bytes(encode_chunk_as_parquet(source, PATH, 0))
     for place, inserted, removed in edits:
         at = place % len(parquet)
         parquet = parquet[:at] + inserted + parquet[at + removed :]

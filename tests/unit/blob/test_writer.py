@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from snowmelt.blob.bdec import derive_blob_key
 from snowmelt.blob.reader import decrypt_chunk, read_chunk
-from snowmelt.blob.writer import ChunkInput, build_blob, encode_chunk
+from snowmelt.blob.writer import ChunkInput, build_blob, encode_chunk_as_parquet
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.chunk_data import DATA_KEY, PATH, chunks, every_type, relaxed, texts_of
 
@@ -70,7 +70,7 @@ def test_what_was_written_is_read_back(parts):
 @pytest.mark.parametrize("rows", [1, 300, 3_000, 20_000])
 def test_every_size_takes_its_own_codec_and_is_read_back(rows):
     table = pa.table({"T": [f"value {number % 50} of some length" for number in range(rows)]})
-    parquet = encode_chunk(ChunkInput(table, TEXT, DATA_KEY), PATH, 0)
+    parquet = encode_chunk_as_parquet(ChunkInput(table, TEXT, DATA_KEY), PATH, 0)
     column = pq.ParquetFile(pa.BufferReader(parquet)).metadata.row_group(0).column(0)
     expected = {1: "UNCOMPRESSED", 300: "SNAPPY", 3_000: "SNAPPY", 20_000: "ZSTD"}
     assert column.compression == expected[rows]
@@ -80,7 +80,7 @@ def test_every_size_takes_its_own_codec_and_is_read_back(rows):
 
 def test_a_column_of_different_values_gets_no_dictionary():
     table = pa.table({"T": [f"value {number}" for number in range(20_000)]})
-    parquet = encode_chunk(ChunkInput(table, TEXT, DATA_KEY), PATH, 0)
+    parquet = encode_chunk_as_parquet(ChunkInput(table, TEXT, DATA_KEY), PATH, 0)
     column = pq.ParquetFile(pa.BufferReader(parquet)).metadata.row_group(0).column(0)
     assert not column.has_dictionary_page
 
@@ -104,7 +104,7 @@ def test_numbers_are_written_by_their_differences_or_byte_by_byte():
         for given, (_, precision) in zip(values, columns, strict=True)
     ]
     table = pa.table(arrays, names=[name for name, _ in columns])
-    parquet = encode_chunk(ChunkInput(table, schema, DATA_KEY), PATH, 0)
+    parquet = encode_chunk_as_parquet(ChunkInput(table, schema, DATA_KEY), PATH, 0)
     group = pq.ParquetFile(pa.BufferReader(parquet)).metadata.row_group(0)
     encodings = [set(group.column(place).encodings) - {"RLE"} for place in range(4)]
     assert encodings == [
@@ -130,7 +130,7 @@ def test_the_file_says_what_the_official_client_says():
         [pa.array([1], pa.decimal128(38, 0)), pa.array(["{}"]), pa.array([b"\xff"])],
         names=["N", "a.b", "B"],
     )
-    parquet = encode_chunk(ChunkInput(table, schema, DATA_KEY), PATH, 4096)
+    parquet = encode_chunk_as_parquet(ChunkInput(table, schema, DATA_KEY), PATH, 4096)
     file = pq.ParquetFile(pa.BufferReader(parquet))
     assert file.metadata.metadata == {
         b"sfVer": b"1,1",
@@ -147,7 +147,7 @@ def test_the_file_says_what_the_official_client_says():
     assert [column.max_definition_level for column in file.schema] == [0, 1, 1]
     ids = [field.metadata[b"PARQUET:field_id"] for field in file.schema_arrow]
     assert ids == [b"1", b"5", b"7"]
-    first = encode_chunk(ChunkInput(table, schema, DATA_KEY), PATH, 0)
+    first = encode_chunk_as_parquet(ChunkInput(table, schema, DATA_KEY), PATH, 0)
     primary = pq.ParquetFile(pa.BufferReader(first)).metadata.metadata[b"primaryFileId"]
     assert primary == b"totwo8_abc_4711_18_0.bdec"
 
@@ -155,7 +155,7 @@ def test_the_file_says_what_the_official_client_says():
 def test_many_rows_stay_in_one_row_group():
     rows = 1_100_000
     table = pa.table({"T": pa.nulls(rows, pa.string())})
-    parquet = encode_chunk(ChunkInput(table, TEXT, DATA_KEY), PATH, 0)
+    parquet = encode_chunk_as_parquet(ChunkInput(table, TEXT, DATA_KEY), PATH, 0)
     assert pq.ParquetFile(pa.BufferReader(parquet)).metadata.num_row_groups == 1
 
 
