@@ -77,7 +77,7 @@ class MultipartUploads:
             headers=headers,
             checksum=None if checksum is None else str(checksum),
         )
-        with _translating_errors(), self._database.writing() as connection:
+        with _translating_catalog_errors(), self._database.writing() as connection:
             s3_objects.create_upload(connection, upload)
         return upload
 
@@ -87,7 +87,7 @@ class MultipartUploads:
         Raises:
             S3Refusal: There is none of that id for this key.
         """
-        with _translating_errors(), self._database.reading() as connection:
+        with _translating_catalog_errors(), self._database.reading() as connection:
             return s3_objects.find_upload(
                 connection, access.record.bucket_id, key.encode(), upload_id
             )
@@ -122,7 +122,7 @@ class MultipartUploads:
             S3Refusal: The upload has ended meanwhile.
         """
         try:
-            with _translating_errors(), self._database.writing() as connection:
+            with _translating_catalog_errors(), self._database.writing() as connection:
                 s3_objects.put_part(connection, upload, part)
         except S3Error:
             self._files.delete(part.file)
@@ -141,7 +141,7 @@ class MultipartUploads:
         Raises:
             S3Refusal: It has ended already.
         """
-        with _translating_errors(), self._database.writing() as connection:
+        with _translating_catalog_errors(), self._database.writing() as connection:
             files = s3_objects.delete_upload(connection, upload, self._registry.clock.now())
         self._delete_files(files)
 
@@ -169,7 +169,7 @@ class MultipartUploads:
                 with contextlib.closing(self._open_part(part)) as opened:
                     incoming.append(opened)
             dropped: list[str] = []
-            with _translating_errors():
+            with _translating_catalog_errors():
                 facts = incoming.finish(
                     UploadCompletion(
                         etag=compute_multipart_etag([part.etag for part in parts]),
@@ -187,7 +187,7 @@ class MultipartUploads:
         return facts
 
     def _open_part(self, part: PartRecord) -> OpenObject:
-        with _translating_errors():
+        with _translating_catalog_errors():
             return self._files.open(part.file)
 
     def _delete_files(self, files: Sequence[str]) -> None:
@@ -291,7 +291,11 @@ def _select_parts(
     parts = []
     for each in completed_parts:
         part = by_number.get(each.number)
-        if part is None or part.etag != each.etag or not _is_checksum_equal(part, each.checksum):
+        if (
+            part is None
+            or part.etag != each.etag
+            or not _is_checksum_compatible(part, each.checksum)
+        ):
             raise S3Error("InvalidPart", UploadId=upload_id, PartNumber=each.number, ETag=each.etag)
         parts.append(part)
     for part in parts[:-1]:
@@ -305,7 +309,7 @@ def _select_parts(
     return parts
 
 
-def _is_checksum_equal(part: PartRecord, checksum: Checksum | None) -> bool:
+def _is_checksum_compatible(part: PartRecord, checksum: Checksum | None) -> bool:
     if checksum is None or part.checksum is None:
         return True
     mine = Checksum.parse(part.checksum)
@@ -325,7 +329,7 @@ def _combine_part_checksums(upload: UploadRecord, parts: Sequence[PartRecord]) -
 
 
 @contextlib.contextmanager
-def _translating_errors() -> Iterator[None]:
+def _translating_catalog_errors() -> Iterator[None]:
     try:
         yield
     except UploadNotFound:
