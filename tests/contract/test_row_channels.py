@@ -48,7 +48,7 @@ def test_statements_are_the_same_however_many_are_asked_for(world):
 
         for count in (3, 40, 400):
             some = [f"C{number}" for number in range(count)]
-            for find in (row_channels.find_row_channels, row_channels.find_channel_positions):
+            for find in (row_channels.find_row_channels, row_channels.find_channel_sequencers):
                 assert set(find(connection, table.table_id, some)) == names
             assert not row_channels.find_saved_request_ids(connection, table.table_id, some)
     assert len(texts) == 3

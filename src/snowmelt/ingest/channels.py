@@ -259,7 +259,8 @@ class ChannelService:
             asked = request.client_sequencer
             if (
                 asked is None
-                or channel_tombstones.find_last_client_sequencer(connection, name, channel) != asked
+                or channel_tombstones.find_tombstone_client_sequencer(connection, name, channel)
+                != asked
             ):
                 raise
         return DropChannelResponse(

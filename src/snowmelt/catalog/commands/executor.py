@@ -18,7 +18,7 @@ from snowmelt.catalog.commands import (
 )
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.session import StatementResult, StatementSession
-from snowmelt.catalog.commands.show import execute_show
+from snowmelt.catalog.commands.show import execute_show_or_describe
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
 from snowmelt.catalog.sql.ast import (
@@ -102,7 +102,11 @@ def execute_statement(  # noqa: PLR0913 - who asks, in which place, at what time
             schema=None if default_schema is None else to_internal_name(default_schema),
             now=now,
         )
-        return execute_show(statement, session) if looks_only else execute_ddl(statement, session)
+        return (
+            execute_show_or_describe(statement, session)
+            if looks_only
+            else execute_ddl(statement, session)
+        )
 
     if looks_only:
         with database.reading() as connection:

@@ -252,7 +252,7 @@ def _drop_bucket(statement: DropBucket, session: StatementSession) -> StatementR
 
 
 @execute_ddl.register(GrantOnBucket)
-def _grant_on_bucket(statement: GrantOnBucket, session: StatementSession) -> StatementResult:
+def _change_bucket_grants(statement: GrantOnBucket, session: StatementSession) -> StatementResult:
     bucket = _find_owned_bucket(session, statement.bucket)
     connection, role = session.connection, statement.role
     for privilege in statement.privileges:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.session import StatementResult
-from snowmelt.catalog.commands.show import PIPE_COLUMNS, execute_show, to_pipe_row
+from snowmelt.catalog.commands.show import PIPE_COLUMNS, execute_show_or_describe, to_pipe_row
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import pipes
 from snowmelt.catalog.security import access_control
@@ -117,7 +117,7 @@ def _require_pipe_owner(pipe: pipes.PipeRecord, session: StatementSession) -> No
 # --- DESCRIBE PIPE.
 
 
-@execute_show.register(DescribePipe)
+@execute_show_or_describe.register(DescribePipe)
 def _describe_pipe(statement: DescribePipe, session: StatementSession) -> StatementResult:
     name = session.resolve_table_name(statement.name)
     found = pipes.find_pipe(session.connection, name)

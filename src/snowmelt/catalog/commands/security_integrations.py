@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.session import StatementResult
-from snowmelt.catalog.commands.show import execute_show
+from snowmelt.catalog.commands.show import execute_show_or_describe
 from snowmelt.catalog.security import security_integrations
 from snowmelt.catalog.security.security_integrations import (
     SecurityIntegrationRecord,
     find_security_integration,
 )
 from snowmelt.catalog.sql.ast import (
+    AlterOrDropAnyIntegration,
     AlterSecurityIntegration,
-    ChangeIntegration,
     CreateSecurityIntegration,
     DescribeAnyIntegration,
     DescribeIntegration,
@@ -87,9 +87,9 @@ def _drop_security_integration(
     )
 
 
-@execute_ddl.register(ChangeIntegration)
+@execute_ddl.register(AlterOrDropAnyIntegration)
 def _alter_or_drop_any_integration(
-    statement: ChangeIntegration, session: StatementSession
+    statement: AlterOrDropAnyIntegration, session: StatementSession
 ) -> StatementResult:
     """Do what was said of an integration without its kind."""
     said = [each for each in (statement.api, statement.security) if each is not None]
@@ -102,7 +102,7 @@ def _alter_or_drop_any_integration(
 _PROPERTY_PREFIX = "EXTERNAL_OAUTH_"
 
 
-@execute_show.register(DescribeSecurityIntegration)
+@execute_show_or_describe.register(DescribeSecurityIntegration)
 def _describe_security_integration(
     statement: DescribeSecurityIntegration, session: StatementSession
 ) -> StatementResult:
@@ -127,13 +127,13 @@ def _describe_security_integration(
     return StatementResult(("property", "value"), rows)
 
 
-@execute_show.register(DescribeAnyIntegration)
+@execute_show_or_describe.register(DescribeAnyIntegration)
 def _describe_any_integration(
     statement: DescribeAnyIntegration, session: StatementSession
 ) -> StatementResult:
     if is_security_integration(session, statement.name):
-        return execute_show(DescribeSecurityIntegration(statement.name), session)
-    return execute_show(DescribeIntegration(statement.name), session)
+        return execute_show_or_describe(DescribeSecurityIntegration(statement.name), session)
+    return execute_show_or_describe(DescribeIntegration(statement.name), session)
 
 
 # --- Which integration is meant where a statement does not say its kind.

@@ -156,7 +156,7 @@ _GRANT_COLUMNS = ("privilege", "granted_on", "name", "granted_to", "grantee_name
 
 
 @singledispatch
-def execute_show(statement: Statement, session: StatementSession) -> StatementResult:
+def execute_show_or_describe(statement: Statement, session: StatementSession) -> StatementResult:
     """Answer a statement that changes nothing, in the session's reading transaction.
 
     Raises:
@@ -167,7 +167,7 @@ def execute_show(statement: Statement, session: StatementSession) -> StatementRe
     raise InternalError(f"{type(statement).__name__} shows nothing.")
 
 
-@execute_show.register
+@execute_show_or_describe.register
 def _describe_object(statement: DescribeObject, session: StatementSession) -> StatementResult:
     if statement.level is NameLevel.TABLE:
         table = session.find_table(session.resolve_table_name(statement.name))
@@ -192,19 +192,19 @@ def _describe_object(statement: DescribeObject, session: StatementSession) -> St
     )
 
 
-@execute_show.register
+@execute_show_or_describe.register
 def _describe_function(statement: DescribeFunction, session: StatementSession) -> StatementResult:
     return describe_function(statement, session)
 
 
-@execute_show.register
+@execute_show_or_describe.register
 def _describe_integration(
     statement: DescribeIntegration, session: StatementSession
 ) -> StatementResult:
     return describe_integration(statement, session)
 
 
-@execute_show.register
+@execute_show_or_describe.register
 def _show_objects(statement: ShowObjects, session: StatementSession) -> StatementResult:
     columns, rows_of = _SHOW_COMMANDS[statement.kind]
     if statement.with_history:
@@ -215,7 +215,7 @@ def _show_objects(statement: ShowObjects, session: StatementSession) -> Statemen
     return StatementResult(columns, tuple(rows))
 
 
-@execute_show.register
+@execute_show_or_describe.register
 def _show_grants(statement: ShowGrants, session: StatementSession) -> StatementResult:
     connection = session.connection
     name = statement.name
@@ -225,7 +225,7 @@ def _show_grants(statement: ShowGrants, session: StatementSession) -> StatementR
         beneath = s3_buckets.list_prefix_grants(connection, bucket_id=bucket.bucket_id)
         return StatementResult(_GRANT_COLUMNS, tuple(_list_grant_rows(grants, session, beneath)))
     if statement.kind in {"FUNCTION", "INTEGRATION"} and name is not None:
-        kind, object_id = _resolve_grant_target(statement, session)
+        kind, object_id = _resolve_function_or_integration(statement, session)
         grants = access_control.list_grants(connection, kind=kind, object_id=object_id)
         return StatementResult(_GRANT_COLUMNS, tuple(_list_grant_rows(grants, session)))
     if statement.relation == "ON" and name is not None:
@@ -263,7 +263,7 @@ def _show_grants(statement: ShowGrants, session: StatementSession) -> StatementR
     return StatementResult(_GRANT_COLUMNS, tuple(rows))
 
 
-@execute_show.register
+@execute_show_or_describe.register
 def _show_future_grants(statement: ShowFutureGrants, session: StatementSession) -> StatementResult:
     connection = session.connection
     columns = ("privilege", "grant_on", "name", "grant_to", "grantee_name")
@@ -292,7 +292,7 @@ def _show_future_grants(statement: ShowFutureGrants, session: StatementSession) 
     return StatementResult(columns, tuple(rows))
 
 
-def _resolve_grant_target(
+def _resolve_function_or_integration(
     statement: ShowGrants, session: StatementSession
 ) -> tuple[ObjectKind, int]:
     """Return kind and id of the function, translator or integration that grants are shown of."""

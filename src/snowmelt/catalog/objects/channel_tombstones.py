@@ -32,7 +32,7 @@ _CHANNELS_PER_QUERY = 500
 _UNTRANSFERRED_COLUMNS = frozenset({"channel_id", "table_id", "client_sequencer"})
 
 
-def tombstone_channels(
+def write_table_drop_tombstones(
     connection: sa.Connection, table_ids: Sequence[int], now: dt.datetime
 ) -> None:
     """Leave what the channels of these tables, which are being dropped, have counted to.
@@ -52,7 +52,7 @@ def restore_channels(connection: sa.Connection, table_ids: Sequence[int], now: d
     time it was away would count as idle.
     """
     which = _CHANNELS.c.table_id.in_(table_ids)
-    _advance_client_sequencers(connection, which, _same_table_name_condition())
+    _raise_sequencers_to_tombstones(connection, which, _same_table_name_condition())
     connection.execute(
         sa.update(_CHANNELS)
         .where(which)
@@ -106,7 +106,7 @@ def write_rename_tombstones(connection: sa.Connection, table_id: int, now: dt.da
     _write_tombstones(connection, _CHANNELS.c.table_id == table_id, now)
 
 
-def find_last_client_sequencer(
+def find_tombstone_client_sequencer(
     connection: sa.Connection, table: TableName, channel: str
 ) -> int | None:
     """Return the last client sequencer of a channel that is gone; None when there was none."""
@@ -180,7 +180,7 @@ def _append_history(
     )
 
 
-def _advance_client_sequencers(
+def _raise_sequencers_to_tombstones(
     connection: sa.Connection,
     condition: sa.ColumnElement[bool],
     tombstone_condition: sa.ColumnElement[bool],

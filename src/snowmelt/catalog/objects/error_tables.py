@@ -32,10 +32,10 @@ def find_error_table(connection: sa.Connection, table: TableRecord) -> TableReco
     return found if found.dropped_at is None else None
 
 
-def can_write_error_rows(connection: sa.Connection, role: str, table_id: int) -> bool:
+def can_write_error_rows(connection: sa.Connection, role: str, error_table_id: int) -> bool:
     """Tell whether a role may insert into a table whose refused rows go to this one."""
     feeding = sa.select(_TABLES.c.table_id).where(
-        _TABLES.c.error_table_id == table_id, _TABLES.c.dropped_at.is_(None)
+        _TABLES.c.error_table_id == error_table_id, _TABLES.c.dropped_at.is_(None)
     )
     ids = connection.execute(feeding).scalars().all()
     return any(has_privilege(connection, role, "TABLE", each, "INSERT") for each in ids)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.model import row_channels
 from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, MetadataPointer, TableRecord
-from snowmelt.catalog.objects.channel_tombstones import tombstone_channels
+from snowmelt.catalog.objects.channel_tombstones import write_table_drop_tombstones
 from snowmelt.errors import (
     AlreadyExists,
     CommitLost,
@@ -244,7 +244,7 @@ def drop_tables(
     live = lock_tables(connection, table_ids)
     if not live:
         return 0
-    tombstone_channels(connection, live, now)
+    write_table_drop_tombstones(connection, live, now)
     until: object = kept_until
     if kept_until is None:
         days = dict(

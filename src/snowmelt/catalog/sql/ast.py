@@ -562,7 +562,7 @@ class DropIntegration:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeIntegration:
+class AlterOrDropAnyIntegration:
     """ALTER or DROP INTEGRATION without its kind: what it says of either, if it can be said of it."""
 
     name: str
@@ -640,7 +640,7 @@ Statement: TypeAlias = (
     | DropFunction
     | DescribeFunction
     | AlterSecurityIntegration
-    | ChangeIntegration
+    | AlterOrDropAnyIntegration
     | CreateSecurityIntegration
     | DescribeAnyIntegration
     | DescribeSecurityIntegration

@@ -42,7 +42,7 @@ class TokenCursor:
     def is_next(self, *words: str) -> bool:
         """Tell whether exactly these words come next."""
         upcoming = self._tokens[self._index : self._index + len(words)]
-        return tuple(_unquoted_text(token) for token in upcoming) == words
+        return tuple(_text_if_unquoted(token) for token in upcoming) == words
 
     def peek(self, count: int = 1) -> SqlToken:
         """Return the token that many after the next one, or the last."""
@@ -68,7 +68,7 @@ class TokenCursor:
 
     def accept_one_of(self, *words: str) -> SqlToken | None:
         """Go past the next word if it is one of these, and return it."""
-        return self.advance() if _unquoted_text(self.current) in words else None
+        return self.advance() if _text_if_unquoted(self.current) in words else None
 
     def expect(self, *words: str) -> None:
         """Go past these words.
@@ -195,7 +195,7 @@ class TokenCursor:
         return token.kind.value if token.kind is TokenKind.END else token.source_text.split("\n")[0]
 
 
-def _unquoted_text(token: SqlToken) -> str | None:
+def _text_if_unquoted(token: SqlToken) -> str | None:
     return token.text if token.kind in {TokenKind.WORD, TokenKind.SYMBOL} else None
 
 

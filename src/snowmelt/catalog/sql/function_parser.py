@@ -502,7 +502,7 @@ _IGNORED_PHRASES = (
 )
 
 
-def _parse_handler(cursor: TokenCursor) -> str:
+def _parse_handler_name(cursor: TokenCursor) -> str:
     at = cursor.current
     name = cursor.parse_string("the name of a function")
     if not name.isidentifier():
@@ -514,7 +514,7 @@ _TRANSLATOR_CLAUSES = {
     "LANGUAGE": ClauseDefinition(
         "language", property_clauses.choice_parser(TranslatorLanguage, "LANGUAGE"), is_required=True
     ),
-    "HANDLER": ClauseDefinition("handler", _parse_handler),
+    "HANDLER": ClauseDefinition("handler", _parse_handler_name),
     "COMMENT": ClauseDefinition("comment", property_clauses.text_parser("a comment")),
     "RUNTIME_VERSION": ClauseDefinition(
         "runtime_version", property_clauses.text_parser("a version")

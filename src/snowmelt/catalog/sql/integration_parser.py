@@ -16,8 +16,8 @@ from snowmelt.catalog.model.records import SecurityIntegration
 from snowmelt.catalog.sql import property_clauses
 from snowmelt.catalog.sql.ast import (
     AlterIntegration,
+    AlterOrDropAnyIntegration,
     AlterSecurityIntegration,
-    ChangeIntegration,
     CreateIntegration,
     CreateSecurityIntegration,
     DescribeAnyIntegration,
@@ -175,7 +175,7 @@ def parse_describe_integration(cursor: TokenCursor) -> DescribeIntegration:
     return DescribeIntegration(name)
 
 
-def parse_alter_any_integration(cursor: TokenCursor) -> ChangeIntegration:
+def parse_alter_any_integration(cursor: TokenCursor) -> AlterOrDropAnyIntegration:
     """Go past what follows ALTER INTEGRATION, which does not say of which kind it is.
 
     Raises:
@@ -194,10 +194,10 @@ def parse_alter_any_integration(cursor: TokenCursor) -> ChangeIntegration:
     known = api or security
     if known is None:
         raise failed[other.current.start_offset > cursor.current.start_offset]
-    return ChangeIntegration(known.name, api, security)
+    return AlterOrDropAnyIntegration(known.name, api, security)
 
 
-def parse_drop_any_integration(cursor: TokenCursor) -> ChangeIntegration:
+def parse_drop_any_integration(cursor: TokenCursor) -> AlterOrDropAnyIntegration:
     """Go past what follows DROP INTEGRATION, which does not say of which kind it is.
 
     Raises:
@@ -205,7 +205,7 @@ def parse_drop_any_integration(cursor: TokenCursor) -> ChangeIntegration:
     """
     other = cursor.fork()
     api = parse_drop_integration(cursor)
-    return ChangeIntegration(api.name, api, parse_drop_security_integration(other))
+    return AlterOrDropAnyIntegration(api.name, api, parse_drop_security_integration(other))
 
 
 def parse_describe_any_integration(cursor: TokenCursor) -> DescribeAnyIntegration:

@@ -155,7 +155,7 @@ def parse_column(
 def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
     """Go past what follows a column's type, and tell whether nulls are allowed."""
     allowed: bool | None = None
-    while not (cursor.is_next(",") or _is_column_end(cursor, in_parentheses=in_parentheses)):
+    while not (cursor.is_next(",") or _is_column_list_end(cursor, in_parentheses=in_parentheses)):
         at = cursor.current
         if cursor.accept("DEFAULT"):
             if not cursor.accept("NULL"):
@@ -179,7 +179,7 @@ def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
     return allowed is not False
 
 
-def _is_column_end(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
+def _is_column_list_end(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
     return cursor.is_next(")") if in_parentheses else is_at_end(cursor)
 
 

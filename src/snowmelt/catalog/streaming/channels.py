@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.objects.channel_tombstones import (
-    find_last_client_sequencer,
+    find_tombstone_client_sequencer,
     tombstone_channel,
     tombstone_expired_channels,
 )
@@ -147,7 +147,7 @@ def open_channel(  # noqa: PLR0913 - what an open request carries
         write: sa.Insert | sa.Update = sa.insert(_CHANNELS)
     else:
         # Others may have counted further under the name that its table has now.
-        last = find_last_client_sequencer(connection, table.name, channel) or 0
+        last = find_tombstone_client_sequencer(connection, table.name, channel) or 0
         changed["client_sequencer"] = max(previous.client_sequencer, last) + 1
         write = sa.update(_CHANNELS).where(_CHANNELS.c.channel_id == previous.channel_id)
     record = _to_channel_record(
@@ -364,7 +364,7 @@ def _new_channel_values(
     count = sa.select(sa.func.count()).where(_CHANNELS.c.table_id == table.table_id)
     if connection.execute(count).scalar_one() >= MAX_CHANNELS_PER_TABLE:
         raise TooManyChannels(table=table.name, limit=f"{MAX_CHANNELS_PER_TABLE:,}")
-    last = find_last_client_sequencer(connection, table.name, channel)
+    last = find_tombstone_client_sequencer(connection, table.name, channel)
     return {
         "table_id": table.table_id,
         "name": channel,

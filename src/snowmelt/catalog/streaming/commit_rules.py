@@ -274,7 +274,7 @@ def apply_accepted_chunk(
     """
     table.last_seq += 1 if offer.rows else 0
     last = LastCommittedChunk(None, offer.path, offer.offset, offer.md5, offer.key_id)
-    shares = _split_by_channel(offer)
+    shares = _compute_channel_sizes(offer)
     for advance, share in zip(offer.channels, shares, strict=True):
         channel = commit_state.channels[table.table_id, advance.name]
         channel.row_sequencer = advance.row_sequencer
@@ -449,7 +449,7 @@ def _decide_channel_advance(
     return ACCEPTED
 
 
-def _split_by_channel(offer: ChunkOffer) -> Sequence[tuple[int, int] | None]:
+def _compute_channel_sizes(offer: ChunkOffer) -> Sequence[tuple[int, int] | None]:
     """Return (rows, bytes) of each channel in a chunk, None where it is not known."""
     if len(offer.channels) == 1:
         return [(offer.rows, offer.length)]

@@ -90,7 +90,7 @@ _DELETE_REQUEST_IDS = sa.delete(_ROW_REQUESTS).where(
 )
 
 
-class ChannelPosition(NamedTuple):
+class ChannelSequencers(NamedTuple):
     """Where a channel stands: its owner's sequencer, and its last request."""
 
     name: str
@@ -177,14 +177,14 @@ def find_row_channels(
     return found
 
 
-def find_channel_positions(
+def find_channel_sequencers(
     connection: sa.Connection, table_id: int, names: Collection[str]
-) -> dict[str, ChannelPosition]:
+) -> dict[str, ChannelSequencers]:
     """Return where those of a table's channels stand that exist, by name."""
     if not names:
         return {}
     some = {"table_id": table_id, "names": dialect.encode_array(sorted(names))}
-    return {row[0]: ChannelPosition(*row) for row in connection.execute(_SELECT_POSITIONS, some)}
+    return {row[0]: ChannelSequencers(*row) for row in connection.execute(_SELECT_POSITIONS, some)}
 
 
 def apply_appends(

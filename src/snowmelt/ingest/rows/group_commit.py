@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.streaming.registration import ChannelAdvance, CommitDecision
-    from snowmelt.catalog.streaming.row_channels import ChannelPosition, RowChannel
+    from snowmelt.catalog.streaming.row_channels import ChannelSequencers, RowChannel
     from snowmelt.clock import Clock
     from snowmelt.ingest.rows.chunk_builder import (
         ErrorRowStager,
@@ -263,7 +263,7 @@ class GroupCommitter:
 
 
 def find_position_outcome(
-    channel: RowChannel | ChannelPosition, token: ContinuationToken, request_id: str, user: str
+    channel: RowChannel | ChannelSequencers, token: ContinuationToken, request_id: str, user: str
 ) -> AppendOutcome | None:
     """Return what a request is told whose channel stands like this, None when it comes next."""
     if token.client_sequencer != channel.client_sequencer or channel.owner_user != user:

@@ -26,7 +26,7 @@ from snowmelt.ingest.work_queue import WorkerPool
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from snowmelt.catalog.streaming.row_channels import ChannelPosition
+    from snowmelt.catalog.streaming.row_channels import ChannelSequencers
     from snowmelt.clock import Clock
     from snowmelt.ingest.rows.append import AppendOutcome, AppendRequest, ContinuationToken
     from snowmelt.ingest.rows.row_converter import ConvertedRows
@@ -195,7 +195,7 @@ class RequestBatcher:
                 others.append(each)
         names = {name for _, name, at in plain if at is not None}
         with self._row_service.database.reading() as connection:
-            known = row_channels.find_channel_positions(connection, table_id, names)
+            known = row_channels.find_channel_sequencers(connection, table_id, names)
         coming: list[PendingRequest] = []
         for each, name, at in plain:
             is_next = at is None or _is_next(known.get(name), at, each.request)
@@ -208,7 +208,7 @@ class RequestBatcher:
 
 
 def _is_next(
-    channel: ChannelPosition | None, token: ContinuationToken, request: RawAppendRequest
+    channel: ChannelSequencers | None, token: ContinuationToken, request: RawAppendRequest
 ) -> bool:
     if channel is None:
         return False

@@ -6,8 +6,8 @@ import pytest
 
 from snowmelt.catalog.sql.ast import (
     AlterIntegration,
+    AlterOrDropAnyIntegration,
     AlterSecurityIntegration,
-    ChangeIntegration,
     DescribeAnyIntegration,
     DescribeSecurityIntegration,
     DropIntegration,
@@ -48,16 +48,16 @@ def test_fields_are_set_and_unset():
 
 
 def test_without_the_kind_a_statement_says_what_it_can_of_either():
-    assert parse_statement("ALTER INTEGRATION i SET ENABLED = TRUE") == ChangeIntegration(
+    assert parse_statement("ALTER INTEGRATION i SET ENABLED = TRUE") == AlterOrDropAnyIntegration(
         "I",
         AlterIntegration("I", {"enabled": True}, if_exists=False),
         AlterSecurityIntegration("I", {"enabled": True}, if_exists=False),
     )
     changed = parse_statement("ALTER INTEGRATION i SET EXTERNAL_OAUTH_AUDIENCE_LIST = 'https://a'")
-    assert changed == ChangeIntegration(
+    assert changed == AlterOrDropAnyIntegration(
         "I", None, AlterSecurityIntegration("I", {"audiences": ("https://a",)}, if_exists=False)
     )
-    assert parse_statement("DROP INTEGRATION IF EXISTS i") == ChangeIntegration(
+    assert parse_statement("DROP INTEGRATION IF EXISTS i") == AlterOrDropAnyIntegration(
         "I", DropIntegration("I", if_exists=True), DropSecurityIntegration("I", if_exists=True)
     )
     assert parse_statement("DESCRIBE INTEGRATION i") == DescribeAnyIntegration("I")
