@@ -298,7 +298,7 @@ def _check_keys_folder(folder: Path) -> CheckResult:
     if not folder.exists():
         return make_note_check("keys", f"{folder} is not made yet")
     if folder.is_file():
-        return _check_key_file(folder)
+        return _check_master_key_file(folder)
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
         return make_failed_check(
@@ -307,7 +307,7 @@ def _check_keys_folder(folder: Path) -> CheckResult:
     return make_passed_check("keys", f"{folder}, for this user alone")
 
 
-def _check_key_file(file: Path) -> CheckResult:
+def _check_master_key_file(file: Path) -> CheckResult:
     from snowmelt.catalog.security.encryption_keys import load_master_key
 
     try:

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             None if options.schema is None else to_internal_name(options.schema),
             settings.lease_s,
             user_code_limits=UserCodeLimits.from_settings(settings),
-            reserved_paths=(*settings.deployment_paths(), *_list_statement_files(options)),
+            reserved_paths=(*settings.deployment_paths(), *_list_script_paths(options)),
         )
         with translating_spark_errors():
             copied = run_copy(context, text, runner, on_progress=progress)
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _list_statement_files(options: argparse.Namespace) -> tuple[str, ...]:
+def _list_script_paths(options: argparse.Namespace) -> tuple[str, ...]:
     return () if options.file is None else (str(options.file),)
 
 

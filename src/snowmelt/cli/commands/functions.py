@@ -113,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", required=True, metavar="FILE", help="appended to, a line a call"
     )
     _add_listen_options(recording)
-    replaying = action("replay", "answer calls from what was recorded", _replay_calls)
+    replaying = action("replay", "answer calls from what was recorded", _serve_recorded_calls)
     replaying.add_argument("file", help="of `record`")
     _add_listen_options(replaying)
     disturbing = action(
@@ -322,7 +322,7 @@ def _record_calls(options: argparse.Namespace) -> int:
     return _run_server(recorder.server, f"Recording {options.url} into {options.out}")
 
 
-def _replay_calls(options: argparse.Namespace) -> int:
+def _serve_recorded_calls(options: argparse.Namespace) -> int:
     from snowmelt.functions.proxy.recorder import TrafficReplayer
 
     replayer = TrafficReplayer(options.file, host=options.host, port=options.port)

@@ -24,7 +24,7 @@ every migration. Chunks that are not migrated yet are not in it; without a table
 _COLUMNS = ("table", "waiting_chunks", "metadata")
 
 
-class NativeFilesMissing(NotFound):
+class TableNotMigrated(NotFound):
     """{table} has no native files yet; `snowmelt migrate` makes them of its chunks."""
 
     code = "nothing_native"
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         rows = [(str(each.name), each.last_seq - each.migrated_seq, each.pointer) for each in found]
         print_rows(_COLUMNS, rows, options.format)
     elif found[0].pointer is None:
-        raise NativeFilesMissing(table=found[0].name)
+        raise TableNotMigrated(table=found[0].name)
     else:
         print(found[0].pointer)
     return 0

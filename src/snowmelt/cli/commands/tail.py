@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
         on_backwards=options.on_backwards,
         schema_evolution=options.evolve,
     )
-    _check_output_options(options)
+    _check_output_paths(options)
     with (
         stopping_on_signals() as stop,
         contextlib.ExitStack() as opened,
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_output_options(options: argparse.Namespace) -> None:
+def _check_output_paths(options: argparse.Namespace) -> None:
     """Verify that --errors and --move-to change no followed file and none of a deployment."""
     from snowmelt.loaders.file_tail import is_followed
 

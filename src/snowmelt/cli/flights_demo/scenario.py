@@ -190,7 +190,9 @@ class DemoScenario:
         spark_probe.start()
         self.console.print("[bold]Streaming, one channel for each airport …[/bold]")
         loader = service.start_loader(journal, self.rows_per_s)
-        self._follow_load(service, loader, journal, (catalog_probe, spark_probe), expected.rows)
+        self._kill_and_resume_load(
+            service, loader, journal, (catalog_probe, spark_probe), expected.rows
+        )
         self._record_latency(journal, catalog_probe, spark_probe)
         fresh = self._check_queries(lake, expected, "mixed table")
         self.console.print("[bold]Migrating to native files with Spark …[/bold]")
@@ -211,7 +213,7 @@ class DemoScenario:
         log = self.settings.data_dir / "airports.log"
         run_function_chapter(lake, log, self.console, self.record_promise)
 
-    def _follow_load(
+    def _kill_and_resume_load(
         self,
         service: DemoService,
         loader: subprocess.Popen[bytes],
