@@ -393,7 +393,7 @@ class Channel:
                 channel has raised it before.
         """
         state = self._state
-        sequencer = self._pending_rows.close_channel(state)
+        sequencer = self._pending_rows.stop_inserts_and_flush(state)
         try:
             if not (state.failure and state.failure_reported):
                 self._wait_for_row_sequencer(sequencer, None, timeout)

@@ -175,7 +175,7 @@ class ChannelState:
     @property
     def last_inserted_row_sequencer(self) -> int:
         """The row sequencer with which everything inserted so far is committed."""
-        return self.row_sequencer + (1 if self.buffer.needs_flush else 0)
+        return self.row_sequencer + (1 if self.buffer.has_data_to_flush else 0)
 
     def check_open(self) -> None:
         """Raise when rows can no longer be committed, or the channel was closed.
@@ -210,8 +210,8 @@ class ChannelState:
         older = self.target.schema
         if schema.version <= older.version:
             return
-        self.buffer.mutable_segments()[:] = segments_to_tables(
-            self.buffer.mutable_segments(), older
+        self.buffer.get_segments_for_update()[:] = segments_to_tables(
+            self.buffer.get_segments_for_update(), older
         )
         self.target = replace(self.target, schema=schema)
         self.converter = self.make_converter(schema)

@@ -25,7 +25,7 @@ from snowmelt.client.encoder import BlobStager
 from snowmelt.client.error_table_writer import ErrorTableWriter
 from snowmelt.client.flusher import Flusher
 from snowmelt.client.pending_rows import PendingRows
-from snowmelt.client.registrar import RegistrationSender, RequestIdentity
+from snowmelt.client.registrar import ClientIdentity, RegistrationSender
 from snowmelt.client.schema_refresh import SchemaRefresher
 from snowmelt.client.settings import ClientOptions, ClientSettings, parse_compatibility
 from snowmelt.client.stage import open_stage
@@ -105,7 +105,7 @@ class Client:
         return (
             self._encoder.last_upload_error
             or self._transport.last_error
-            or self._registration_sender.retry_error
+            or self._registration_sender.waiting_reason
         )
 
     def _connect(self, transport: Transport, role: str | None) -> None:
@@ -114,7 +114,7 @@ class Client:
         self._api_client = calls = ApiClient(
             transport, role, settings.request_timeout.total_seconds()
         )
-        who = RequestIdentity(role, settings.name, calls.prefix, calls.next_request_id)
+        who = ClientIdentity(role, settings.name, calls.prefix, calls.next_request_id)
         stage = open_stage(
             calls.upload_grant, calls.renew_upload_grant, settings, timeout_s=transport.timeout_s
         )
@@ -281,7 +281,7 @@ class Client:
         self._closed = True
         told = {state for state in self._pending_rows.list_channels() if state.failure_reported}
         targets = [
-            (state, self._pending_rows.close_channel(state))
+            (state, self._pending_rows.stop_inserts_and_flush(state))
             for state in self._pending_rows.list_channels()
             if state not in told
         ]

@@ -113,12 +113,12 @@ class PendingRows:
         if not state.is_error_table_channel:
             self._removed_counts.add(state.counts)
 
-    def close_channel(self, state: ChannelState) -> int:
+    def stop_inserts_and_flush(self, state: ChannelState) -> int:
         """Take no more rows, flush at once; return the row sequencer to wait for."""
         with self._lock:
             state.is_closed = True
             state.buffer.end_fast_run()
-            if state.buffer.needs_flush:
+            if state.buffer.has_data_to_flush:
                 self._schedule_immediate_flush()
             return state.last_inserted_row_sequencer
 

@@ -74,7 +74,7 @@ _MAX_REJECTIONS = 5
 ChannelResultKey: TypeAlias = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
-class RequestIdentity(NamedTuple):
+class ClientIdentity(NamedTuple):
     """How requests of a client name themselves."""
 
     role: str | None
@@ -89,7 +89,7 @@ class RegistrationSender:
     def __init__(
         self,
         transport: Transport,
-        request_identity: RequestIdentity,
+        request_identity: ClientIdentity,
         encoder: BlobStager,
         schema_refresher: SchemaRefresher,
         pending_rows: PendingRows,
@@ -109,7 +109,7 @@ class RegistrationSender:
         self._outdated_targets: set[ChannelTarget] = set()
 
     @property
-    def retry_error(self) -> SnowmeltError | None:
+    def waiting_reason(self) -> SnowmeltError | None:
         """Why the service takes nothing of a table now, None where it takes all."""
         return self._retry_queues.retry_error
 

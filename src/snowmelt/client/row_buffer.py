@@ -97,7 +97,7 @@ class RowBuffer:
         return self._count_fast_run_rows().row_count
 
     @property
-    def needs_flush(self) -> bool:
+    def has_data_to_flush(self) -> bool:
         """Whether a flush takes something from here."""
         return self._count_fast_run_rows().row_count > 0 or self._flush_slice.flushes_without_rows
 
@@ -179,7 +179,7 @@ class RowBuffer:
         """Tell whether the next portion commits this offset token."""
         return token in self._count_fast_run_rows().offset_tokens
 
-    def mutable_segments(self) -> list[BufferSegment]:
+    def get_segments_for_update(self) -> list[BufferSegment]:
         """Return what is held, to be changed in place."""
         self.end_fast_run()
         return self._flush_slice.segments

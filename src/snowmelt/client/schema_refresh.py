@@ -40,7 +40,7 @@ _REFRESH_INTERVAL_S = 1.0
 _MAX_CACHED_SCHEMAS = 1_000
 
 
-class CommittedPosition(NamedTuple):
+class ChannelCommitStatus(NamedTuple):
     """How a channel stands with the service: its last committed row sequencer, or its end."""
 
     row_sequencer: int | None
@@ -64,7 +64,7 @@ class SchemaRefresher:
 
     def refresh_channel_schema(
         self, state: ChannelState, timeout_s: float | None = None
-    ) -> CommittedPosition:
+    ) -> ChannelCommitStatus:
         """Let a channel go on with its table as it is now, if it is still its owner's.
 
         That is its columns, and what it is called.
@@ -77,7 +77,7 @@ class SchemaRefresher:
             [state], include_columns=True, timeout_s=timeout_s
         )[0]
         if status.status_code != 0:
-            return CommittedPosition(None, failure_from_status(status))
+            return ChannelCommitStatus(None, failure_from_status(status))
         columns, version = status.table_columns, status.schema_version
         if not isinstance(columns, msgspec.UnsetType) and isinstance(version, int):
             table = _parse_table_name(status) or state.target.table
@@ -89,7 +89,7 @@ class SchemaRefresher:
                     state.name,
                 )
             self._pending_rows.update_schema(state, schema_from_metadata(columns, version), table)
-        return CommittedPosition(status.persisted_row_sequencer, None)
+        return ChannelCommitStatus(status.persisted_row_sequencer, None)
 
     def try_schema_update(
         self, state: ChannelState, errors: Sequence[RowError], data: RowsOrTable

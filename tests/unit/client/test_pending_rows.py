@@ -127,7 +127,7 @@ def test_a_token_without_a_row_goes_with_refused_rows_if_the_service_takes_it(ta
     state.accepts_token_without_rows = takes_rowless
     nothing = InsertBatch(None, 0, 0, "1", "1")
     backlog.insert(state, nothing)
-    assert backlog.close_channel(state) == 0
+    assert backlog.stop_inserts_and_flush(state) == 0
     state.is_closed = False
     backlog.insert(state, nothing, (aside, row()))
     backlog.flush_now()
@@ -298,7 +298,7 @@ def test_a_closed_channel_takes_no_checked_row():
     values = form.try_check({"a": 1.0})
     assert backlog.insert_fast_row(state, form, values, "1")
     assert not backlog.insert_fast_row(state, form, values, "2")
-    backlog.close_channel(state)
+    backlog.stop_inserts_and_flush(state)
     with pytest.raises(ChannelClosed):
         backlog.insert_fast_row(state, form, values, "3")
     (entry,) = backlog.wait_for_due_flush()
