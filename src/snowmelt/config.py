@@ -262,7 +262,7 @@ class Settings:
         """Whether only this machine can reach the service."""
         return self.host in _LOOPBACK_HOSTS or self.host.startswith("127.")
 
-    def deployment_paths(self) -> tuple[str, ...]:
+    def list_reserved_paths(self) -> tuple[str, ...]:
         """Return the files and folders of the deployment, in which no output may lie."""
         catalog = self.catalog_url.partition("?")[0]
         files = [catalog.removeprefix("sqlite:///")] if catalog.startswith("sqlite:///") else []

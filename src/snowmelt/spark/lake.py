@@ -151,7 +151,7 @@ class Snowmelt:
         )
         self._limits = UserCodeLimits.from_settings(settings)
         self._reserved_paths = (
-            *settings.deployment_paths(),
+            *settings.list_reserved_paths(),
             self._migration.stage_url,
             *(() if isinstance(keys, KeyRing) else (str(keys),)),
         )

@@ -114,7 +114,7 @@ class _LoadSourceReader(DataSourceReader):
         self._reject_folder = options.get("rejects")
         if self._reject_folder is not None:
             check_output_outside_deployment(
-                "rejects", self._reject_folder, reserved=Settings.load().deployment_paths()
+                "rejects", self._reject_folder, reserved=Settings.load().list_reserved_paths()
             )
         self._ignores_rejects = options.get("ignore_rejects", "").lower() == "true"
         given = options.get(FUNCTIONS_OPTION)

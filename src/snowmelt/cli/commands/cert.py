@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     """Write ca.pem, ca.key, server.pem and server.key."""
     folder: Path = options.out
     check_output_outside_deployment(
-        "--out", str(folder), reserved=load_settings(options).deployment_paths()
+        "--out", str(folder), reserved=load_settings(options).list_reserved_paths()
     )
     folder.mkdir(parents=True, exist_ok=True)
     now = SystemClock().now()

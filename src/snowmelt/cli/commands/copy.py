@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             None if options.schema is None else to_internal_name(options.schema),
             settings.lease_s,
             user_code_limits=UserCodeLimits.from_settings(settings),
-            reserved_paths=(*settings.deployment_paths(), *_list_script_paths(options)),
+            reserved_paths=(*settings.list_reserved_paths(), *_list_script_paths(options)),
         )
         with translating_spark_errors():
             copied = run_copy(context, text, runner, on_progress=progress)

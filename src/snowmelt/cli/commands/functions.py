@@ -317,7 +317,7 @@ def _record_calls(options: argparse.Namespace) -> int:
     from snowmelt.storage.output_paths import CommandOutput, check_outputs
 
     output = CommandOutput("--out", options.out, appends=True)
-    check_outputs([output], reserved=load_settings(options).deployment_paths())
+    check_outputs([output], reserved=load_settings(options).list_reserved_paths())
     recorder = TrafficRecorder(options.url, options.out, host=options.host, port=options.port)
     return _run_server(recorder.server, f"Recording {options.url} into {options.out}")
 

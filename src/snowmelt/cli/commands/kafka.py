@@ -157,7 +157,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
             open_catalog_clock(database),
             lease_s=settings.lease_s,
             user_code_limits=UserCodeLimits.from_settings(settings),
-            reserved_paths=settings.deployment_paths(),
+            reserved_paths=settings.list_reserved_paths(),
         )
         for copied in run_frames(frames, context, LocalTaskRunner(), stop, once=options.once):
             print_copy_result(copied, "table")
@@ -193,7 +193,7 @@ def _check_errors_path(options: argparse.Namespace) -> Path | None:
     path: Path | None = options.errors
     if path is not None:
         output = CommandOutput("--errors", str(path), appends=True)
-        check_outputs([output], reserved=load_settings(options).deployment_paths())
+        check_outputs([output], reserved=load_settings(options).list_reserved_paths())
     return path
 
 

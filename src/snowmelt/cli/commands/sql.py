@@ -131,7 +131,7 @@ class _ScriptRunner:
             None if schema is None else to_internal_name(schema),
             self._settings.lease_s,
             user_code_limits=UserCodeLimits.from_settings(self._settings),
-            reserved_paths=self._settings.deployment_paths(),
+            reserved_paths=self._settings.list_reserved_paths(),
         )
         print_copy_result(run_copy(context, text, LocalTaskRunner()), self._options.format)
 

@@ -129,7 +129,7 @@ def _check_output_paths(options: argparse.Namespace) -> None:
     """Verify that --errors and --move-to change no followed file and none of a deployment."""
     from snowmelt.loaders.file_tail import is_followed
 
-    reserved = load_settings(options).deployment_paths()
+    reserved = load_settings(options).list_reserved_paths()
     if options.errors is not None:
         output = CommandOutput("--errors", str(options.errors), appends=True)
         check_outputs([output], reserved=reserved)

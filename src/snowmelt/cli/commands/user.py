@@ -110,7 +110,7 @@ def _add_user(options: argparse.Namespace) -> int:
     role = None if options.role is None else to_internal_name(options.role)
     path = options.key_out or Path(f"{options.name.lower()}.pem")
     settings = load_settings(options)
-    check_output_outside_deployment("--key-out", str(path), reserved=settings.deployment_paths())
+    check_output_outside_deployment("--key-out", str(path), reserved=settings.list_reserved_paths())
     private, public = _generate_key_pair()
     with (
         _creating_private_file(path, private),
