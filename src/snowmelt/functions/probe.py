@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.functions.caller.attempts import NoCallLimits, RetryingSender, make_call_failed
 from snowmelt.functions.caller.call_log import CallRecord
 from snowmelt.functions.caller.http_client import HttpClient, new_event_loop
-from snowmelt.functions.caller.http_request import OutgoingRequest
+from snowmelt.functions.caller.http_request import TranslatedRequest
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction, RequestCompression
 from snowmelt.functions.errors import PayloadTooLarge, ResponseInvalid
@@ -79,7 +79,7 @@ class ServiceProbe:
         batch_id = f"{query_id}:{ordinal}"
         body = self._writer.encode_body(row_count, columns)
         record = CallRecord(self._function_name, query_id, batch_id)
-        outgoing = OutgoingRequest(batch_id, body, headers=self._headers)
+        outgoing = TranslatedRequest(batch_id, body, headers=self._headers)
         try:
             answer = self._loop.run_until_complete(self._sender.send_batch(outgoing, record))
             return self._reader.read(answer.removeprefix(BOM_UTF8), row_count)

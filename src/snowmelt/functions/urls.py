@@ -137,7 +137,7 @@ def is_within_blocked_prefix(url: ServiceUrl, prefix: ServiceUrl) -> bool:
     `;`, empty segments, and dots or blanks at a segment's end, and in any case.
     """
     any_port = prefix.port == _DEFAULT_PORTS[prefix.scheme]
-    if _map_ipv4_host(url.host) != _map_ipv4_host(prefix.host):
+    if _normalize_mapped_ipv4_host(url.host) != _normalize_mapped_ipv4_host(prefix.host):
         return False
     first = _split_path_leniently(prefix.path)
     same = any_port or url.port == prefix.port
@@ -268,7 +268,7 @@ def _normalize_escape(found: re.Match[str]) -> str:
     return chr(byte) if byte in _UNRESERVED_BYTES else found[0].upper()
 
 
-def _map_ipv4_host(host: str) -> str:
+def _normalize_mapped_ipv4_host(host: str) -> str:
     try:
         mapped = ipaddress.IPv6Address(host).ipv4_mapped
     except ValueError:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.functions.caller.call_log import CallRecord
     from snowmelt.functions.caller.http_client import HttpClient, HttpResponse
-    from snowmelt.functions.caller.http_request import EncodedBatch, OutgoingRequest
+    from snowmelt.functions.caller.http_request import AddressedRequest, TranslatedRequest
     from snowmelt.functions.caller.limits import CallBudget
     from snowmelt.functions.caller.plan import CallPlan
 
@@ -285,7 +285,7 @@ class RetryingSender:
         most = plan.function.max_batch_bytes
         self._max_body_bytes = options.max_batch_bytes if most is None else most
 
-    async def send_batch(self, batch: OutgoingRequest, record: CallRecord) -> bytes:
+    async def send_batch(self, batch: TranslatedRequest, record: CallRecord) -> bytes:
         """Return the body of a batch's answer, decompressed and with the right checksum.
 
         The record gets status, attempts, polls, bytes and times; what it came to is for whoever
@@ -314,8 +314,8 @@ class RetryingSender:
             url = display_url(self._plan, batch.url_suffix)
             raise make_call_failed(record, str(error), url) from error
 
-    async def _send_with_retries(self, batch: OutgoingRequest, record: CallRecord) -> bytes:
-        envelope = self._request_factory.encode_batch(batch)
+    async def _send_with_retries(self, batch: TranslatedRequest, record: CallRecord) -> bytes:
+        envelope = self._request_factory.resolve_target(batch)
         clock, arrived = self._clock, self._clock.monotonic()
         async with self._call_limiter.acquire(self._plan.function.url) as turn:
             record.ms_waiting += (clock.monotonic() - arrived) * 1000
@@ -344,10 +344,10 @@ class RetryingSender:
                 record.ms_waiting += (clock.monotonic() - paused) * 1000
 
     async def _send_request(
-        self, encoded_batch: EncodedBatch, retry_state: RetryState, record: CallRecord
+        self, addressed_request: AddressedRequest, retry_state: RetryState, record: CallRecord
     ) -> HttpResponse | TransportFailed:
         head, body = await self._request_factory.encode_request(
-            encoded_batch, retry_state.method, record.query_id
+            addressed_request, retry_state.method, record.query_id
         )
         if retry_state.method == "POST":
             record.attempts += 1
@@ -355,7 +355,7 @@ class RetryingSender:
             record.polls += 1
         try:
             reply = await self._client.send_request(
-                encoded_batch.target, head, body, self._make_http_limits(retry_state), record
+                addressed_request.target, head, body, self._make_http_limits(retry_state), record
             )
         except TransportFailed as error:
             record.status = None

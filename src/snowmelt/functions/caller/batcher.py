@@ -23,7 +23,7 @@ from snowmelt.functions.caller.shared_files import (
     SharedFile,
     delete_stale_files,
     ensure_private_folder,
-    make_file_name,
+    make_shared_file_name,
 )
 from snowmelt.functions.definition import Volatility
 
@@ -309,7 +309,7 @@ class BatchIdGenerator:
         if volatile and position.call_site:
             self._key_material += f"\0site {position.call_site}"
         self._use_counter = (
-            _UseCounter(position, folder) if volatile and position.task_attempt_id else None
+            _FunctionUseCounter(position, folder) if volatile and position.task_attempt_id else None
         )
         self._derive_key()
 
@@ -337,7 +337,7 @@ class BatchIdGenerator:
         return f"{self._prefix}:{ordinal}:{digest}"
 
 
-class _UseCounter:
+class _FunctionUseCounter:
     """Numbers of the uses that begin with the same batch in one attempt at a task.
 
     The processes of the attempt share a file of digests. Which use gets which number is chance.
@@ -350,7 +350,7 @@ class _UseCounter:
         # A file of all tasks of a query would be read from end to end too often.
         group = str(position.partition // _TASKS_PER_FILE)
         self._folder = folder or ensure_private_folder()
-        name = make_file_name("uses", position.query_id, str(position.stage), group)
+        name = make_shared_file_name("uses", position.query_id, str(position.stage), group)
         self._path = self._folder / name
 
     def increment(self, first_batch: bytes) -> int:
@@ -360,6 +360,8 @@ class _UseCounter:
         spoken = self._task_attempt_id.encode() + b"\0" + first_batch
         file = SharedFile(self._path)
         try:
-            return file.append_and_count_key(hashlib.blake2b(spoken, digest_size=16).digest())
+            return file.append_key_and_count_previous(
+                hashlib.blake2b(spoken, digest_size=16).digest()
+            )
         finally:
             file.close()

@@ -17,7 +17,11 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.functions.caller.shared_files import SharedFile, ensure_private_folder, make_file_name
+from snowmelt.functions.caller.shared_files import (
+    SharedFile,
+    ensure_private_folder,
+    make_shared_file_name,
+)
 from snowmelt.functions.errors import CallFailed, CircuitOpen
 
 if TYPE_CHECKING:
@@ -149,7 +153,7 @@ def get_circuit_breaker(url: str, clock: Clock, *, folder: Path | None = None) -
         clock: Of the process.
         folder: Where files are shared; this user's private one if None.
     """
-    path = (folder or ensure_private_folder()) / make_file_name("breaker", url)
+    path = (folder or ensure_private_folder()) / make_shared_file_name("breaker", url)
     key = (os.getpid(), path)
     return _breakers.get(key) or _breakers.setdefault(key, CircuitBreaker(clock, SharedFile(path)))
 
@@ -186,7 +190,7 @@ class FailedBatchCache:
         self._clock = clock
         self._folder = folder or ensure_private_folder()
         task = (position.query_id, str(position.stage), str(position.partition))
-        self._prefix = make_file_name("failed", *task)
+        self._prefix = make_shared_file_name("failed", *task)
         # Mostly there are none: then no batch costs a look.
         known = [*self._folder.glob(f"{self._prefix}-*")]
         if position.attempt == 0:
@@ -226,7 +230,7 @@ class FailedBatchCache:
         draft.replace(path)
 
     def _make_failure_path(self, batch_id: str) -> Path:
-        return self._folder / f"{self._prefix}-{make_file_name('batch', batch_id)}"
+        return self._folder / f"{self._prefix}-{make_shared_file_name('batch', batch_id)}"
 
     def _evict_old_failures(self, folder: Path) -> None:
         found = []

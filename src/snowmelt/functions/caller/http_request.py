@@ -31,7 +31,7 @@ _AWS_GATEWAY_PATTERN = re.compile(r"[^.]+\.execute-api\.[^.]+\.amazonaws\.com(\.
 
 
 @dataclass(frozen=True, slots=True)
-class OutgoingRequest:
+class TranslatedRequest:
     """A batch as it leaves; None is a POST without a body, which a request translator may want.
 
     `url_suffix` is what a translator puts behind the function's URL; GETs have it, too.
@@ -44,10 +44,10 @@ class OutgoingRequest:
 
 
 @dataclass(slots=True)
-class EncodedBatch:
+class AddressedRequest:
     """A batch with its address, compressed once however often it is sent."""
 
-    request: OutgoingRequest
+    request: TranslatedRequest
     url: str
     target: HttpTarget
     _compressed_bodies: dict[str, bytes] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class RequestFactory:
         self._default_target: tuple[str, HttpTarget] | None = None
         self._shared_lines: tuple[str, bytes] | None = None
 
-    def encode_batch(self, request: OutgoingRequest) -> EncodedBatch:
+    def resolve_target(self, request: TranslatedRequest) -> AddressedRequest:
         """Return a batch with its address.
 
         Raises:
@@ -96,12 +96,12 @@ class RequestFactory:
             address = resolve_allowed_url(self._plan.function.url + request.url_suffix, integration)
             place = (str(address), HttpTarget.from_url(address, integration.ca_file))
             if request.url_suffix:
-                return EncodedBatch(request, *place)
+                return AddressedRequest(request, *place)
             self._default_target = place
-        return EncodedBatch(request, *self._default_target)
+        return AddressedRequest(request, *self._default_target)
 
     async def encode_request(
-        self, encoded_batch: EncodedBatch, method: str, query_id: str
+        self, addressed_request: AddressedRequest, method: str, query_id: str
     ) -> tuple[bytes, bytes]:
         """Return head and body of a request; a GET has the same headers and no body.
 
@@ -109,7 +109,7 @@ class RequestFactory:
             SecretMissing: Who sends it cannot be said.
             DeclarationInvalid: A header cannot be sent.
         """
-        batch, target = encoded_batch.request, encoded_batch.target
+        batch, target = addressed_request.request, addressed_request.target
         own = {names.BATCH_ID: batch.batch_id, **batch.headers}
         encoding = self._choose_encoding(target.origin)
         if encoding is not None:
@@ -119,12 +119,12 @@ class RequestFactory:
         if method == "POST":
             if encoding is not None and self._should_compress(batch.body):
                 own["content-encoding"] = encoding
-                body = encoded_batch.encode_body(encoding)
+                body = addressed_request.encode_body(encoding)
             else:
-                body = encoded_batch.encode_body(None)
+                body = addressed_request.encode_body(None)
             length = len(body)
         if self._authenticator.is_needed:
-            own |= await self._authenticator.make_headers(method, encoded_batch.url, body)
+            own |= await self._authenticator.make_headers(method, addressed_request.url, body)
         lines = self._get_shared_header_lines(query_id) + encode_header_lines(own)
         return encode_request_head(method, target, lines, length), body
 

@@ -25,7 +25,7 @@ from snowmelt.functions.caller.shared_files import (
     SharedFile,
     delete_stale_files,
     ensure_private_folder,
-    make_file_name,
+    make_shared_file_name,
 )
 from snowmelt.functions.errors import BudgetExceeded
 
@@ -340,10 +340,10 @@ class RateLimiter:
         name = (function.url, function.signature.name)
         rules = _FunctionLimits(clock)
         if function.max_in_flight is not None:
-            slots = _get_semaphore(self._folder / make_file_name("slots", *name), clock)
+            slots = _get_semaphore(self._folder / make_shared_file_name("slots", *name), clock)
             rules = replace(rules, max_in_flight=function.max_in_flight, semaphore=slots)
         if function.rate_limit is not None:
-            pace = _get_spacing(self._folder / make_file_name("pace", *name), clock)
+            pace = _get_spacing(self._folder / make_shared_file_name("pace", *name), clock)
             per_second = function.rate_limit / plan.options.executors
             rules = replace(rules, requests_per_second=per_second, spacing=pace)
         self._function_limits = rules
@@ -357,7 +357,7 @@ class RateLimiter:
         origin = self._origins.get(url)
         if origin is None:
             parts = urlsplit(url)
-            path = self._folder / make_file_name("origin", parts.scheme, parts.netloc)
+            path = self._folder / make_shared_file_name("origin", parts.scheme, parts.netloc)
             origin = _get_origin_limits(path, self._clock)
             self._origins[url] = origin
         return AcquiredPermit(self._function_limits, origin)
@@ -487,7 +487,7 @@ class CallBudget:
         self._file: SharedFile | None = None
         if self._query_share != (None, None):
             folder = folder or ensure_private_folder()
-            path = folder / make_file_name("budget", position.query_id)
+            path = folder / make_shared_file_name("budget", position.query_id)
             if not path.exists():
                 delete_stale_files(folder, "budget", clock, _BUDGET_FILE_TTL_S)
             self._file = SharedFile(path)

@@ -1,6 +1,6 @@
 """Pipeline of one task: batches in flight to a service, results in the order of the batches.
 
-`ServiceExchange` translates and sends requests, and decodes responses. `CallPipeline` keeps several
+`ServiceConnector` translates and sends requests, and decodes responses. `CallPipeline` keeps several
 batches in flight, splits requests that are too large, and writes the call log.
 
 `Demand` limits the batches in flight by what the consumer reads. The consumer of values may pass
@@ -24,7 +24,7 @@ from snowmelt.functions.caller.batcher import CallBatcher
 from snowmelt.functions.caller.call_log import BatchStatus, CallRecord
 from snowmelt.functions.caller.circuit_breaker import FailedBatchCache, get_circuit_breaker
 from snowmelt.functions.caller.event_loop import InFlightCalls, get_event_loop_thread
-from snowmelt.functions.caller.http_request import OutgoingRequest
+from snowmelt.functions.caller.http_request import TranslatedRequest
 from snowmelt.functions.caller.limits import CallBudget, RateLimiter
 from snowmelt.functions.caller.request_builder import RequestBuilder, SplitRequest, get_size_limits
 from snowmelt.functions.caller.response_decoder import ResponseDecoder
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # --- What is said to a service about a batch, and what its reply says about the batch's rows.
 
 
-class ServiceExchange:
+class ServiceConnector:
     """Requests and replies of one function at one place; for the thread of its task."""
 
     def __init__(
@@ -78,17 +78,19 @@ class ServiceExchange:
         """End what runs for this exchange alone."""
         self._translators.close()
 
-    def translate_request(self, request: BatchRequest) -> tuple[OutgoingRequest, bytes | None]:
+    def translate_request(self, request: BatchRequest) -> tuple[TranslatedRequest, bytes | None]:
         """Return a request as it leaves, and what its translator keeps for the reply.
 
         Raises:
             TranslatorFailed: The request translator did.
         """
         translated = self._translators.translate_request(request.body)
-        outgoing = OutgoingRequest(request.batch_id, translated.body, translated.url_suffix)
+        outgoing = TranslatedRequest(request.batch_id, translated.body, translated.url_suffix)
         return outgoing, translated.translator_data
 
-    def make_send_coroutine_factory(self, outgoing: OutgoingRequest, record: CallRecord) -> Calling:
+    def make_send_coroutine_factory(
+        self, outgoing: TranslatedRequest, record: CallRecord
+    ) -> Calling:
         """Return what makes the call when it is started."""
         return partial(self._sender.send_batch, outgoing, record)
 
@@ -263,7 +265,7 @@ class CallPipeline:
         function, options = plan.function, plan.options
         self._plan, self._position, self._call_log, self._clock = plan, position, call_log, clock
         self._budget = CallBudget(plan, position, clock)
-        self._exchange = ServiceExchange(plan, position, clock, self._budget)
+        self._exchange = ServiceConnector(plan, position, clock, self._budget)
         self._result_type = to_arrow_type(function.signature.returns, plan.zone)
         self._batcher = CallBatcher(
             function.max_batch_rows or options.max_batch_rows,
@@ -294,7 +296,7 @@ class CallPipeline:
             if self._demand.is_confirmed:
                 self._prepared_work = self._next_work(works)
             yield self._collect_finished(works)
-            self._update_demand(works)
+            self._update_demand_if_work_remains(works)
 
     def _start_batches(self, works: Iterator[BatchWork]) -> None:
         while self._has_capacity() and (work := self._next_work(works)) is not None:
@@ -304,7 +306,7 @@ class CallPipeline:
         ahead, self._prepared_work = self._prepared_work, None
         return ahead or next(works, None)
 
-    def _update_demand(self, works: Iterator[BatchWork]) -> None:
+    def _update_demand_if_work_remains(self, works: Iterator[BatchWork]) -> None:
         # Without more rows there is nothing to decide, and nobody to wait for.
         if not self._in_flight:
             self._prepared_work = self._next_work(works)
@@ -478,7 +480,7 @@ class CallPipeline:
             if part.error is None:
                 self._circuit_breaker.record_success()
                 if part.split is not None:
-                    part.split.record_completed_half()
+                    part.split.lower_limit_after_both_halves()
             elif part.is_service_error:
                 self._circuit_breaker.record_failure(str(part.error), part.record.status)
         if part.error is not None:

@@ -161,33 +161,37 @@ class RequestBuilder:
         )
 
     def _make_half_request(
-        self, batch_id: str, columns: tuple[pa.Array, ...], rows: int
+        self, batch_id: str, columns: tuple[pa.Array, ...], row_count: int
     ) -> BatchRequest:
         return BatchRequest(
-            batch_id, self._request_encoder.encode_body(rows, columns), rows, columns
+            batch_id, self._request_encoder.encode_body(row_count, columns), row_count, columns
         )
 
     def _make_request(
-        self, batch: CallBatch, columns: tuple[pa.Array, ...], rows: int
+        self, batch: CallBatch, columns: tuple[pa.Array, ...], row_count: int
     ) -> BatchRequest:
-        body = self._request_encoder.encode_body(rows, columns)
-        return BatchRequest(self._batch_ids.make_batch_id(batch.ordinal, body), body, rows, columns)
+        body = self._request_encoder.encode_body(row_count, columns)
+        return BatchRequest(
+            self._batch_ids.make_batch_id(batch.ordinal, body), body, row_count, columns
+        )
 
     def _find_cached_values(
-        self, columns: Sequence[pa.Array], rows: int, cache: ValueCache
+        self, columns: Sequence[pa.Array], row_count: int, cache: ValueCache
     ) -> tuple[list[bytes], pa.Array | None, Int64Array]:
         """Return keys of rows that are not known, known values, and where each row's answer is."""
         texts = self._request_encoder.to_json_values(columns)
         encode, scope = _json_encoder.encode, self._scope
-        keys = [scope + encode(row) for row in (zip(*texts, strict=True) if texts else [()] * rows)]
+        keys = [
+            scope + encode(row) for row in (zip(*texts, strict=True) if texts else [()] * row_count)
+        ]
         found = cache.get_many(keys)
         missing = [key for key, value in zip(keys, found, strict=True) if value is CACHE_MISS]
-        if len(missing) == rows:
-            return keys, None, np.arange(rows)
-        is_known = np.fromiter((value is not CACHE_MISS for value in found), np.bool_, rows)
-        slots = np.empty(rows, np.int64)
+        if len(missing) == row_count:
+            return keys, None, np.arange(row_count)
+        is_known = np.fromiter((value is not CACHE_MISS for value in found), np.bool_, row_count)
+        slots = np.empty(row_count, np.int64)
         slots[~is_known] = np.arange(len(missing))
-        slots[is_known] = np.arange(len(missing), rows)
+        slots[is_known] = np.arange(len(missing), row_count)
         values = [value for value in found if value is not CACHE_MISS]
         return missing, pa.array(values, self._result_type), slots
 
@@ -200,13 +204,13 @@ def _compute_cache_scope(plan: CallPlan) -> bytes:
 
 
 def find_distinct_rows(
-    columns: Sequence[pa.Array], rows: int
+    columns: Sequence[pa.Array], row_count: int
 ) -> tuple[Int64Array, Int64Array | None]:
     """Return the first of each set of equal rows, and which of those each row equals.
 
     The latter is None if no two rows are equal.
     """
-    codes = np.zeros(rows, np.int64)
+    codes = np.zeros(row_count, np.int64)
     for at, column in enumerate(columns):
         # Equal floats may be written differently: 0.0 and -0.0. Equal bits are not.
         bits = column.view(pa.int64()) if pa.types.is_float64(column.type) else column
@@ -217,16 +221,16 @@ def find_distinct_rows(
             both = pa.array(codes * len(encoded.dictionary) + found).dictionary_encode()
             found = both.indices.to_numpy().astype(np.int64)
         codes = found
-        if int(codes.max()) + 1 == rows:
+        if int(codes.max()) + 1 == row_count:
             return codes, None
     highest = np.maximum.accumulate(codes)
-    is_first = np.ones(rows, np.bool_)
+    is_first = np.ones(row_count, np.bool_)
     is_first[1:] = highest[1:] > highest[:-1]
     return np.flatnonzero(is_first), codes
 
 
-def _take_rows(columns: Sequence[pa.Array], rows: Int64Array) -> tuple[pa.Array, ...]:
-    indices = pa.array(rows)
+def _take_rows(columns: Sequence[pa.Array], row_indices: Int64Array) -> tuple[pa.Array, ...]:
+    indices = pa.array(row_indices)
     return tuple(column.take(indices) for column in columns)
 
 
@@ -286,7 +290,7 @@ class SplitRequest:
             return cls(size_limits, request.rows, None)
         return cls(size_limits, None, len(request.body))
 
-    def record_completed_half(self) -> None:
+    def lower_limit_after_both_halves(self) -> None:
         """Count a half; with the second one, no request of this size is sent again."""
         self.completed_halves += 1
         if self.completed_halves == 2:

@@ -150,7 +150,9 @@ class ResponseDecoder:
         try:
             values = pa.array(reply.values, self._result_type)
             unfit = (
-                _find_unfit_number_row(values) if self._type.kind in SEMI_STRUCTURED_TYPES else None
+                _find_unfit_variant_row(values)
+                if self._type.kind in SEMI_STRUCTURED_TYPES
+                else None
             )
             if unfit is not None:
                 raise ResponseInvalid(
@@ -227,7 +229,7 @@ class ResponseDecoder:
 
     def _convert_json_texts(self, column: pa.Array) -> pa.Array:
         texts = _replace_null_texts(column)
-        if _find_unfit_number_row(texts) is not None:
+        if _find_unfit_variant_row(texts) is not None:
             raise pa.ArrowInvalid("a number is too long")
         first = _FIRST_CHARACTERS.get(self._type.kind)
         if first is not None and pc.all(pc.starts_with(texts, first)).as_py() is False:
@@ -250,7 +252,7 @@ def _check_year_range(column: pa.Array) -> pa.Array:
     return column
 
 
-def _find_unfit_number_row(texts: pa.StringArray) -> int | None:
+def _find_unfit_variant_row(texts: pa.StringArray) -> int | None:
     """Return the first row of JSON with a number that Spark's VARIANT would change; None if none.
 
     A VARIANT holds a number without exponent of up to 38 digits exactly. Any other becomes the
@@ -345,7 +347,7 @@ def _decode_plain_texts(body: bytes, row_count: int) -> pa.StringArray | None:
     return values
 
 
-class _JsonResponseDecoder:
+class _TypedResponseDecoder:
     """Decodes replies as values that msgspec has checked."""
 
     def __init__(self, value_type: Any) -> None:
@@ -387,8 +389,8 @@ def _join_fragments(fragments: list[Any]) -> pa.StringArray:
     return texts
 
 
-def _make_json_decoder(returns: SqlType) -> _JsonResponseDecoder | None:
+def _make_json_decoder(returns: SqlType) -> _TypedResponseDecoder | None:
     if returns.kind is LogicalType.FIXED:
-        return _JsonResponseDecoder(int | None if returns.is_integer else msgspec.Raw)
+        return _TypedResponseDecoder(int | None if returns.is_integer else msgspec.Raw)
     value = _DECODED_TYPES.get(returns.kind)
-    return None if value is None else _JsonResponseDecoder(value)
+    return None if value is None else _TypedResponseDecoder(value)

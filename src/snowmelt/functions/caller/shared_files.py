@@ -50,7 +50,7 @@ def ensure_private_folder(parent: Path | None = None) -> Path:
     return folder
 
 
-def make_file_name(kind: str, *keys: str) -> str:
+def make_shared_file_name(kind: str, *keys: str) -> str:
     """Return the name of the file that is shared by all who give the same keys."""
     digest = hashlib.sha256("\0".join((_read_boot_id(), *keys)).encode())
     return f"{kind}-{digest.hexdigest()[:32]}"
@@ -113,7 +113,7 @@ class SharedFile:
         """Put numbers at a place; one of up to 4096 bytes is there as a whole or not at all."""
         os.pwrite(self._descriptor, layout.pack(*values), offset_bytes)
 
-    def append_and_count_key(self, key: bytes) -> int:
+    def append_key_and_count_previous(self, key: bytes) -> int:
         """Add a key to the file's list; return how often it was there before.
 
         Args:

@@ -191,14 +191,14 @@ class JavaScriptTranslatorRunner:
 
 
 @lru_cache(maxsize=64)
-def _load_script(argument: str, source: str) -> JavaScriptFunction:
+def _load_script(argument_name: str, source: str) -> JavaScriptFunction:
     try:
         from snowmelt.functions.caller.javascript import JavaScriptFunction
     except ImportError as error:
         raise MissingExtra(
             what="A translator in JavaScript", package="quickjs", extra="functions"
         ) from error
-    return JavaScriptFunction(argument, source)
+    return JavaScriptFunction(argument_name, source)
 
 
 def _validate_url_suffix(value: object) -> str:

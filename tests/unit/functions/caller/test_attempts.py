@@ -19,7 +19,7 @@ from snowmelt.errors import UserError
 from snowmelt.functions.caller.attempts import NoCallLimits, RetryingSender
 from snowmelt.functions.caller.call_log import CallRecord
 from snowmelt.functions.caller.http_client import HttpClient
-from snowmelt.functions.caller.http_request import OutgoingRequest
+from snowmelt.functions.caller.http_request import TranslatedRequest
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import (
     ApiIntegration,
@@ -94,7 +94,7 @@ def call(asked, batch=None, *, clock=None, limits=None, client=None):
     """Ask for one batch; returns what it came to."""
     clock = clock or ManualClock(NOW)
     query = str(uuid.uuid4())
-    batch = batch or OutgoingRequest(f"{query}:7", BODY)
+    batch = batch or TranslatedRequest(f"{query}:7", BODY)
     record = CallRecord(asked.function.signature.name, query, batch.batch_id)
     made = Call(clock, record)
 
@@ -365,7 +365,7 @@ def test_requests_are_compressed_once_a_service_has_shown_that_it_can():
     async def work(url):
         attempts = RetryingSender(plan(url), client, clock, NoCallLimits())
         for body in (large, large, BODY):
-            await attempts.send_batch(OutgoingRequest("b", body), CallRecord("double", "q", "b"))
+            await attempts.send_batch(TranslatedRequest("b", body), CallRecord("double", "q", "b"))
         await client.close()
 
     with RawService(reply(body=ANSWER, accept_encoding="br, gzip")) as service:
@@ -380,11 +380,11 @@ def test_calls_go_nowhere_but_to_what_the_integration_allows():
         integration = ApiIntegration("here", "custom", (f"{service.url}/allowed/",))
         asked = plan(f"{service.url}/allowed/f", integration=integration)
         assert call(asked).body == ANSWER
-        assert call(asked, OutgoingRequest("b", BODY, url_suffix="/a?b=%20c")).body == ANSWER
+        assert call(asked, TranslatedRequest("b", BODY, url_suffix="/a?b=%20c")).body == ANSWER
         assert service.requests[-1].target == "/allowed/f/a?b=%20c"
         for url, suffix in ((f"{service.url}/f?code=secret", ""), (asked.function.url, "/../../x")):
             made = call(
-                plan(url, integration=integration), OutgoingRequest("b", BODY, url_suffix=suffix)
+                plan(url, integration=integration), TranslatedRequest("b", BODY, url_suffix=suffix)
             )
             assert "The URL " in str(made.error)
             assert "secret" not in str(made.error)
@@ -435,7 +435,7 @@ def test_a_secret_that_changes_is_another_one_from_the_next_attempt_on(tmp_path)
 
 def test_a_translator_may_leave_out_the_body():
     _made, (request,) = raw(
-        reply(body=ANSWER), batch=OutgoingRequest("b", None, headers={"x-a": "1"})
+        reply(body=ANSWER), batch=TranslatedRequest("b", None, headers={"x-a": "1"})
     )
     assert (request.method, request.body, request.headers["content-length"]) == ("POST", b"", "0")
     assert request.headers["x-a"] == "1"
@@ -496,7 +496,7 @@ def test_a_batch_that_is_given_up_leaves_its_turn_and_its_connection(said):
         client = HttpClient()
         attempts = RetryingSender(plan(url), client, SystemClock(), limits)
         asked = asyncio.create_task(
-            attempts.send_batch(OutgoingRequest("b", BODY), CallRecord("double", "q", "b"))
+            attempts.send_batch(TranslatedRequest("b", BODY), CallRecord("double", "q", "b"))
         )
         assert await asyncio.to_thread(service.asked.acquire, timeout=60)
         await asyncio.sleep(0.05)
@@ -525,7 +525,7 @@ def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_tw
             body = f'{{"data":{rows}}}'.encode()
             batch = f"{query}:{number}"
             return await attempts.send_batch(
-                OutgoingRequest(batch, body), CallRecord("double", query, batch)
+                TranslatedRequest(batch, body), CallRecord("double", query, batch)
             )
 
         answers = await asyncio.gather(*map(one, range(24)))

@@ -10,7 +10,7 @@ import pytest
 
 from snowmelt.clock import SystemClock
 from snowmelt.functions.caller.limits import SharedSemaphore
-from snowmelt.functions.caller.shared_files import SharedFile, make_file_name
+from snowmelt.functions.caller.shared_files import SharedFile, make_shared_file_name
 from support.call_plans import URL
 from support.limited_caller import calls_of, most_together, start
 
@@ -97,7 +97,7 @@ def test_processes_together_never_hold_more_and_all_get_on(tmp_path):
 def test_a_killed_process_holds_no_slot_for_ever(tmp_path):
     doomed = start(tmp_path, "max_in_flight", 2, calls=2, seconds=60)
     with doomed.stdout:
-        file = SharedFile(tmp_path / make_file_name("slots", URL, "f"))
+        file = SharedFile(tmp_path / make_shared_file_name("slots", URL, "f"))
         while file.try_lock_slot(0) or file.try_lock_slot(1):
             file.unlock_slot(0)
             file.unlock_slot(1)

@@ -10,7 +10,11 @@ import sys
 import pytest
 
 from snowmelt.errors import ConfigurationError
-from snowmelt.functions.caller.shared_files import SharedFile, ensure_private_folder, make_file_name
+from snowmelt.functions.caller.shared_files import (
+    SharedFile,
+    ensure_private_folder,
+    make_shared_file_name,
+)
 
 _TWO = struct.Struct("=dd")
 _HOLDER = """
@@ -50,18 +54,18 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path):
 
 
 def test_names_tell_keys_apart_and_hold_nothing_of_them():
-    assert make_file_name("pace", "a", "b") == make_file_name("pace", "a", "b")
+    assert make_shared_file_name("pace", "a", "b") == make_shared_file_name("pace", "a", "b")
     assert (
         len(
             {
-                make_file_name("pace", "a", "b"),
-                make_file_name("pace", "ab"),
-                make_file_name("pace", "a"),
+                make_shared_file_name("pace", "a", "b"),
+                make_shared_file_name("pace", "ab"),
+                make_shared_file_name("pace", "a"),
             }
         )
         == 3
     )
-    assert "secret" not in make_file_name("pace", "secret")
+    assert "secret" not in make_shared_file_name("pace", "secret")
 
 
 def test_numbers_that_nobody_wrote_are_zeros(tmp_path):
