@@ -40,7 +40,7 @@ class Asking:
 
     def ask(self, client):
         self.services.reverse()
-        return self.services[0].record_hex_client(self.target(), client)
+        return self.services[0].record_hex_instruction(self.target(), client)
 
     def note_base64(self):
         """Note that a client was told base64, as an earlier service did."""

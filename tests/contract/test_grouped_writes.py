@@ -122,12 +122,12 @@ def test_a_caller_that_goes_away_costs_nobody_else_a_write(writes, held_up, line
 def test_close_executes_what_was_submitted(database, lines):
     writes = WriteBatcher(database, SystemClock())
     futures = [
-        writes.submit(lambda c, line=line: insert(c, line), lock_key=line) for line in range(50)
+        writes.submit(lambda c, line=line: insert(c, line), group_key=line) for line in range(50)
     ]
     writes.close()
     assert [future.result(0) for future in futures] == list(range(50))
     with pytest.raises(ServiceBusy):
-        writes.submit(lambda c: insert(c, 99), lock_key="t")
+        writes.submit(lambda c: insert(c, 99), group_key="t")
 
 
 def test_groups_of_several_keys_do_not_wait_for_each_other(database, writes, lines):
@@ -183,7 +183,7 @@ def test_a_catalog_that_is_away_fails_every_write_with_its_own_error(tmp_path):
         database.close()
         (tmp_path / "catalog.db").unlink()
         (tmp_path / "catalog.db").mkdir()
-        futures = [writes.submit(lambda c: insert(c, 1), lock_key="t") for _ in range(3)]
+        futures = [writes.submit(lambda c: insert(c, 1), group_key="t") for _ in range(3)]
         pool.submit(writes.close).result(LONG_S)
     for future in futures:
         with pytest.raises(CatalogUnavailable):
@@ -206,7 +206,7 @@ def test_a_busy_catalog_is_waited_for_once_by_a_whole_group(tmp_path):
     database.writing = counted
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        futures = [writes.submit(lambda c: insert(c, 1), lock_key="t") for _ in range(30)]
+        futures = [writes.submit(lambda c: insert(c, 1), group_key="t") for _ in range(30)]
         for future in futures:
             with pytest.raises(CatalogBusy):
                 future.result(LONG_S)

@@ -41,7 +41,7 @@ class BackPressure:
         self.throttled_table_ids: frozenset[int] = frozenset()
 
     @property
-    def is_enabled(self) -> bool:
+    def has_limits(self) -> bool:
         """Whether there is any limit."""
         return self._max_chunks is not None or self._max_bytes is not None
 

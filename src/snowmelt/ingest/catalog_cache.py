@@ -77,7 +77,7 @@ class CatalogCache:
             self._put_in_cache(self._schemas, table_id, known)
         return known
 
-    def refresh_schemas_if_stale(self, table_id: int) -> bool:
+    def load_new_schemas(self, table_id: int) -> bool:
         """Tell whether a table has versions that were not known so far; they are from now on."""
         before = self.get_schemas(table_id)
         return self.get_schemas(table_id, refresh=True).keys() != before.keys()

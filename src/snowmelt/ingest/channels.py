@@ -134,7 +134,7 @@ class ChannelService:
             lambda connection: self._open_in_transaction(
                 connection, request, (name, channel, user, *identity)
             ),
-            lock_key=name,
+            group_key=name,
         )
 
     def _open_in_transaction(
@@ -199,7 +199,7 @@ class ChannelService:
                 connection,
                 [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)],
             )
-            foreign = _find_queries_of_replaced_channels(
+            foreign = _find_queries_matching_foreign_channels(
                 connection, request.channels, found, records
             )
             answers = [
@@ -233,7 +233,7 @@ class ChannelService:
             lambda connection: self._drop_in_transaction(
                 connection, request, (name, channel, user)
             ),
-            lock_key=name,
+            group_key=name,
         )
 
     def _drop_in_transaction(
@@ -319,7 +319,7 @@ class ChannelService:
         return client_prefix or None, None
 
 
-def _find_queries_of_replaced_channels(
+def _find_queries_matching_foreign_channels(
     connection: sa.Connection,
     queries: Sequence[ChannelStatusQuery],
     resolved_channels: Sequence[tuple[TableRecord, str] | UserError],

@@ -98,7 +98,7 @@ def validate_and_derive_statistics(chunk: DecryptedChunk) -> bytes | RequestReje
     try:
         for part, table in _decode_columns(chunk):
             check_temporal_values(table, part)
-            found = _collect_statistics(table, part, bounds)
+            found = _collect_and_check_statistics(table, part, bounds)
             if isinstance(found, RequestRejection):
                 return found
             collected.extend(found)
@@ -152,7 +152,7 @@ def _derive_combined_statistics(
     for chunk in chunks:
         part = table.slice(first, chunk.footer.rows)
         first += chunk.footer.rows
-        found = _collect_statistics(
+        found = _collect_and_check_statistics(
             part, schema, column_statistics.bounds_from_message(schema, chunk.claimed_statistics)
         )
         answers.append(
@@ -173,7 +173,7 @@ def _shift_row_group(group: RowGroup, offset_bytes: int) -> RowGroup:
     return RowGroup(group.rows, places)
 
 
-def _collect_statistics(
+def _collect_and_check_statistics(
     table: pa.Table,
     schema: TableSchema,
     claimed_bounds: Mapping[int, column_statistics.StatisticBounds],
@@ -257,7 +257,7 @@ def _find_oversized_value(
             is_longer = actual_statistics.max_length > limit
             reason = f"a value has {actual_statistics.max_length:,} bytes" if is_longer else None
         case kind if kind in SEMI_STRUCTURED_TYPES:
-            reason = _find_document_error(array)
+            reason = _find_document_limit_error(array)
         case _:
             reason = None
     if reason is None:
@@ -277,7 +277,7 @@ def _find_text_length_error(array: pa.ChunkedArray, column: Column, max_bytes: i
     return f"a value has {characters:,} characters" if characters > column.length else None
 
 
-def _find_document_error(array: pa.ChunkedArray) -> str | None:
+def _find_document_limit_error(array: pa.ChunkedArray) -> str | None:
     """Return why a document has no form in some reader; text that is no JSON is text to all."""
     longest = pc.max(pc.binary_length(array)).as_py() or 0
     if longest > MAX_TEXT_BYTES:

@@ -146,7 +146,7 @@ class Registrar:
                 self._metrics.record_response(answer, 0.0)
             respond(answer)
 
-    def get_counts(self) -> RegistrationMetricsSnapshot:
+    def get_metrics_snapshot(self) -> RegistrationMetricsSnapshot:
         """Return what has been registered and answered since the start."""
         with self._lock:
             return self._metrics.snapshot(self._pending_requests)

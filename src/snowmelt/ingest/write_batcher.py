@@ -71,19 +71,19 @@ class WriteBatcher:
         )
 
     def submit(
-        self, work: Callable[[sa.Connection], _Result], *, lock_key: Hashable
+        self, work: Callable[[sa.Connection], _Result], *, group_key: Hashable
     ) -> Future[_Result]:
         """Queue a write and return the future of its result.
 
         Args:
             work: Called once or, after a failure of its group, again; with a writing transaction
                 that it must neither commit nor roll back.
-            lock_key: What the write locks, for example the name of its table.
+            group_key: What the write locks, for example the name of its table.
 
         Raises:
             ServiceBusy: If `close` was called.
         """
-        write = _PendingWrite(work, lock_key)
+        write = _PendingWrite(work, group_key)
         if not self._workers.submit_all([write]):
             raise ServiceBusy(reason="it is stopping")
         return write.future
@@ -96,7 +96,7 @@ class WriteBatcher:
         # From here on a caller that goes away cannot cancel its write.
         waiting = deque(write for write in writes if write.future.set_running_or_notify_cancel())
         while waiting:
-            group = self._pop_group(waiting)
+            group = self._pop_writes_with_same_key(waiting)
             try:
                 done = self._commit_group(group)
             except Exception as error:  # noqa: BLE001 - reported to the callers
@@ -110,7 +110,7 @@ class WriteBatcher:
                 # What a full group left over comes first in the next one.
                 waiting.extendleft(reversed(group[done:]))
 
-    def _pop_group(self, pending: deque[_PendingWrite]) -> list[_PendingWrite]:
+    def _pop_writes_with_same_key(self, pending: deque[_PendingWrite]) -> list[_PendingWrite]:
         if self._is_sqlite:
             group = list(pending)
             pending.clear()

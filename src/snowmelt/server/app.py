@@ -138,7 +138,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         policy=VerificationPolicy(
             VerificationDepth(settings.verify), _parse_decoding_exempt_users(settings)
         ),
-        back_pressure=pressure if pressure.is_enabled else None,
+        back_pressure=pressure if pressure.has_limits else None,
         decoder=inspector,
     )
     pace = GroupCommitSettings(
@@ -182,7 +182,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         registrar=registrar,
         authenticator=authenticator,
         threads=ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="serve"),
-        metric_sources=MetricSources(registrar.get_counts, rows.metrics.snapshot),
+        metric_sources=MetricSources(registrar.get_metrics_snapshot, rows.metrics.snapshot),
         back_pressure=pressure,
         row_api=rows,
     )

@@ -32,7 +32,7 @@ from snowmelt.catalog.jobs.services import (
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels, row_channels, stages
 from snowmelt.errors import ServiceBusy, SnowmeltError
-from snowmelt.ingest.rows.targets import is_row_file_name
+from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
 from snowmelt.server.memory_trim import release_memory
 from snowmelt.storage.store_factory import open_store
 
@@ -99,7 +99,7 @@ class BackgroundWorkers:
                 )
             )
 
-        if service.back_pressure.is_enabled:
+        if service.back_pressure.has_limits:
             service.back_pressure.refresh()
             self._threads.append(
                 threading.Thread(
@@ -401,7 +401,9 @@ class Housekeeping:
         old: list[str] = []
         for found in service.stage.list():
             self._raise_if_stopping()
-            if found.modified_at <= before and is_row_file_name(found.path.partition("/")[2]):
+            if found.modified_at <= before and is_uploaded_row_file_name(
+                found.path.partition("/")[2]
+            ):
                 old.append(found.path)
         for path in old:
             self._raise_if_stopping()

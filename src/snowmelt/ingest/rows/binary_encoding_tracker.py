@@ -46,7 +46,7 @@ class BinaryEncodingTracker:
         self._token_lifetime_s = token_lifetime_s
         self._hex_clients: set[tuple[str, str]] = set()
 
-    def record_hex_client(self, target: PipeTarget, client: SdkClient | None) -> float | None:
+    def record_hex_instruction(self, target: PipeTarget, client: SdkClient | None) -> float | None:
         """Note that a client is told digits; return in how many seconds what it is told should expire.
 
         None is at any time: nobody was told otherwise here.

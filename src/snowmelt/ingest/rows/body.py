@@ -22,7 +22,7 @@ _DECODE_ERRORS = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
-class BodyLines:
+class ParsedBody:
     """The rows of a body in their order, and by line number (from 0, blanks not counted) what is wrong with lines that are no JSON.
 
     Such a line is not among `rows`.
@@ -32,7 +32,7 @@ class BodyLines:
     errors_by_line: dict[int, str]
 
     @property
-    def count(self) -> int:
+    def line_count(self) -> int:
         """Lines that are not blank."""
         return len(self.rows) + len(self.errors_by_line)
 
@@ -75,7 +75,7 @@ def decompress_body(body: bytes, encoding: str, max_bytes: int, declared_bytes: 
     return b"".join(pieces)
 
 
-def parse_json_lines(data: bytes) -> BodyLines:
+def parse_json_lines(data: bytes) -> ParsedBody:
     """Read newline-delimited JSON; blank lines count for nothing, as the official SDK leaves some."""
     try:
         rows = _decoder.decode_lines(data)
@@ -84,7 +84,7 @@ def parse_json_lines(data: bytes) -> BodyLines:
     # The decoder also takes several objects on a line, and one on several; a row is a line here,
     # whatever else is in the body: by its number the line is found again.
     return (
-        BodyLines(rows, {}) if len(rows) == count_nonblank_lines(data) else _parse_one_by_one(data)
+        ParsedBody(rows, {}) if len(rows) == count_nonblank_lines(data) else _parse_one_by_one(data)
     )
 
 
@@ -93,7 +93,7 @@ def count_nonblank_lines(data: bytes) -> int:
     return sum(map(bool, map(bytes.strip, data.split(b"\n"))))
 
 
-def _parse_one_by_one(data: bytes) -> BodyLines:
+def _parse_one_by_one(data: bytes) -> ParsedBody:
     rows: list[Mapping[str, object]] = []
     unreadable: dict[int, str] = {}
     given = (line for line in data.split(b"\n") if line.strip())
@@ -102,4 +102,4 @@ def _parse_one_by_one(data: bytes) -> BodyLines:
             rows.append(_decoder.decode(line))
         except _DECODE_ERRORS as error:
             unreadable[number] = f"line {number} is no JSON: {error}"
-    return BodyLines(rows, unreadable)
+    return ParsedBody(rows, unreadable)

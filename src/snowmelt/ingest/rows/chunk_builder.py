@@ -73,7 +73,7 @@ class StagedRowChunk:
     plan: RowChunkPlan
     offer: ChunkOffer
 
-    def with_channels(self, channels: tuple[ChannelAdvance, ...]) -> ChunkOffer:
+    def make_offer(self, channels: tuple[ChannelAdvance, ...]) -> ChunkOffer:
         """Return the offer for these channels."""
         return replace(self.offer, channels=channels)
 
@@ -198,7 +198,7 @@ _log = logging.getLogger("snowmelt.ingest")
 _MAX_CACHED_KEYS = 10_000
 
 
-class PartialCommit(Exception):
+class ErrorRowCommitMismatch(Exception):
     """Refused rows would be kept whose request is not taken now: tried another way."""
 
 

@@ -32,8 +32,8 @@ from snowmelt.ingest.rows.append import (
     SchemaOutdated,
 )
 from snowmelt.ingest.rows.chunk_builder import (
+    ErrorRowCommitMismatch,
     ErrorTableMoved,
-    PartialCommit,
     plan_chunks,
     report_lost_rows,
 )
@@ -126,7 +126,7 @@ class GroupCommitter:
             outcomes = self._commit_with_retries(group)
         except Exception as error:  # noqa: BLE001 - answered one by one
             if len(group) > 1 and not isinstance(error, _OUTAGE_ERRORS):
-                if not isinstance(error, PartialCommit):
+                if not isinstance(error, ErrorRowCommitMismatch):
                     _log.warning("a group of %d requests of rows failed: %r", len(group), error)
                 for append in group:
                     self._commit_group([append.with_own_chunk()])
@@ -164,7 +164,7 @@ class GroupCommitter:
                     else []
                 )
                 looks += 1
-            except PartialCommit:
+            except ErrorRowCommitMismatch:
                 if len(group) > 1:
                     raise
                 aside = []
@@ -252,7 +252,7 @@ class GroupCommitter:
         )
 
     @property
-    def commit_cache(self) -> registration.CommitCache:
+    def immutable_catalog_cache(self) -> registration.CommitCache:
         """What never changes once it is committed."""
         return self._commit_cache
 
@@ -288,7 +288,7 @@ class _GroupTransaction:
         self._connection = connection
         self._staged_chunks = staged_chunks
         self._error_rows = error_rows
-        self._commit_cache = committer.commit_cache
+        self._commit_cache = committer.immutable_catalog_cache
         self._now = committer.clock.now()
         self._elastic_positions: dict[tuple[int, str], ContinuationToken] = {}
 
@@ -314,7 +314,7 @@ class _GroupTransaction:
             if not any(self._is_replayed(member, repeated) for member in each.plan.requests)
         ]
         offers = [
-            staged.with_channels(self._make_channel_advances(staged, live))
+            staged.make_offer(self._make_channel_advances(staged, live))
             for staged in (*clean, *(each.staged_chunk for each in self._error_rows))
         ]
         verdicts = registration.register_chunks(
@@ -345,7 +345,7 @@ class _GroupTransaction:
             if verdict.code:
                 report_lost_rows(aside, verdict.message)
             elif not all(_is_newly_committed(outcomes[id(each)]) for each in aside.requests):
-                raise PartialCommit
+                raise ErrorRowCommitMismatch
 
     def _make_channel_advances(
         self, staged_chunk: StagedRowChunk, live_table_ids: set[int]

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InvalidRow
-from snowmelt.ingest.rows.body import BodyLines, count_nonblank_lines, parse_json_lines
+from snowmelt.ingest.rows.body import ParsedBody, count_nonblank_lines, parse_json_lines
 from snowmelt.ingest.rows.columnar_reader import read_field_columns, read_table_columns
 from snowmelt.ingest.rows.field_names import (
     parse_scalar_fields,
@@ -260,7 +260,7 @@ class ConverterPool:
         else:
             kept = (*refused[:999], refused[-1])
         return ConvertedRows(
-            converted.table, converted.size_bytes, lines.count, len(refused), kept, wanted
+            converted.table, converted.size_bytes, lines.line_count, len(refused), kept, wanted
         )
 
     def _evaluate_pipe_by_columns(
@@ -296,18 +296,18 @@ class ConverterPool:
         return pa.concat_tables((at_once.table, rest.table)).take(order)
 
     def _evaluate_pipe_by_rows(
-        self, lines: BodyLines, schema: TableSchema, copy: PipeCopy
-    ) -> BodyLines:
+        self, lines: ParsedBody, schema: TableSchema, copy: PipeCopy
+    ) -> ParsedBody:
         made, failed = PipeEvaluator(copy, schema, self._zone, self._clock).evaluate_rows(
             lines.rows
         )
         if not failed:
-            return BodyLines(made, lines.errors_by_line)
+            return ParsedBody(made, lines.errors_by_line)
         refused = [RowRejection(number, reason, None) for number, reason in failed.items()]
         both = {
             each.number: each.reason for each in merge_parse_errors(refused, lines.errors_by_line)
         }
-        return BodyLines(made, both)
+        return ParsedBody(made, both)
 
     def _get_converter(self, table: TableRecord, rules: Compatibility) -> RowConverter:
         known: dict[tuple[int, int, Compatibility], RowConverter] | None

@@ -144,7 +144,7 @@ class RowService:
                 str(following), build_channel_status(path, channel, known[name])
             )
 
-        return self.write_batcher.submit(write, lock_key=path)
+        return self.write_batcher.submit(write, group_key=path)
 
     def drop_channel(self, path: PipePath, channel: str, sender: RowSender) -> Future[str | None]:
         """Drop a channel and return its last offset token; one that is gone already is fine.
@@ -166,7 +166,7 @@ class RowService:
                 return None
             return record.offset_token
 
-        return self.write_batcher.submit(write, lock_key=path)
+        return self.write_batcher.submit(write, group_key=path)
 
     def get_channel_statuses(
         self, path: PipePath, names: Sequence[str], sender: RowSender

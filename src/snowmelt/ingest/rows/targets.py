@@ -137,7 +137,7 @@ def is_elastic_channel(channel: str) -> bool:
     return channel.upper() == ELASTIC_CHANNEL
 
 
-def is_row_file_name(name: str) -> bool:
+def is_uploaded_row_file_name(name: str) -> bool:
     """Tell whether a name is that of a file of rows: a number and `.ndjson`."""
     number, _, ending = name.partition(".")
     return ending == "ndjson" and number.isascii() and number.isdigit() and len(number) < 20

@@ -26,7 +26,7 @@ from snowmelt.errors import (
     SnowmeltError,
 )
 from snowmelt.ingest.rows.body import decompress_body
-from snowmelt.ingest.rows.targets import is_row_file_name
+from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
 from snowmelt.ingest.stage_locations import STAGE_BUCKET, StageRequester
 from snowmelt.wire.row_api import PipeEncryption, PipeInfo, RowStageLocation
 
@@ -77,7 +77,7 @@ class RowFileService:
         # Every client, whatever the columns: bytes must not mean one thing in one table and another
         # in the next. The Python SDK looks at each value for it, which is most of its work.
         overrides: dict[str, str | int] = {"binary_input_format": "HEX"}
-        asks_again_s = self.binary_encodings.record_hex_client(target, client)
+        asks_again_s = self.binary_encodings.record_hex_instruction(target, client)
         if self.flush_interval_ms:
             overrides["max_append_request_buffer_duration_ms"] = self.flush_interval_ms
         return PipeInfo(
@@ -161,7 +161,7 @@ class RowFileService:
         if (
             root not in {STAGE_BUCKET, self.bucket_prefix}
             or not prefix
-            or not is_row_file_name(name)
+            or not is_uploaded_row_file_name(name)
         ):
             raise RequestMalformed(reason=f"{fragment.file_path[:200]!r} is no file of rows")
         return posixpath.join(prefix, name)

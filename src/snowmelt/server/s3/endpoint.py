@@ -21,7 +21,7 @@ from snowmelt.catalog.objects.s3_buckets import BucketPrivileges
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 from snowmelt.catalog.streaming import stages
 from snowmelt.errors import BlobInvalid
-from snowmelt.ingest.rows.targets import is_row_file_name
+from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
 from snowmelt.ingest.stage_locations import STAGE_BUCKET
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
 from snowmelt.server.s3 import bucket_operations, multipart_operations, object_operations
@@ -316,7 +316,7 @@ def restrict_to_stage(
     folder, _, path = request.key.partition("/")
     if (
         folder == credentials.prefix
-        and is_row_file_name(path)
+        and is_uploaded_row_file_name(path)
         and handle is object_operations.put_object
     ):
         return request, _make_upload_access(bucket_registry, credentials, request.key)
