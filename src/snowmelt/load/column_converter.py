@@ -165,7 +165,7 @@ class TextColumnConverter:
         rewritten = pc.replace_substring_regex(texts, pattern, replacement)
         return pc.if_else(known, rewritten, pa.scalar(None, pa.string()))
 
-    def convert_bytes(self, data: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
+    def decode_and_convert_texts(self, data: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
         """Do as `convert_texts` does with bytes, which may be no text."""
         texts, broken = decode_texts(data, self.label)
         parts, refused = self.convert_texts(texts)
@@ -410,7 +410,9 @@ class TableConverter:
         for column, given in zip(self.columns, texts, strict=True):
             read = pa.nulls(count, pa.string()) if given is None else given
             is_text = pa.types.is_string(read.type)
-            parts, reasons = column.convert_texts(read) if is_text else column.convert_bytes(read)
+            parts, reasons = (
+                column.convert_texts(read) if is_text else column.decode_and_convert_texts(read)
+            )
             arrays.extend(parts)
             for place, reason in reasons.items():
                 refused.setdefault(place, (column.column.display_name, reason))

@@ -393,7 +393,7 @@ class StatementOptionParser:
 
     def _parse_format_word(self, token: SqlToken) -> None:
         """PARQUET and FIXEDWIDTH are parsers that are called by a word."""
-        self._set_option("parser", parse_named_phase_call(self._cursor, token), token)
+        self._set_option("parser", parse_phase_call_after_name(self._cursor, token), token)
 
     def _parse_column_sizes(self, token: SqlToken) -> None:
         cursor = self._cursor
@@ -539,10 +539,10 @@ def parse_phase_call(cursor: TokenCursor, description: str) -> PhaseCall:
     if token.text.upper() == "PUBLIC" and cursor.accept("."):
         # Vertica's own functions, and most of users, are in this schema.
         return parse_phase_call(cursor, description)
-    return parse_named_phase_call(cursor, token)
+    return parse_phase_call_after_name(cursor, token)
 
 
-def parse_named_phase_call(cursor: TokenCursor, name: SqlToken) -> PhaseCall:
+def parse_phase_call_after_name(cursor: TokenCursor, name: SqlToken) -> PhaseCall:
     """Go past the parameters of a call whose name was read.
 
     Raises:

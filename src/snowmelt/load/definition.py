@@ -63,7 +63,7 @@ class PhaseDefinition(Generic[Phase]):
             parameter = known.get(name.lower())
             if parameter is None:
                 self._raise_parameters_rejected(
-                    f"there is no parameter {name}; it takes {self._list_parameters()}"
+                    f"there is no parameter {name}; it takes {self._format_parameter_names()}"
                 )
             elif parameter.name in values:
                 self._raise_parameters_rejected(f"parameter {parameter.name} is given twice")
@@ -76,7 +76,7 @@ class PhaseDefinition(Generic[Phase]):
                 )
         return self.make(**values)
 
-    def plan(self, arguments: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
+    def compute_planned_values(self, arguments: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
         """Return what is decided once for a statement, on the driver, and handed to all its tasks.
 
         It is given to `build_phase` together with the parameters, and can be pickled. Functions of users
@@ -100,7 +100,7 @@ class PhaseDefinition(Generic[Phase]):
             )
         return value
 
-    def _list_parameters(self) -> str:
+    def _format_parameter_names(self) -> str:
         return ", ".join(parameter.name for parameter in self.parameters) or "none"
 
     def _raise_parameters_rejected(self, reason: str) -> None:

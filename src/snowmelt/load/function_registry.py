@@ -108,7 +108,10 @@ class LoadFunctions:
         """
         with self._tracking_user_code(step):
             return replace(
-                step, planned_values=self.find_phase_definition(step).plan(step.parameters)
+                step,
+                planned_values=self.find_phase_definition(step).compute_planned_values(
+                    step.parameters
+                ),
             )
 
     def find_phase_definition(self, step: LoadStep) -> PhaseDefinition[Any]:

@@ -59,36 +59,36 @@ class Library:
         return load_library, (self.name, self.files)
 
     def filter(
-        self, name: str, display: str | None = None
+        self, name: str, display_name: str | None = None
     ) -> PhaseDefinition[Filter | RecordFilter]:
         """Return the filter that a factory, class or function of this name makes.
 
-        `display` is how statements and messages call it.
+        `display_name` is how statements and messages call it.
 
         Raises:
             LoadRefused: There is none, or its file cannot be run.
         """
-        return make_filter_definition(display or name, self.find_object(name))
+        return make_filter_definition(display_name or name, self.find_object(name))
 
     def parser(
-        self, name: str, display: str | None = None
+        self, name: str, display_name: str | None = None
     ) -> PhaseDefinition[Parser | RecordParser]:
         """Return the parser that a factory or class of this name makes.
 
         Raises:
             LoadRefused: There is none, or its file cannot be run.
         """
-        return make_parser_definition(display or name, self.find_object(name))
+        return make_parser_definition(display_name or name, self.find_object(name))
 
     def source(
-        self, name: str, display: str | None = None
+        self, name: str, display_name: str | None = None
     ) -> PhaseDefinition[Source | RecordSource]:
         """Return the source that a factory or class of this name makes.
 
         Raises:
             LoadRefused: There is none, or its file cannot be run.
         """
-        return make_source_definition(display or name, self.find_object(name))
+        return make_source_definition(display_name or name, self.find_object(name))
 
     def find_object(self, name: str) -> Any:
         """Return what a file of the library calls so; the case counts only if two differ in it.
@@ -111,7 +111,7 @@ class Library:
             reason=f"it has no {name}; it has {', '.join(offered) or 'nothing'}",
         )
 
-    def list_definitions(self) -> dict[str, Any]:
+    def get_defined_objects(self) -> dict[str, Any]:
         """Return the classes and functions that its first file defines.
 
         Raises:

@@ -18,7 +18,7 @@ from snowmelt.load.copy_ast import (
 from snowmelt.load.phases import ParseTarget
 from snowmelt.load.portion import MIN_PORTION_BYTES, split_into_portions
 from snowmelt.load.sources.files import FileGlobSource, list_files
-from snowmelt.load.sources.stdin import StdinSource
+from snowmelt.load.sources.stdin import SpooledStdinSource
 from snowmelt.load.stack import LoadStack
 from snowmelt.load.task import ComputedExpression, LoadStep, LoadTask, StackPlan
 from snowmelt.load.udx import worker_progress
@@ -176,7 +176,7 @@ def _list_source_files(step: LoadStep, source: Source | RecordSource) -> Sequenc
     try:
         return source.files()
     except PhaseFailed as error:
-        raise LoadFailed(where=str(step), reason=_format_reason(error)) from error
+        raise LoadFailed(where=str(step), reason=_format_error_without_period(error)) from error
 
 
 def _make_stack_plan(
@@ -325,7 +325,7 @@ def _list_input_files(
                 found.setdefault(file.path, (file, _choose_compression(each, file, statement)))
         except PhaseFailed as error:
             # A source's own error begins with the path, too.
-            reason = _format_reason(error).removeprefix(f"{each.path}: ")
+            reason = _format_error_without_period(error).removeprefix(f"{each.path}: ")
             if not statement.error_tolerance:
                 raise LoadFailed(where=each.path, reason=reason) from error
             failed.append((each.path, reason))
@@ -364,7 +364,7 @@ def _normalize_compression(compression: InputCompression | None) -> InputCompres
     return None if compression is InputCompression.UNCOMPRESSED else compression
 
 
-def _format_reason(error: PhaseFailed) -> str:
+def _format_error_without_period(error: PhaseFailed) -> str:
     return str(error).rstrip(".")
 
 
@@ -374,7 +374,7 @@ def _make_is_splittable_predicate(
     compressions: Mapping[str, InputCompression | None],
 ) -> Callable[[InputFile], bool]:
     """Return whether a file can be read from its middle on, and parsed from there."""
-    seekable = planned_stack.splittable and isinstance(source, FileGlobSource | StdinSource)
+    seekable = planned_stack.splittable and isinstance(source, FileGlobSource | SpooledStdinSource)
 
     def splittable(file: InputFile) -> bool:
         remote = file.path.lower().startswith(("http://", "https://"))

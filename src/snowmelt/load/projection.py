@@ -73,7 +73,11 @@ class ColumnProjector:
         numbers = _list_record_numbers(batch, records_before)
         late = [
             ParseReject(
-                numbers[place], UNKNOWN_OFFSET, _format_row(batch.rows, place), reason, name
+                numbers[place],
+                UNKNOWN_OFFSET,
+                _format_rejected_row(batch.rows, place),
+                reason,
+                name,
             )
             for place, (name, reason) in refused.items()
         ]
@@ -160,7 +164,7 @@ def _list_record_numbers(batch: ParsedBatch, records_before: int) -> list[int]:
     return [number for number in numbers if number not in rejected]
 
 
-def _format_row(rows: pa.Table, row_index: int) -> bytes:
+def _format_rejected_row(rows: pa.Table, row_index: int) -> bytes:
     values = rows.slice(row_index, 1).to_pylist()[0].values()
     return "|".join("" if value is None else str(value) for value in values).encode()
 

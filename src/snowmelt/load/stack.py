@@ -185,14 +185,14 @@ def check_column_options(plan: StackPlan, parser: Parser | RecordParser) -> None
                 )
 
 
-def consumes_records(step: object, *, has_record_input: bool) -> bool:
+def consumes_records(phase: object, *, has_record_input: bool) -> bool:
     """Tell whether a filter or parser works on records when it is given some."""
-    return has_record_input and isinstance(step, RecordFilter | RecordParser)
+    return has_record_input and isinstance(phase, RecordFilter | RecordParser)
 
 
-def emits_records(step: object, *, has_record_input: bool) -> bool:
+def emits_records(phase: object, *, has_record_input: bool) -> bool:
     """Tell whether there are records behind a filter."""
-    return has_record_input and isinstance(step, RecordFilter) and not step.ends_records
+    return has_record_input and isinstance(phase, RecordFilter) and not phase.ends_records
 
 
 # --- Says where a load failed: file, portion, step with its parameters, byte and record.
@@ -540,25 +540,27 @@ class PortionRun:
             if consumes_records(each, has_record_input=records):
                 items = each.run_records(iter(flows[-1]))
             else:
-                items = each.run(self._make_reader(flows[-1], before, records=records))
+                items = each.run(self._make_reader(flows[-1], before, has_record_output=records))
             records = emits_records(each, has_record_input=records)
             before = each
             flows.append(StepOutput(step, items, placer, flows[-1], is_user_code=next(own)))
         if consumes_records(parser, has_record_input=records):
             items = parser.parse_records(iter(flows[-1]), task.plan.target)
         else:
-            reader = self._make_reader(flows[-1], before, records=False)
+            reader = self._make_reader(flows[-1], before, has_record_output=False)
             items = parser.parse(reader, task.plan.target, task.portion)
         return [
             *flows,
             StepOutput(task.plan.parser, items, placer, flows[-1], is_user_code=next(own)),
         ]
 
-    def _make_reader(self, output: StepOutput[Any], step: object, *, records: bool) -> ByteReader:
+    def _make_reader(
+        self, output: StepOutput[Any], phase: object, *, has_record_output: bool
+    ) -> ByteReader:
         """Return what reads the bytes that a step hands on; some are made before they are read."""
-        if records:
+        if has_record_output:
             return ByteReader(iter_record_bytes(iter(output)))
-        if not getattr(step, "overlaps", False) or (os.cpu_count() or 1) < 2:
+        if not getattr(phase, "overlaps", False) or (os.cpu_count() or 1) < 2:
             return ByteReader(output)
         ahead = Prefetcher(output)
         self._prefetchers.append(ahead)

@@ -57,4 +57,4 @@ def test_what_is_wrong_is_refused_with_a_sentence(given, reason):
 
 
 def test_what_is_built_in_plans_nothing():
-    assert DEFINITION.plan({"text": "x"}) == {}
+    assert DEFINITION.compute_planned_values({"text": "x"}) == {}

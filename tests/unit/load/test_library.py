@@ -158,7 +158,7 @@ class Factory(vertica_sdk.FilterFactory):
     assert run(library, "Factory", MARK="x") == b"x"
     assert run(library, "Factory") == b"none"
     with pytest.warns(UserWarning, match="filter Factory declares no parameter other"):
-        planned = library.filter("Factory").plan({"mark": 5, "other": 1})
+        planned = library.filter("Factory").compute_planned_values({"mark": 5, "other": 1})
     # Which is said once, where the load is planned.
     assert run(library, "Factory", mark=5, other=1, **planned) == b"5"
 
@@ -197,6 +197,6 @@ class Factory(vertica_sdk.FilterFactory):
 """
     )
     definition = load_library("lib", {"x.py": code.encode()}).filter("Factory", "f")
-    planned = pickle.loads(pickle.dumps(definition.plan({})))
+    planned = pickle.loads(pickle.dumps(definition.compute_planned_values({})))
     for _ in range(2):
         assert filtered(definition.build_phase(planned)) == b"1"

@@ -108,7 +108,7 @@ def _read_library_files(path: Path) -> dict[str, bytes]:
 
 def _find_only_filter(library: Library) -> str:
     """Return the one name of the file that can be a filter; a factory before its filter."""
-    found = library.list_definitions()
+    found = library.get_defined_objects()
     for method in ("prepare", "process", "run"):
         names = [name for name, value in found.items() if callable(getattr(value, method, None))]
         if names:

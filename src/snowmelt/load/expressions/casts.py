@@ -65,7 +65,9 @@ def _require_no_type_parameters(parameters: Sequence[int], name: str) -> None:
         raise ExpressionInvalid(f"{name} takes no precision here")
 
 
-def _render_cast_to_text(value: TypedSql, parameters: Sequence[int], _lenient: bool) -> TypedSql:
+def _render_cast_to_text(
+    value: TypedSql, parameters: Sequence[int], _null_on_error: bool
+) -> TypedSql:
     text = types.render_as_text(value)
     if not parameters:
         return TypedSql(text, ExprType.TEXT)
@@ -251,7 +253,9 @@ def _render_cast_to_time(
     return TypedSql(f"CAST({types.render_as_timestamp(value)} AS TIME)", ExprType.TIME)
 
 
-def _render_cast_to_binary(value: TypedSql, parameters: Sequence[int], _lenient: bool) -> TypedSql:
+def _render_cast_to_binary(
+    value: TypedSql, parameters: Sequence[int], _null_on_error: bool
+) -> TypedSql:
     _require_no_type_parameters(parameters, "VARBINARY")
     if value.type is ExprType.BINARY:
         return value

@@ -89,7 +89,11 @@ class ExpressionEvaluator:
         used: set[str] = set()
         for each, column in computed:
             value, columns = translate_expression(
-                each.sql, names, started_at, label=describe_expression(each), readers=readers
+                each.sql,
+                names,
+                started_at,
+                label=describe_expression(each),
+                template_registry=readers,
             )
             try:
                 self._expression_sql.append(render_assigned_text(value, column))

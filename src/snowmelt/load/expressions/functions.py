@@ -33,10 +33,10 @@ ExprType = types.ExpressionType
 _ARGUMENT_WRITERS: dict[str, Callable[[TypedSql], str]] = {
     "t": types.render_as_text,
     "i": types.render_as_integer,
-    "n": lambda value: _render_exact_number(value),
+    "n": lambda value: _require_exact_number_sql(value),
     "f": types.render_as_float,
     "d": types.render_as_timestamp,
-    "x": types.render_as_binary,
+    "x": types.require_binary_sql,
 }
 _ARGUMENT_TYPE_NAMES = {
     "t": "VARCHAR",
@@ -67,7 +67,7 @@ class SpecialFunction:
     usage: str
 
 
-def _render_exact_number(value: TypedSql) -> str:
+def _require_exact_number_sql(value: TypedSql) -> str:
     number = types.require_number(value)
     if number.type is ExprType.FLOAT:
         raise ExpressionInvalid("expected INTEGER or NUMERIC, got FLOAT; write ::NUMERIC(p,s)")
@@ -83,9 +83,9 @@ def _render_ascii_check(sql: str, value: str, name: str) -> str:
     return render_failure_if(f"NOT regexp_matches({value}, '{_ASCII_PATTERN}')", reason, sql)
 
 
-def _render_minimum_check(position: str, sql: str, name: str, minimum: int) -> str:
+def _render_minimum_check(checked_sql: str, sql: str, name: str, minimum: int) -> str:
     reason = f"{name}: expected a number of at least {minimum}"
-    return render_failure_if(f"{position} < {minimum}", reason, sql)
+    return render_failure_if(f"{checked_sql} < {minimum}", reason, sql)
 
 
 def _render_finite_check(name: str, sql: str, condition: str | None = None) -> str:
@@ -276,7 +276,7 @@ FUNCTIONS |= {
 def _render_choice(values: Sequence[TypedSql], sql_template: str) -> TypedSql:
     """Return a choice among values of a common type."""
     found, listed = types.convert_to_common_type(values)
-    return TypedSql(sql_template.format(*listed), found, has_scale=types.have_common_scale(values))
+    return TypedSql(sql_template.format(*listed), found, has_scale=types.is_scale_preserved(values))
 
 
 def _build_coalesce(values: Sequence[TypedSql]) -> TypedSql:
@@ -307,7 +307,7 @@ def _build_nvl2(values: Sequence[TypedSql]) -> TypedSql:
     _check_argument_count(values, 3, 3)
     found, (chosen, other) = types.convert_to_common_type(values[1:])
     sql = f"(CASE WHEN {values[0].sql} IS NOT NULL THEN {chosen} ELSE {other} END)"
-    return TypedSql(sql, found, has_scale=types.have_common_scale(values[1:]))
+    return TypedSql(sql, found, has_scale=types.is_scale_preserved(values[1:]))
 
 
 def _build_zero_if_null(values: Sequence[TypedSql]) -> TypedSql:
@@ -329,7 +329,7 @@ def _make_greatest_least_builder(function: str) -> Callable[[Sequence[TypedSql]]
         found, listed = types.convert_to_common_type(values)
         nulls = " OR ".join(f"{each} IS NULL" for each in listed)
         sql = f"(CASE WHEN NOT ({nulls}) THEN {function}({', '.join(listed)}) END)"
-        return TypedSql(sql, found, has_scale=types.have_common_scale(values))
+        return TypedSql(sql, found, has_scale=types.is_scale_preserved(values))
 
     return build
 
@@ -347,7 +347,7 @@ def _build_decode(values: Sequence[TypedSql]) -> TypedSql:
         f"WHEN {value} IS NOT DISTINCT FROM {each} THEN {result}"
         for each, result in zip(sought, chosen, strict=True)
     )
-    scale = types.have_common_scale([*results, default])
+    scale = types.is_scale_preserved([*results, default])
     return TypedSql(f"(CASE {cases} ELSE {other} END)", found, has_scale=scale)
 
 
@@ -538,7 +538,7 @@ def _render_end_anchor_check(text: str, pattern: Re2Pattern, sql: str) -> str:
     return render_failure_if(f"ends_with({text}, chr(10))", reason, sql)
 
 
-def _make_like_builder(
+def _make_regexp_like_builder(
     *, expects_match: bool, ignore_case: bool
 ) -> Callable[[Sequence[TypedSql]], TypedSql]:
     def build(values: Sequence[TypedSql]) -> TypedSql:
@@ -612,18 +612,19 @@ FUNCTIONS |= {
     "TIMESTAMPADD": SpecialFunction(_build_timestamp_add, "TIMESTAMPADD('part', n, date)"),
     "NEXT_DAY": SpecialFunction(_build_next_day, "NEXT_DAY(date, 'weekday')"),
     "REGEXP_LIKE": SpecialFunction(
-        _make_like_builder(expects_match=True, ignore_case=False),
+        _make_regexp_like_builder(expects_match=True, ignore_case=False),
         "REGEXP_LIKE(text, 'pattern' [, 'c'])",
     ),
     "REGEXP_NOT_LIKE": SpecialFunction(
-        _make_like_builder(expects_match=False, ignore_case=False),
+        _make_regexp_like_builder(expects_match=False, ignore_case=False),
         "REGEXP_NOT_LIKE(text, 'pattern')",
     ),
     "REGEXP_ILIKE": SpecialFunction(
-        _make_like_builder(expects_match=True, ignore_case=True), "REGEXP_ILIKE(text, 'pattern')"
+        _make_regexp_like_builder(expects_match=True, ignore_case=True),
+        "REGEXP_ILIKE(text, 'pattern')",
     ),
     "REGEXP_NOT_ILIKE": SpecialFunction(
-        _make_like_builder(expects_match=False, ignore_case=True),
+        _make_regexp_like_builder(expects_match=False, ignore_case=True),
         "REGEXP_NOT_ILIKE(text, 'pattern')",
     ),
     "REGEXP_REPLACE": SpecialFunction(

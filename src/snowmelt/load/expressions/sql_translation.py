@@ -129,7 +129,7 @@ def translate_expression(
     started_at: dt.datetime | None,
     *,
     label: str,
-    readers: DatetimeTemplateRegistry,
+    template_registry: DatetimeTemplateRegistry,
 ) -> tuple[TypedSql, frozenset[str]]:
     """Return an expression for DuckDB, and the columns in it.
 
@@ -145,7 +145,7 @@ def translate_expression(
         return LoadRefused(what=label, reason=reason)
 
     try:
-        translator = _ExpressionTranslator(columns, started_at, readers)
+        translator = _ExpressionTranslator(columns, started_at, template_registry)
         written = translator.translate(_parse_expression(sql, make_error))
     except (ExpressionInvalid, DatetimeTemplateInvalid) as error:
         raise make_error(str(error)) from None
@@ -350,10 +350,10 @@ class _ExpressionTranslator:
             )
         else:
             raise ExpressionInvalid("IS is followed by NULL, TRUE or FALSE")
-        return self._render_not(found, negate=bool(_check_node_arguments(node, "negate")))
+        return self._render_not(found, negate=bool(_get_allowed_arguments(node, "negate")))
 
     def _translate_between(self, node: exp.Expr) -> TypedSql:
-        negate = _check_node_arguments(node, "low", "high", "negate").get("negate")
+        negate = _get_allowed_arguments(node, "low", "high", "negate").get("negate")
         values = [self.translate(node.args[name]) for name in ("this", "low", "high")]
         _, (value, low, high) = types.convert_to_common_type(values)
         found = TypedSql(f"({value} >= {low} AND {value} <= {high})", ExprType.BOOLEAN)
@@ -362,14 +362,14 @@ class _ExpressionTranslator:
     def _translate_in(self, node: exp.Expr) -> TypedSql:
         if node.args.get("query"):
             raise _make_multi_row_error(node)
-        negate = _check_node_arguments(node, "negate").get("negate")
+        negate = _get_allowed_arguments(node, "negate").get("negate")
         values = [self.translate(each) for each in (node.this, *node.expressions)]
         _, (value, *listed) = types.convert_to_common_type(values)
         found = TypedSql(f"({value} IN ({', '.join(listed)}))", ExprType.BOOLEAN)
         return self._render_not(found, negate=bool(negate))
 
     def _translate_like(self, node: exp.Expr, escape: str = "\\") -> TypedSql:
-        negate = _check_node_arguments(node, "negate").get("negate")
+        negate = _get_allowed_arguments(node, "negate").get("negate")
         text, pattern = map(types.render_as_text, self._translate_operands(node))
         word = "LIKE" if isinstance(node, exp.Like) else "ILIKE"
         found = TypedSql(
@@ -385,7 +385,7 @@ class _ExpressionTranslator:
         return self._translate_like(like, escape)
 
     def _translate_case(self, node: exp.Expr) -> TypedSql:
-        _check_node_arguments(node, "ifs", "default")
+        _get_allowed_arguments(node, "ifs", "default")
         branches = node.args["ifs"]
         sought = [self.translate(branch.this) for branch in branches]
         default = node.args.get("default")
@@ -404,10 +404,10 @@ class _ExpressionTranslator:
             for condition, result in zip(conditions, chosen, strict=True)
         )
         sql = f"(CASE {cases} ELSE {other} END)"
-        return TypedSql(sql, found, has_scale=types.have_common_scale(results))
+        return TypedSql(sql, found, has_scale=types.is_scale_preserved(results))
 
     def _translate_cast(self, node: exp.Expr) -> TypedSql:
-        _check_node_arguments(node, "to", "_type", "safe", "action")
+        _get_allowed_arguments(node, "to", "_type", "safe", "action")
         to = node.args["to"]
         return render_cast(
             self.translate(node.this), to, null_on_error=bool(to.meta.get(NULL_ON_ERROR_KEY))
@@ -440,7 +440,7 @@ class _ExpressionTranslator:
         return TypedSql(f"[{', '.join(listed)}]", ExprType.ARRAY)
 
     def _translate_trim(self, node: exp.Expr) -> TypedSql:
-        given = _check_node_arguments(node, "position", "expression")
+        given = _get_allowed_arguments(node, "position", "expression")
         values = [self.translate(node.this)]
         if given.get("expression"):
             values.append(self.translate(node.expression))
@@ -450,14 +450,14 @@ class _ExpressionTranslator:
         )
 
     def _translate_substring(self, node: exp.Expr) -> TypedSql:
-        given = _check_node_arguments(node, "start", "length")
+        given = _get_allowed_arguments(node, "start", "length")
         if "start" not in given:
             raise ExpressionInvalid("SUBSTRING needs a position: SUBSTRING(text, position, length)")
         parts = [node.this, *(given[name] for name in ("start", "length") if name in given)]
         return build_function_call("SUBSTR", [self.translate(part) for part in parts])
 
     def _translate_position(self, node: exp.Expr) -> TypedSql:
-        substr = _check_node_arguments(node, "substr")["substr"]
+        substr = _get_allowed_arguments(node, "substr")["substr"]
         return build_function_call("INSTR", [self.translate(node.this), self.translate(substr)])
 
     def _translate_call(self, node: exp.Expr) -> TypedSql:
@@ -526,7 +526,7 @@ def _describe_missing_function(name: str) -> str:
     return f"function {name} is not available{more}"
 
 
-def _check_node_arguments(node: exp.Expr, *known: str) -> dict[str, exp.Expr]:
+def _get_allowed_arguments(node: exp.Expr, *known: str) -> dict[str, exp.Expr]:
     """Return what a part of a tree holds; other than `known`, `this` and lists is rejected."""
     given = {name: value for name, value in node.args.items() if value}
     extra = given.keys() - {*known, "this", "expression", "expressions", "is_string"}

@@ -95,7 +95,7 @@ def render_text_literal(text: str) -> TypedSql:
     return TypedSql(f"CAST({quote_literal(text)} AS VARCHAR)", ExprType.LITERAL, text)
 
 
-def have_common_scale(values: Sequence[TypedSql]) -> bool:
+def is_scale_preserved(values: Sequence[TypedSql]) -> bool:
     """Return whether a choice among values has the digits after the point of them all."""
     chosen = [value for value in values if value.type is not ExprType.NULL]
     is_numeric = any(value.type is ExprType.NUMERIC for value in chosen)
@@ -243,7 +243,7 @@ def render_as_timestamp(value: TypedSql) -> str:
             )
 
 
-def render_as_binary(value: TypedSql) -> str:
+def require_binary_sql(value: TypedSql) -> str:
     """Return SQL for bytes.
 
     Raises:

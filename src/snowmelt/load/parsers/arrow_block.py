@@ -84,7 +84,7 @@ def prepare_arrow_block(
         size = _find_last_unescaped_end(data, usual.escape[0])
     elif size < len(terminator):
         size = 0
-    lines = None if quoted and quotes is None else _to_lines(data, size, dialect)
+    lines = None if quoted and quotes is None else _normalize_record_ends(data, size, dialect)
     if lines is None or (escaped and b"\r" in lines):
         return None
     length = size if lines is data else len(lines)
@@ -119,7 +119,7 @@ def _has_standard_terminator(dialect: DelimitedDialect) -> bool:
     return dialect.terminator in {b"", b"\n", b"\r\n"}
 
 
-def _to_lines(data: bytes, size: int, dialect: DelimitedDialect) -> bytes | None:
+def _normalize_record_ends(data: bytes, size: int, dialect: DelimitedDialect) -> bytes | None:
     """Return the records as lines; None where a line end would be made of what is none."""
     returns = data.count(b"\r", 0, size) if b"\r" in data else 0
     if dialect.terminator in {b"", b"\r\n"} and returns:

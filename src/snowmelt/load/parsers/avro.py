@@ -91,7 +91,7 @@ class AvroParser:
         Raises:
             PhaseFailed: The bytes are no Avro file, or not from some block on.
         """
-        objects = _make_record_columns(target, self._options)
+        objects = _make_row_builder(target, self._options)
         source = _ReaderFile(reader)
         if reader.at_end:
             return
@@ -99,7 +99,7 @@ class AvroParser:
         try:
             for block in fastavro.block_reader(cast("Any", source)):
                 for record in block:
-                    entries.append(RecordEntry(block.offset, None, _to_named_record(record)))
+                    entries.append(RecordEntry(block.offset, None, _wrap_unnamed_value(record)))
                     if len(entries) >= _BATCH_RECORDS:
                         yield objects.build_rows(entries)
                         entries = []
@@ -143,7 +143,7 @@ class AvroMessageParser:
         Raises:
             PhaseFailed: The registry does not answer, or not with a schema.
         """
-        objects = _make_record_columns(target, self._options)
+        objects = _make_row_builder(target, self._options)
         offset = 0
         for batch in records:
             for at in range(0, len(batch), _BATCH_RECORDS):
@@ -159,7 +159,7 @@ class AvroMessageParser:
         except _DECODE_ERRORS as error:
             problem = f"not a record of the schema: {str(error) or type(error).__name__}"
             return RecordEntry(offset, message, None, problem)
-        return RecordEntry(offset, message, _to_named_record(value))
+        return RecordEntry(offset, message, _wrap_unnamed_value(value))
 
     def _decode_value(self, message: bytes) -> object:
         if self._options.with_metadata:
@@ -204,7 +204,7 @@ class _ReaderFile:
         return self._reader.offset
 
 
-def _make_record_columns(target: ParseTarget, options: AvroOptions) -> RecordRowBuilder:
+def _make_row_builder(target: ParseTarget, options: AvroOptions) -> RecordRowBuilder:
     return RecordRowBuilder(
         target,
         strict=options.reject_on_materialized_type_error,
@@ -214,6 +214,6 @@ def _make_record_columns(target: ParseTarget, options: AvroOptions) -> RecordRow
     )
 
 
-def _to_named_record(record: object) -> dict[str, Any]:
+def _wrap_unnamed_value(record: object) -> dict[str, Any]:
     """Return a record, or a value without a name as one under the name VALUE."""
     return record if isinstance(record, dict) else {"VALUE": record}

@@ -126,7 +126,7 @@ def _match_header(
     for name in wanted:
         # As in Vertica names of columns have no case; but of two that differ in it alone, each
         # is found by its very name only.
-        there = places.get(name) or _list_unclaimed_fields(
+        there = places.get(name) or _exclude_exactly_matched_fields(
             folded.get(name.upper(), []), names, exact
         )
         if len(there) > 1:
@@ -139,7 +139,7 @@ def _match_header(
     return RecordFieldMapping(len(names), found, pads_missing_fields)
 
 
-def _list_unclaimed_fields(
+def _exclude_exactly_matched_fields(
     field_indexes: list[int], names: list[str], exact_names: set[str]
 ) -> list[int]:
     """Return the places whose names are not the very name of another column."""
@@ -198,7 +198,7 @@ class DelimitedOptions:
             label=what,
         )
         return DelimitedParser(
-            _make_dialect(usual, self.record_terminator, self.max_record, blank_lines=True),
+            _make_dialect(usual, self.record_terminator, self.max_record, keeps_blank_lines=True),
             skip_records=_check_count("skip", self.skip, parser_name=what),
             pads_missing_fields=self.trailing_nullcols,
             trim=self.trim,
@@ -250,7 +250,7 @@ class FlexDelimitedOptions:
             label=what,
         )
         return DelimitedParser(
-            _make_dialect(usual, self.record_terminator, self.max_record, blank_lines=False),
+            _make_dialect(usual, self.record_terminator, self.max_record, keeps_blank_lines=False),
             has_header=self.header,
             skip_records=_check_count("skip", self.skip, parser_name=what),
             pads_missing_fields=self.trailing_nullcols,
@@ -305,7 +305,7 @@ class CsvOptions:
             label=what,
         )
         return DelimitedParser(
-            _make_dialect(usual, self.record_terminator, self.max_record, blank_lines=False),
+            _make_dialect(usual, self.record_terminator, self.max_record, keeps_blank_lines=False),
             has_header=self.header,
             skip_records=_check_count("skip", self.skip, parser_name=what),
             pads_missing_fields=self.trailing_nullcols,
@@ -319,10 +319,10 @@ _UNMATCHABLE_NULL = b"\xff\xfe\xff"
 
 
 def _make_dialect(
-    default_field: FieldDialect, terminator: str, max_record: int, *, blank_lines: bool
+    default_field: FieldDialect, terminator: str, max_record_bytes: int, *, keeps_blank_lines: bool
 ) -> DelimitedDialect:
-    limit = max_record if max_record > 0 else DEFAULT_MAX_RECORD_BYTES
-    return DelimitedDialect(default_field, terminator.encode(), blank_lines, limit)
+    limit = max_record_bytes if max_record_bytes > 0 else DEFAULT_MAX_RECORD_BYTES
+    return DelimitedDialect(default_field, terminator.encode(), keeps_blank_lines, limit)
 
 
 def _check_count(name: str, value: int, *, parser_name: str) -> int:

@@ -110,7 +110,7 @@ class DelimitedBlockParser:
             try:
                 read = self._options.read(arrow_block, self._types, ragged)
             except pa.ArrowInvalid as error:
-                if not self._retry_column_as_bytes(_ARROW_COLUMN_ERROR.search(str(error))):
+                if not self._mark_column_as_bytes(_ARROW_COLUMN_ERROR.search(str(error))):
                     return None
                 continue
             except UnicodeDecodeError:
@@ -120,7 +120,7 @@ class DelimitedBlockParser:
                 return self._make_batch(arrow_block, offset, read, ragged, found)
         return None
 
-    def _retry_column_as_bytes(self, error_match: re.Match[str] | None) -> bool:
+    def _mark_column_as_bytes(self, error_match: re.Match[str] | None) -> bool:
         """Read a column that Arrow blames as bytes; tell whether there is one."""
         name = None if error_match is None else self._shape.field_names[int(error_match[1])]
         if name is None or self._types.get(name) in {None, pa.binary()}:
@@ -146,7 +146,7 @@ class DelimitedBlockParser:
                         return None
                     arrays.extend(finished)
                     continue
-            parts, reasons = column.convert_bytes(array)
+            parts, reasons = column.decode_and_convert_texts(array)
             arrays.extend(parts)
             for row, reason in reasons.items():
                 refused.setdefault(row, (column.column.display_name, reason))

@@ -313,7 +313,7 @@ class _FieldPatterns:
             rb"(?:[^"
             + stops
             + escape
-            + _escape_first_byte(terminator)
+            + _make_first_byte_pattern(terminator)
             + rb"]+|(?!"
             + end
             + rb"|"
@@ -357,5 +357,5 @@ def _keep_second_character(match: re.Match[bytes]) -> bytes:
     return match[0][1:]
 
 
-def _escape_first_byte(terminator: bytes) -> bytes:
+def _make_first_byte_pattern(terminator: bytes) -> bytes:
     return re.escape(terminator[:1]) if terminator else rb"\r\n"

@@ -118,7 +118,7 @@ class JsonDocumentReader:
         start = self._options.start_point
         found = [document]
         if start:
-            occurrences = list(_iter_occurrences(document, start))
+            occurrences = list(_iter_values_of_key(document, start))
             at = self._options.start_point_occurrence
             if len(occurrences) < at:
                 raise InvalidJsonDocument(f"no key {start!r} number {at}")
@@ -214,13 +214,13 @@ class JsonColumnFinder:
                 place = self._folded_indexes.get(folded)
             if place is not None:
                 values[place] = value
-            inner = self._flatten(value)
+            inner = self._get_nested_members(value)
             if inner is not None:
                 separator = options.key_separator
                 if folded + separator.upper() in self._prefixes:
                     self._fill_nested(inner, name + separator, folded + separator.upper(), values)
 
-    def _flatten(self, value: object) -> Object | None:
+    def _get_nested_members(self, value: object) -> Object | None:
         if isinstance(value, dict):
             return value if self._options.flatten_maps else None
         if isinstance(value, list) and self._options.flatten_arrays:
@@ -273,12 +273,12 @@ def _has_empty_key(value: object) -> bool:
     return isinstance(value, list) and any(map(_has_empty_key, value))
 
 
-def _iter_occurrences(value: object, key: str) -> Iterator[object]:
+def _iter_values_of_key(value: object, key: str) -> Iterator[object]:
     if isinstance(value, dict):
         for name, inner in value.items():
             if name == key:
                 yield inner
-            yield from _iter_occurrences(inner, key)
+            yield from _iter_values_of_key(inner, key)
     elif isinstance(value, list):
         for inner in value:
-            yield from _iter_occurrences(inner, key)
+            yield from _iter_values_of_key(inner, key)

@@ -223,7 +223,7 @@ class FixedWidthSplitter:
         }
         columns: list[pa.Array | None] = []
         start = 0
-        nulls = self._make_null_fields(converter)
+        nulls = self._list_null_markers(converter)
         for end, null in zip(self._ends, nulls, strict=True):
             values = [
                 None if piece == null else piece.strip(self._pad)
@@ -233,7 +233,7 @@ class FixedWidthSplitter:
             start = end
         return columns, problems
 
-    def _make_null_fields(self, converter: TableConverter) -> list[bytes]:
+    def _list_null_markers(self, converter: TableConverter) -> list[bytes]:
         """Return what a whole field is where its value is NULL."""
         nulls: list[bytes] = []
         for column, size in zip(converter.columns, self._sizes, strict=True):

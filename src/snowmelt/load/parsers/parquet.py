@@ -83,11 +83,11 @@ class ParquetParser:
                 raise PhaseFailed(reason=f"not a Parquet file, or broken: {error}") from None
 
     def _parse_batch(
-        self, batch: pa.RecordBatch, names: list[str | None], record_columns: RecordRowBuilder
+        self, batch: pa.RecordBatch, names: list[str | None], row_builder: RecordRowBuilder
     ) -> ParsedBatch:
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str | None, str]] = {}
-        for column, name in zip(record_columns.converter.columns, names, strict=True):
+        for column, name in zip(row_builder.converter.columns, names, strict=True):
             given = pa.nulls(batch.num_rows) if name is None else batch.column(name)
             parts = _convert_with_arrow(given, column)
             if parts is None:
@@ -96,10 +96,10 @@ class ParquetParser:
                     label = column.column.display_name
                     refused |= {row: (label, reason) for row, reason in found.items()}
             arrays.extend(parts)
-        table = record_columns.converter.drop_rejected_rows(
-            record_columns.converter.make_table(arrays), refused
+        table = row_builder.converter.drop_rejected_rows(
+            row_builder.converter.make_table(arrays), refused
         )
-        return record_columns.make_batch(
+        return row_builder.make_batch(
             table,
             refused,
             batch.num_rows,

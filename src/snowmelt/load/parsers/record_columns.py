@@ -86,12 +86,12 @@ class RecordRowBuilder:
         table: pa.Table,
         reasons: dict[int, tuple[str | None, str]],
         count: int,
-        origin: Callable[[int], tuple[int, bytes]],
+        get_reject_origin: Callable[[int], tuple[int, bytes]],
     ) -> ParsedBatch:
-        """Return good rows and rejects of so many records; `origin` tells offset and bytes."""
+        """Return good rows and rejects of so many records; `get_reject_origin` tells offset and bytes."""
         rejects = []
         for place in sorted(reasons):
-            offset, data = origin(place)
+            offset, data = get_reject_origin(place)
             column, reason = reasons[place]
             rejects.append(
                 ParseReject(self._record_count + place + 1, offset, data, reason, column)

@@ -78,17 +78,17 @@ def _split_url(path: str) -> tuple[str, str]:
     return f"{scheme}://{host}", key
 
 
-def _matches_glob(parts: Sequence[str], names: Sequence[str]) -> bool:
+def _matches_glob(pattern_parts: Sequence[str], path_parts: Sequence[str]) -> bool:
     """Match as local globs do: names that begin with a dot are asked for by it."""
-    if not parts or not names:
-        return not parts and not names
-    first, rest = parts[0], parts[1:]
+    if not pattern_parts or not path_parts:
+        return not pattern_parts and not path_parts
+    first, rest = pattern_parts[0], pattern_parts[1:]
     if first == "**":
-        shown = next((n for n, name in enumerate(names) if name[0] == "."), len(names))
-        return any(_matches_glob(rest, names[n:]) for n in range(shown + 1))
-    if names[0].startswith(".") and not first.startswith("."):
+        shown = next((n for n, name in enumerate(path_parts) if name[0] == "."), len(path_parts))
+        return any(_matches_glob(rest, path_parts[n:]) for n in range(shown + 1))
+    if path_parts[0].startswith(".") and not first.startswith("."):
         return False
-    return fnmatch.fnmatchcase(names[0], first) and _matches_glob(rest, names[1:])
+    return fnmatch.fnmatchcase(path_parts[0], first) and _matches_glob(rest, path_parts[1:])
 
 
 def _make_input_file(root: str, info: ObjectInfo) -> InputFile:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _COPY_BUFFER_BYTES = 1024 * 1024
 
 
-class StdinSource:
+class SpooledStdinSource:
     """Standard input, kept in a file first: tasks are other processes, and may run again.
 
     The file is made in a new folder of `spool`, which all tasks must see, and goes with `close`
@@ -70,4 +70,4 @@ class StdinSource:
             self._folder = None
 
 
-STDIN = PhaseDefinition("Stdin", StdinSource, (PhaseParameter("spool", str),))
+STDIN = PhaseDefinition("Stdin", SpooledStdinSource, (PhaseParameter("spool", str),))

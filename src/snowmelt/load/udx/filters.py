@@ -172,7 +172,7 @@ class UdxDualFilter(UdxRecordFilter):
         return self._byte_filter.run(reader)
 
 
-def make_record_filter(byte_filter: UdxFilter) -> UdxRecordFilter:
+def make_udx_record_filter(byte_filter: UdxFilter) -> UdxRecordFilter:
     """Return a filter of records, which filters bytes, too, if user code can."""
     either = callable(getattr(byte_filter.user_object, "process", None))
     return UdxDualFilter(byte_filter) if either else UdxRecordFilter(byte_filter)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from snowmelt.load.phases import ByteReader, Records
 
 
-class InputUnavailable(Exception):
+class InputLimitExceeded(Exception):
     """The phase cannot be given what it asks for; the text says why."""
 
 
@@ -76,7 +76,7 @@ class InputWindow:
         if self._limits.whole_input:
             self._fetch_input(self._limits.window_bytes + 1)
             if self._state is not InputState.END_OF_FILE:
-                raise InputUnavailable(
+                raise InputLimitExceeded(
                     f"its input is longer than {self._limits.window_bytes} bytes, which is the "
                     f"most that is given as a whole"
                 )
@@ -96,7 +96,7 @@ class InputWindow:
         if made_progress and left >= chunk:
             return  # or a phase that takes little at a time would pile up its input
         if left >= self._limits.window_bytes:
-            raise InputUnavailable(f"it asks for more input and takes nothing of {left} bytes")
+            raise InputLimitExceeded(f"it asks for more input and takes nothing of {left} bytes")
         self._fetch_input(chunk if made_progress else max(chunk, left))
 
     def _fetch_input(self, min_size: int) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_states import PhaseStateCode
-from snowmelt.load.udx.input_window import InputUnavailable, UdxLimits
+from snowmelt.load.udx.input_window import InputLimitExceeded, UdxLimits
 from snowmelt.load.udx.vertica_sdk.buffers import BufferMisused, InputUndecodable
 from snowmelt.load.udx.vertica_sdk.server_interface import ServerInterface
 from snowmelt.load.udx.vertica_sdk.states import ReturnedState, parse_returned_state
@@ -94,13 +94,13 @@ class UdxThread:
         try:
             result, error = self._wait_for_result(self._call_timeout_s)
         except queue.Empty:
-            self.request_stop()
+            self.stop_running_call()
             raise UdxTimeout from None
         if error is not None:
             raise error
         return result
 
-    def request_stop(self) -> bool:
+    def stop_running_call(self) -> bool:
         """Ask a running call to stop; tell whether it did so in time."""
         if not self.busy or self._abandoned:
             return not self.busy
@@ -139,7 +139,7 @@ class UdxThread:
                     raise
                 continue
             if answer is _CANCEL_SIGNAL:
-                self.request_stop()
+                self.stop_running_call()
                 raise UdxCancelled
             self.busy = False
             return answer
@@ -359,7 +359,7 @@ class UdxInstance:
                 yield
             except BaseException:
                 # What went wrong first is what matters.
-                if caller.request_stop():
+                if caller.stop_running_call():
                     self._destroy_quietly(*end)
                 raise
             self._call_method_if_defined("destroy", end[0], *end[1])
@@ -423,7 +423,7 @@ class UdxInstance:
             raise host.make_error("it was cancelled") from None
         except InputUndecodable as error:
             raise host.make_error(str(error), offset=error.offset) from error
-        except (BufferMisused, InputUnavailable) as error:
+        except (BufferMisused, InputLimitExceeded) as error:
             raise host.make_error(f"{label}: {error}") from error
         except BaseException as error:
             if is_ctrl_c(error):
@@ -552,5 +552,5 @@ class CallLoop:
             fetch()
         except InputUndecodable as error:
             raise self._host.make_error(str(error), offset=error.offset) from error
-        except InputUnavailable as error:
+        except InputLimitExceeded as error:
             raise self._host.make_error(str(error)) from error

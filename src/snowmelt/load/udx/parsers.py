@@ -89,7 +89,7 @@ class ChunkerWindow(InputWindow):
         with instance.running_stream(PARSER_DESTROY_ROLES, PARSER_SETUP_ROLES, self._types):
             flow = CallLoop(instance, feed, None)
             flow.fetch_first()
-            if not self._portion.is_first and self._read_to_portion_boundary(flow) is None:
+            if not self._portion.is_first and self._read_to_first_record_end(flow) is None:
                 return
             process = instance.bind_state_method("process", CHUNK_ROLES)
             server, source = instance.host.server, feed.buffer
@@ -113,14 +113,14 @@ class ChunkerWindow(InputWindow):
                 flow.handle_state(code, has_read=False, has_written=False)
             # What is left has no end of a record: it is in the next portion, or was forgotten.
             rest = (
-                self._read_to_portion_boundary(flow)
+                self._read_to_first_record_end(flow)
                 if feed.reported_end_of_portion
                 else source.read()
             )
             if rest:
                 yield bytes(rest)  # type: ignore[arg-type]
 
-    def _read_to_portion_boundary(self, call_loop: CallLoop) -> bytes | None:
+    def _read_to_first_record_end(self, call_loop: CallLoop) -> bytes | None:
         """Return what is there up to the first end of a record; None if the portion has none."""
         instance, feed = self._instance, self._input
         align: Callable[..., ReturnedState] = instance.bind_state_method(
@@ -204,7 +204,7 @@ class UdxRowBuilder:
         # What was set of its row is not the next row's.
         self.writer.discard_open_row()
         number = self._records + self.pending_records + 1
-        rejected = ParseReject(number, source.find_stream_offset(data, offset), raw, reason)
+        rejected = ParseReject(number, source.find_read_data_offset(data, offset), raw, reason)
         self._rejects.append((self.writer.pending_rows, rejected))
 
     def check_no_open_row(self, parser: str) -> None:

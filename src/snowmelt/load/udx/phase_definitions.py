@@ -19,7 +19,7 @@ from snowmelt.load.definition import PhaseDefinition, PhaseParameter
 from snowmelt.load.phases import ParseTarget
 from snowmelt.load.task import LoadStep, StepKind
 from snowmelt.load.udx import worker_progress
-from snowmelt.load.udx.filters import UdxFilter, make_generator_filter, make_record_filter
+from snowmelt.load.udx.filters import UdxFilter, make_generator_filter, make_udx_record_filter
 from snowmelt.load.udx.input_window import UdxLimits
 from snowmelt.load.udx.instance import (
     PARAMETER_TYPE_ROLES,
@@ -275,7 +275,7 @@ def _make_udx_filter(host: UdxHost, make: Any) -> Filter | RecordFilter:
     hosted = UdxFilter(host, make)
     made = call_before_load(host, lambda: hosted.user_object)
     if _method_returns_true(made, "useSideChannel"):
-        return make_record_filter(hosted)
+        return make_udx_record_filter(hosted)
     if not callable(getattr(made, "process", None)):
         raise LoadRefused(what=host.name, reason=f"{type(made).__name__} has no method process")
     bind_method(made, "process", PROCESS_ROLES)
@@ -330,23 +330,23 @@ _PARAMETER_TYPES |= {"timedelta": dt.timedelta}
 class UdxDefinition(PhaseDefinition[Phase]):
     """A factory of the SDK's kind; a parameter that it does not declare is ignored.
 
-    `planner` calls its `plan` with typed parameters, and returns what that wrote.
+    `planner` calls its `compute_planned_values` with typed parameters, and returns what that wrote.
     """
 
     planner: Callable[[Mapping[str, object]], Mapping[str, object]] = dict
 
     def build_phase(self, arguments: Mapping[str, object]) -> Phase:
-        """Make one, with what `plan` returned among the parameters; without, `plan` is called.
+        """Make one, with what `compute_planned_values` returned among the parameters; without, `compute_planned_values` is called.
 
         Raises:
-            LoadRefused: A parameter is of another type, or `plan` or `prepare` refuses.
+            LoadRefused: A parameter is of another type, or `compute_planned_values` or `prepare` refuses.
         """
         # Whoever planned was warned then, on the driver.
         return PhaseDefinition.build_phase(
             self, self._select_declared(arguments, warn=PLAN_PARAMETER not in arguments)
         )
 
-    def plan(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    def compute_planned_values(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Return what user code plans.
 
         Raises:

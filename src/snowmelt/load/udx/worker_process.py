@@ -107,7 +107,7 @@ atexit.register(close_idle_process)
 def _acquire_process() -> _WorkerProcess:
     with _idle_lock:
         idle = _idle_processes.pop() if _idle_processes else None
-    if idle is not None and idle.environment == _capture_environment():
+    if idle is not None and idle.environment == _fingerprint_inherited_state():
         return idle
     if idle is not None and idle.environment[0] == os.getpid():
         idle.terminate()
@@ -126,7 +126,7 @@ class _WorkerProcess:
     """One process for user code, in a session of its own; for one call at a time."""
 
     def __init__(self) -> None:
-        self.environment = _capture_environment()
+        self.environment = _fingerprint_inherited_state()
         ours, theirs = Pipe(duplex=True)
         with tempfile.TemporaryFile() as page, theirs:
             page.truncate(_PAGE_BYTES)
@@ -259,7 +259,7 @@ class _WorkerProcess:
         self._process.wait()
 
 
-def _capture_environment() -> tuple[int, str, dict[str, str], list[str]]:
+def _fingerprint_inherited_state() -> tuple[int, str, dict[str, str], list[str]]:
     """Return what a process inherits when it starts; one started with other things is of no use."""
     try:
         folder = str(Path.cwd())

@@ -11,27 +11,27 @@ import pytest
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.portion import Portion
-from snowmelt.load.sources.stdin import StdinSource
+from snowmelt.load.sources.stdin import SpooledStdinSource
 
 
 def test_it_is_read_once_and_can_be_read_again(tmp_path):
     data = os.urandom(2_500_000)
-    source = StdinSource(str(tmp_path), stream=io.BytesIO(data))
+    source = SpooledStdinSource(str(tmp_path), stream=io.BytesIO(data))
     (file,) = source.files()
     assert file.size == len(data)
     for offset in (0, 0, 2_000_000):
-        found = b"".join(StdinSource().read(Portion(file, offset)))
+        found = b"".join(SpooledStdinSource().read(Portion(file, offset)))
         assert found == data[offset:]
     source.close()
     source.close()
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(PhaseFailed, match="No such file"):
-        list(StdinSource().read(Portion(file)))
+        list(SpooledStdinSource().read(Portion(file)))
 
 
 def test_no_room_is_an_error(tmp_path):
     with pytest.raises(PhaseFailed, match="standard input: No such file"):
-        StdinSource(f"{tmp_path}/none", stream=io.BytesIO(b"")).files()
+        SpooledStdinSource(f"{tmp_path}/none", stream=io.BytesIO(b"")).files()
 
 
 def test_nothing_is_left_when_the_process_ends(tmp_path):

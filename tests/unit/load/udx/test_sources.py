@@ -40,7 +40,7 @@ class Factory(vertica_sdk.SourceFactory):
 
 def test_each_prepared_source_is_an_input():
     definition = library(FACTORY).source("Factory", "counter")
-    planned = definition.plan({"UPTO": 2})
+    planned = definition.compute_planned_values({"UPTO": 2})
     source = definition.build_phase({"upto": 2, **planned})
     files = source.files()
     # What getSize says is an estimate, by the SDK's rules; nothing is compared with it.
@@ -54,7 +54,7 @@ def test_each_prepared_source_is_an_input():
 
 def test_what_plan_refuses_refuses_the_load():
     with pytest.raises(LoadRefused, match=r"source counter\(\): ValueError: upto is missing"):
-        library(FACTORY).source("Factory", "counter").plan({})
+        library(FACTORY).source("Factory", "counter").compute_planned_values({})
 
 
 def test_sources_of_an_iterator_are_created_one_after_the_other():

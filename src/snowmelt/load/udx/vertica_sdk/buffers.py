@@ -160,7 +160,7 @@ class InputBuffer:
         # Both are of one type: an encoding is set before anything is read.
         self._window = left + more if left else more  # type: ignore[operator]
 
-    def find_stream_offset(self, data: object, since_offset: int) -> int:
+    def find_read_data_offset(self, data: object, since_offset: int) -> int:
         """Return the offset in the stream of what was read last, if it is `data`, or else `since_offset`.
 
         Only what was read since then is looked at. With an encoding, offsets count characters.

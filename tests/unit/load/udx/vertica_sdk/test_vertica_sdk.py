@@ -251,7 +251,7 @@ def test_a_filter_walks_through_every_member(caplog):
         "an_interval": dt.timedelta(seconds=90), "months": 14,
     }  # fmt: skip
     definition = make_filter_definition("walk", library.find_object("WalkFactory"))
-    planned = definition.plan(given)
+    planned = definition.compute_planned_values(given)
     with caplog.at_level(logging.INFO, "snowmelt.load"):
         made = definition.build_phase({**given, **planned})
         assert (
