@@ -11,7 +11,7 @@ import pytest
 
 from snowmelt.client.line_source import CsvLineParser
 from snowmelt.embedded import EmbeddedService
-from snowmelt.loaders.error_replay import ErrorReplay, ReplayOptions, ReplaySource
+from snowmelt.loaders.error_replay import ErrorReplay, ErrorTableReadContext, ReplayOptions
 from snowmelt.schema.types import TableName
 from snowmelt.spark import Snowmelt
 
@@ -59,7 +59,7 @@ def test_refused_rows_are_queried_and_replayed(tmp_path, spark):
             zone=ZoneInfo("UTC"),
             parse_text=lambda text: rows(text.encode(), 1) or "blank",
         )
-        at = ReplaySource(parts.database, parts.keyring, parts.stage, parts.clock)
+        at = ErrorTableReadContext(parts.database, parts.keyring, parts.stage, parts.clock)
         for inserted in (2, 0):
             done = ErrorReplay(options, at).run(client)
             assert (done.inserted, done.already_inserted, done.rejected) == (

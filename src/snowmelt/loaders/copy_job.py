@@ -344,7 +344,7 @@ class _CopyRun:
                 settled = reconcile_load(
                     tasks,
                     outcomes,
-                    unlisted_inputs=self._prepared.plan.failed_inputs,
+                    missing_inputs=self._prepared.plan.failed_inputs,
                     display_path=self._plan.display_path,
                     reject_limit=self._statement.compute_reject_limit(),
                     error_tolerance=self._statement.error_tolerance,

@@ -85,7 +85,7 @@ class ReplayResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplaySource:
+class ErrorTableReadContext:
     """Where the error table is read: its catalog, keys and stage."""
 
     database: Database
@@ -95,7 +95,7 @@ class ReplaySource:
 
 
 @dataclass(slots=True)
-class _ReplayJournal:
+class _ErrorTableContents:
     """What the error table says of a table.
 
     `rejected_rows` are refused rows by id, `markers` the rows of each batch, `committed_batches` the batches that are
@@ -106,19 +106,19 @@ class _ReplayJournal:
     markers: dict[int, set[str]] = field(default_factory=dict)
     committed_batches: set[int] = field(default_factory=set)
 
-    def is_committed(self, batch_number: int, committed: int) -> bool:
+    def is_committed(self, batch_number: int, last_committed_batch: int) -> bool:
         """Tell whether a batch is in the table."""
-        return batch_number <= committed or batch_number in self.committed_batches
+        return batch_number <= last_committed_batch or batch_number in self.committed_batches
 
-    def next_batch_number(self, committed: int) -> int:
+    def next_batch_number(self, last_committed_batch: int) -> int:
         """Return a number that no batch has had."""
-        return max([committed, *self.markers, *self.committed_batches]) + 1
+        return max([last_committed_batch, *self.markers, *self.committed_batches]) + 1
 
 
 class ErrorReplay:
     """One run; it stops another one that is at work for the same table."""
 
-    def __init__(self, options: ReplayOptions, source: ReplaySource) -> None:
+    def __init__(self, options: ReplayOptions, source: ErrorTableReadContext) -> None:
         self._options = options
         self._source = source
         self._channel: Channel | None = None
@@ -196,8 +196,8 @@ class ErrorReplay:
             )
         return table, errors
 
-    def _read_journal(self, table: TableRecord, error_table: TableRecord) -> _ReplayJournal:
-        lake, found = self._source, _ReplayJournal()
+    def _read_journal(self, table: TableRecord, error_table: TableRecord) -> _ErrorTableContents:
+        lake, found = self._source, _ErrorTableContents()
         whole = read_table(
             lake.database,
             lake.keyring,
@@ -224,12 +224,16 @@ class ErrorReplay:
         return found
 
     def _list_pending_rows(
-        self, journal: _ReplayJournal, committed: int, *, with_interrupted: bool = False
+        self,
+        journal: _ErrorTableContents,
+        last_committed_batch: int,
+        *,
+        with_interrupted: bool = False,
     ) -> Iterator[dict[str, object]]:
         """Return the rows that are in no batch, those refused first before others."""
         since, gone = self._options.since, set[str]()
         for number, keys in journal.markers.items():
-            if journal.is_committed(number, committed):
+            if journal.is_committed(number, last_committed_batch):
                 gone |= keys
                 self.done.already_inserted += len(keys)
             elif not with_interrupted:

@@ -143,11 +143,11 @@ class FileTail:
                 if not moved:
                     if self._options.once:
                         break
-                    self._remove_committed_files()
+                    self._delete_or_move_committed_files()
                     stop.wait(_POLL_INTERVAL_S)
             self._client.flush()
             if self._options.once:
-                self._remove_committed_files()
+                self._delete_or_move_committed_files()
         finally:
             for followed in self._files.values():
                 followed.lines.close()
@@ -242,7 +242,7 @@ class FileTail:
         self.done.files += 1
         return key
 
-    def _remove_committed_files(self) -> None:
+    def _delete_or_move_committed_files(self) -> None:
         """Remove what is committed, if that is asked for."""
         options = self._options
         if not options.delete and options.move_to is None:
@@ -259,13 +259,13 @@ class FileTail:
                 and lines.unread_bytes == 0
                 and _is_same_file_at(lines.path, lines.inode)
             ):
-                self._remove_file(lines.path)
+                self._delete_or_move_file(lines.path)
                 self.done.removed += 1
                 # Only now: a channel without its file is harmless, the opposite doubles rows.
                 followed.channel.close(drop=True)
                 self._close_file(key)
 
-    def _remove_file(self, path: Path) -> None:
+    def _delete_or_move_file(self, path: Path) -> None:
         folder = self._options.move_to
         if folder is None:
             path.unlink()

@@ -70,7 +70,7 @@ class FileSpool:
         self._finish_file()
         return tuple(self.files)
 
-    def abort(self) -> None:
+    def abort_current_file(self) -> None:
         """Leave no unfinished file behind; finished ones are swept with their load."""
         if self._writer is not None:
             self._writer.abort()

@@ -70,7 +70,7 @@ def renumber_reject_files(
         elif portion.reject_files:
             spool = open_reject_spool(warehouse_url, folder, f"{portion.number:05d}-numbered")
             with contextlib.ExitStack() as opened:
-                opened.callback(spool.abort)
+                opened.callback(spool.abort_current_file)
                 for rows in read_reject_rows(warehouse_url, portion.reject_files):
                     spool.write(offset_row_numbers(rows, None if first is None else first - 1))
                 files += spool.finish()
@@ -215,7 +215,7 @@ def write_error_table_files(
     schema = load.errors.schema
     spool = FileSpool(load.warehouse_url, load.error_folder, "errors", native_schema(schema))
     with contextlib.ExitStack() as opened:
-        opened.callback(spool.abort)
+        opened.callback(spool.abort_current_file)
         for rejects in read_reject_rows(load.warehouse_url, files):
             rows = convert_error_table_rows(
                 schema, _make_error_rows(load, rejects, rejected_at)

@@ -49,7 +49,7 @@ def reconcile_load(
     *,
     reject_limit: int | None,
     error_tolerance: bool,
-    unlisted_inputs: Sequence[tuple[str, str]] = (),
+    missing_inputs: Sequence[tuple[str, str]] = (),
     display_path: str | None = None,
 ) -> CopyReconciliation:
     """Add up what became of all portions of a load.
@@ -59,7 +59,7 @@ def reconcile_load(
         results: What became of each, in any order.
         reject_limit: How many rejects make the load fail, None for no limit.
         error_tolerance: Whether a file that fails leaves the others as they are.
-        unlisted_inputs: Inputs that were not even found, each with the reason.
+        missing_inputs: Inputs that were not even found, each with the reason.
         display_path: How the input is called where its path says nothing; it is never skipped later.
 
     Raises:
@@ -85,10 +85,10 @@ def reconcile_load(
         inputs = tuple(replace(each, path=display_path, size=None, tag=None) for each in inputs)
     inputs += tuple(
         LoadFileRecord(len(inputs) + at, path, None, None, LoadFileState.FAILED, 0, 0, 0, reason)
-        for at, (path, reason) in enumerate(unlisted_inputs)
+        for at, (path, reason) in enumerate(missing_inputs)
     )
     totals = LoadTotals(
-        files=len(inputs) - len(failed) - len(unlisted_inputs),
+        files=len(inputs) - len(failed) - len(missing_inputs),
         rows=sum(each.counts.rows for each in loaded),
         rejects=sum(each.counts.rejects for each in by_number.values()),
         bytes=sum(each.counts.bytes_in for each in loaded),

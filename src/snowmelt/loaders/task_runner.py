@@ -227,9 +227,9 @@ class _TaskAttempt:
 
     def close(self) -> None:
         """Leave nothing unfinished."""
-        self._files.abort()
+        self._files.abort_current_file()
         if self._reject_file_spool is not None:
-            self._reject_file_spool.abort()
+            self._reject_file_spool.abort_current_file()
 
     def _make_result(self, files: Sequence[WrittenFile], error: str | None) -> PortionResult:
         rejects = () if self._rejects is None else self._rejects.finish()

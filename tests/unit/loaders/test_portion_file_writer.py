@@ -74,7 +74,7 @@ def test_a_file_ends_when_it_is_large_enough(warehouse, monkeypatch):
 def test_an_aborted_file_was_never_there(warehouse, tmp_path):
     files = made(warehouse)
     files.write(rows([1], ["a"]))
-    files.abort()
+    files.abort_current_file()
     assert [path for path in (tmp_path / "warehouse").rglob("*") if path.is_file()] == []
 
 

@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     """Insert, and tell what is refused still; 2 when something is."""
     from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
     from snowmelt.catalog.sql.parser import parse_table_name
-    from snowmelt.loaders.error_replay import ErrorReplay, ReplayOptions, ReplaySource
+    from snowmelt.loaders.error_replay import ErrorReplay, ErrorTableReadContext, ReplayOptions
     from snowmelt.storage.store_factory import open_store
 
     wanted = ReplayOptions(
@@ -101,7 +101,9 @@ def run(options: argparse.Namespace) -> int:
     settings = load_settings(options)
     with opening_catalog(settings) as database:
         keyring = KeyRing(load_master_key(settings.keys_dir))
-        lake = ReplaySource(database, keyring, open_store(settings.stage_url), SystemClock())
+        lake = ErrorTableReadContext(
+            database, keyring, open_store(settings.stage_url), SystemClock()
+        )
         replay = ErrorReplay(wanted, lake)
         if options.dry_run:
             done = replay.dry_run()

@@ -151,7 +151,7 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> WriteTaskR
                 rows += batch.num_rows
         written = WriteTaskResult(spool.finish(), rows)
     finally:
-        files.abort()
+        files.abort_current_file()
     failpoints.hit_failpoint(Failpoint.LOAD_TASK)
     return written
 
