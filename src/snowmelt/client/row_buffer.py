@@ -194,7 +194,7 @@ class RowBuffer:
     def _count_fast_run_rows(self) -> FlushSlice:
         """Count what has come into `fast_run` since the last time."""
         portion, run = self._flush_slice, self.fast_run
-        if run is None or (rows := run.rows) == self._counted_run_rows:
+        if run is None or (rows := run.row_count) == self._counted_run_rows:
             return portion
         self._add_counts(
             rows - self._counted_run_rows, run.estimated_bytes_from(self._counted_run_rows)
@@ -284,9 +284,9 @@ def convert_segments_jointly(
         if isinstance(first, FastRows) and others:
             quick = [each for each in (first, *others) if isinstance(each, FastRows)]
             table = first.form.build_table([item for each in quick for item in each.items])
-            ends = itertools.accumulate(each.rows for each in quick)
+            ends = itertools.accumulate(each.row_count for each in quick)
             for (parts, place), each, end in zip(together, quick, ends, strict=True):
-                parts[place] = table.slice(end - each.rows, each.rows)
+                parts[place] = table.slice(end - each.row_count, each.row_count)
         else:
             parts, place = together[0]
             table = parts[place] = segment_to_table(first, converter)
@@ -303,7 +303,7 @@ def _group_for_conversion(
     before: FastRows | None = None
     for parts, place in positions:
         part = parts[place]
-        few = part if isinstance(part, FastRows) and part.rows <= _SMALL_SEGMENT_ROWS else None
+        few = part if isinstance(part, FastRows) and part.row_count <= _SMALL_SEGMENT_ROWS else None
         alike = (
             few
             and before
@@ -314,7 +314,7 @@ def _group_for_conversion(
             yield run
             run, rows = [], 0
         run.append((parts, place))
-        rows += 0 if few is None else few.rows
+        rows += 0 if few is None else few.row_count
         before = few
     if run:
         yield run

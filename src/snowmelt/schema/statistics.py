@@ -67,20 +67,20 @@ def _collect_column(array: pa.ChunkedArray, column: Column) -> ColumnStatistics:
             return _decimal_statistics(array, nulls)
 
 
-def _integer_statistics(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+def _integer_statistics(array: pa.ChunkedArray, null_count: int) -> ColumnStatistics:
     bounds = pc.min_max(array)
-    return ColumnStatistics(bounds["min"].as_py(), bounds["max"].as_py(), nulls)
+    return ColumnStatistics(bounds["min"].as_py(), bounds["max"].as_py(), null_count)
 
 
-def _decimal_statistics(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
-    if not nulls and array.type.precision <= _MAX_INT64_DIGITS:
+def _decimal_statistics(array: pa.ChunkedArray, null_count: int) -> ColumnStatistics:
+    if not null_count and array.type.precision <= _MAX_INT64_DIGITS:
         words = [_extract_low_words(chunk) for chunk in array.chunks if len(chunk)]
         low, high = min(each.min() for each in words), max(each.max() for each in words)
         return ColumnStatistics(int(low), int(high), 0)
     bounds = pc.min_max(array)
     scale = array.type.scale
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    return ColumnStatistics(_to_unscaled(low, scale), _to_unscaled(high, scale), nulls)
+    return ColumnStatistics(_to_unscaled(low, scale), _to_unscaled(high, scale), null_count)
 
 
 def _extract_low_words(array: pa.Decimal128Array) -> Int64s:
@@ -93,22 +93,22 @@ def _to_unscaled(value: Decimal, scale: int) -> int:
     return int(value.scaleb(scale, _EXACT_CONTEXT))
 
 
-def _float_statistics(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+def _float_statistics(array: pa.ChunkedArray, null_count: int) -> ColumnStatistics:
     """Order as the wire does: -0.0 below 0.0, NaN above everything."""
     values = array.drop_null().to_numpy()
     numbers = values[~np.isnan(values)]
     if not len(numbers):
-        return ColumnStatistics(float("nan"), float("nan"), nulls)
+        return ColumnStatistics(float("nan"), float("nan"), null_count)
     low, high = float(numbers.min()), float(numbers.max())
     if low == 0.0 or high == 0.0:
         negative = np.signbit(numbers[numbers == 0.0])
         low = (-0.0 if negative.any() else 0.0) if low == 0.0 else low
         high = (-0.0 if negative.all() else 0.0) if high == 0.0 else high
-    return ColumnStatistics(low, high if len(numbers) == len(values) else float("nan"), nulls)
+    return ColumnStatistics(low, high if len(numbers) == len(values) else float("nan"), null_count)
 
 
-def _binary_statistics(array: pa.ChunkedArray, nulls: int) -> ColumnStatistics:
+def _binary_statistics(array: pa.ChunkedArray, null_count: int) -> ColumnStatistics:
     raw = array.cast(pa.binary())
     bounds = pc.min_max(raw)
     longest = pc.max(pc.binary_length(raw)).as_py()
-    return ColumnStatistics(bounds["min"].as_py(), bounds["max"].as_py(), nulls, longest)
+    return ColumnStatistics(bounds["min"].as_py(), bounds["max"].as_py(), null_count, longest)

@@ -284,12 +284,12 @@ class ColumnConverter:
         elif kind is LogicalType.BOOLEAN:
             array = msgpack_fast_path.convert_booleans(values)
         elif kind in TIMESTAMP_TYPES:
-            array = self._try_convert_msgpack_timestamps(values)
+            array = self._try_convert_fixed_offset_datetimes(values)
         if array is None:
             self._calls_to_skip = _SKIPPED_CALLS_AFTER_MISS
         return array
 
-    def _try_convert_msgpack_timestamps(self, values: Sequence[Any]) -> pa.Array | None:
+    def _try_convert_fixed_offset_datetimes(self, values: Sequence[Any]) -> pa.Array | None:
         zone = getattr(values[0], "tzinfo", None)
         clock = (
             msgpack_fast_path.convert_timestamps(values, zone) if type(zone) is timezone else None
@@ -332,19 +332,21 @@ class ColumnConverter:
         }.get(self.column.kind, _no_fast_path)
 
     def _convert_numbers(
-        self, values: Sequence[object], types: set[type], nulls: bool
+        self, values: Sequence[object], types: set[type], has_nulls: bool
     ) -> pa.Array | None:
         if types == {int}:
-            return self._convert_integers(values, nulls)
+            return self._convert_integers(values, has_nulls)
         if types == {Decimal}:
             return _try_make_array(values, self.type)
         if types == {float}:
             return self._convert_floats_to_fixed(values)
         return None
 
-    def _convert_integers(self, values: Sequence[object], nulls: bool) -> pa.Array | None:
+    def _convert_integers(self, values: Sequence[object], has_nulls: bool) -> pa.Array | None:
         array = (
-            _try_make_array(values, pa.int64()) if nulls else _pack_numbers(values, "q", pa.int64())
+            _try_make_array(values, pa.int64())
+            if has_nulls
+            else _pack_numbers(values, "q", pa.int64())
         )
         return (
             None
@@ -393,9 +395,9 @@ class ColumnConverter:
         return decimal_from_int64(unscaled, nulls, precision, scale)
 
     def _convert_floats(
-        self, values: Sequence[object], types: set[type], nulls: bool
+        self, values: Sequence[object], types: set[type], has_nulls: bool
     ) -> pa.Array | None:
-        if types == {float} and not nulls:
+        if types == {float} and not has_nulls:
             return _pack_numbers(values, "d", self.type)
         return _try_make_array(values, self.type) if types <= {float, int} else None
 
@@ -453,13 +455,13 @@ class ColumnConverter:
         return decimal_from_int64(units, nulls, self.type.precision, scale)
 
     def _convert_timestamps(
-        self, values: Sequence[object], types: set[type], nulls: bool
+        self, values: Sequence[object], types: set[type], has_nulls: bool
     ) -> pa.Array | None:
         if types == {str}:
             read = _parse_plain_timestamps(values, java=self.compatibility.is_java)
-            return None if read is None else self._convert_datetimes(read, nulls)
+            return None if read is None else self._convert_datetimes(read, has_nulls)
         if types == {datetime}:
-            return self._convert_datetimes(values, nulls)  # type: ignore[arg-type]
+            return self._convert_datetimes(values, has_nulls)  # type: ignore[arg-type]
         return None
 
     def _convert_datetimes(self, values: list[datetime | None], has_nulls: bool) -> pa.Array | None:
@@ -575,7 +577,7 @@ def max_int64_for_column(column: Column) -> int:
     return int(min(10**precision - 1, _MAX_INT64) // 10**scale)
 
 
-def _no_fast_path(values: Sequence[object], types: set[type], nulls: bool) -> pa.Array | None:  # noqa: ARG001
+def _no_fast_path(values: Sequence[object], types: set[type], has_nulls: bool) -> pa.Array | None:  # noqa: ARG001
     return None
 
 

@@ -103,7 +103,7 @@ class CompactFloats(CompactColumn):
 
     def to_array(self, _: ColumnConverter) -> pa.Array:
         """Return the doubles."""
-        return msgpack_fast_path.unpack_floats(self.body)
+        return msgpack_fast_path.unpack_float_array(self.body)
 
     def to_python_values(self) -> list[Any]:
         """Return the floats."""
@@ -117,7 +117,7 @@ class CompactBooleans(CompactColumn):
 
     def to_array(self, _: ColumnConverter) -> pa.Array:
         """Return the booleans."""
-        return msgpack_fast_path.unpack_booleans(self.body)
+        return msgpack_fast_path.unpack_boolean_array(self.body)
 
     def to_python_values(self) -> list[Any]:
         """Return the booleans."""
@@ -145,11 +145,11 @@ class CompactStrings(CompactColumn):
 
     def to_array(self, _: ColumnConverter) -> pa.Array:
         """Return the texts."""
-        return msgpack_fast_path.unpack_strings(self.body, self.lengths)
+        return msgpack_fast_path.unpack_string_array(self.body, self.lengths)
 
     def to_python_values(self) -> list[Any]:
         """Return the texts."""
-        return msgpack_fast_path.unpack_strings(self.body, self.lengths).to_pylist()  # type: ignore[no-any-return]
+        return msgpack_fast_path.unpack_string_array(self.body, self.lengths).to_pylist()  # type: ignore[no-any-return]
 
 
 class CompactDecimals(CompactColumn):
@@ -243,12 +243,12 @@ class CompactZonedTimestamps(CompactColumn):
 
     def to_array(self, converter: ColumnConverter) -> pa.Array | None:
         """Return the timestamps."""
-        clock = msgpack_fast_path.unpack_timestamps(self.body, self.count, self.zone)
+        clock = msgpack_fast_path.unpack_local_times_us(self.body, self.count, self.zone)
         return converter.local_times_to_timestamps(clock, self.zone, None)
 
     def to_python_values(self) -> list[Any]:
         """Return the datetimes."""
-        clock = msgpack_fast_path.unpack_timestamps(self.body, self.count, self.zone)
+        clock = msgpack_fast_path.unpack_local_times_us(self.body, self.count, self.zone)
         epoch = _EPOCH.replace(tzinfo=self.zone)
         return [epoch + timedelta(microseconds=us) for us in clock.tolist()]
 

@@ -202,7 +202,7 @@ class FastRows:
         self.tokens: list[str] = []
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """How many there are."""
         return len(self.items) // self.form.items_per_row
 

@@ -103,10 +103,10 @@ def normalize_json(text: str, *, several_roots: bool = False) -> str:
     """
     if not text.isascii() and _SURROGATE_PATTERN.search(text):
         raise LoneSurrogate
-    return "".join(_JsonNormalizer(several_roots=several_roots).normalize_tokens(text))
+    return "".join(_JsonTextNormalizer(several_roots=several_roots).normalize_tokens(text))
 
 
-class _JsonNormalizer:
+class _JsonTextNormalizer:
     """The state of one reading: open containers (a set of keys, or None for an array)."""
 
     def __init__(self, *, several_roots: bool) -> None:

@@ -52,7 +52,7 @@ MAX_ARRAY_CHARACTERS = 2**31 - 1
 def convert_floats(values: Sequence[object]) -> pa.Array | None:
     """Read values that are all floats."""
     words = pack_floats(values)
-    return None if words is None else unpack_floats(words)
+    return None if words is None else unpack_float_array(words)
 
 
 def pack_floats(values: Sequence[object]) -> bytes | None:
@@ -70,7 +70,7 @@ def pack_floats(values: Sequence[object]) -> bytes | None:
         return None
 
 
-def unpack_floats(words: bytes) -> pa.Array:
+def unpack_float_array(words: bytes) -> pa.Array:
     """Return the array of what `pack_floats` returned."""
     return pa.Array.from_buffers(pa.float64(), len(words) // 8, [None, pa.py_buffer(words)])
 
@@ -78,7 +78,7 @@ def unpack_floats(words: bytes) -> pa.Array:
 def convert_booleans(values: Sequence[Any]) -> pa.Array | None:
     """Read values that are all booleans."""
     bits = pack_booleans(values)
-    return None if bits is None else unpack_booleans(bits)
+    return None if bits is None else unpack_boolean_array(bits)
 
 
 def pack_booleans(values: Sequence[Any]) -> bytes | None:
@@ -93,16 +93,16 @@ def pack_booleans(values: Sequence[Any]) -> bytes | None:
     return bits if body.translate(_BOOLEAN_TAGS) == bits else None
 
 
-def unpack_booleans(bits: bytes) -> pa.Array:
+def unpack_boolean_array(boolean_bytes: bytes) -> pa.Array:
     """Return the array of what `pack_booleans` returned."""
-    bitmap = pa.py_buffer(np.packbits(np.frombuffer(bits, np.uint8), bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(bits), [None, bitmap])
+    bitmap = pa.py_buffer(np.packbits(np.frombuffer(boolean_bytes, np.uint8), bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(boolean_bytes), [None, bitmap])
 
 
 def convert_strings(values: Sequence[Any], max_characters: int) -> pa.Array | None:
     """Read values that are all ASCII texts of at most so many characters."""
     read = pack_strings(values, max_characters)
-    return None if read is None else unpack_strings(*read)
+    return None if read is None else unpack_string_array(*read)
 
 
 def pack_strings(values: Sequence[Any], max_characters: int) -> tuple[bytes, Int32s] | None:
@@ -119,7 +119,7 @@ def pack_strings(values: Sequence[Any], max_characters: int) -> tuple[bytes, Int
     return joined.encode(), lengths
 
 
-def unpack_strings(content: bytes, lengths: Int32s) -> pa.Array:
+def unpack_string_array(content: bytes, lengths: Int32s) -> pa.Array:
     """Return the array of what `pack_strings` returned."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     lengths.cumsum(out=offsets[1:])
@@ -130,7 +130,7 @@ def unpack_strings(content: bytes, lengths: Int32s) -> pa.Array:
 def convert_timestamps(values: Sequence[Any], zone: timezone) -> Int64s | None:
     """Read datetimes of one zone; return what their clocks show, in µs since 1970."""
     records = pack_timestamps(values, zone)
-    return None if records is None else unpack_timestamps(records, len(values), zone)
+    return None if records is None else unpack_local_times_us(records, len(values), zone)
 
 
 def pack_timestamps(values: Sequence[Any], zone: timezone) -> bytes | None:
@@ -148,7 +148,7 @@ def pack_timestamps(values: Sequence[Any], zone: timezone) -> bytes | None:
     return body if _are_all_tagged(body, _TIMESTAMP64_TAG, size, count) else None
 
 
-def unpack_timestamps(records: bytes, count: int, zone: timezone) -> Int64s:
+def unpack_local_times_us(records: bytes, count: int, zone: timezone) -> Int64s:
     """Return what the clocks of such datetimes show, in µs since 1970."""
     if len(records) == count * _TIMESTAMP32_RECORD.itemsize:
         us = np.frombuffer(records, _TIMESTAMP32_RECORD)["seconds"].astype(np.int64) * 1_000_000

@@ -128,7 +128,7 @@ class RowConverter:
             arrays, refused = self._convert_columns(rows, *self._make_column_sources(rows))
         except MixedKeys:
             arrays, refused = self._convert_columns(
-                rows, *self._make_column_sources(rows, uneven=True)
+                rows, *self._make_column_sources(rows, has_mixed_keys=True)
             )
         return self._finish_conversion(arrays, refused, rows, stop_at_first=stop_at_first)
 
@@ -236,7 +236,7 @@ class RowConverter:
         """Convert a row check by check, so that the first reason against it is raised."""
         given, twice = self._check_columns(row, row_index)
         if twice:
-            self._check_all_spellings(row, row_index)
+            self._check_values_of_all_spellings(row, row_index)
         stored: list[StoredValue] = [None] * len(self._columns)
         for place, value in given.items():
             stored[place] = self._rules[place](value, row_index)
@@ -260,7 +260,7 @@ class RowConverter:
         return arrays, rejected
 
     def _make_column_sources(
-        self, rows: Sequence[Row], *, uneven: bool = False
+        self, rows: Sequence[Row], *, has_mixed_keys: bool = False
     ) -> tuple[list[Source], set[int]]:
         """Tell how to gather each column, and which rows are refused already.
 
@@ -271,7 +271,7 @@ class RowConverter:
             keys = rows[0].keys()
             places = self._distinct_positions(keys)
             # Each has all these keys, or gathering stops: none has more if their sum is right.
-            even = not uneven and sum(map(len, rows)) == len(keys) * len(rows)
+            even = not has_mixed_keys and sum(map(len, rows)) == len(keys) * len(rows)
             if places is not None and even:
                 return self._make_sources_by_key(rows, places, _gather_same_keys), set()
             places = self._distinct_positions(set().union(*rows))
@@ -298,7 +298,7 @@ class RowConverter:
             try:
                 given, twice = self._check_columns(row, index)
                 if twice:
-                    self._check_all_spellings(row, index)
+                    self._check_values_of_all_spellings(row, index)
             except InvalidRow:
                 refused.add(index)
                 continue
@@ -352,7 +352,7 @@ class RowConverter:
             raise _null_columns_error(null, row_index)
         return given, len(given) != len(row)
 
-    def _check_all_spellings(self, row: Row, row_index: int) -> None:
+    def _check_values_of_all_spellings(self, row: Row, row_index: int) -> None:
         """Convert also those values that a later spelling of their column replaces."""
         for key, value in row.items():
             place = self._find_position(key)

@@ -28,7 +28,7 @@ _HEX_BYTES_PATTERN = re.compile(r"0[0-9](?:[0-9]{2})*", re.ASCII)
 _BASE64_PATTERN = re.compile(r"(?=.*[A-F])(?:[0-9A-Fa-f]{4})+", re.ASCII)
 
 
-def wrap_rejecting_hex_bytes(convert: Convert[Value]) -> Convert[Value]:
+def wrap_to_reject_hex_text(convert: Convert[Value]) -> Convert[Value]:
     """Return a conversion of numbers that rejects text which may be the digits of bytes."""
 
     def checked(value: object, column: Column, row_index: int) -> Value:
@@ -43,7 +43,7 @@ def wrap_rejecting_hex_bytes(convert: Convert[Value]) -> Convert[Value]:
     return checked
 
 
-def wrap_rejecting_base64(convert: Convert[Value]) -> Convert[Value]:
+def wrap_to_reject_base64_text(convert: Convert[Value]) -> Convert[Value]:
     """Return a conversion of hexadecimal text that rejects what may be the base64 of a memoryview."""
 
     def checked(value: object, column: Column, row_index: int) -> Value:

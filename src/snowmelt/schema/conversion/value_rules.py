@@ -38,7 +38,7 @@ from snowmelt.schema.conversion.numbers import (
     is_number,
     to_exact_decimal,
 )
-from snowmelt.schema.conversion.sdk_bytes import wrap_rejecting_base64, wrap_rejecting_hex_bytes
+from snowmelt.schema.conversion.sdk_bytes import wrap_to_reject_base64_text, wrap_to_reject_hex_text
 from snowmelt.schema.conversion.timestamp_limits import (
     LIMITED_TYPES,
     describe_unrepresentable_timestamp,
@@ -91,7 +91,7 @@ def make_value_rule(
                     and (foreign := describe_unrepresentable_timestamp(value)) is not None
                 ):
                     raise instant_range_error(column, row_index, foreign) from None
-                stored = _convert_plain_value(value, convert, column, refusal)
+                stored = _convert_foreign_value(value, convert, column, refusal)
             except Exception as error:
                 reason = f"Reading the value raised {type(error).__name__}"
                 raise wrong_value_error(column, row_index, reason) from error
@@ -133,21 +133,21 @@ def _select_converter(column: Column, zone: tzinfo, compatibility: Compatibility
         return partial(convert_timestamp, zone=zone if meets_zone else None, forms=forms)
     sdk = compatibility is Compatibility.SDK_ROWS
     converts: dict[LogicalType, Convert] = {
-        LogicalType.FIXED: wrap_rejecting_hex_bytes(convert_fixed) if sdk else convert_fixed,
-        LogicalType.REAL: wrap_rejecting_hex_bytes(partial(convert_float, java=False))
+        LogicalType.FIXED: wrap_to_reject_hex_text(convert_fixed) if sdk else convert_fixed,
+        LogicalType.REAL: wrap_to_reject_hex_text(partial(convert_float, java=False))
         if sdk
         else partial(convert_float, java=java),
         LogicalType.BOOLEAN: partial(convert_boolean, java=java),
         LogicalType.TEXT: convert_string,
-        LogicalType.BINARY: wrap_rejecting_base64(convert_binary) if sdk else convert_binary,
+        LogicalType.BINARY: wrap_to_reject_base64_text(convert_binary) if sdk else convert_binary,
         LogicalType.DATE: partial(convert_date, forms=forms),
         LogicalType.TIME: partial(convert_time, forms=forms),
     }
     return converts[kind]
 
 
-def _convert_plain_value(
-    value: object, convert: Convert, column: Column, rejection: InvalidRow
+def _convert_foreign_value(
+    value: object, convert: Convert, column: Column, original_error: InvalidRow
 ) -> StoredValue:
     """Try what an unusual value stands for; a refusal of its type names its own type."""
     plain = to_plain_value(value)
@@ -156,13 +156,13 @@ def _convert_plain_value(
     # Text that only stands for a moment is no text elsewhere; a moment is no time of day.
     moment = isinstance(value, np.datetime64)
     if plain is value or (moment and column.kind not in _DATE_AND_TIMESTAMP_TYPES):
-        raise rejection
+        raise original_error
     try:
-        return convert(plain, column, int(str(rejection.fields.get("row_index", 0))))
+        return convert(plain, column, int(str(original_error.fields.get("row_index", 0))))
     except InvalidValue:
         raise
     except InvalidRow:
-        raise rejection from None
+        raise original_error from None
 
 
 # --- Text and bytes: what TEXT and BINARY take (specification of v1, §5.4).
