@@ -113,7 +113,7 @@ class SelectError(UserError):
         return self.s3_code
 
 
-def make_row_error(code: str, message: str, dialect: Dialect) -> SelectError:
+def make_skippable_row_error(code: str, message: str, dialect: Dialect) -> SelectError:
     """Return an error that costs the row in `ceph-2020` and the query elsewhere."""
     return SelectError(code, message, fatal=dialect is not Dialect.CEPH_2020)
 

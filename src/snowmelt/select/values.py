@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import make_row_error
+from snowmelt.select.errors import make_skippable_row_error
 from snowmelt.select.timestamps import Timestamp, timestamp_to_string
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def require_int64(number: int, dialect: Dialect) -> int:
     if INT_MIN <= number <= INT_MAX:
         return number
     message = f"integer {format_excerpt(number)} does not fit in 64 bits"
-    raise make_row_error("IntegerOverflow", message, dialect)
+    raise make_skippable_row_error("IntegerOverflow", message, dialect)
 
 
 def to_three_valued_truth(value: object, dialect: Dialect) -> bool | None:
@@ -133,7 +133,7 @@ def to_three_valued_truth(value: object, dialect: Dialect) -> bool | None:
         message = (
             f"a condition must be true or false; {format_excerpt(value)} is {describe_type(value)}"
         )
-        raise make_row_error("InvalidDataType", message, dialect)
+        raise make_skippable_row_error("InvalidDataType", message, dialect)
     return inferred
 
 

@@ -189,7 +189,7 @@ class RawRecordBatch(ColumnBatch, Protocol):
         """Return one record as read, without its delimiter."""
 
 
-def make_text_vector(slices: StringSlices) -> ValueVector:
+def make_masked_text_vector(slices: StringSlices) -> ValueVector:
     """Return slices as values: past the end and empty-as-null are NULL, unclean is deferred."""
     null = (slices.flags & (PAST_END | EMPTY_NULL)) != 0
     return ValueVector(VectorKind.TEXT, slices, null, (slices.flags & NEEDS_UNQUOTING) != 0)

@@ -7,7 +7,7 @@ import pytest
 
 import snowmelt.select
 from snowmelt.errors import UserError
-from snowmelt.select.errors import ALL_CODES, ErrorBudget, SelectError, make_row_error
+from snowmelt.select.errors import ALL_CODES, ErrorBudget, SelectError, make_skippable_row_error
 from support.reference_select import AWS, CEPH, CEPH_2020
 
 SOURCES = sorted(Path(snowmelt.select.__file__).parent.rglob("*.py"))
@@ -53,17 +53,17 @@ def test_ceph_has_two_codes_for_all_of_sql():
 def test_hundredth_dropped_row_ends_the_query():
     budget = ErrorBudget()
     for _ in range(99):
-        budget.count_dropped_row(make_row_error("CastFailed", "row", CEPH_2020))
+        budget.count_dropped_row(make_skippable_row_error("CastFailed", "row", CEPH_2020))
     assert budget.dropped == 99
     with pytest.raises(
         SelectError, match="100 rows could not be evaluated; the last: row"
     ) as ended:
-        budget.count_dropped_row(make_row_error("CastFailed", "row", CEPH_2020))
+        budget.count_dropped_row(make_skippable_row_error("CastFailed", "row", CEPH_2020))
     assert ended.value.fatal
 
 
 def test_fatal_error_ends_the_query_at_once():
     with pytest.raises(SelectError, match="at once"):
         ErrorBudget().count_dropped_row(SelectError("CastFailed", "at once"))
-    assert make_row_error("CastFailed", "x", AWS).fatal
-    assert make_row_error("CastFailed", "x", CEPH).fatal
+    assert make_skippable_row_error("CastFailed", "x", AWS).fatal
+    assert make_skippable_row_error("CastFailed", "x", CEPH).fatal

@@ -17,7 +17,12 @@ from snowmelt.select.formats.csv_reader import CsvBatch
 from snowmelt.select.formats.json_lines import JsonLinesBatch
 from snowmelt.select.kernels.json import copy_json_objects
 from snowmelt.select.kernels.output import copy_rows
-from snowmelt.select.vectors import EMPTY_NULL, NEEDS_UNQUOTING, StringSlices, make_text_vector
+from snowmelt.select.vectors import (
+    EMPTY_NULL,
+    NEEDS_UNQUOTING,
+    StringSlices,
+    make_masked_text_vector,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +87,7 @@ class PassthroughSerializer:
             return self._serialize_row_by_row(batch, selected.rows)
         if not self.can_copy:
             return self._serialize_csv_columns(batch, selected.rows)
-        irregular = batch.irregular_mask[selected.rows]
+        irregular = batch.needs_requoting_mask[selected.rows]
         rows = selected.rows[~irregular] if irregular.any() else selected.rows
         output, ends = copy_rows(
             batch.block.data,
@@ -127,7 +132,7 @@ class PassthroughSerializer:
         data = batch.block.data
         columns = [
             # Only a column of its own is NULL where it is empty.
-            make_text_vector(
+            make_masked_text_vector(
                 StringSlices(data, starts[cells], ends[cells], flags[cells] & (0xFF ^ EMPTY_NULL))
             )
             for cells in (at + place for place in range(count))

@@ -145,7 +145,7 @@ class BufferedSink:
         bounds = np.concatenate((np.zeros(1, np.int64), block_result.record_ends))
         if self._row_sorter is None:
             parts = [block_result.output[bounds[place] : bounds[place + 1]] for place in chosen]
-            yield self._window.clip_records(*concatenate_records(parts))
+            yield self._window.clip_records(*concatenate_serialized_records(parts))
             return
         passed = block_result.selected
         total = len(passed.vectors) or len(passed.scalar_values[0]) if record_count else 0
@@ -162,7 +162,9 @@ class BufferedSink:
     def finish(self) -> Iterator[OutputSegment]:
         """Yield the sorted records."""
         if self._row_sorter is not None:
-            yield self._window.clip_records(*concatenate_records(self._row_sorter.finish()))
+            yield self._window.clip_records(
+                *concatenate_serialized_records(self._row_sorter.finish())
+            )
 
     def _find_new_rows(self, block_result: BlockResult, record_count: int) -> list[int]:
         if self._seen_keys is None:
@@ -347,7 +349,7 @@ def _all_accept_numbers(group_accumulators: list[Accumulator]) -> bool:
     return all(accumulator.accepts_all_numbers for accumulator in group_accumulators)
 
 
-def concatenate_records(records: list[bytes]) -> OutputSegment:
+def concatenate_serialized_records(records: list[bytes]) -> OutputSegment:
     """Return records as one output with the end of each."""
     return b"".join(records), np.cumsum([len(record) for record in records], dtype=np.int64)
 
@@ -355,7 +357,7 @@ def concatenate_records(records: list[bytes]) -> OutputSegment:
 def make_block_result(values: list[tuple[object, ...]], records: list[bytes]) -> BlockResult:
     """Return records that were made one by one as an outcome."""
     places = np.arange(len(values))
-    output, ends = concatenate_records(records)
+    output, ends = concatenate_serialized_records(records)
     return BlockResult(SelectedRecords(places, (), places, values), output, ends)
 
 

@@ -46,7 +46,7 @@ from snowmelt.select.vectors import (
     PAST_END,
     StringSlices,
     ValueVector,
-    make_text_vector,
+    make_masked_text_vector,
 )
 
 if TYPE_CHECKING:
@@ -297,12 +297,12 @@ class CsvBatch:
         return self.tokens.row_ends
 
     @property
-    def quoted_mask(self) -> Mask:
+    def quoted_record_mask(self) -> Mask:
         """Which records hold a quote or an escape somewhere."""
         return (self.tokens.row_flags & ROW_HAS_QUOTES).astype(np.bool_)
 
     @property
-    def irregular_mask(self) -> Mask:
+    def needs_requoting_mask(self) -> Mask:
         """Which records differ from what a writer makes that quotes only what needs quotes."""
         return (self.tokens.row_flags & ROW_IRREGULAR).astype(np.bool_)
 
@@ -353,7 +353,7 @@ class CsvBatch:
         """Return a column as text; None for a path into a field."""
         if column.steps or column.index is None:
             return None
-        return make_text_vector(self.read_field_slices(column.index))
+        return make_masked_text_vector(self.read_field_slices(column.index))
 
     def read_row(self, row_index: int) -> CsvRow:
         """Return one record for the evaluator."""

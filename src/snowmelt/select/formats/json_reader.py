@@ -76,7 +76,7 @@ _BYTE_CLASSES[ord(",")] = _CLASS_COMMA
 
 @jit_kernel
 def _scan_root_values(
-    data: Bytes, start: int, end: int, bounds: Positions, classes: Bytes
+    data: Bytes, start: int, end: int, bounds: Positions, byte_classes: Bytes
 ) -> tuple[int, int]:
     """Find the root values in [start, end).
 
@@ -92,7 +92,7 @@ def _scan_root_values(
     begin = -1
     at = start
     while at < end:
-        kind = classes[data[at]]
+        kind = byte_classes[data[at]]
         if begin >= 0 and depth == 0 and kind != 0:
             # A number or a word ends where anything else begins.
             if 2 * count + 1 < len(bounds):
@@ -262,7 +262,7 @@ class JsonReadUnit:
         block = self._block
         if (
             self._columns is not None
-            and _longest_line_bytes(block, self._max_value_bytes) <= self._max_value_bytes
+            and _compute_line_bytes_bound(block, self._max_value_bytes) <= self._max_value_bytes
         ):
             batch = self._columns.scan_block(block)
             if batch is not None:
@@ -372,7 +372,7 @@ class JsonBatch:
         return self.offsets[row_index] if self.offsets else None
 
 
-def _longest_line_bytes(block: RecordBlock, limit_bytes: int) -> int:
+def _compute_line_bytes_bound(block: RecordBlock, limit_bytes: int) -> int:
     """Return the longest line's length where a line may be longer than `limit_bytes`, else the block's."""
     size = block.end - block.start
     if size <= limit_bytes:

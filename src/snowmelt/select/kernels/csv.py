@@ -92,8 +92,8 @@ def _scan_escape(data, position, end, in_quotes, delimiters):
 
 
 @inline_jit
-def _scan_field(data, field_start, end, base, word, delimiters):
-    """Read one field from `field_start` on; `base` and `word` are where reading is and the marks there.
+def _scan_field(data, field_start, end, mask_position, delimiter_mask, delimiters):
+    """Read one field from `field_start` on; `mask_position` and `delimiter_mask` are where reading is and the marks there.
 
     Returns:
         base, word, what ended it, where, where its value begins and ends, flags of the value,
@@ -108,15 +108,15 @@ def _scan_field(data, field_start, end, base, word, delimiters):
     how = END
     p = end
     while True:
-        if word == 0:
-            base += 64
-            if base >= end:
+        if delimiter_mask == 0:
+            mask_position += 64
+            if mask_position >= end:
                 p = end
                 break
-            word = find_delimiters(data, base, end, delimiters.first)
+            delimiter_mask = find_delimiters(data, mask_position, end, delimiters.first)
             continue
-        p = base + count_trailing_zeros(word)
-        word &= word - ONE
+        p = mask_position + count_trailing_zeros(delimiter_mask)
+        delimiter_mask &= delimiter_mask - ONE
         byte = load_byte(data, p)
         if (
             byte == delimiters.first[0]
@@ -187,24 +187,24 @@ def _scan_field(data, field_start, end, base, word, delimiters):
             row_flags |= _ROW_OPEN_QUOTE
     if delimiters.empty_is_null and value_start == value_end:
         flags |= _EMPTY_NULL
-    return base, word, how, p, value_start, value_end, flags, row_flags
+    return mask_position, delimiter_mask, how, p, value_start, value_end, flags, row_flags
 
 
 @inline_jit
-def _scan_plain_field(data, end, base, word, delimiters):
+def _scan_plain_field(data, end, mask_position, delimiter_mask, delimiters):
     """Read one field if it is as most are: the next mark is the field delimiter behind it.
 
     Returns:
         base, word, where the field ends or -1: then it is still to be read.
     """
-    while word == 0 and base + 64 < end:
-        base += 64
-        word = find_delimiters(data, base, end, delimiters.first)
-    if word != 0:
-        p = base + count_trailing_zeros(word)
+    while delimiter_mask == 0 and mask_position + 64 < end:
+        mask_position += 64
+        delimiter_mask = find_delimiters(data, mask_position, end, delimiters.first)
+    if delimiter_mask != 0:
+        p = mask_position + count_trailing_zeros(delimiter_mask)
         if load_byte(data, p) == delimiters.first[1]:
-            return base, word & (word - ONE), p
-    return base, word, -1
+            return mask_position, delimiter_mask & (delimiter_mask - ONE), p
+    return mask_position, delimiter_mask, -1
 
 
 @inline_jit

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import SelectError, make_row_error
+from snowmelt.select.errors import SelectError, make_skippable_row_error
 from snowmelt.select.scalar.operators import is_less_for_min_max
 from snowmelt.select.scalar.ordering import make_sort_key
 from snowmelt.select.values import (
@@ -218,7 +218,7 @@ class SumAccumulator:
         else:
             self._integer_total += _sum_int64_exactly(data[~null])
 
-    def compute_total(self) -> int | Decimal | float | None:
+    def compute_unchecked_total(self) -> int | Decimal | float | None:
         """Return the sum without a limit; None where nothing was added."""
         if not self.count:
             return None
@@ -237,7 +237,7 @@ class SumAccumulator:
         Raises:
             SelectError: IntegerOverflow, where integers sum up to more than 64 bits hold.
         """
-        total = self.compute_total()
+        total = self.compute_unchecked_total()
         if total is None:
             return 0 if self._dialect is Dialect.CEPH_2020 else None
         return require_int64(total, self._dialect) if isinstance(total, int) else total
@@ -272,7 +272,7 @@ class SumAccumulator:
                 f"illegal value for aggregation({self._function_name}). skipping. "
                 f"{format_excerpt(value)} is {describe_type(value)}; CAST it to a number"
             )
-            raise make_row_error("InvalidDataType", message, self._dialect)
+            raise make_skippable_row_error("InvalidDataType", message, self._dialect)
         return number
 
 
@@ -308,7 +308,7 @@ class AverageAccumulator:
 
     def compute_result(self) -> object:
         """Return the average, NULL of nothing."""
-        total = self._sum.compute_total()
+        total = self._sum.compute_unchecked_total()
         if total is None:
             return None
         if isinstance(total, float) or self._dialect.is_ceph:

@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import SelectError, make_row_error
+from snowmelt.select.errors import SelectError, make_skippable_row_error
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp, parse_lenient_timestamp
 from snowmelt.select.values import (
     DECIMAL_CONTEXT,
@@ -103,7 +103,7 @@ def _parse_c_int(digits_text: str) -> int:
 def _float_to_int(value: float, dialect: Dialect) -> int:
     if math.isfinite(value) and INT_MIN <= value < -INT_MIN:
         return int(value)
-    raise make_row_error(
+    raise make_skippable_row_error(
         "IntegerOverflow", f"{value!r} does not fit in an integer of 64 bits", dialect
     )
 
@@ -214,24 +214,24 @@ def _to_timestamp(value: object, dialect: Dialect) -> Timestamp:
         message = (
             f"{format_excerpt(value)} is no timestamp; write it like 2007-02-23T12:14:33.079-08:00"
         )
-        raise make_row_error("ValueParseFailure", message, dialect)
+        raise make_skippable_row_error("ValueParseFailure", message, dialect)
     return parsed
 
 
 def _cast_failed_error(value: object, type_name: str, dialect: Dialect) -> SelectError:
-    return make_row_error(
+    return make_skippable_row_error(
         "CastFailed", f"{format_excerpt(value)} cannot be converted to {type_name}", dialect
     )
 
 
 def _out_of_range_error(text: str, dialect: Dialect) -> SelectError:
     message = "converted value would fall out of the range of the result type!"
-    return make_row_error("CastFailed", f"{message} {format_excerpt(text)}", dialect)
+    return make_skippable_row_error("CastFailed", f"{message} {format_excerpt(text)}", dialect)
 
 
 def _invalid_cast_error(value: object, type_name: str, dialect: Dialect) -> SelectError:
     message = f"a {describe_type(value)} value cannot be converted to {type_name}: {format_excerpt(value)}"
-    return make_row_error("InvalidCast", message, dialect)
+    return make_skippable_row_error("InvalidCast", message, dialect)
 
 
 _CASTS: dict[str, Callable[[object, Dialect], object]] = {

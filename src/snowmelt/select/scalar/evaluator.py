@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import SelectError, make_row_error
+from snowmelt.select.errors import SelectError, make_skippable_row_error
 from snowmelt.select.scalar.casts import cast_value
 from snowmelt.select.scalar.functions import call_function
 from snowmelt.select.scalar.operators import (
@@ -111,7 +111,7 @@ def _evaluate_column(node: ColumnRef, row: RecordView | None, context: Evaluatio
         return value
     if context.dialect is Dialect.CEPH_2020:
         message = f"column position {node.index + 1} lies past the end of the row"
-        raise make_row_error("InvalidColumnIndex", message, context.dialect)
+        raise make_skippable_row_error("InvalidColumnIndex", message, context.dialect)
     return None
 
 
@@ -202,7 +202,7 @@ def _evaluate_like(
     for text in (value, pattern, escape or ""):
         if not isinstance(text, str):
             message = f"LIKE compares texts, not {format_excerpt(text)} ({describe_type(text)})"
-            raise make_row_error("LikeInvalidInputs", message, context.dialect)
+            raise make_skippable_row_error("LikeInvalidInputs", message, context.dialect)
     likeness = compile_like_pattern(
         str(pattern), escape if isinstance(escape, str) else None, context.dialect
     )

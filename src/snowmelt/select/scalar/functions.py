@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.select import timestamps
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import make_row_error
+from snowmelt.select.errors import make_skippable_row_error
 from snowmelt.select.scalar.operators import are_equal_without_inference, calculate_arithmetic
 from snowmelt.select.scalar.patterns import format_timestamp
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp, parse_lenient_timestamp
@@ -52,7 +52,7 @@ def _require_text(value: object, function_name: str, dialect: Dialect) -> str:
     if isinstance(value, str):
         return value
     message = f"{function_name} takes text, not {format_excerpt(value)} ({describe_type(value)}); CAST it AS STRING"
-    raise make_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
+    raise make_skippable_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
 
 
 def _require_integer(value: object, function_name: str, dialect: Dialect) -> int:
@@ -63,7 +63,7 @@ def _require_integer(value: object, function_name: str, dialect: Dialect) -> int
         if whole is not None and whole == number:
             return whole
     message = f"{function_name} takes a whole number, not {format_excerpt(value)} ({describe_type(value)})"
-    raise make_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
+    raise make_skippable_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
 
 
 def _require_timestamp(value: object, function_name: str, dialect: Dialect) -> Timestamp:
@@ -74,7 +74,7 @@ def _require_timestamp(value: object, function_name: str, dialect: Dialect) -> T
     )
     if inferred is None:
         message = f"{function_name} takes a timestamp, not {format_excerpt(value)} ({describe_type(value)})"
-        raise make_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
+        raise make_skippable_row_error("IncorrectSqlFunctionArgumentType", message, dialect)
     return inferred
 
 
@@ -114,7 +114,7 @@ def _substr(arguments: Sequence[object], dialect: Dialect) -> str:
     end = len(text) if length is None else start - 1 + length
     if not 0 < start <= len(text) or end > len(text):
         message = f"substr of {len(text)} characters from {start} to {end} is out of range"
-        raise make_row_error("EvaluatorInvalidArguments", message, dialect)
+        raise make_skippable_row_error("EvaluatorInvalidArguments", message, dialect)
     return text[start - 1 : end]
 
 
@@ -125,7 +125,7 @@ def _parse_substring_range(
     length = _require_integer(arguments[2], function_name, dialect) if len(arguments) > 2 else None
     if length is not None and length < 0:
         message = f"{function_name} takes a length of 0 or more, not {length}"
-        raise make_row_error("EvaluatorInvalidArguments", message, dialect)
+        raise make_skippable_row_error("EvaluatorInvalidArguments", message, dialect)
     return start, length
 
 
@@ -155,7 +155,7 @@ def _to_timestamp(arguments: Sequence[object], dialect: Dialect) -> Timestamp:
     parsed = parse_lenient_timestamp(_require_text(value, "timestamp", dialect))
     if parsed is None:
         message = f"{format_excerpt(value)} is no timestamp; write it like 1999:10:10-12:23:44"
-        raise make_row_error("ValueParseFailure", message, dialect)
+        raise make_skippable_row_error("ValueParseFailure", message, dialect)
     return parsed
 
 
@@ -181,7 +181,7 @@ def _add_date_part(
     added = timestamps.date_add(str(arguments[0]), count, moment, keep_month_end=keep_month_end)
     if added is None:
         message = f"{function_name} leaves the years 1 to 9999"
-        raise make_row_error("EvaluatorInvalidArguments", message, dialect)
+        raise make_skippable_row_error("EvaluatorInvalidArguments", message, dialect)
     return added
 
 

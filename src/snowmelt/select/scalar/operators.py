@@ -12,7 +12,7 @@ from decimal import Decimal, DecimalException
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import SelectError, make_row_error
+from snowmelt.select.errors import SelectError, make_skippable_row_error
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp
 from snowmelt.select.values import (
     DECIMAL_CONTEXT,
@@ -62,7 +62,7 @@ def calculate_arithmetic(op: str, left: object, right: object, dialect: Dialect)
     first, second = to_number(left, op, dialect), to_number(right, op, dialect)
     if second == 0 and op in {"/", "%"}:
         text = "division by zero is not allowed" if op == "/" else "Mod zero is not allowed"
-        raise make_row_error("EvaluatorInvalidArguments", text, dialect)
+        raise make_skippable_row_error("EvaluatorInvalidArguments", text, dialect)
     try:
         if isinstance(first, int) and isinstance(second, int):
             return _calculate_ints(op, first, second, dialect)
@@ -73,7 +73,7 @@ def calculate_arithmetic(op: str, left: object, right: object, dialect: Dialect)
         return _DECIMAL_OPERATIONS[op](Decimal(first), Decimal(second))
     except (DecimalException, OverflowError, ValueError, ZeroDivisionError):
         shown = f"{format_excerpt(first)} {op} {format_excerpt(second)}"
-        raise make_row_error(
+        raise make_skippable_row_error(
             "EvaluatorInvalidArguments", f"{shown} has no result", dialect
         ) from None
 
@@ -116,7 +116,7 @@ def to_number(value: object, op: str, dialect: Dialect) -> Number:
             return inferred
     what = "illegal binary operation with string" if isinstance(value, str) else "not a number"
     message = f"{what}: {op} was given {format_excerpt(value)} ({describe_type(value)}); CAST it to a number"
-    raise make_row_error("InvalidDataType", message, dialect)
+    raise make_skippable_row_error("InvalidDataType", message, dialect)
 
 
 def _calculate_ints(op: str, left: int, right: int, dialect: Dialect) -> Number:
@@ -132,7 +132,7 @@ def _calculate_ints(op: str, left: int, right: int, dialect: Dialect) -> Number:
 
 def _calculate_ceph_modulo(left: Number, right: Number, dialect: Dialect) -> float:
     if not isinstance(right, int):
-        raise make_row_error("InvalidDataType", "wrong use of modulo operation!", dialect)
+        raise make_skippable_row_error("InvalidDataType", "wrong use of modulo operation!", dialect)
     return math.fmod(math.trunc(left), right)
 
 
@@ -143,7 +143,7 @@ def _calculate_int_power(base: int, exponent: int, dialect: Dialect) -> Number:
         return base if exponent % 2 else base * base if exponent else 1
     if exponent > _MAX_POWER_EXPONENT:
         message = f"{base} ^ {exponent} does not fit in 64 bits"
-        raise make_row_error("IntegerOverflow", message, dialect)
+        raise make_skippable_row_error("IntegerOverflow", message, dialect)
     return require_int64(pow(base, exponent), dialect)
 
 
@@ -290,7 +290,7 @@ def _make_ceph_pair(op: str, left: object, right: object, dialect: Dialect) -> C
     if pair is None:
         kinds = f"{describe_type(left)} , {describe_type(right)}"
         message = f"operands not of the same type({kinds}), while comparision"  # codespell:ignore
-        raise make_row_error("InvalidDataType", message, dialect)
+        raise make_skippable_row_error("InvalidDataType", message, dialect)
     return pair
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt.select.errors import SelectError, make_row_error
+from snowmelt.select.errors import SelectError, make_skippable_row_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ class LikePattern:
         ]
 
     @property
-    def literal_segments(self) -> tuple[tuple[str | None, ...], ...] | None:
+    def segments_without_classes(self) -> tuple[tuple[str | None, ...], ...] | None:
         """The pieces of a pattern without classes, None where there is one."""
         pieces = tuple(
             tuple(each for each in piece if not isinstance(each, CharacterClass))
@@ -98,7 +98,7 @@ def compile_like_pattern(pattern: str, escape: str | None, dialect: Dialect) -> 
             pattern, _CEPH_ESCAPE if is_ceph and escape is None else escape, is_ceph
         )
     except SelectError as error:
-        raise make_row_error(error.s3_code, str(error), dialect) from None
+        raise make_skippable_row_error(error.s3_code, str(error), dialect) from None
 
 
 @lru_cache(maxsize=_PATTERN_CACHE_SIZE)

@@ -153,8 +153,8 @@ class _StatementBinder:
 
     def _check_aliases(self, outputs: list[Expression]) -> None:
         try:
-            check_alias_limits(outputs)
-        except AliasLimitError as problem:
+            check_alias_expansion(outputs)
+        except AliasExpansionError as problem:
             at = self._statement.projections[problem.projection].at
             raise self._names.make_error("InvalidQuery", str(problem), at) from None
 
@@ -234,7 +234,7 @@ class NameResolver:
             if projection.alias is not None:
                 self._add_alias(projection, projection.alias, place)
         if isinstance(fields, JsonFields):
-            self._drop_shadowed_aliases(statement)
+            self._drop_self_referencing_aliases(statement)
 
     def resolve(self, name: NameRef, *, aliases_first: bool = False) -> Expression:
         """Return the column, alias or (Ceph: text in double quotes) literal that a name means.
@@ -287,7 +287,7 @@ class NameResolver:
             message = f"multiple definition of column {{{alias}}} as schema-column and alias"
             raise self.make_error("InvalidQuery", message, projection.at)
 
-    def _drop_shadowed_aliases(self, statement: SelectStatement) -> None:
+    def _drop_self_referencing_aliases(self, statement: SelectStatement) -> None:
         """JSON has no schema: a name inside its own alias (`upper(s.name) AS name`) is a field."""
         for key, places in list(self._aliases.items()):
             if any(
@@ -442,7 +442,7 @@ MAX_EXPRESSION_NODES = 100_000
 ALIAS_CYCLE_MESSAGE = "number of calls exceed maximum size, probably a cyclic reference to alias"
 
 
-class AliasLimitError(Exception):
+class AliasExpansionError(Exception):
     """An alias cannot be used as it is; `projection` is its place."""
 
     def __init__(self, message: str, projection: int) -> None:
@@ -450,7 +450,7 @@ class AliasLimitError(Exception):
         self.projection = projection
 
 
-def check_alias_limits(outputs: Sequence[Expression]) -> None:
+def check_alias_expansion(outputs: Sequence[Expression]) -> None:
     """Check the values of a SELECT list, aliases resolved.
 
     Raises:
@@ -473,7 +473,7 @@ def check_alias_limits(outputs: Sequence[Expression]) -> None:
                 ready.append(user)
     if len(measures) < len(outputs):
         first = next(place for place in range(len(outputs)) if place not in measures)
-        raise AliasLimitError(ALIAS_CYCLE_MESSAGE, first)
+        raise AliasExpansionError(ALIAS_CYCLE_MESSAGE, first)
 
 
 def _list_alias_uses(expression: Expression) -> list[int]:
@@ -499,7 +499,7 @@ def _measure_expanded_size(
             "the aliases used here make an expression of more than "
             f"{MAX_EXPRESSION_NODES} parts or {MAX_TREE_HEIGHT} levels"
         )
-        raise AliasLimitError(message, projection)
+        raise AliasExpansionError(message, projection)
     return size, tallest
 
 

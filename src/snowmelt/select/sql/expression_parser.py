@@ -367,7 +367,7 @@ def parse_call(tokens: TokenStream, parse_expression: Parse) -> Expression:
     if function in AGGREGATE_FUNCTIONS:
         return _parse_aggregate(tokens, parse_expression, function, name)
     if function in CONVERSION_FUNCTIONS:
-        value = _accept_quoted_timestamp(tokens) or parse_expression()
+        value = _accept_double_quoted_timestamp(tokens) or parse_expression()
         _expect_closing_parenthesis(tokens, function)
         return CastExpr(value, CONVERSION_FUNCTIONS[function], at=name.start)
     if function not in FUNCTION_ARITIES:
@@ -455,7 +455,9 @@ def _parse_aggregate(
 def _parse_arguments(tokens: TokenStream, parse_expression: Parse) -> list[Expression]:
     if tokens.is_at(")"):
         return []
-    arguments = [_accept_quoted_timestamp(tokens) or _parse_argument(tokens, parse_expression)]
+    arguments = [
+        _accept_double_quoted_timestamp(tokens) or _parse_argument(tokens, parse_expression)
+    ]
     while tokens.accept(","):
         arguments.append(_parse_argument(tokens, parse_expression))
     return arguments
@@ -467,7 +469,7 @@ def _parse_argument(tokens: TokenStream, parse_expression: Parse) -> Expression:
     return parse_expression()
 
 
-def _accept_quoted_timestamp(tokens: TokenStream) -> LiteralExpr | None:
+def _accept_double_quoted_timestamp(tokens: TokenStream) -> LiteralExpr | None:
     """Take a timestamp in double quotes: no column is called so, in no dialect."""
     token = tokens.current
     is_whole = tokens.lookahead_token.text in {")", ","}

@@ -223,7 +223,7 @@ def vector_to_values(vector: ValueVector) -> list[object]:
         if vector.kind is VectorKind.NUMERIC_TEXT:
             known = ~(vector.null | vector.deferred)
             found = [
-                _parse_numeric_text(str(text)) if there else None
+                _parse_exact_number(str(text)) if there else None
                 for text, there in zip(found, known.tolist(), strict=True)
             ]
     elif vector.kind is VectorKind.TIMESTAMP:
@@ -235,7 +235,7 @@ def vector_to_values(vector: ValueVector) -> list[object]:
     return found
 
 
-def _parse_numeric_text(text: str) -> int | Decimal:
+def _parse_exact_number(text: str) -> int | Decimal:
     return Decimal(text) if "." in text else int(text)
 
 

@@ -222,7 +222,7 @@ def match_like_vector(
         likeness = compile_like_pattern(pattern, escape, dialect)
     except SelectError:
         raise KernelUnsupported from None
-    pieces = likeness.literal_segments
+    pieces = likeness.segments_without_classes
     if pieces is None:
         data, odd = _match_like_row_by_row(subject, likeness), np.zeros(len(subject), np.bool_)
     else:
