@@ -39,7 +39,7 @@ from snowmelt.server.rows.components import SharedComponents, build_row_api
 from snowmelt.server.rows.routes import make_row_routes
 from snowmelt.server.settings_validation import check_settings, has_remote_clients
 from snowmelt.server.streaming_routes import SchemaEvolutionRoutes, StreamingRoutes
-from snowmelt.server.sts_credentials import choose_tls_locator, make_sts_stage_locator
+from snowmelt.server.sts_credentials import choose_tls_upload_locator, make_sts_stage_locator
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store_factory import open_store
 
@@ -169,7 +169,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
             pressure,
             authenticator,
             clock,
-            *choose_tls_locator(uploading),
+            *choose_tls_upload_locator(uploading),
         )
     )
     return ServiceComponents(
@@ -247,10 +247,10 @@ def create_app(service: ServiceComponents) -> ServiceMiddleware:
         exception_handlers={HTTPStatus.NOT_FOUND: _handle_not_found},
     )
     evolution = SchemaEvolutionRoutes(service.database, service.clock, service.threads)
-    lanes = streaming.make_fast_routes() | evolution.make_fast_routes()
+    lanes = streaming.make_post_routes() | evolution.make_post_routes()
     front = ServiceMiddleware(
         app,
-        fast_routes=lanes,
+        post_routes=lanes,
         checks=checks,
         find_app_handler=ImmediateAppends(service.row_api, taking).find_immediate_append,
     )

@@ -299,7 +299,7 @@ class Authenticator:
         self._verified_tokens: dict[str, _VerifiedToken] = {}
         self._lock = threading.Lock()
 
-    def get_cached_user(self, headers: Mapping[bytes, bytes]) -> str | None:
+    def get_cached_key_pair_user(self, headers: Mapping[bytes, bytes]) -> str | None:
         """Return the user of a key-pair token verified a moment ago, else None; reads nothing."""
         caller = self.get_cached_principal(headers)
         return None if caller is None or caller.scope is not None else caller.user
@@ -347,7 +347,7 @@ class Authenticator:
         verify = {
             _KEY_PAIR_TYPE: self._verify_key_pair_token,
             _OAUTH_TYPE: self._verify_oauth_token,
-            _ACCESS_TOKEN_TYPE: self._verify_access_token,
+            _ACCESS_TOKEN_TYPE: self._verify_access_key_token,
         }.get(kind)
         if verify is None:
             _reject_token("tokens are of type KEYPAIR_JWT, OAUTH or PROGRAMMATIC_ACCESS_TOKEN")
@@ -366,7 +366,7 @@ class Authenticator:
             caller, bearer.expires_at, self._clock.monotonic() + RECHECK_INTERVAL_S
         )
 
-    def _verify_access_token(self, token: str) -> _VerifiedToken:
+    def _verify_access_key_token(self, token: str) -> _VerifiedToken:
         key_id, _, secret = token.partition(".")
         with self._database.reading() as connection:
             key = access_keys.find_access_key(connection, self._keyring, key_id)
@@ -435,9 +435,9 @@ class Authenticator:
             self._verified_tokens[text] = verified
 
 
-def _jwt_time_to_seconds(timestamp: object) -> float:
+def _jwt_time_to_seconds(timestamp_s_or_ms: object) -> float:
     """Return an instant of a token in seconds; the SDK of the row API writes milliseconds."""
-    number = float(str(timestamp))
+    number = float(str(timestamp_s_or_ms))
     return number / 1000 if number > _MIN_MILLISECOND_TIMESTAMP else number
 
 

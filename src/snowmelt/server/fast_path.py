@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from snowmelt.server.middleware import hit_response_failpoint
+from snowmelt.server.middleware import hit_response_body_failpoint
 
 if TYPE_CHECKING:
     from snowmelt.server.error_responses import ServerResponse
@@ -103,7 +103,7 @@ class _FastPathCycle:
             return
         if self.shortcut.has_failpoint:
             transport.write(self._render_head(answer))
-            hit_response_failpoint(is_enabled=True)
+            hit_response_body_failpoint(is_enabled=True)
             transport.write(answer.body)
         else:
             transport.write(self._render_head(answer) + answer.body)

@@ -56,7 +56,7 @@ class AuthenticatedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class FastRoute:
+class PostRoute:
     """A POST route; `allows_anonymous` needs no token, `has_failpoint` has a fault point.
 
     `handle_immediately` does the same without a task of its own: it takes what settles the request, later and
@@ -91,10 +91,10 @@ class ImmediateHandler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _FastRouteRequest:
+class _ImmediateRouteRequest:
     """A request to a lane that can do without a task."""
 
-    route: FastRoute
+    route: PostRoute
     handle: Callable[[AuthenticatedRequest, Callable[[object], None]], None]
     label: str
     principal: Principal
@@ -135,7 +135,7 @@ class ServiceMiddleware:
         self,
         app: ASGIApp,
         *,
-        fast_routes: Mapping[str, FastRoute],
+        post_routes: Mapping[str, PostRoute],
         checks: RequestChecks,
         find_app_handler: Callable[[bytes, str, Mapping[bytes, bytes]], ImmediateHandler | None]
         | None = None,
@@ -144,14 +144,14 @@ class ServiceMiddleware:
 
         Args:
             app: Answers what is for no lane.
-            fast_routes: By path.
+            post_routes: By path.
             checks: For each request.
             find_app_handler: Returns the short way of a request to `app`, by method, URL and headers.
         """
         self.request_counts = RequestCounts()
         self._app = CountingMiddleware(app, self.request_counts)
         self._fast_routes = {
-            slash: lane for path, lane in fast_routes.items() for slash in (path, path + "/")
+            slash: lane for path, lane in post_routes.items() for slash in (path, path + "/")
         }
         self._checks = checks
         self._find_app_handler = find_app_handler
@@ -185,7 +185,7 @@ class ServiceMiddleware:
             OTHER_ROUTE if lane is None else path.rstrip("/"), answer.status
         )
         await send(answer.make_start_message())
-        hit_response_failpoint(is_enabled=lane is not None and lane.has_failpoint)
+        hit_response_body_failpoint(is_enabled=lane is not None and lane.has_failpoint)
         await send({"type": "http.response.body", "body": answer.body})
 
     def find_immediate_handler(
@@ -218,7 +218,7 @@ class ServiceMiddleware:
         caller = self._checks.authenticator.get_cached_principal(known)
         if caller is None or lane.handle_immediately is None:
             return None
-        return _FastRouteRequest(lane, lane.handle_immediately, path, caller, known)
+        return _ImmediateRouteRequest(lane, lane.handle_immediately, path, caller, known)
 
     def _check_request(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> None:
         if method != "POST":
@@ -265,7 +265,7 @@ def _make_request(
     return AuthenticatedRequest(path, principal.user, body, headers, principal.scope)
 
 
-def hit_response_failpoint(*, is_enabled: bool) -> None:
+def hit_response_body_failpoint(*, is_enabled: bool) -> None:
     """Pass the fault point between the head and the body of an answer."""
     if is_enabled:
         failpoints.hit_failpoint(failpoints.Failpoint.ANSWERING)

@@ -19,7 +19,7 @@ from snowmelt.ingest.stage_locations import StageRequester
 from snowmelt.ingest.verifier import Registrant
 from snowmelt.schema.types import to_internal_name
 from snowmelt.server.error_responses import json_response
-from snowmelt.server.middleware import SMALL_BODY_BYTES, FastRoute
+from snowmelt.server.middleware import SMALL_BODY_BYTES, PostRoute
 from snowmelt.server.thread_responses import ResponseQueue
 from snowmelt.wire.streaming import (
     ChannelStatusRequest,
@@ -63,19 +63,19 @@ class StreamingRoutes:
         self._response_queue = ResponseQueue()
         self.channels_opened = 0
 
-    def make_fast_routes(self) -> dict[str, FastRoute]:
+    def make_post_routes(self) -> dict[str, PostRoute]:
         """Return the routes by path, without trailing slash."""
         return {
-            "/v1/streaming/client/configure": FastRoute(self.configure_client),
-            "/v1/streaming/channels/open": FastRoute(self.open_channel),
-            "/v1/streaming/channels/status": FastRoute(self.get_channel_status),
-            "/v1/streaming/channels/drop": FastRoute(self.drop_channel),
-            "/v1/streaming/channels/write/blobs": FastRoute(
+            "/v1/streaming/client/configure": PostRoute(self.configure_client),
+            "/v1/streaming/channels/open": PostRoute(self.open_channel),
+            "/v1/streaming/channels/status": PostRoute(self.get_channel_status),
+            "/v1/streaming/channels/drop": PostRoute(self.drop_channel),
+            "/v1/streaming/channels/write/blobs": PostRoute(
                 self.register_blobs,
                 has_failpoint=True,
                 handle_immediately=self.register_blobs_immediately,
             ),
-            "/telemetry/send/sessionless": FastRoute(self.discard_telemetry, allows_anonymous=True),
+            "/telemetry/send/sessionless": PostRoute(self.discard_telemetry, allows_anonymous=True),
         }
 
     async def configure_client(self, call: AuthenticatedRequest) -> ServerResponse:
@@ -238,9 +238,9 @@ class SchemaEvolutionRoutes:
         self._clock = clock
         self._threads = threads
 
-    def make_fast_routes(self) -> dict[str, FastRoute]:
+    def make_post_routes(self) -> dict[str, PostRoute]:
         """Return the routes by path, without trailing slash."""
-        return {"/v1/snowmelt/tables/evolve": FastRoute(self.evolve_table)}
+        return {"/v1/snowmelt/tables/evolve": PostRoute(self.evolve_table)}
 
     async def evolve_table(self, call: AuthenticatedRequest) -> ServerResponse:
         """Add columns to a table, or take NOT NULL off."""

@@ -126,7 +126,7 @@ def make_sts_stage_locator(settings: Settings, fallback_locator: StageLocator) -
     )
 
 
-def choose_tls_locator(locator: StageLocator) -> tuple[StageLocator, str]:
+def choose_tls_upload_locator(locator: StageLocator) -> tuple[StageLocator, str]:
     """Return how clients that upload by TLS alone are let in, and to which bucket and folder.
 
     Without TLS before the bucket they go through the service, and that is empty.

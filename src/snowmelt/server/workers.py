@@ -170,7 +170,7 @@ class Migrator:
             self._pause_s = min(max(self._pause_s * 2, _MIN_RESTART_DELAY_S), _MAX_RESTART_DELAY_S)
             self._not_before = now + self._pause_s
             _log.warning("the migrator ended with %d; again in %.0f s", code, self._pause_s)
-        if now >= self._not_before and (self._has_backlog() or self._has_files_to_compact(now)):
+        if now >= self._not_before and (self._has_backlog() or self._is_compaction_due(now)):
             self._start_child(now)
 
     def stop(self) -> None:
@@ -195,7 +195,7 @@ class Migrator:
                 table.last_seq > table.migrated_seq for table in tables.list_tables(connection)
             )
 
-    def _has_files_to_compact(self, now: float) -> bool:
+    def _is_compaction_due(self, now: float) -> bool:
         if not self._settings.compact or now < self._next_compaction_at:
             return False
         self._next_compaction_at = now + self._settings.compact_interval_s

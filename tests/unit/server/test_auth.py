@@ -66,9 +66,9 @@ def test_a_token_as_the_official_client_makes_it_is_accepted(
 ) -> None:
     headers = bearer(token(key_pair, fingerprint))
     headers[b"x-snowflake-authorization-token-type"] = b"KEYPAIR_JWT"
-    assert authenticator.get_cached_user(headers) is None
+    assert authenticator.get_cached_key_pair_user(headers) is None
     assert authenticator.authenticate_key_pair(headers) == "U.X"
-    assert authenticator.get_cached_user(headers) == "U.X"
+    assert authenticator.get_cached_key_pair_user(headers) == "U.X"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from snowmelt.server.error_responses import (
 )
 from snowmelt.server.middleware import (
     AuthenticatedRequest,
-    FastRoute,
+    PostRoute,
     RequestChecks,
     ServiceMiddleware,
     check_content_type,
@@ -60,8 +60,8 @@ def ask(path="/echo", *, method="POST", parts=(b"{}",), headers=None, **changed)
     """Send one request through a front and return (status, JSON)."""
     with ThreadPoolExecutor(1) as threads:
         checks = RequestChecks(Doorman(), threads, 10, loopback_only=True)
-        lanes = {"/echo": FastRoute(_echo), "/fail": FastRoute(_fail)}
-        front = ServiceMiddleware(_elsewhere, fast_routes=lanes, checks=checks)
+        lanes = {"/echo": PostRoute(_echo), "/fail": PostRoute(_fail)}
+        front = ServiceMiddleware(_elsewhere, post_routes=lanes, checks=checks)
         changes = {k.replace("_", "-").encode(): v for k, v in changed.items()}
         merged = {k: v for k, v in {**HEADERS, **changes}.items() if v is not None}
         scope = {"type": "http", "method": method, "path": path, "headers": [*merged.items()]}

@@ -73,7 +73,7 @@ class InFlightAppends:
         self.held_bytes = 0
         self.response_queue = ResponseQueue()
 
-    def submit(
+    def submit_or_join(
         self, request: RawAppendRequest, payload: AppendPayload
     ) -> asyncio.Future[AppendOutcome]:
         """Return what becomes of a request; a copy of one on its way gets the same future.
@@ -305,7 +305,7 @@ class ImmediateAppend:
 
         load = make_payload(call, parts.limits.max_decompressed_bytes)
         call.body = b""
-        future = self._quick.in_flight_appends.submit(request, load)
+        future = self._quick.in_flight_appends.submit_or_join(request, load)
         future.add_done_callback(report)
 
     def build_response(self, result: object) -> ServerResponse:

@@ -34,7 +34,7 @@ from snowmelt.server.rows.messages import (
     parse_query,
     text_response,
 )
-from snowmelt.server.rows.scoped_tokens import has_issuer, read_scope_claim
+from snowmelt.server.rows.scoped_tokens import is_foreign_token, read_scope_claim
 from snowmelt.server.streaming_routes import parse_host
 from snowmelt.wire.row_api import (
     DropRowChannelResponse,
@@ -150,7 +150,7 @@ class RowApiRoutes:
 
     async def _handle_token(self, call: RowApiRequest) -> ServerResponse:
         caller = await self._authenticate_account(call)
-        sender = _make_sender(caller, _requested_role(call, is_key_pair=caller.scope is None))
+        sender = _make_sender(caller, _find_role_in_scopes(call, is_key_pair=caller.scope is None))
         return text_response(
             await self._run_in_thread(lambda: self._components.scoped_tokens.issue(sender))
         )
@@ -240,7 +240,7 @@ class RowApiRoutes:
     ) -> ServerResponse:
         """Answer a request of rows when they are committed."""
         # The client may go away; what has begun goes on.
-        outcome = await asyncio.shield(self._in_flight_appends.submit(request, payload))
+        outcome = await asyncio.shield(self._in_flight_appends.submit_or_join(request, payload))
         return build_append_response(request, outcome)
 
     async def _authenticate_account(self, call: RowApiRequest) -> Principal:
@@ -261,7 +261,7 @@ class RowApiRoutes:
                 claims = self._components.scoped_tokens.verify(token.strip())
             except AuthenticationFailed:
                 # Ours name no issuer.
-                if kind == "OAUTH" and not has_issuer(token):
+                if kind == "OAUTH" and not is_foreign_token(token):
                     raise
             else:
                 call.user, call.claims = claims.sub, claims
@@ -329,7 +329,7 @@ def _choose_route_label(path: str) -> str:
     return last if last in _APPEND_VERBS else "rows-management"
 
 
-def _requested_role(call: RowApiRequest, *, is_key_pair: bool) -> str | None:
+def _find_role_in_scopes(call: RowApiRequest, *, is_key_pair: bool) -> str | None:
     """Return the role that the form asks for, else the client's own token."""
     scopes = [parse_query(call.body).get("scope", "")]
     payload = call.get_header(b"authorization").split(".")

@@ -140,7 +140,7 @@ def read_scope_claim(payload: str) -> str:
     return scope if isinstance(scope, str) else ""
 
 
-def has_issuer(token: str) -> bool:
+def is_foreign_token(token: str) -> bool:
     """Tell whether a token says who gave it: those that are given here do not."""
     parts = token.strip().split(".")
     return len(parts) == 3 and _decode_foreign_claims(parts[1]).iss is not None

@@ -227,12 +227,14 @@ class S3Endpoint:
     ) -> ASGIApp:
         loop = asyncio.get_running_loop()
         call = await loop.run_in_executor(
-            self._components.threads, self._authorize, request, operation
+            self._components.threads, self._authenticate_and_authorize, request, operation
         )
         reject_unsupported_parameters(call, operation.name, stores_object=operation.stores_object)
         return await operation.handle(call, receive)
 
-    def _authorize(self, request: S3Request, operation: S3Operation) -> AuthorizedS3Request:
+    def _authenticate_and_authorize(
+        self, request: S3Request, operation: S3Operation
+    ) -> AuthorizedS3Request:
         """Check signature and privileges; reads the catalog."""
         identity = self._authenticator.authenticate(request)
         request = _restore_presigned_headers(request, identity)

@@ -125,7 +125,7 @@ class S3Service:
         self._listener.start("s3")
         self._cleanup_thread.start()
         if self._select_operation is not None:
-            self._select_operation.start()
+            self._select_operation.start_kernel_warmup()
 
     def close(self) -> None:
         """Finish open requests and stop."""

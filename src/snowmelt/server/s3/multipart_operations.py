@@ -37,7 +37,7 @@ _MAX_SIZE_DIGITS = 20
 async def create_upload(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """CreateMultipartUpload."""
     del receive
-    checksum = _declared_checksum(call)
+    checksum = _parse_checksum_algorithm_and_type(call)
     headers = collect_stored_headers(call)
     upload = await call.run_in_thread(
         call.components.multipart_uploads.begin, call.bucket_access, call.key, headers, checksum
@@ -90,7 +90,7 @@ async def list_uploads(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     return await call.run_in_thread(_list_uploads, call)
 
 
-def _declared_checksum(call: AuthorizedS3Request) -> Checksum | None:
+def _parse_checksum_algorithm_and_type(call: AuthorizedS3Request) -> Checksum | None:
     algorithm = checksums.parse_checksum_algorithm(call.headers.get("x-amz-checksum-algorithm"))
     if algorithm is None:
         if "x-amz-checksum-type" in call.headers:
@@ -119,7 +119,7 @@ def _complete_upload(call: AuthorizedS3Request, body: bytes) -> ASGIApp:
             call.bucket_access,
             upload,
             named,
-            expected=_declared_properties(call),
+            expected=_parse_expected_object(call),
             condition=parse_write_condition(call.headers),
         )
     except S3Error as error:
@@ -164,7 +164,7 @@ def _parse_completed_part(part: Element) -> CompletedPart:
     return CompletedPart(int(number), etag.strip().strip('"').lower(), found)
 
 
-def _declared_properties(call: AuthorizedS3Request) -> ExpectedObject:
+def _parse_expected_object(call: AuthorizedS3Request) -> ExpectedObject:
     size = call.headers.get("x-amz-mp-object-size")
     if size is not None and (not size.isdecimal() or len(size) > _MAX_SIZE_DIGITS):
         raise S3Error("InvalidRequest", "x-amz-mp-object-size must be a number of bytes.")

@@ -176,7 +176,7 @@ class SelectOperation:
         self._counts_lock = threading.Lock()
         self._running = self._ended = self._scanned = 0
 
-    def start(self) -> None:
+    def start_kernel_warmup(self) -> None:
         """Make compiled code ready, in a thread; queries need not wait for it."""
         self._kernel_warmer.start()
 
