@@ -36,7 +36,7 @@ from snowmelt.spark.functions.explain import estimate_calls, measure_dry_run_cal
 from snowmelt.spark.functions.registry import SparkFunctions, is_spark_catalog_name
 from snowmelt.spark.load_job import SparkLoadRunner
 from snowmelt.spark.migration_job import migrate_table
-from snowmelt.spark.session import local_session, require_settings
+from snowmelt.spark.session import apply_required_settings, local_session
 from snowmelt.spark.sql.planner import (
     QueryPlanner,
     TableFileCounts,
@@ -125,7 +125,7 @@ class Snowmelt:
                 it has not the catalog's.
         """
         settings = Settings.load()
-        require_settings(spark)
+        apply_required_settings(spark)
         select.register(spark)
         load_source.register(spark)
         keys = keys or settings.keys_dir

@@ -85,7 +85,7 @@ def local_session(
     return spark
 
 
-def require_settings(spark: SparkSession) -> None:
+def apply_required_settings(spark: SparkSession) -> None:
     """Set on a running session what right answers depend on, and leave the rest to its owner."""
     for name, value in _REQUIRED_SETTINGS.items():
         if spark.conf.get(name, None) != value:

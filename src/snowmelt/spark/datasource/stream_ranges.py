@@ -153,16 +153,16 @@ class StreamedTable:
         native = self.native
         if native is None:
             return StreamPosition(self.table.last_seq, 0, 0, 0)
-        facts, number = native.facts, _find_native_sequence(native)
+        facts, number = native.facts, _find_snapshot_sequence_number(native)
         return StreamPosition(self.table.last_seq, number, facts.watermark, facts.total_rows)
 
     @property
-    def start_position(self) -> StreamPosition:
+    def earliest_position(self) -> StreamPosition:
         """The position before everything, from which the whole table is read first."""
         native = self.native
         if native is None:
             return StreamPosition(0, 0, 0, 0)
-        facts, number = native.facts, _find_native_sequence(native)
+        facts, number = native.facts, _find_snapshot_sequence_number(native)
         return StreamPosition(
             facts.watermark, number, facts.watermark, facts.total_rows, native.location
         )
@@ -181,7 +181,7 @@ class StreamedTable:
             )
 
 
-def _find_native_sequence(native: NativeTable) -> int:
+def _find_snapshot_sequence_number(native: NativeTable) -> int:
     snapshot = native.metadata.current_snapshot()
     return 0 if snapshot is None else snapshot.sequence_number or 0
 
@@ -204,7 +204,7 @@ def list_initial_snapshot_files(
         ) from error
 
 
-def find_new_chunks(
+def find_chunks_or_migrated_files(
     connection: sa.Connection, streamed_table: StreamedTable, after_seq: int, end_seq: int
 ) -> StreamIncrement:
     """Return the rows of the chunks in (after, up_to], wherever they are now.

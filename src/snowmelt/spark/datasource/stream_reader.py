@@ -47,8 +47,8 @@ from snowmelt.spark.datasource.stream_ranges import (
     StreamOffset,
     StreamPosition,
     count_loaded_rows,
+    find_chunks_or_migrated_files,
     find_migration_end_sequence,
-    find_new_chunks,
     find_new_load_files,
     find_starting_offset,
     list_initial_snapshot_files,
@@ -161,7 +161,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             grown = self._open_table(connection)
             grown.check_incarnation(last.incarnation)
             files = self._list_batch_files(connection, grown, last, first)
-            chunks = find_new_chunks(connection, grown, first.seq, last.at.seq)
+            chunks = find_chunks_or_migrated_files(connection, grown, first.seq, last.at.seq)
         snapshot = _make_batch_snapshot(grown, chunks)
         found = parse_where_option(self._where, grown.table.schema)
         shape = make_read_shape(snapshot, self._schema, found)
@@ -214,7 +214,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> StreamOffset:
         end = streamed_table.end_position
         if starting_offset == EARLIEST:
-            begin = streamed_table.start_position
+            begin = streamed_table.earliest_position
             held = list_quarantined_chunk_records(connection, streamed_table.table.table_id)
             if any(chunk.seq <= begin.seq for chunk in held):
                 raise LoadRefused(

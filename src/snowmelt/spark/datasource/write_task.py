@@ -175,7 +175,7 @@ def to_native_rows(plan: WritePlan, batch: pa.RecordBatch, zone: tzinfo) -> pa.T
         for at, place in enumerate(others, start=1):
             if place is not None:
                 parts[at] = cast_companion(column, fields[at].name, batch.column(place))
-                check_local_time(column, parts)
+                check_local_time_range(column, parts)
         arrays += parts
     return pa.Table.from_arrays(arrays, schema=native_schema(plan.schema))
 
@@ -273,7 +273,7 @@ def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
     return numbers
 
 
-def check_local_time(column: Column, arrays: Sequence[pa.Array]) -> None:
+def check_local_time_range(column: Column, arrays: Sequence[pa.Array]) -> None:
     """Check the local times that a column and the offsets given for it make.
 
     Raises:

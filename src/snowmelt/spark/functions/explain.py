@@ -103,7 +103,7 @@ def estimate_calls(
             if line.text.startswith(_UDF_NODE) and registered.private_name in line.text
         ]
         # A sort by range looks at a sample first, which computes all that is beneath once more.
-        nodes = [node for each in nodes for node in [each] * (1 + _is_sampled(each))]
+        nodes = [node for each in nodes for node in [each] * (1 + _is_computed_twice(each))]
         rows = [_estimate_rows(node, table_rows) for node in nodes]
         known = [each for each in rows if each is not None]
         total = sum(known) if len(known) == len(rows) else None
@@ -185,7 +185,7 @@ def _list_warnings(
             f"{name} is called more than once for the same rows (a filter on its alias, a WITH "
             "that is read twice, or written twice): keep its values in a table first."
         )
-    if any(map(_is_sampled, nodes)):
+    if any(map(_is_computed_twice, nodes)):
         yield (
             f"ORDER BY over {name} calls it twice, because Spark looks at a sample first: keep its "
             "values in a table first."
@@ -200,7 +200,7 @@ def _list_warnings(
         )
 
 
-def _is_sampled(node: _PlanNode) -> bool:
+def _is_computed_twice(node: _PlanNode) -> bool:
     """Return True if Spark sorts by range above a call, and so computes it twice."""
     for at, above in enumerate(node.ancestors):
         if _RANGE_REPARTITION.match(above.text):

@@ -391,14 +391,14 @@ class SparkFunctions:
         caller: CallerContext,
         *,
         trying: bool,
-        lasting: bool = False,
+        is_attached: bool = False,
         dry_run: str | None = None,
         site: str = "",
     ) -> RegisteredFunction:
         self.prepare_session()
         self._warn_about_speculation(definition)
         plan = self._make_call_plan(definition, caller)
-        if lasting:
+        if is_attached:
             plan = replace(plan, traceparent=None)  # it outlives the span
         spool = CallLogFiles(self._store_url, str(definition.name))
         if dry_run is not None:
@@ -423,7 +423,7 @@ class SparkFunctions:
     def _attach_function(
         self, short_name: str, definition: CallableFunction, caller: CallerContext, *, trying: bool
     ) -> None:
-        registered = self._register_function(definition, caller, trying=trying, lasting=True)
+        registered = self._register_function(definition, caller, trying=trying, is_attached=True)
         with self._lock:
             self._attached_functions[registered.private_name] = registered
         self._create_sql_wrapper(short_name, definition, registered)

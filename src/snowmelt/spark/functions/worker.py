@@ -123,7 +123,7 @@ def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array
         with closing(asked):
             try:
                 for answers in asked:
-                    yield _to_spark_time_unit(answers)
+                    yield _cast_times_to_nanoseconds(answers)
             except SnowmeltError:
                 # PySpark reads it when it reports the error, and ends this process afterwards: what
                 # the error says stands first, and no frames of ours before it.
@@ -172,7 +172,7 @@ def _find_query_id(context: TaskContext, session: str) -> str:
     return make_query_id(session, execution or f"stage {context.stageId()}")
 
 
-def _to_spark_time_unit(array: pa.Array) -> pa.Array:
+def _cast_times_to_nanoseconds(array: pa.Array) -> pa.Array:
     """Spark knows times of day in nanoseconds alone."""
     if pa.types.is_time64(array.type):
         return array.cast(pa.time64("ns"))

@@ -85,7 +85,7 @@ def parse_query(text: str) -> SparkQuery:
     _reject_modifications(references)
     words = frozenset(token.text.lower() for token in tokens)
     return SparkQuery(
-        text, words, references, tree, is_opaque=tree is None or _is_opaque(tokens, tree)
+        text, words, references, tree, is_opaque=tree is None or _has_implicit_columns(tokens, tree)
     )
 
 
@@ -299,7 +299,7 @@ def _reject_modifications(references: Sequence[TableReference]) -> None:
             )
 
 
-def _is_opaque(tokens: Sequence[Token], tree: exp.Expr) -> bool:
+def _has_implicit_columns(tokens: Sequence[Token], tree: exp.Expr) -> bool:
     """Tell whether columns may be meant that no word names."""
     for token, following in pairwise([*tokens, tokens[-1]]):
         word = token.text.upper()
