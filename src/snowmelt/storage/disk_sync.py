@@ -64,7 +64,7 @@ class DiskWatch:
         self._process = os.getpid()
         self._lock = threading.Lock()
 
-    def watch_folder(self, folder: int) -> int:
+    def hold_file_system(self, folder: int) -> int:
         """Hold the file system of an open folder from now on; return since when, in ns.
 
         Call it before the first write that a later `sync` is to make durable.

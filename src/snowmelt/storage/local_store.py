@@ -426,7 +426,7 @@ class LocalStore:
     ) -> None:
         with self._opening_folder(parts[:-1], make=True) as folder:
             if self._disk_watch is not None:
-                self._disk_watch.watch_folder(folder)
+                self._disk_watch.hold_file_system(folder)
             unfinished = PARTIAL_PREFIX + secrets.token_hex(8)
             try:
                 _write_new_file(folder, unfinished, data)
@@ -446,7 +446,7 @@ class LocalStore:
         """Begin to write an object piece by piece; `finish` makes it durable by itself."""
         parts = split_path(path)
         with self._translating_errors(path):
-            folders = self._open_folder_chain(parts[:-1])
+            folders = self._open_folders_to_sync(parts[:-1])
             return LocalObjectWriter(
                 folders,
                 (PARTIAL_PREFIX + secrets.token_hex(8), parts[-1]),
@@ -497,7 +497,7 @@ class LocalStore:
     def watch_writes(self) -> None:
         """Hold the file system from now on, so that `sync` hears of every failed write."""
         with self._translating_errors(self._root), self._opening_folder(()) as folder:
-            self._get_disk_watch().watch_folder(folder)
+            self._get_disk_watch().hold_file_system(folder)
 
     def sync(self) -> None:
         """Make everything put since `watch_writes` durable: one syncfs (elsewhere sync) for all files.
@@ -521,7 +521,7 @@ class LocalStore:
         """
         parts = split_path(path)
         with self._translating_errors(path), self._opening_folder(parts[:-1]) as folder:
-            since_ns = self._get_disk_watch().watch_folder(folder)
+            since_ns = self._get_disk_watch().hold_file_system(folder)
             file = os.open(parts[-1], _OPEN_FILE_FLAGS, dir_fd=folder)
             try:
                 if not may_file_predate(file, since_ns):
@@ -554,7 +554,7 @@ class LocalStore:
             self._disk_watch = DiskWatch()
         return self._disk_watch
 
-    def _open_folder_chain(self, parts: tuple[str, ...]) -> Sequence[int]:
+    def _open_folders_to_sync(self, parts: tuple[str, ...]) -> Sequence[int]:
         """Return descriptors of an object's folder and of those above it that got a new entry.
 
         Made where missing. Each is open before it is written to, so that its fsync tells of every

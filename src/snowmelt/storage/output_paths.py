@@ -217,8 +217,8 @@ def _is_within(path: Path, ancestors: list[Path], folder: Path) -> bool:
     if real in ancestors:
         return True
     # A bind mount of a folder below it has none of the folder's own ancestors.
-    device, place = _find_mount(path)
-    own_device, own_place = _find_mount(real)
+    device, place = _find_path_on_device(path)
+    own_device, own_place = _find_path_on_device(real)
     return device is not None and device == own_device and place.is_relative_to(own_place)
 
 
@@ -268,7 +268,7 @@ def _normalize_url(url: str) -> str:
     return f"{scheme.lower()}://{bucket}/{unquote(key)}"
 
 
-def _find_mount(path: Path) -> tuple[bytes | None, Path]:
+def _find_path_on_device(path: Path) -> tuple[bytes | None, Path]:
     """Return the device of a path and its place there, as the kernel mounts it (Linux only)."""
     found: tuple[bytes | None, Path] = (None, path)
     longest = -1
