@@ -326,7 +326,7 @@ def _delete_native_files(
         found = [each for each in found if each.modified_at < first]
     listed = [each.path for each in found]
     current = [] if table.pointer is None else [warehouse.to_path(table.pointer)]
-    recent = _find_recent_metadata({*listed, *current}, committed, before) & set(listed)
+    recent = _find_recently_replaced_metadata({*listed, *current}, committed, before) & set(listed)
     needed = _find_needed_paths(warehouse, table, recent)
     return _delete_objects(
         warehouse.store, (path for path in listed if path not in needed), on_step
@@ -335,7 +335,7 @@ def _delete_native_files(
 
 def _abort_orphaned_work(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close whatever was at work on a table in a process that is gone."""
-    _abort_table_migrations(database, table, clock)
+    _try_abort_orphaned_migrations(database, table, clock)
     abort_orphaned_loads(database, table, clock)
     abort_orphaned_maintenance_runs(database, table, clock)
 
@@ -351,7 +351,7 @@ def _list_running_start_times(connection: sa.Connection, table_id: int) -> list[
     ]
 
 
-def _abort_table_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
+def _try_abort_orphaned_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose migrator is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
         if not migration_history.list_running_migrations(connection, table.table_id):
@@ -382,7 +382,7 @@ def _map_run_commit_times(connection: sa.Connection, table_id: int) -> dict[str,
     return runs | others
 
 
-def _find_recent_metadata(
+def _find_recently_replaced_metadata(
     paths: Iterable[str], committed: Mapping[str, dt.datetime], before: dt.datetime
 ) -> set[str]:
     """Return the metadata files that were replaced after `before`; numbers give their order."""

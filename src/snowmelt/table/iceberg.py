@@ -282,7 +282,7 @@ def commit_append(append: IcebergAppend, swap: Callable[[str, int], None]) -> No
     Whatever `swap` raises is passed on; files that were written for the commit stay, because
     only the catalog can tell whether it happened.
     """
-    transaction = begin_commit(append, swap)
+    transaction = begin_transaction(append, swap)
     properties = append.facts.to_properties()
     transaction.set_properties(properties)
     with transaction.update_snapshot(snapshot_properties=properties).merge_append() as producer:
@@ -291,7 +291,7 @@ def commit_append(append: IcebergAppend, swap: Callable[[str, int], None]) -> No
     transaction.commit_transaction()
 
 
-def begin_commit(append: IcebergAppend, swap: Callable[[str, int], None]) -> Transaction:
+def begin_transaction(append: IcebergAppend, swap: Callable[[str, int], None]) -> Transaction:
     """Begin a commit as the child of `append.base`, letting go of what is kept no longer."""
     base = append.base
     metadata = (

@@ -28,7 +28,7 @@ from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.file_io import make_file_io
-from snowmelt.table.iceberg import IcebergAppend, begin_commit, find_expired_snapshots
+from snowmelt.table.iceberg import IcebergAppend, begin_transaction, find_expired_snapshots
 from snowmelt.table.native_file_writer import make_data_file
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.warehouse import open_warehouse
@@ -326,7 +326,7 @@ def _make_append(
 def _commit_replacement(
     append: IcebergAppend, replaced_entries: Sequence[DataFile], swap: Callable[[str, int], None]
 ) -> None:
-    transaction = begin_commit(append, swap)
+    transaction = begin_transaction(append, swap)
     if replaced_entries:
         properties = append.facts.to_properties()
         transaction.set_properties(properties)
