@@ -156,7 +156,7 @@ class CrashHarness:
             loader = self._start_loader(table, self._format_kill_fault(point))
             self._wait_for_exit(loader)
             _check_killed(loader, point)
-        return self._stop_loader(self._start_loader(table))
+        return self._finish_loader(self._start_loader(table))
 
     def _kill_services(self, point: Failpoint, table: str, kills: int) -> int:
         loader = self._start_loader(table)
@@ -166,7 +166,7 @@ class CrashHarness:
             self._wait_for_exit(service)
             _check_killed(service, point)
         self._start_service()
-        return self._stop_loader(loader)
+        return self._finish_loader(loader)
 
     def _kill_migrations(self, point: Failpoint, table: str, kills: int) -> int:
         # Migrators take their time: what streams in meanwhile shall not outgrow them.
@@ -174,7 +174,7 @@ class CrashHarness:
         for _ in range(kills):
             self._wait_until(lambda: self._has_backlog(table))
             self._kill_migration(point, table)
-        done = self._stop_loader(loader)
+        done = self._finish_loader(loader)
         if self._start_migration(table, "local").wait(_STEP_TIMEOUT_S) != 0:
             raise InternalError(
                 f"The migration after the kills at {point} failed: {self._read_log_tail()}"
@@ -199,7 +199,7 @@ class CrashHarness:
             found = find_table(connection, TableName(*table.upper().split(".")))
         return found.last_seq > found.migrated_seq
 
-    def _stop_loader(self, loader: subprocess.Popen[bytes]) -> int:
+    def _finish_loader(self, loader: subprocess.Popen[bytes]) -> int:
         self._clock.sleep(0.3)
         self._stop_file.touch()
         answer, _ = loader.communicate(timeout=_STEP_TIMEOUT_S)

@@ -170,12 +170,12 @@ class SoakHarness(CrashHarness):
                 loader = self._start_loader(_TABLE_SQL)
             else:
                 {"copier": copier, "migrator": migrator, "maintainer": maintainer}[victim].kill()
-        self._finish_jobs(copier, migrator, maintainer)
-        streamed = self._stop_loader(loader)
+        self._kill_and_rerun_jobs(copier, migrator, maintainer)
+        streamed = self._finish_loader(loader)
         looking.stop()
         return self._make_result(kills, streamed, looking)
 
-    def _finish_jobs(self, *processes: subprocess.Popen[bytes]) -> None:
+    def _kill_and_rerun_jobs(self, *processes: subprocess.Popen[bytes]) -> None:
         for process in processes:
             process.kill()
             process.wait()
