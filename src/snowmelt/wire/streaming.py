@@ -330,7 +330,7 @@ class BlobRegistrationResult(msgspec.Struct):
     chunks: list[ChunkRegistrationResult]
 
 
-class EncryptionKey(msgspec.Struct):
+class TableEncryptionKey(msgspec.Struct):
     """A newer key of a table, for the client to use from now on."""
 
     database: str
@@ -346,7 +346,7 @@ class RegisterBlobsResponse(msgspec.Struct):
     status_code: int
     message: str
     blobs: list[BlobRegistrationResult] = []
-    encryption_keys: list[EncryptionKey] = []
+    encryption_keys: list[TableEncryptionKey] = []
 
 
 # --- Messages of our own: a client asks for columns that its rows have and the table lacks.
