@@ -107,7 +107,7 @@ def test_limits_count_the_rejects_of_all_portions():
 
 
 def test_what_was_never_found_is_told_with_the_rest():
-    found = settled(done(0, 1), done(1, 1), done(2, 1), unlisted_inputs=[("c", "no such file")])
+    found = settled(done(0, 1), done(1, 1), done(2, 1), missing_inputs=[("c", "no such file")])
     assert found.totals.files == 2
     assert [(each.number, each.path) for each in found.file_records] == [
         (0, "a"),
