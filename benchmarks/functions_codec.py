@@ -23,7 +23,7 @@ from report import Report
 from snowmelt.functions.caller.arrow_types import to_arrow_type
 from snowmelt.functions.caller.batcher import CallBatcher
 from snowmelt.functions.caller.plan import CallPlan, QueryPosition
-from snowmelt.functions.caller.request_builder import RequestBuilder
+from snowmelt.functions.caller.request_deduplication import RequestBuilder
 from snowmelt.functions.caller.request_encoder import RequestEncoder
 from snowmelt.functions.caller.response_decoder import ResponseDecoder
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction

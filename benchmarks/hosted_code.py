@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.load.library import load_library
-from snowmelt.load.phases import ByteReader
+from snowmelt.load.phase_protocols import ByteReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from snowmelt.load.phases import Parser
+    from snowmelt.load.phase_protocols import Parser
 
 _CODE = b"""
 import vertica_sdk

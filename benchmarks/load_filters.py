@@ -33,7 +33,7 @@ from isal import igzip_lib, isal_zlib
 from report import Report
 
 from snowmelt.load.filters import definition
-from snowmelt.load.phases import ByteReader
+from snowmelt.load.phase_protocols import ByteReader
 from snowmelt.load.portion import Portion
 from snowmelt.load.sources.files import FileGlobSource, list_files
 

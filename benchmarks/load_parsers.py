@@ -24,7 +24,7 @@ from load_filters import MIB, best, cut, drop
 from report import Report
 
 from snowmelt.load.parsers import definition
-from snowmelt.load.phases import ByteReader, ColumnOptions, ParseTarget
+from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from snowmelt.blob.bdec import make_blob_path
+from snowmelt.blob.encryption import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
 from snowmelt.clock import SystemClock

@@ -5,7 +5,7 @@ import pytest
 from fixtures.catalog import KEYRING, NAME, START
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security.encryption_keys import KeyRing
-from snowmelt.catalog.streaming import stages
+from snowmelt.catalog.streaming import staged_blobs
 from snowmelt.errors import ConfigurationError
 from snowmelt.schema.types import TableName
 
@@ -58,22 +58,26 @@ def test_another_master_key_opens_nothing(world):
 
 def test_a_prefix_is_issued_once_and_belongs_to_a_user(database):
     with database.writing() as connection:
-        prefixes = {stages.issue_client_prefix(connection, "U", START) for _ in range(50)}
+        prefixes = {staged_blobs.issue_client_prefix(connection, "U", START) for _ in range(50)}
         assert len(prefixes) == 50
         assert all(len(prefix) == 16 and "_" not in prefix for prefix in prefixes)
-        assert {stages.find_prefix_owner(connection, prefix) for prefix in prefixes} == {"U"}
-        assert stages.find_prefix_owner(connection, "unheard") is None
+        assert {staged_blobs.find_prefix_owner(connection, prefix) for prefix in prefixes} == {"U"}
+        assert staged_blobs.find_prefix_owner(connection, "unheard") is None
 
 
 def test_the_first_sighting_of_a_blob_counts(world):
-    blob = stages.StagedBlob("p", "2026/1/1/0/0/a_p_1_0.bdec")
+    blob = staged_blobs.StagedBlob("p", "2026/1/1/0/0/a_p_1_0.bdec")
     with world.database.writing() as connection:
-        stages.record_blob_sightings(connection, [blob, blob], world.now)
-        stages.record_blob_sightings(connection, [], world.now)
+        staged_blobs.record_blob_sightings(connection, [blob, blob], world.now)
+        staged_blobs.record_blob_sightings(connection, [], world.now)
         world.clock.advance(100)
-        stages.record_blob_sightings(connection, [blob], world.now)
-        seen = [stages.tombstone_unregistered_blobs(connection, seen_before=START, now=world.now)]
+        staged_blobs.record_blob_sightings(connection, [blob], world.now)
+        seen = [
+            staged_blobs.tombstone_unregistered_blobs(connection, seen_before=START, now=world.now)
+        ]
         seen.append(
-            stages.tombstone_unregistered_blobs(connection, seen_before=world.now, now=world.now)
+            staged_blobs.tombstone_unregistered_blobs(
+                connection, seen_before=world.now, now=world.now
+            )
         )
     assert seen == [[], [blob]]

@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.catalog import NAME, advance
 from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.objects.table_changes import (
+from snowmelt.catalog.objects.renames_and_evolution import (
     MAX_NEW_COLUMNS,
     EvolutionResult,
     evolve_table,

@@ -23,7 +23,7 @@ from botocore.exceptions import ClientError
 import snowmelt
 from fixtures.s3 import ROLE, S3Process
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
-from snowmelt.blob.bdec import make_blob_path
+from snowmelt.blob.encryption import make_blob_path
 from snowmelt.cli.health_checks import CheckStatus, check_stage_role
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
 from snowmelt.client.stage import S3Credentials, encode_url_path, sign_headers
@@ -35,7 +35,7 @@ from support.sdk_table import SOON, rows
 from support.stage_service import NAME, House, T
 
 if TYPE_CHECKING:
-    from snowmelt.client.api import ApiClient
+    from snowmelt.client.service_requests import ApiClient
 
 NOW = dt.datetime.now(dt.UTC)
 OTHERS = KeyPair.generate()

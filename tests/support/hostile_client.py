@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from snowmelt.blob import bdec
+from snowmelt.blob import encryption
 from snowmelt.schema import statistics
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.wire import column_statistics
@@ -84,8 +84,10 @@ def page_of(parquet: bytes, column: int) -> tuple[int, int]:
 def describe(client: Conversation, opened: Opened, sequence: int, lie: Lie) -> dict:
     """Stage a lie, with right checksums everywhere, and return the message that registers it."""
     path = client.path()
-    padded = lie.parquet + bytes(bdec.padded_length(len(lie.parquet)) - len(lie.parquet))
-    data = bdec.apply_aes_ctr(padded, key=bdec.derive_blob_key(opened.data_key, path), offset=0)
+    padded = lie.parquet + bytes(encryption.padded_length(len(lie.parquet)) - len(lie.parquet))
+    data = encryption.apply_aes_ctr(
+        padded, key=encryption.derive_blob_key(opened.data_key, path), offset=0
+    )
     client.put(path, data)
     channel = {
         "channel_name": opened.answer["channel"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snowmelt.select.formats.decompression import ConcurrentSource
+from snowmelt.select.formats.byte_streams import ConcurrentSource
 
 
 class MemoryObject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from snowmelt.load.parsers import definition
-from snowmelt.load.phases import ByteReader, ParseTarget
+from snowmelt.load.phase_protocols import ByteReader, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 
 FILE = InputFile("x")

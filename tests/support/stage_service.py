@@ -9,8 +9,8 @@ from fixtures.service import KeyPair, prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs import services
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
-from snowmelt.client.api import ApiClient
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
+from snowmelt.client.service_requests import ApiClient
 from snowmelt.client.transport import Transport, parse_service_url
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.schema.types import TableName

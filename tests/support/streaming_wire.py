@@ -18,7 +18,7 @@ import msgspec
 import pyarrow.parquet as pq
 from cryptography.hazmat.primitives import serialization
 
-from snowmelt.blob import bdec
+from snowmelt.blob import encryption
 from snowmelt.schema import statistics
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import TableSchema
@@ -124,7 +124,7 @@ class Conversation:
         return self.say("channels/drop", {"request_id": self.request_id(), **names, **more})
 
     def path(self) -> str:
-        return bdec.make_blob_path(
+        return encryption.make_blob_path(
             dt.datetime.now(dt.UTC), self.client_prefix, 18, next(self._counter)
         )
 
@@ -155,9 +155,9 @@ class Conversation:
             **options,
         )
         parquet = file.getvalue()
-        padded = parquet + bytes(bdec.padded_length(len(parquet)) - len(parquet))
-        key = bdec.derive_blob_key(first.data_key, path)
-        data = bdec.apply_aes_ctr(padded, key=key, offset=0)
+        padded = parquet + bytes(encryption.padded_length(len(parquet)) - len(parquet))
+        key = encryption.derive_blob_key(first.data_key, path)
+        data = encryption.apply_aes_ctr(padded, key=key, offset=0)
         if put:
             self.put(path, data)
         stats = column_statistics.statistics_to_message(

@@ -6,7 +6,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from snowmelt.load.library import load_library
-from snowmelt.load.phases import ByteReader, ParseTarget
+from snowmelt.load.phase_protocols import ByteReader, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 

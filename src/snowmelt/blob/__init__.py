@@ -1,7 +1,7 @@
 """The BDEC blob format: tables into encrypted blobs, and back.
 
 `writer`: tables into a blob.
-`bdec`: blob paths, padding, and encryption of chunks.
+`encryption`: blob paths, padding, and encryption of chunks.
 `reader`: a chunk of a blob into a table.
 `parquet_footer`: a chunk's Parquet footer, and the check against a table.
 `column_decoder`: columns of a checked Parquet file into Arrow arrays.

@@ -26,7 +26,7 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, Ta
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.blob.bdec import BytesLike
+    from snowmelt.blob.encryption import BytesLike
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8

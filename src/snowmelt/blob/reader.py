@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from snowmelt.blob.bdec import BDEC_VERSION, BytesLike, apply_aes_ctr
 from snowmelt.blob.column_decoder import (
     ChunkTooLarge,
     ColumnRequest,
     decode_columns,
     uncompressed_page_bytes,
 )
+from snowmelt.blob.encryption import BDEC_VERSION, BytesLike, apply_aes_ctr
 from snowmelt.blob.parquet_footer import (
     ChunkFooter,
     FooterField,

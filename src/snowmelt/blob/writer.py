@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from snowmelt.blob.bdec import BLOCK_BYTES, apply_aes_ctr_into, derive_blob_key, padded_length
+from snowmelt.blob.encryption import BLOCK_BYTES, apply_aes_ctr_into, derive_blob_key, padded_length
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, TableSchema
 

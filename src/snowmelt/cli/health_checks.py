@@ -417,7 +417,7 @@ _UPLOAD_TIMEOUT_S = 5.0
 def check_stage_role(settings: Settings, clock: Clock) -> CheckResult:
     """Upload with a client's credentials, within its prefix and beside it; deletes what it wrote."""
     from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
-    from snowmelt.server.sts_credentials import make_sts_stage_locator
+    from snowmelt.server.sts_stage_locator import make_sts_stage_locator
     from snowmelt.storage.store_factory import open_store
 
     role, name = settings.stage_role, uuid.uuid4().hex

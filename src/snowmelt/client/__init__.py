@@ -4,7 +4,7 @@
 `settings`: options of a client, their defaults and validation.
 `auth`: OAuth and key-pair tokens for the service.
 `transport`: HTTP requests to the service with kept-alive connections, tokens and retries.
-`api`: configure, open, status, evolve and drop requests.
+`service_requests`: configure, open, status, evolve and drop requests.
 `channel`: public `Channel`, which validates and converts inserted rows.
 `channel_operations`: operations of a client that its channels call.
 `channel_state`: state of an open channel; offset token and table name checks.
@@ -14,10 +14,10 @@
 `pending_rows`: uncommitted rows of all channels, flush scheduling and memory limits.
 `flusher`: background threads that encode, stage and register flushes.
 `chunk_planner`: rows into chunks, and chunks into blobs.
-`encoder`: planned chunks into blobs on the stage, with their registration metadata.
+`blob_stager`: planned chunks into blobs on the stage, with their registration metadata.
 `stage`: uploads to a local folder or an S3 bucket.
 `registrar`: registration of staged chunks, retries and rejections.
-`status`: status of channels and clients, and OpenTelemetry metrics.
+`status_and_metrics`: status of channels and clients, and OpenTelemetry metrics.
 `source_streaming`: sources with positions into a channel, each row exactly once.
 `line_source`: files of lines as a source for `source_streaming`.
 """

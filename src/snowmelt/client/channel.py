@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from snowmelt.client.channel_operations import ChannelManager
     from snowmelt.client.channel_state import ChannelState
-    from snowmelt.client.status import ChannelStatus
+    from snowmelt.client.status_and_metrics import ChannelStatus
     from snowmelt.schema.conversion.deferred_rows import DeferredRows
     from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
     from snowmelt.schema.types import TableName

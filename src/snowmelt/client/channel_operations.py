@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.client.api import ApiClient, ChannelName
 from snowmelt.client.channel_state import ChannelFailure
 from snowmelt.client.schema_refresh import SchemaRefresher, failure_from_status
+from snowmelt.client.service_requests import ApiClient, ChannelName
 from snowmelt.wire.streaming import ResponseCode
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from snowmelt.client.api import ChannelName
 from snowmelt.client.channel_state import ChannelFailure, split_table_name
 from snowmelt.client.row_buffer import InsertBatch
+from snowmelt.client.service_requests import ChannelName
 from snowmelt.errors import SnowmeltError, UserError
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.error_table import (
@@ -32,9 +32,9 @@ from snowmelt.schema.error_table import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.client.api import ApiClient
     from snowmelt.client.channel_state import ChannelState
     from snowmelt.client.pending_rows import PendingRows
+    from snowmelt.client.service_requests import ApiClient
     from snowmelt.clock import Clock
     from snowmelt.schema.conversion.row_converter import RowError
 

@@ -22,8 +22,8 @@ from snowmelt.clock import SystemClock
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from snowmelt.client.blob_stager import BlobStager, StagedChunk
     from snowmelt.client.channel_state import ChunkEntry
-    from snowmelt.client.encoder import BlobStager, StagedChunk
     from snowmelt.client.pending_rows import PendingRows
     from snowmelt.client.registrar import RegistrationSender
     from snowmelt.client.transport import Transport

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.client.chunk_planner import MAX_CHUNK_BYTES
 from snowmelt.client.row_buffer import LARGE_ROW_BYTES, InsertBatch, segments_to_tables
-from snowmelt.client.status import ChannelCounts, ClientStatus
+from snowmelt.client.status_and_metrics import ChannelCounts, ClientStatus
 from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import BufferFull, CommitTimeout, SnowmeltError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChunkEntry
     from snowmelt.client.settings import ClientSettings
-    from snowmelt.client.status import ChannelStatus
+    from snowmelt.client.status_and_metrics import ChannelStatus
     from snowmelt.schema.conversion.fast_rows import FastRowChecker, Values
     from snowmelt.schema.types import TableName, TableSchema
 

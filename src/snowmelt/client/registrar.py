@@ -43,8 +43,8 @@ from snowmelt.wire.streaming import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from snowmelt.client.blob_stager import BlobStager, StagedChunk
     from snowmelt.client.channel_state import ChannelTarget, ChunkEntry
-    from snowmelt.client.encoder import BlobStager, StagedChunk
     from snowmelt.client.pending_rows import PendingRows
     from snowmelt.client.schema_refresh import SchemaRefresher
     from snowmelt.client.settings import ClientSettings

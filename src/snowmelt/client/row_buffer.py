@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from snowmelt.client.status import ChannelCounts
+from snowmelt.client.status_and_metrics import ChannelCounts
 from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema, chunk_arrow_type
 from snowmelt.schema.conversion.deferred_rows import DeferredRows
 from snowmelt.schema.conversion.fast_rows import FastRows

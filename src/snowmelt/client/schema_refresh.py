@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from snowmelt.client.api import schema_from_metadata
 from snowmelt.client.channel_state import ChannelFailure
 from snowmelt.client.row_buffer import find_schema_mismatch
+from snowmelt.client.service_requests import schema_from_metadata
 from snowmelt.client.transport import describe_status
 from snowmelt.errors import SnowmeltError
 from snowmelt.schema.inference import find_unfilled_columns, infer_new_columns
@@ -24,9 +24,9 @@ from snowmelt.wire.streaming import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.client.api import ApiClient
     from snowmelt.client.channel_state import ChannelState, ChunkEntry
     from snowmelt.client.pending_rows import PendingRows
+    from snowmelt.client.service_requests import ApiClient
     from snowmelt.clock import Clock
     from snowmelt.schema.conversion.row_converter import RowError
     from snowmelt.schema.inference import RowsOrTable

@@ -3,7 +3,7 @@
 `base`: the root of the tree and its five branches.
 `service`: requests, configuration and environment of a process.
 `streaming`: channels, the row API, blobs and stages.
-`data`: rows, values, statements, loads and buckets.
+`rows_and_statements`: rows, values, statements, loads and buckets.
 `catalog`: the catalog's database, names, privileges and tables.
 
 SnowmeltError
@@ -50,7 +50,7 @@ from snowmelt.errors.catalog import (
     TableNotFound,
     TransactionConflict,
 )
-from snowmelt.errors.data import (
+from snowmelt.errors.rows_and_statements import (
     BrokersSilent,
     BucketNameInvalid,
     InvalidRow,

@@ -6,10 +6,10 @@
 `request_validation`: structural checks of a registration, without any lookup.
 `catalog_cache`: immutable catalog data in memory: prefix owners, data keys, schema versions.
 `back_pressure`: tables whose migration backlog exceeds the limit.
-`verifier`: checks of registrations against the stage.
+`registration_verifier`: checks of registrations against the stage.
 `decoder_pool`: child processes that decode blobs.
 `blob_decoder`: reading, decrypting and decoding of blobs.
-`chunk_validation`: full check of a decrypted chunk and its statistics.
+`chunk_content_check`: full check of a decrypted chunk and its statistics.
 `stage_sync`: sync of the stage before a commit.
 `registrar`: group commit of registrations and their responses.
 `work_queue`: batching queue and worker threads.

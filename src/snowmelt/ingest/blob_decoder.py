@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snowmelt.blob import bdec, reader
+from snowmelt.blob import encryption, reader
 from snowmelt.errors import BlobInvalid, ObjectMissing, PathRefused, StageUnavailable
-from snowmelt.ingest import chunk_validation
-from snowmelt.ingest.chunk_validation import find_newest_matching_schema, find_written_schema
+from snowmelt.ingest import chunk_content_check
+from snowmelt.ingest.chunk_content_check import find_newest_matching_schema, find_written_schema
 from snowmelt.ingest.request_validation import MAX_BLOB_BYTES
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire import column_statistics
@@ -146,7 +146,7 @@ def decode_blobs(
 class _SmallChunk:
     """A small chunk that is to be decoded together with others; `error_prefix` begins sentences."""
 
-    chunk: chunk_validation.DecryptedChunk
+    chunk: chunk_content_check.DecryptedChunk
     error_prefix: str
 
 
@@ -167,7 +167,7 @@ def _decrypt_blob(
 
 def _decode_small_chunks(small_chunks: Sequence[_SmallChunk]) -> list[ChunkDecodeResult]:
     try:
-        found = chunk_validation.validate_and_derive_statistics_batch(
+        found = chunk_content_check.validate_and_derive_statistics_batch(
             [each.chunk for each in small_chunks]
         )
         return [
@@ -180,7 +180,7 @@ def _decode_small_chunks(small_chunks: Sequence[_SmallChunk]) -> list[ChunkDecod
 def _decode_small_chunk(small_chunk: _SmallChunk) -> ChunkDecodeResult:
     try:
         return _make_chunk_result(
-            small_chunk, chunk_validation.validate_and_derive_statistics(small_chunk.chunk)
+            small_chunk, chunk_content_check.validate_and_derive_statistics(small_chunk.chunk)
         )
     except Exception as error:  # noqa: BLE001 - the parent logs it and goes on
         return _make_failure_result(small_chunk.error_prefix, error)
@@ -272,7 +272,7 @@ def _decrypt_and_check_chunk(
             ResponseCode.CHUNK_MD5_MISSING, f"{error_prefix} has MD5 {md5}, not {chunk.md5}."
         )
     parquet = reader.decrypt_chunk(
-        cipher, chunk_key=bdec.derive_blob_key(chunk.data_key, path), offset=chunk.offset
+        cipher, chunk_key=encryption.derive_blob_key(chunk.data_key, path), offset=chunk.offset
     )
     try:
         footer = reader.read_chunk_footer(parquet)
@@ -300,11 +300,13 @@ def _decrypt_and_check_chunk(
             schema.version, column_statistics.encode_row_count_statistics(chunk.rows)
         )
     opened = _SmallChunk(
-        chunk_validation.DecryptedChunk(parquet, footer, schema, claimed, path), error_prefix
+        chunk_content_check.DecryptedChunk(parquet, footer, schema, claimed, path), error_prefix
     )
     if len(parquet) <= _SMALL_CHUNK_BYTES:
         return opened
-    return _make_chunk_result(opened, chunk_validation.validate_and_derive_statistics(opened.chunk))
+    return _make_chunk_result(
+        opened, chunk_content_check.validate_and_derive_statistics(opened.chunk)
+    )
 
 
 def _find_schema_version(

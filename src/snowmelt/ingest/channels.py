@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.jobs import services
 from snowmelt.catalog.objects import channel_tombstones, error_tables, tables
-from snowmelt.catalog.objects.table_changes import evolve_table, make_column
+from snowmelt.catalog.objects.renames_and_evolution import evolve_table, make_column
 from snowmelt.catalog.objects.tables import find_current_name
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.access_control import resolve_effective_role
-from snowmelt.catalog.streaming import channels, stages
+from snowmelt.catalog.streaming import channels, staged_blobs
 from snowmelt.errors import (
     ChannelFenced,
     ChannelNotFound,
@@ -93,10 +93,12 @@ class ChannelService:
             )
             deployment_id = services.read_deployment_id(connection)
             if request.client_prefix is None:
-                prefix = stages.issue_client_prefix(connection, requester.user, self.clock.now())
+                prefix = staged_blobs.issue_client_prefix(
+                    connection, requester.user, self.clock.now()
+                )
             else:
                 prefix = request.client_prefix.removesuffix(f"_{deployment_id}")
-                if stages.find_prefix_owner(connection, prefix) != requester.user:
+                if staged_blobs.find_prefix_owner(connection, prefix) != requester.user:
                     raise RequestMalformed(
                         reason=f"client prefix {prefix[:100]!r} was not given to this user"
                     )

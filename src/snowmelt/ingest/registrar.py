@@ -25,8 +25,8 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.ingest.metrics import RegistrationMetrics
+from snowmelt.ingest.registration_verifier import BLOB_NOT_DURABLE
 from snowmelt.ingest.request_validation import RequestRejection, check_request_names_channels
-from snowmelt.ingest.verifier import BLOB_NOT_DURABLE
 from snowmelt.ingest.work_queue import WorkerPool
 from snowmelt.wire.streaming import (
     BlobRegistrationResult,
@@ -43,8 +43,12 @@ if TYPE_CHECKING:
     from snowmelt.catalog.streaming.registration import ChunkOffer, CommitDecision
     from snowmelt.clock import Clock
     from snowmelt.ingest.metrics import RegistrationMetricsSnapshot
+    from snowmelt.ingest.registration_verifier import (
+        ChunkCandidate,
+        Registrant,
+        RegistrationVerifier,
+    )
     from snowmelt.ingest.stage_sync import StageSync
-    from snowmelt.ingest.verifier import ChunkCandidate, Registrant, RegistrationVerifier
     from snowmelt.wire.streaming import ChunkMetadata, RegisterBlobsRequest
 
 _log = logging.getLogger("snowmelt.ingest")

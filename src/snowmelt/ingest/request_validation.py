@@ -10,7 +10,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.blob.bdec import BDEC_VERSION
+from snowmelt.blob.encryption import BDEC_VERSION
 from snowmelt.errors import RegistrationRefused
 from snowmelt.schema.types import to_display_name, to_internal_name
 from snowmelt.wire.streaming import ResponseCode

@@ -15,7 +15,7 @@ from snowmelt.errors import SyncFailed
 
 if TYPE_CHECKING:
     from snowmelt.clock import Clock
-    from snowmelt.ingest.verifier import RegistrationVerifier
+    from snowmelt.ingest.registration_verifier import RegistrationVerifier
     from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.ingest")

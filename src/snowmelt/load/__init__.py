@@ -5,11 +5,11 @@
 `planner`: a `CopyStatement` and the table's columns into the tasks of a load.
 `portion`: input files and their split into portions.
 `task`: what one task needs to run its portion, all of it picklable.
-`definition`: the parameters of sources, filters and parsers, and how each is built.
+`phase_definition`: the parameters of sources, filters and parsers, and how each is built.
 `function_registry`: sources, filters and parsers by the names used in statements.
 `library`: libraries of user code, loaded as isolated packages.
 `stack`: one portion through source, filters, parser and expressions.
-`phases`: the protocols of sources, filters and parsers, and the data that they exchange.
+`phase_protocols`: the protocols of sources, filters and parsers, and the data that they exchange.
 `phase_states`: the states that user-defined phases return and receive.
 `sources`: where the bytes come from.
 `kafka`: Kafka partitions as a source of records.

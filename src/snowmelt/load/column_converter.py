@@ -31,7 +31,7 @@ from snowmelt.load.expressions.datetime_templates import (
     DatetimeTemplateInvalid,
     DatetimeTemplateReader,
 )
-from snowmelt.load.phases import ColumnOptions
+from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.schema.chunk_types import make_null_mask, to_contiguous_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.json_text import format_json
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from snowmelt.load.arrow_text_casts import ArraySyntax
-    from snowmelt.load.phases import ParseTarget
+    from snowmelt.load.phase_protocols import ParseTarget
     from snowmelt.schema.value_errors import StoredValue
 
 if TYPE_CHECKING:

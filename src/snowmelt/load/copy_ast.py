@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.sql.identifiers import ObjectName
     from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.load.phases import ColumnOptions
+    from snowmelt.load.phase_protocols import ColumnOptions
     from snowmelt.schema.types import Column
 
 # A name that speaks of secrets or settings, and the text behind it; too much is better than less.

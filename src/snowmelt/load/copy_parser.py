@@ -26,7 +26,7 @@ from snowmelt.load.copy_ast import (
     RejectOptions,
     StandardInput,
 )
-from snowmelt.load.phases import ColumnOptions
+from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.schema.types import Column, LogicalType, to_display_name
 
 if TYPE_CHECKING:

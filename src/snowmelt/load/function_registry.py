@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from contextlib import AbstractContextManager
 
-    from snowmelt.load.definition import PhaseDefinition
-    from snowmelt.load.phases import (
+    from snowmelt.load.phase_definition import PhaseDefinition
+    from snowmelt.load.phase_protocols import (
         Filter,
         Parser,
         RecordFilter,

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import CodeType, ModuleType
 
-    from snowmelt.load.definition import PhaseDefinition
-    from snowmelt.load.phases import (
+    from snowmelt.load.phase_definition import PhaseDefinition
+    from snowmelt.load.phase_protocols import (
         Filter,
         Parser,
         RecordFilter,

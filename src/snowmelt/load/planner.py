@@ -15,7 +15,7 @@ from snowmelt.load.copy_ast import (
     PhaseCall,
     StandardInput,
 )
-from snowmelt.load.phases import ParseTarget
+from snowmelt.load.phase_protocols import ParseTarget
 from snowmelt.load.portion import MIN_PORTION_BYTES, split_into_portions
 from snowmelt.load.sources.files import FileGlobSource, list_files
 from snowmelt.load.sources.stdin import SpooledStdinSource
@@ -25,7 +25,7 @@ from snowmelt.load.udx import worker_progress
 from snowmelt.load.udx.worker_process import run_isolated
 from snowmelt.load.udx.worker_progress import UserCodeLimits
 from snowmelt.schema.types import TableSchema, to_display_name
-from snowmelt.storage.output_paths import file_identity
+from snowmelt.storage.overwrite_checks import file_identity
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.sql.lexer import SourcePosition
     from snowmelt.load.copy_ast import ColumnListItem, CopyStatement, InputPath
     from snowmelt.load.function_registry import LoadFunctions
-    from snowmelt.load.phases import RecordSource, Source
+    from snowmelt.load.phase_protocols import RecordSource, Source
     from snowmelt.load.portion import InputFile
     from snowmelt.load.task import StepKind
     from snowmelt.schema.types import Column

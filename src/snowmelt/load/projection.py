@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InternalError, LoadFailed
-from snowmelt.load.phases import ParsedBatch, ParseReject, ParseTarget
+from snowmelt.load.phase_protocols import ParsedBatch, ParseReject, ParseTarget
 from snowmelt.schema.native_types import native_fields, native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema, to_internal_name
 

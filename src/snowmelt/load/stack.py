@@ -32,7 +32,7 @@ from snowmelt.errors import (
     SnowmeltError,
 )
 from snowmelt.load.function_registry import LoadFunctions
-from snowmelt.load.phases import (
+from snowmelt.load.phase_protocols import (
     ByteReader,
     Filter,
     Parser,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from snowmelt.load.copy_ast import InputCompression
-    from snowmelt.load.phases import ParsedBatch, Records, Source
+    from snowmelt.load.phase_protocols import ParsedBatch, Records, Source
     from snowmelt.load.portion import Portion
     from snowmelt.load.task import LoadTask, StackPlan
 

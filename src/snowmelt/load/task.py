@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from snowmelt.load.copy_ast import InputCompression
-    from snowmelt.load.phases import ParseTarget
+    from snowmelt.load.phase_protocols import ParseTarget
     from snowmelt.load.portion import Portion
     from snowmelt.schema.types import TableSchema
 

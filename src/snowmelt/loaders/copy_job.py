@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from snowmelt.catalog.commands.session import StatementSession
+from snowmelt.catalog.commands.statement_session import StatementSession
 from snowmelt.catalog.jobs.load_history import (
     LoadTotals,
     OffsetAdvance,

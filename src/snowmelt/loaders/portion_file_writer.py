@@ -17,7 +17,7 @@ from snowmelt.table.warehouse import open_cached_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from snowmelt.load.phases import ParseReject
+    from snowmelt.load.phase_protocols import ParseReject
     from snowmelt.schema.types import TableSchema
     from snowmelt.table.native_file_writer import WrittenFile
     from snowmelt.table.rejects import RejectOrigin

@@ -21,7 +21,7 @@ from snowmelt.schema.error_table import (
     make_error_table_rows,
 )
 from snowmelt.schema.native_types import native_schema, to_native_table
-from snowmelt.storage.output_paths import (
+from snowmelt.storage.overwrite_checks import (
     CommandOutput,
     check_outputs,
     make_output_exists_error,

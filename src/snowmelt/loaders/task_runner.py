@@ -35,8 +35,8 @@ from snowmelt.table.warehouse import open_cached_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from snowmelt.load.kafka.partitions import PartitionEnd
-    from snowmelt.load.phases import ParseReject
+    from snowmelt.load.kafka.partition_ranges import PartitionEnd
+    from snowmelt.load.phase_protocols import ParseReject
     from snowmelt.load.stack import PortionRun
     from snowmelt.load.task import LoadTask
     from snowmelt.schema.types import TableSchema

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from snowmelt.schema.conversion.arrow_values import EXTENSIONS_UNLIKE_STORAGE, has_nulls
+from snowmelt.schema.conversion.arrow_to_python import EXTENSIONS_UNLIKE_STORAGE, has_nulls
 from snowmelt.schema.conversion.foreign_types import has_time_of_day, to_plain_value
 from snowmelt.schema.types import to_internal_name
 

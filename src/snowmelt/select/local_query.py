@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import EngineSettings, SelectExecution, open_select
-from snowmelt.select.formats.decompression import ConcurrentSource
+from snowmelt.select.formats.byte_streams import ConcurrentSource
 from snowmelt.select.formats.read_units import SourceSequence
 
 if TYPE_CHECKING:
     from snowmelt.clock import Clock
-    from snowmelt.select.formats.decompression import ObjectSource
+    from snowmelt.select.formats.byte_streams import ObjectSource
     from snowmelt.select.request import SelectRequest
 
 

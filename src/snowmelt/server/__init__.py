@@ -13,10 +13,10 @@
 `s3`: the S3 endpoint.
 `thread_responses`: responses from threads to the event loop.
 `error_responses`: errors as HTTP status and JSON.
-`sts_credentials`: direct uploads to the bucket with STS credentials.
+`sts_stage_locator`: direct uploads to the bucket with STS credentials.
 `monitoring_routes`: `/healthz` and `/metrics`.
 `metrics`: the metrics in Prometheus text format.
-`workers`: the migrator process, heartbeat and housekeeping.
+`background_work`: the migrator process, heartbeat and housekeeping.
 `logs`: log formats and redaction of secrets.
 `memory_trim`: release of unused memory to the operating system.
 """

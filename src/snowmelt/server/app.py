@@ -24,9 +24,13 @@ from snowmelt.ingest.catalog_cache import CatalogCache
 from snowmelt.ingest.channels import ChannelService
 from snowmelt.ingest.decoder_pool import BlobDecoderPool
 from snowmelt.ingest.registrar import GroupCommitSettings, Registrar
+from snowmelt.ingest.registration_verifier import (
+    RegistrationVerifier,
+    VerificationDepth,
+    VerificationPolicy,
+)
 from snowmelt.ingest.stage_locations import EndpointStageLocator, FolderStageLocator
 from snowmelt.ingest.stage_sync import StageSync
-from snowmelt.ingest.verifier import RegistrationVerifier, VerificationDepth, VerificationPolicy
 from snowmelt.ingest.write_batcher import WriteBatcher
 from snowmelt.schema.types import to_internal_name
 from snowmelt.server.auth import Authenticator
@@ -34,12 +38,12 @@ from snowmelt.server.error_responses import RouteNotFound, error_response
 from snowmelt.server.metrics import MetricSources
 from snowmelt.server.middleware import RequestChecks, ServiceMiddleware
 from snowmelt.server.monitoring_routes import MetricsEndpoint, make_health_route, read_metrics_token
-from snowmelt.server.rows.append_requests import ImmediateAppends, InFlightAppends
 from snowmelt.server.rows.components import SharedComponents, build_row_api
+from snowmelt.server.rows.in_flight_appends import ImmediateAppends, InFlightAppends
 from snowmelt.server.rows.routes import make_row_routes
 from snowmelt.server.settings_validation import check_settings, has_remote_clients
 from snowmelt.server.streaming_routes import SchemaEvolutionRoutes, StreamingRoutes
-from snowmelt.server.sts_credentials import choose_tls_upload_locator, make_sts_stage_locator
+from snowmelt.server.sts_stage_locator import choose_tls_upload_locator, make_sts_stage_locator
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store_factory import open_store
 

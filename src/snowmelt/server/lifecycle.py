@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from snowmelt.config import find_unknown_variables
 from snowmelt.errors import ConfigurationError, DataFolderBusy
 from snowmelt.server.app import build_service, create_app
+from snowmelt.server.background_work import BackgroundWorkers
 from snowmelt.server.fast_path import FastPathProtocol
 from snowmelt.server.listener import HttpListener, open_listening_socket
 from snowmelt.server.logs import configure_logging
 from snowmelt.server.memory_trim import use_system_memory_pool
 from snowmelt.server.s3.endpoint_server import S3Service
 from snowmelt.server.tls import load_certificate
-from snowmelt.server.workers import BackgroundWorkers
 
 if TYPE_CHECKING:
     import socket

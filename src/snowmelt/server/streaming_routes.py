@@ -15,8 +15,8 @@ import msgspec
 from snowmelt import tracing
 from snowmelt.errors import RequestMalformed
 from snowmelt.ingest.channels import evolve_schema
+from snowmelt.ingest.registration_verifier import Registrant
 from snowmelt.ingest.stage_locations import StageRequester
-from snowmelt.ingest.verifier import Registrant
 from snowmelt.schema.types import to_internal_name
 from snowmelt.server.error_responses import json_response
 from snowmelt.server.middleware import SMALL_BODY_BYTES, PostRoute

@@ -5,10 +5,10 @@
 `daemon`: the Python worker daemon with preloaded imports.
 `lake`: `Snowmelt`, the public interface.
 `sql`: analysis and planning of queries, system views.
-`write_statements`: CREATE TABLE AS and INSERT.
+`insert_statements`: CREATE TABLE AS and INSERT.
 `tables`: a table as a DataFrame.
 `format`, `datasource`: the data source `snowmelt`.
-`load_source`, `select`: the data sources `snowmelt-load` and `snowmelt-select`.
+`raw_file_source`, `select`: the data sources `snowmelt-load` and `snowmelt-select`.
 `functions`: external functions in a Spark session.
 `load_job`: COPY as a Spark job.
 `migration_job`, `migration_task_source`: migration as a Spark job, and its tasks on executors.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from snowmelt.catalog.commands.executor import execute_statement, is_query
-from snowmelt.catalog.commands.session import StatementResult
+from snowmelt.catalog.commands.statement_session import StatementResult
 from snowmelt.catalog.db.catalog_clock import open_catalog_clock
 from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
@@ -26,28 +26,29 @@ from snowmelt.load.copy_ast import is_copy_statement
 from snowmelt.load.udx.worker_progress import UserCodeLimits
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
 from snowmelt.schema.types import TableName, to_internal_name
-from snowmelt.spark import load_source, select
+from snowmelt.spark import raw_file_source, select
 from snowmelt.spark.datasource.connection import LakeConnection
 from snowmelt.spark.error_translation import translating_errors
 from snowmelt.spark.format import register
+from snowmelt.spark.functions.call_estimates import estimate_calls, measure_dry_run_calls
 from snowmelt.spark.functions.call_log import DRY_RUN_FOLDER, delete_call_records, read_call_records
 from snowmelt.spark.functions.call_log_view import create_call_log_frame
-from snowmelt.spark.functions.explain import estimate_calls, measure_dry_run_calls
 from snowmelt.spark.functions.registry import SparkFunctions, is_spark_catalog_name
+from snowmelt.spark.insert_statements import (
+    INSERT_RESULT_COLUMNS,
+    CreateTableAs,
+    insert_rows,
+    parse_create_table_as,
+    parse_insert,
+)
 from snowmelt.spark.load_job import SparkLoadRunner
 from snowmelt.spark.migration_job import migrate_table
 from snowmelt.spark.session import apply_required_settings, local_session
-from snowmelt.spark.sql.planner import (
+from snowmelt.spark.sql.read_planner import (
     QueryPlanner,
     TableFileCounts,
     count_table_files,
     count_table_rows,
-)
-from snowmelt.spark.sql.query import (
-    parse_dotted_name,
-    parse_query,
-    qualify_reference,
-    replace_references,
 )
 from snowmelt.spark.sql.system_views import (
     CALL_LOG_VIEW,
@@ -56,15 +57,14 @@ from snowmelt.spark.sql.system_views import (
     is_history_view,
     is_information_schema_view,
 )
+from snowmelt.spark.sql.table_references import (
+    parse_dotted_name,
+    parse_query,
+    qualify_reference,
+    replace_references,
+)
 from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slots
 from snowmelt.spark.tables.visible_columns import list_visible_columns
-from snowmelt.spark.write_statements import (
-    INSERT_RESULT_COLUMNS,
-    CreateTableAs,
-    insert_rows,
-    parse_create_table_as,
-    parse_insert,
-)
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.migration import MigrationSettings
 
@@ -76,10 +76,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from snowmelt.clock import Clock
-    from snowmelt.spark.functions.explain import FunctionCallEstimate
+    from snowmelt.spark.functions.call_estimates import FunctionCallEstimate
     from snowmelt.spark.functions.registry import RewrittenQuery
-    from snowmelt.spark.sql.planner import PlannedTable
-    from snowmelt.spark.sql.query import SparkQuery
+    from snowmelt.spark.sql.read_planner import PlannedTable
+    from snowmelt.spark.sql.table_references import SparkQuery
     from snowmelt.table.migration import MigrationResult
 
 _DEFAULT_CALL_LOG_DAYS = 7
@@ -127,7 +127,7 @@ class Snowmelt:
         settings = Settings.load()
         apply_required_settings(spark)
         select.register(spark)
-        load_source.register(spark)
+        raw_file_source.register(spark)
         keys = keys or settings.keys_dir
         self.spark = spark
         self.role = role

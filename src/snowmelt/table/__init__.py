@@ -15,7 +15,7 @@
 `load_commit`: begin, commit and abort of a load.
 `rejects`: schema and rows of tables of rejected records.
 `compaction`: small native files into larger ones.
-`maintenance`: runs that replace native files or expire snapshots.
+`maintenance_run`: runs that replace native files or expire snapshots.
 `uncommitted_files`: files of runs that the catalog does not have yet.
 `garbage_collection`: deletion of blobs, native files and dropped tables.
 """

@@ -1,4 +1,4 @@
-"""Compaction of small native files: select, rewrite, commit (`snowmelt.table.maintenance`).
+"""Compaction of small native files: select, rewrite, commit (`snowmelt.table.maintenance_run`).
 
 Files below three quarters of the target size are small. They are compacted once there are enough
 of about one size, so that a row is rewritten only a few times until it is in a file of the target
@@ -25,7 +25,7 @@ from snowmelt.failpoints import Failpoint
 from snowmelt.schema.native_types import native_schema
 from snowmelt.table.external_sort import ExternalSorter, make_sort_keys
 from snowmelt.table.iceberg import list_native_files
-from snowmelt.table.maintenance import (
+from snowmelt.table.maintenance_run import (
     abort_maintenance_run,
     begin_maintenance_run,
     commit_maintenance_run,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
     from snowmelt.table.iceberg import NativeFile
-    from snowmelt.table.maintenance import MaintenanceSettings, OpenMaintenanceRun
+    from snowmelt.table.maintenance_run import MaintenanceSettings, OpenMaintenanceRun
     from snowmelt.table.native_file_writer import WrittenFile
 
 _SMALL_FILE_SHARE = 0.75

@@ -27,7 +27,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
-from snowmelt.blob.bdec import parse_blob_path
+from snowmelt.blob.encryption import parse_blob_path
 from snowmelt.catalog.jobs import (
     leases,
     load_history,
@@ -43,8 +43,9 @@ from snowmelt.catalog.objects.tables import (
     list_dropped_tables,
     list_tables,
 )
-from snowmelt.catalog.streaming import channels, chunks, stages
-from snowmelt.catalog.streaming.stages import StagedBlob
+from snowmelt.catalog.streaming import channels, chunks
+from snowmelt.catalog.streaming import staged_blobs as stages
+from snowmelt.catalog.streaming.staged_blobs import StagedBlob
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.iceberg import (
@@ -53,7 +54,7 @@ from snowmelt.table.iceberg import (
     load_native_table,
 )
 from snowmelt.table.load_commit import abort_orphaned_loads
-from snowmelt.table.maintenance import abort_orphaned_maintenance_runs
+from snowmelt.table.maintenance_run import abort_orphaned_maintenance_runs
 from snowmelt.table.migration import abort_orphaned_migrations, migration_lease_name
 from snowmelt.table.uncommitted_files import exclude_files_of_active_runs
 from snowmelt.table.warehouse import Warehouse

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from snowmelt.blob.bdec import derive_blob_key
+from snowmelt.blob.encryption import derive_blob_key
 from snowmelt.catalog.objects.tables import list_table_schema_versions
 from snowmelt.clock import SystemClock
 from snowmelt.errors import TableInconsistent

@@ -9,7 +9,7 @@ import pytest
 from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.config import Settings
 from snowmelt.errors import BodyUnreadable, ChannelGone, ContinuationStale, PipeNotFound
-from snowmelt.ingest.rows.append import AppendCommitted
+from snowmelt.ingest.rows.append_types import AppendCommitted
 from snowmelt.ingest.rows.request_batcher import PendingRequest
 from snowmelt.ingest.rows.row_service import RawAppendRequest
 from snowmelt.ingest.rows.targets import PipePath, RowSender

@@ -14,7 +14,7 @@ from snowmelt import testing
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.sql.parser import parse_table_name
 from snowmelt.errors import BufferFull, CommitTimeout, ServiceUnavailable, SnowmeltError
-from snowmelt.server import workers
+from snowmelt.server import background_work
 from support.sdk_table import LATE, SOON
 
 AT_ONCE = dt.timedelta(0)
@@ -24,7 +24,7 @@ AT_ONCE = dt.timedelta(0)
 def local():
     """A service of this process that looks at its tables' backlogs once, and finds none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "_BACK_PRESSURE_INTERVAL_S", 3600.0)
+        patch.setattr(background_work, "_BACK_PRESSURE_INTERVAL_S", 3600.0)
         with testing.LocalService(backlog_max_chunks=1_000_000) as service:
             yield service
 

@@ -253,7 +253,7 @@ def test_bytes_that_are_no_parquet_are_refused(data):
 
 
 def test_an_encrypted_chunk_with_the_wrong_key_is_refused():
-    from snowmelt.blob.bdec import apply_aes_ctr
+    from snowmelt.blob.encryption import apply_aes_ctr
 
     schema = schema_of(text())
     cipher = apply_aes_ctr(as_java(table_of(schema, ["a"]), schema), key=b"1" * 32, offset=0)

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.blob.bdec import derive_blob_key
+from snowmelt.blob.encryption import derive_blob_key
 from snowmelt.blob.reader import decrypt_chunk, read_chunk
 from snowmelt.blob.writer import ChunkInput, build_blob, encode_chunk_as_parquet
 from snowmelt.schema.types import Column, LogicalType, TableSchema

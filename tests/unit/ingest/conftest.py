@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from snowmelt import failpoints
-from snowmelt.blob.bdec import make_blob_path
+from snowmelt.blob.encryption import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
 from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_and_upgrade_database
@@ -23,13 +23,13 @@ from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.clock import ManualClock
 from snowmelt.ingest.catalog_cache import CatalogCache
 from snowmelt.ingest.channels import ChannelService
-from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
-from snowmelt.ingest.verifier import (
+from snowmelt.ingest.registration_verifier import (
     Registrant,
     RegistrationVerifier,
     VerificationDepth,
     VerificationPolicy,
 )
+from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
 from snowmelt.ingest.write_batcher import WriteBatcher
 from snowmelt.schema import statistics
 from snowmelt.schema.conversion.row_converter import RowConverter

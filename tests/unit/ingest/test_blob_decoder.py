@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.blob import bdec
+from snowmelt.blob import encryption
 from snowmelt.blob.reader import read_chunk
 from snowmelt.catalog.streaming.chunks import ChunkRecord
 from snowmelt.ingest.blob_decoder import BlobDecodeJob, ChunkDecodeJob, decode_blobs
@@ -42,7 +42,7 @@ INTEGERS = TableSchema(1, (Column("ID", LogicalType.FIXED, 1, precision=18, scal
 
 def job(stage: LocalStore, parquet: bytes, claimed: dict, path: str = PATH) -> BlobDecodeJob:
     """Stage a chunk with right checksums and return the job that inspects it."""
-    data = bdec.apply_aes_ctr(parquet, key=bdec.derive_blob_key(KEY, path), offset=0)
+    data = encryption.apply_aes_ctr(parquet, key=encryption.derive_blob_key(KEY, path), offset=0)
     stage.put(f"abc/{path}", data)
     md5 = hashlib.md5(data).hexdigest()
     chunk = ChunkDecodeJob(

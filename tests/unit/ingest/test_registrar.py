@@ -20,8 +20,8 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.ingest.registrar import GroupCommitSettings, Registrar, build_response
+from snowmelt.ingest.registration_verifier import ChunkCandidate, Registrant, RegistrationVerifier
 from snowmelt.ingest.stage_sync import StageSync
-from snowmelt.ingest.verifier import ChunkCandidate, Registrant, RegistrationVerifier
 from snowmelt.schema.types import TableName
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire.streaming import RegisterBlobsRequest, RegisterBlobsResponse

@@ -85,7 +85,7 @@ def test_a_name_is_found_in_any_case_unless_two_differ_in_it():
 def test_a_library_is_pickled_with_its_files_for_another_process():
     spec = pickle.dumps(one("lib", b"?"))
     code = (
-        "import pickle, sys; from snowmelt.load.phases import ByteReader; "
+        "import pickle, sys; from snowmelt.load.phase_protocols import ByteReader; "
         "library = pickle.loads(sys.stdin.buffer.read()); "
         "made = library.filter('PassFactory').build({}); "
         "print(b''.join(made.run(ByteReader([b'a']))))"

@@ -23,7 +23,7 @@ from snowmelt.schema.types import Column, LogicalType, TableSchema
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from snowmelt.load.phases import ParseReject
+    from snowmelt.load.phase_protocols import ParseReject
 
 TABLE = TableSchema(
     3,

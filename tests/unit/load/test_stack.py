@@ -11,7 +11,7 @@ import pytest
 from snowmelt.errors import InternalError, LoadCancelled, LoadFailed, LoadRefused
 from snowmelt.load.copy_ast import InputCompression
 from snowmelt.load.function_registry import LoadFunctions, UserLoadFunction
-from snowmelt.load.phases import ParseTarget
+from snowmelt.load.phase_protocols import ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.stack import LoadStack, PortionRun, run_portion
 from snowmelt.load.task import LoadStep, LoadTask, StackPlan
@@ -25,7 +25,7 @@ LIBRARY = '''
 import pyarrow as pa
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.phases import ParsedBatch
+from snowmelt.load.phase_protocols import ParsedBatch
 from snowmelt.load.portion import InputFile
 
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from snowmelt.load.copy_ast import RejectOptions
-from snowmelt.load.phases import ParseReject
+from snowmelt.load.phase_protocols import ParseReject
 from snowmelt.loaders import portion_file_writer
 from snowmelt.loaders.portion_file_writer import FileSpool, RejectSpool, RowSpool, open_reject_spool
 from snowmelt.loaders.reject_publisher import renumber_reject_files, write_reject_files

@@ -6,7 +6,7 @@ import pytest
 
 from snowmelt.catalog.jobs.load_history import LoadFileState
 from snowmelt.errors import InternalError
-from snowmelt.load.phases import ParseReject, ParseTarget
+from snowmelt.load.phase_protocols import ParseReject, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
 from snowmelt.loaders.result_reconciliation import reconcile_load, to_failed_file_records

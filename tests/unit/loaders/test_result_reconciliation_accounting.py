@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import InternalError
-from snowmelt.load.phases import ParseTarget
+from snowmelt.load.phase_protocols import ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
 from snowmelt.loaders.result_reconciliation import (

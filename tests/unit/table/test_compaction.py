@@ -18,7 +18,11 @@ from snowmelt.errors import CommitLost, LeaseLost, TableInconsistent
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.compaction import compact, group_small_files, plan_compaction
 from snowmelt.table.iceberg import NativeFile, list_native_files
-from snowmelt.table.maintenance import MaintenanceSettings, expire_snapshots, maintenance_lease_name
+from snowmelt.table.maintenance_run import (
+    MaintenanceSettings,
+    expire_snapshots,
+    maintenance_lease_name,
+)
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.table_reader import read_native_file
 

@@ -1,11 +1,11 @@
 """Execution of parsed statements, like PostgreSQL's `commands/`.
 
 `executor`: one statement from text to result, in one transaction.
-`session`: role, default names and privilege checks of one statement, and its result type.
+`statement_session`: role, default names and privilege checks of one statement, and its result type.
 `ddl`: CREATE, ALTER, DROP, GRANT and REVOKE; dispatch to the modules below.
 `alter_table`: ALTER TABLE.
 `error_table_property`: resolution of the ERROR_TABLE property.
-`objects`: UNDROP, ALTER, COMMENT, TRUNCATE, LIKE and buckets.
+`undrop_rename_truncate`: UNDROP, ALTER, COMMENT, TRUNCATE, LIKE and buckets.
 `functions`: external functions, translators, API integrations and libraries.
 `pipes`: CREATE, DROP and DESCRIBE of pipes.
 `security_integrations`: security integrations.

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.error_table_property import resolve_error_table_property
-from snowmelt.catalog.commands.session import StatementResult, StatementSession
+from snowmelt.catalog.commands.statement_session import StatementResult, StatementSession
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import retention, table_changes, tables
+from snowmelt.catalog.objects import renames_and_evolution, retention, tables
 from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.catalog.sql.ast import (
     AddColumns,
@@ -61,7 +61,7 @@ def _alter_table(statement: AlterTable, session: StatementSession) -> StatementR
         what = SetProperties(resolve_error_table_property(what.properties, session, table.name))
     if not isinstance(what, RenameTable):
         # A renaming locks the schema first.
-        table = table_changes.lock_table(session.connection, table)
+        table = renames_and_evolution.lock_table(session.connection, table)
     return StatementResult(message=apply_table_change(what, session, table))
 
 
@@ -111,7 +111,7 @@ def _add_columns(table_change: AddColumns, session: StatementSession, table: Tab
                 "name, or ADD COLUMN IF NOT EXISTS",
                 place,
             )
-        if not column.nullable and table_changes.has_had_rows(table):
+        if not column.nullable and renames_and_evolution.has_had_rows(table):
             raise _statement_error(
                 f"Column {column.display_name} cannot be NOT NULL: table {table.name} has rows, "
                 "which have no value for it; leave NOT NULL out",
@@ -167,7 +167,7 @@ def _rename_column(
     )
     if column.name in table.cluster_by:
         clustered = [renamed.name if name == column.name else name for name in table.cluster_by]
-        table_changes.set_cluster_by(session.connection, table, clustered)
+        renames_and_evolution.set_cluster_by(session.connection, table, clustered)
     return f"Table {table.name}: column {column.display_name} is called {renamed.display_name} now."
 
 
@@ -200,7 +200,7 @@ def _apply_column_change(column_change: ColumnChange, table: TableRecord) -> Col
 @apply_table_change.register
 def _set_cluster_by(table_change: ClusterBy, session: StatementSession, table: TableRecord) -> str:
     names = [_require_column(column, table).name for column in table_change.columns]
-    table_changes.set_cluster_by(session.connection, table, names)
+    renames_and_evolution.set_cluster_by(session.connection, table, names)
     if not names:
         return f"Table {table.name} is not clustered any more."
     shown = ", ".join(map(to_display_name, names))
@@ -225,7 +225,7 @@ def _rename_table(table_change: RenameTable, session: StatementSession, table: T
     target = session.find_schema(name.database, name.schema)
     shown = display_schema(name.database, name.schema)
     session.require_privilege("SCHEMA", target.schema_id, "CREATE TABLE", shown)
-    table_changes.rename_table(session.connection, table, name, session.now)
+    renames_and_evolution.rename_table(session.connection, table, name, session.now)
     return f"Table {old} is called {name} now."
 
 

@@ -10,7 +10,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Literal
 
 from snowmelt.catalog.commands.error_table_property import resolve_error_table_property
-from snowmelt.catalog.commands.session import StatementResult, StatementSession
+from snowmelt.catalog.commands.statement_session import StatementResult, StatementSession
 from snowmelt.catalog.objects import namespaces, retention, tables
 from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
 from snowmelt.catalog.security import access_control, future_grants

@@ -16,7 +16,7 @@ from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_error_columns
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from snowmelt.catalog.commands.session import StatementSession
+    from snowmelt.catalog.commands.statement_session import StatementSession
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.identifiers import ObjectName
     from snowmelt.schema.types import TableName

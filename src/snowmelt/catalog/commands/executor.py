@@ -12,13 +12,13 @@ from sqlalchemy.exc import IntegrityError
 from snowmelt.catalog.commands import (
     alter_table,  # noqa: F401 - they join `execute_ddl`
     functions,  # noqa: F401 - they join `execute_ddl`
-    objects,  # noqa: F401 - they join `execute_ddl`
     pipes,  # noqa: F401 - they join `execute_ddl`
     security_integrations,  # noqa: F401 - they join `execute_ddl`
+    undrop_rename_truncate,  # noqa: F401 - they join `execute_ddl`
 )
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.session import StatementResult, StatementSession
 from snowmelt.catalog.commands.show import execute_show_or_describe
+from snowmelt.catalog.commands.statement_session import StatementResult, StatementSession
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
 from snowmelt.catalog.sql.ast import (

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.session import StatementResult
+from snowmelt.catalog.commands.statement_session import StatementResult
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import external_functions, integrations, libraries
 from snowmelt.catalog.objects import external_functions as translators
@@ -59,7 +59,7 @@ from snowmelt.storage.store_factory import open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from snowmelt.catalog.commands.session import StatementSession
+    from snowmelt.catalog.commands.statement_session import StatementSession
     from snowmelt.catalog.objects.external_functions import ExternalFunctionRecord
     from snowmelt.catalog.objects.integrations import ApiIntegrationRecord
     from snowmelt.catalog.objects.libraries import FunctionKind

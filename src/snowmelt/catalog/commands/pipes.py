@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.session import StatementResult
 from snowmelt.catalog.commands.show import PIPE_COLUMNS, execute_show_or_describe, to_pipe_row
+from snowmelt.catalog.commands.statement_session import StatementResult
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import pipes
 from snowmelt.catalog.security import access_control
@@ -16,7 +16,7 @@ from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.commands.session import StatementSession
+    from snowmelt.catalog.commands.statement_session import StatementSession
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.pipe_ast import PipeCopy
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.session import StatementResult
 from snowmelt.catalog.commands.show import execute_show_or_describe
+from snowmelt.catalog.commands.statement_session import StatementResult
 from snowmelt.catalog.security import security_integrations
 from snowmelt.catalog.security.security_integrations import (
     SecurityIntegrationRecord,
@@ -29,7 +29,7 @@ from snowmelt.errors import NotFound, UserError
 from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.commands.session import StatementSession
+    from snowmelt.catalog.commands.statement_session import StatementSession
 
 
 @execute_ddl.register(CreateSecurityIntegration)

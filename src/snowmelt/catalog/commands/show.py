@@ -9,7 +9,6 @@ import re
 from functools import singledispatch
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from snowmelt.catalog.commands.session import StatementResult, StatementSession
 from snowmelt.catalog.commands.show_functions import (
     FUNCTION_COLUMNS,
     INTEGRATION_COLUMNS,
@@ -21,6 +20,7 @@ from snowmelt.catalog.commands.show_functions import (
     list_security_integration_rows,
     list_translator_rows,
 )
+from snowmelt.catalog.commands.statement_session import StatementResult, StatementSession
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import libraries, namespaces, pipes, s3_buckets, tables
 from snowmelt.catalog.objects.error_tables import find_error_table

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.commands.session import StatementResult
+from snowmelt.catalog.commands.statement_session import StatementResult
 from snowmelt.catalog.objects.external_functions import (
     ExternalFunctionRecord,
     list_external_functions,
@@ -23,7 +23,7 @@ from snowmelt.functions.definition import AuthenticationMethod
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.catalog.commands.session import StatementSession
+    from snowmelt.catalog.commands.statement_session import StatementSession
     from snowmelt.catalog.objects.external_functions import TranslatorRecord
     from snowmelt.catalog.sql.ast import DescribeFunction, DescribeIntegration
 

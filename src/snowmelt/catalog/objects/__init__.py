@@ -2,7 +2,7 @@
 
 `namespaces`: databases and schemas.
 `tables`: tables, versions of their columns, and the metadata pointer.
-`table_changes`: renames, clustering and schema evolution.
+`renames_and_evolution`: renames, clustering and schema evolution.
 `retention`: properties, UNDROP and the end of retention.
 `channel_tombstones`: last client sequencers of removed channels.
 `error_tables`: tables of rejected rows.
@@ -10,7 +10,7 @@
 `libraries`: libraries of user code with their filters, parsers and sources.
 `integrations`: API integrations.
 `external_functions`: external functions and translators.
-`function_resolution`: a function with everything needed to call it.
+`callable_functions`: a function with everything needed to call it.
 `s3_buckets`: buckets and their privileges.
 `s3_objects`: objects and multipart uploads in local files.
 """

@@ -1,7 +1,7 @@
 """Streaming ingestion: channels, chunks and the commit protocol.
 
 `channels`: open, find, drop and expire channels.
-`stages`: client prefixes, sightings and tombstones of unregistered blobs.
+`staged_blobs`: client prefixes, sightings and tombstones of unregistered blobs.
 `commit_rules`: commit decisions on offered chunks; pure.
 `registration`: registration of chunks in one transaction.
 `row_channels`: channel state of the row API.

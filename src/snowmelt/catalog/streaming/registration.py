@@ -26,7 +26,7 @@ from snowmelt.catalog.objects.tables import (
     find_table_by_id,
     list_table_schema_versions,
 )
-from snowmelt.catalog.streaming import stages
+from snowmelt.catalog.streaming import staged_blobs
 from snowmelt.catalog.streaming.commit_rules import (
     ChannelAdvance,
     ChannelCommitState,
@@ -504,7 +504,7 @@ def register_chunks(
     answers = []
     instant = model.to_microseconds(now)
     added: list[tuple[Any, ...]] = []
-    unregistered: list[stages.StagedBlob] = []
+    unregistered: list[staged_blobs.StagedBlob] = []
     judged = (
         (offer, *verdict)
         for together in _group_by_commit(offers)
@@ -516,10 +516,10 @@ def register_chunks(
             if offer.rows:
                 added.append(_to_chunk_row(offer, table.table_id, seq, instant))
         elif _is_verified_on_stage(offer, ledger) and any(verdict.code for verdict in verdicts):
-            unregistered.append(stages.StagedBlob(offer.prefix, offer.path))
+            unregistered.append(staged_blobs.StagedBlob(offer.prefix, offer.path))
         answers.append(verdicts)
     _write_commit(connection, ledger, added, instant)
-    stages.record_blob_sightings(connection, unregistered, now)
+    staged_blobs.record_blob_sightings(connection, unregistered, now)
     return answers
 
 

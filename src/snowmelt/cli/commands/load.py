@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from snowmelt.load.definition import PhaseDefinition
     from snowmelt.load.filter_tester import FilterReport
     from snowmelt.load.library import Library
+    from snowmelt.load.phase_definition import PhaseDefinition
 
 NAME = "load"
 SUMMARY = "check a filter of one's own before a COPY uses it"

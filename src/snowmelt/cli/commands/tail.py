@@ -17,7 +17,7 @@ from snowmelt.cli.command_context import (
 )
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
-from snowmelt.storage.output_paths import (
+from snowmelt.storage.overwrite_checks import (
     CommandOutput,
     check_output_outside_deployment,
     check_outputs,

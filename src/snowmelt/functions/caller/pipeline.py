@@ -26,7 +26,11 @@ from snowmelt.functions.caller.circuit_breaker import FailedBatchCache, get_circ
 from snowmelt.functions.caller.event_loop import InFlightCalls, get_event_loop_thread
 from snowmelt.functions.caller.http_request import TranslatedRequest
 from snowmelt.functions.caller.limits import CallBudget, RateLimiter
-from snowmelt.functions.caller.request_builder import RequestBuilder, SplitRequest, get_size_limits
+from snowmelt.functions.caller.request_deduplication import (
+    RequestBuilder,
+    SplitRequest,
+    get_size_limits,
+)
 from snowmelt.functions.caller.response_decoder import ResponseDecoder
 from snowmelt.functions.caller.translators import TranslatorPair
 from snowmelt.functions.caller.value_cache import get_value_cache
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
     from snowmelt.functions.caller.event_loop import CoroutineFactory as Calling
     from snowmelt.functions.caller.event_loop import InFlightCall
     from snowmelt.functions.caller.plan import CallPlan, QueryPosition
-    from snowmelt.functions.caller.request_builder import BatchRequest, BatchWork
+    from snowmelt.functions.caller.request_deduplication import BatchRequest, BatchWork
     from snowmelt.functions.caller.response_decoder import DecodedResponse
     from snowmelt.functions.wire.messages import RowFailure
 

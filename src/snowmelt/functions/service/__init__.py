@@ -4,7 +4,7 @@
 `cloud_handlers`: handlers for AWS Lambda, Azure Functions and Google Cloud.
 `messages`: requests and responses, independent of the server that received them.
 `service`: the service with its functions by name.
-`annotations`: SQL signatures from Python annotations.
+`signature_inference`: SQL signatures from Python annotations.
 `deduplicator`: execution of each batch once, with polling.
 `batch_stores`: responses of batches in memory or in a SQLite file.
 `function_runner`: one declared function over the rows of a batch.

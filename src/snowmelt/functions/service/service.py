@@ -25,7 +25,6 @@ from snowmelt.functions.errors import (
     DeclarationInvalid,
     FunctionNotFound,
 )
-from snowmelt.functions.service.annotations import infer_signature
 from snowmelt.functions.service.batch_stores import MemoryStore
 from snowmelt.functions.service.deduplicator import BatchDeduplicator, BatchJob
 from snowmelt.functions.service.function_runner import (
@@ -41,6 +40,7 @@ from snowmelt.functions.service.messages import (
     error_to_response,
 )
 from snowmelt.functions.service.messages import make_error_response as problem_answer
+from snowmelt.functions.service.signature_inference import infer_signature
 from snowmelt.functions.signature import parse_arguments
 from snowmelt.functions.wire import compression, exact_json
 from snowmelt.functions.wire import headers as names

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from snowmelt.blob.bdec import make_blob_path
+from snowmelt.blob.encryption import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
 from snowmelt.catalog.objects.error_tables import find_error_table
 from snowmelt.catalog.objects.tables import find_table_by_id
 from snowmelt.catalog.streaming.commit_rules import ChunkOffer
 from snowmelt.errors import TableNotFound
-from snowmelt.ingest.rows.append import AppendRequest
+from snowmelt.ingest.rows.append_types import AppendRequest
 from snowmelt.ingest.rows.row_converter import ConvertedRows
 from snowmelt.ingest.rows.targets import PipePath, PipeTarget
 from snowmelt.schema.error_table import (

@@ -24,7 +24,7 @@ from snowmelt.errors import (
     TableNotFound,
 )
 from snowmelt.ingest.metrics import RowMetrics
-from snowmelt.ingest.rows.append import (
+from snowmelt.ingest.rows.append_types import (
     AppendCommitted,
     AppendOutcome,
     AppendRequest,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.streaming import row_channels
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PipeNotFound, RequestMalformed, RowsBusy
-from snowmelt.ingest.rows.append import parse_continuation_token
+from snowmelt.ingest.rows.append_types import parse_continuation_token
 from snowmelt.ingest.rows.group_commit import find_position_outcome
 from snowmelt.ingest.rows.row_service import (
     check_no_nul_texts,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.streaming.row_channels import ChannelSequencers
     from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.append import AppendOutcome, AppendRequest, ContinuationToken
+    from snowmelt.ingest.rows.append_types import AppendOutcome, AppendRequest, ContinuationToken
     from snowmelt.ingest.rows.row_converter import ConvertedRows
     from snowmelt.ingest.rows.row_service import RawAppendRequest, RowService
     from snowmelt.ingest.rows.targets import PipePath, PipeTarget, RowSender

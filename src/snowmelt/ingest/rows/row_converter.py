@@ -418,7 +418,7 @@ class KernelLoader:
 
     def _load_kernel(self) -> None:
         try:
-            from snowmelt.ingest.rows.line_reader import read_uniform_lines
+            from snowmelt.ingest.rows.uniform_line_reader import read_uniform_lines
 
             # One call compiles for rows of any kind.
             read_uniform_lines(

@@ -17,7 +17,7 @@ from snowmelt.errors import (
     RowsBusy,
     TableNotFound,
 )
-from snowmelt.ingest.rows.append import (
+from snowmelt.ingest.rows.append_types import (
     AppendCommitted,
     AppendRequest,
     ContinuationToken,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.streaming.row_channels import RowChannel
     from snowmelt.clock import Clock
     from snowmelt.ingest.back_pressure import BackPressure
-    from snowmelt.ingest.rows.append import AppendOutcome
+    from snowmelt.ingest.rows.append_types import AppendOutcome
     from snowmelt.ingest.rows.binary_encoding_tracker import BinaryEncodingTracker
     from snowmelt.ingest.rows.group_commit import GroupCommitter
     from snowmelt.ingest.rows.row_converter import ConvertedRows, ConverterPool

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.objects.table_changes import evolve_table, make_column
+from snowmelt.catalog.objects.renames_and_evolution import evolve_table, make_column
 from snowmelt.catalog.security.access_control import resolve_effective_role
 from snowmelt.errors import PrivilegeMissing, UserError
 from snowmelt.schema.inference import find_unfilled_columns, infer_new_columns

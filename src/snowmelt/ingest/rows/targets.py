@@ -14,7 +14,7 @@ from snowmelt.catalog.objects import pipes, tables
 from snowmelt.catalog.objects.pipes import resolve_pipe_table
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
-from snowmelt.catalog.streaming import row_channels, stages
+from snowmelt.catalog.streaming import row_channels, staged_blobs
 from snowmelt.errors import PipeNotFound, UserError
 from snowmelt.schema.types import LogicalType, TableName, to_internal_name
 
@@ -191,7 +191,7 @@ class TargetResolver:
             prefix = self._prefixes.get(user)
             if prefix is None:
                 with self._database.writing() as connection:
-                    prefix = stages.issue_client_prefix(connection, user, self._clock.now())
+                    prefix = staged_blobs.issue_client_prefix(connection, user, self._clock.now())
                 self._prefixes[user] = prefix
         return prefix
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 from snowmelt.errors import LoadRefused, MissingExtra
 
 if TYPE_CHECKING:
-    from snowmelt.load.definition import PhaseDefinition
-    from snowmelt.load.phases import Filter, RecordFilter
+    from snowmelt.load.phase_definition import PhaseDefinition
+    from snowmelt.load.phase_protocols import Filter, RecordFilter
 
 # Module and the name in it, by the filter's name in lower case.
 _FILTER_LOCATIONS = {

@@ -16,12 +16,12 @@ import lz4.frame
 from isal import igzip_lib
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.definition import PhaseDefinition, PhaseParameter
+from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from snowmelt.load.phases import ByteReader
+    from snowmelt.load.phase_protocols import ByteReader
 
 # Output stays in the processor's cache; on well compressed data that doubles the speed.
 SLICE_BYTES = 1024 * 1024

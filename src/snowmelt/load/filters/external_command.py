@@ -10,12 +10,12 @@ import subprocess
 from typing import IO, TYPE_CHECKING, cast
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.definition import PhaseDefinition, PhaseParameter
+from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.phases import ByteReader
+    from snowmelt.load.phase_protocols import ByteReader
 
 # What a pipe takes and gives at once.
 _PIPE_BYTES = 64 * 1024

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.definition import PhaseDefinition, PhaseParameter
+from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.phases import Records
+    from snowmelt.load.phase_protocols import Records
 
 _LENGTH_BYTES = 4
 

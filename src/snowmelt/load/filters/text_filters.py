@@ -6,12 +6,12 @@ import codecs
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.definition import PhaseDefinition, PhaseParameter
+from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.phases import ByteReader
+    from snowmelt.load.phase_protocols import ByteReader
 
 # Names of iconv that Python has under another one.
 _ICONV_ALIASES = {"ucs-2": "utf-16", "ucs-2le": "utf-16-le", "ucs-2be": "utf-16-be"}

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 import zstandard
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.definition import PhaseDefinition
 from snowmelt.load.filters.decompression import (
     MAX_OUTPUT_PARAMETER,
     DecompressedOutputLimit,
     check_max_output,
 )
+from snowmelt.load.phase_definition import PhaseDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.phases import ByteReader
+    from snowmelt.load.phase_protocols import ByteReader
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.kafka.connection import fetch_offset_bounds
-from snowmelt.load.kafka.partitions import (
+from snowmelt.load.kafka.partition_ranges import (
     EndReason,
     MessagePosition,
     OffsetGap,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from snowmelt.clock import Clock
     from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.load.phases import Records
+    from snowmelt.load.phase_protocols import Records
 
 _LOG = logging.getLogger(__name__)
 _MAX_BATCH_MESSAGES = 5_000

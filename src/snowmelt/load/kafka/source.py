@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.definition import PhaseDefinition, PhaseParameter
 from snowmelt.load.kafka.connection import (
     KafkaConnection,
     fetch_offset_bounds,
@@ -16,12 +15,13 @@ from snowmelt.load.kafka.connection import (
     parse_librdkafka_settings,
 )
 from snowmelt.load.kafka.consumer import PartitionConsumer, ReadBounds
-from snowmelt.load.kafka.partitions import (
+from snowmelt.load.kafka.partition_ranges import (
     SAVED_OFFSET,
     PartitionEnd,
     PartitionRange,
     parse_partition_ranges,
 )
+from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 from snowmelt.load.portion import InputFile
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import confluent_kafka as ck
 
     from snowmelt.clock import Clock
-    from snowmelt.load.kafka.partitions import MessagePosition
-    from snowmelt.load.phases import Records
+    from snowmelt.load.kafka.partition_ranges import MessagePosition
+    from snowmelt.load.phase_protocols import Records
     from snowmelt.load.portion import Portion
 
 

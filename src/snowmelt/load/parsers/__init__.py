@@ -2,11 +2,11 @@
 
 `portion_stream`: the bytes of one portion in blocks, cut at record boundaries.
 `delimited_text`: the dialect of delimited text, and the exact reader of its records.
-`arrow_block`: blocks of delimited records prepared for Arrow's CSV reader.
+`arrow_eligibility`: blocks of delimited records prepared for Arrow's CSV reader.
 `delimited_blocks`: blocks of delimited text into rows and rejects.
 `delimited`: the parsers DELIMITED, FDELIMITEDPARSER and FCSVPARSER.
 `line_parsers`: fixed-width, regular-expression, key-value pair and whole-message parsers.
-`json_documents`: single JSON documents, their records and the columns of their values.
+`json_record_extraction`: single JSON documents, their records and the columns of their values.
 `json_arrow`: many JSON objects in one batch, by Arrow or by generated structs.
 `json_parser`: JSON files and messages.
 `record_columns`: records of typed formats into columns.
@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snowmelt.load.definition import PhaseDefinition
+    from snowmelt.load.phase_definition import PhaseDefinition
 
 # Name: module and class of its options, and where the parser is that takes them; the class itself
 # makes it where there is none. Modules load what they need when they are asked for.
@@ -28,9 +28,9 @@ _PARSER_LOCATIONS: dict[str, tuple[str, str, str]] = {
     "DELIMITED": ("delimited", "DelimitedOptions", ""),
     "FDELIMITEDPARSER": ("delimited", "FlexDelimitedOptions", ""),
     "FCSVPARSER": ("delimited", "CsvOptions", ""),
-    "FJSONPARSER": ("json_documents", "FlexJsonOptions", "json_parser.JsonParser"),
-    "KAFKAJSONPARSER": ("json_documents", "KafkaJsonOptions", "json_parser.JsonParser"),
-    "JSON": ("json_documents", "JsonOptions", "json_parser.JsonParser"),
+    "FJSONPARSER": ("json_record_extraction", "FlexJsonOptions", "json_parser.JsonParser"),
+    "KAFKAJSONPARSER": ("json_record_extraction", "KafkaJsonOptions", "json_parser.JsonParser"),
+    "JSON": ("json_record_extraction", "JsonOptions", "json_parser.JsonParser"),
     "FAVROPARSER": ("avro", "AvroOptions", "avro.AvroParser"),
     "KAFKAAVROPARSER": ("avro", "KafkaAvroOptions", "avro.AvroMessageParser"),
     "AVRO": ("avro", "StrictAvroOptions", "avro.AvroParser"),
@@ -53,7 +53,7 @@ NAMES: tuple[str, ...] = (*_PARSER_LOCATIONS, *_SHORT_NAMES)
 
 def definition(name: str) -> PhaseDefinition[Any] | None:
     """Return the parser of this name; None if there is none."""
-    from snowmelt.load.definition import define_parser
+    from snowmelt.load.phase_definition import define_parser
 
     wanted = name.upper()
     found = _PARSER_LOCATIONS.get(_SHORT_NAMES.get(wanted, wanted))

@@ -19,7 +19,7 @@ from snowmelt.load.parsers.record_columns import RecordEntry, RecordRowBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.phases import ByteReader, ParsedBatch, ParseTarget, Records
+    from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget, Records
     from snowmelt.load.portion import Portion
 
 # --- What FAVROPARSER and KAFKAAVROPARSER let one choose.

@@ -26,7 +26,7 @@ from snowmelt.schema.types import to_display_name, to_internal_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.load.phases import ByteReader, ParsedBatch, ParseTarget
+    from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget
     from snowmelt.load.portion import Portion
 
 # No table has so many columns; reading a million of names takes a processor 5 s.

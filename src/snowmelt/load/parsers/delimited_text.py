@@ -17,7 +17,7 @@ from snowmelt.errors import LoadRefused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.load.phases import ColumnOptions, ParseTarget
+    from snowmelt.load.phase_protocols import ColumnOptions, ParseTarget
 
 _MAX_ASCII = 127
 DEFAULT_MAX_RECORD_BYTES = 32 * 1024 * 1024

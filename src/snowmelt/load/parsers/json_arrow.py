@@ -19,7 +19,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
-from snowmelt.load.parsers.arrow_block import UTF8_BOM
+from snowmelt.load.parsers.arrow_eligibility import UTF8_BOM
 from snowmelt.schema.chunk_types import decimal_from_int64, make_null_mask, to_contiguous_array
 from snowmelt.schema.native_types import native_fields
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from snowmelt.load.column_converter import TableConverter, TextColumnConverter
-    from snowmelt.load.parsers.json_documents import FlexJsonOptions, JsonColumnFinder
+    from snowmelt.load.parsers.json_record_extraction import FlexJsonOptions, JsonColumnFinder
 
 _DIRECT_KINDS = {LogicalType.FIXED, LogicalType.REAL, LogicalType.BOOLEAN, LogicalType.TEXT}
 

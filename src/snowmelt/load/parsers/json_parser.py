@@ -24,20 +24,20 @@ from snowmelt.load.parsers.delimited_text import (
     FieldDialect,
 )
 from snowmelt.load.parsers.json_arrow import JsonBlockReader, JsonStructReader
-from snowmelt.load.parsers.json_documents import (
+from snowmelt.load.parsers.json_record_extraction import (
     InvalidJsonDocument,
     JsonColumnFinder,
     JsonDocumentReader,
 )
 from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
-from snowmelt.load.phases import ParsedBatch, ParseReject
+from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snowmelt.load.parsers.json_arrow import StructParseResult
-    from snowmelt.load.parsers.json_documents import FlexJsonOptions
-    from snowmelt.load.phases import ByteReader, ParseTarget, Records
+    from snowmelt.load.parsers.json_record_extraction import FlexJsonOptions
+    from snowmelt.load.phase_protocols import ByteReader, ParseTarget, Records
     from snowmelt.load.portion import Portion
 
 if TYPE_CHECKING:

@@ -23,13 +23,13 @@ from snowmelt.load.parsers.delimited_text import (
     parse_format_character,
 )
 from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
-from snowmelt.load.phases import ColumnOptions, ParsedBatch, ParseReject
+from snowmelt.load.phase_protocols import ColumnOptions, ParsedBatch, ParseReject
 from snowmelt.schema.types import LogicalType, to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.load.phases import ByteReader, ParseTarget, Records
+    from snowmelt.load.phase_protocols import ByteReader, ParseTarget, Records
     from snowmelt.load.portion import Portion
 
 if TYPE_CHECKING:

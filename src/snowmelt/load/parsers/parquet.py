@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.parsers.record_columns import RecordRowBuilder, display_record
-from snowmelt.schema.conversion.arrow_values import to_python_values
+from snowmelt.schema.conversion.arrow_to_python import to_python_values
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.native_types import needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from snowmelt.load.column_converter import TextColumnConverter
-    from snowmelt.load.phases import ByteReader, ParsedBatch, ParseTarget
+    from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget
     from snowmelt.load.portion import Portion
 
 _BATCH_ROWS = 16_384

@@ -10,14 +10,14 @@ import re
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.parsers.arrow_block import UTF8_BOM
+from snowmelt.load.parsers.arrow_eligibility import UTF8_BOM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Protocol
 
     from snowmelt.load.parsers.delimited_text import DelimitedDialect, DelimitedRecordReader
-    from snowmelt.load.phases import ByteReader, ParsedBatch
+    from snowmelt.load.phase_protocols import ByteReader, ParsedBatch
     from snowmelt.load.portion import Portion
 
 # --- Where records can be told to end by the bytes behind some place alone: borders of portions.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.load.column_converter import TableConverter
-from snowmelt.load.parsers.json_documents import FlexJsonOptions, JsonColumnFinder
-from snowmelt.load.phases import ParsedBatch, ParseReject
+from snowmelt.load.parsers.json_record_extraction import FlexJsonOptions, JsonColumnFinder
+from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
 from snowmelt.schema.conversion.json_text import format_json
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from snowmelt.load.phases import ParseTarget
+    from snowmelt.load.phase_protocols import ParseTarget
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 from snowmelt.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from snowmelt.load.definition import PhaseDefinition
-    from snowmelt.load.phases import Source
+    from snowmelt.load.phase_definition import PhaseDefinition
+    from snowmelt.load.phase_protocols import Source
 
 # Module and the name in it, by the source's name in lower case.
 _SOURCE_LOCATIONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.definition import PhaseDefinition, PhaseParameter
+from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 from snowmelt.load.sources import http as web
 from snowmelt.load.sources import local_files, object_store
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.definition import PhaseDefinition, PhaseParameter
+from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 from snowmelt.load.portion import InputFile
 from snowmelt.load.sources import local_files
 

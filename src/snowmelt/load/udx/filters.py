@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import SnowmeltError
-from snowmelt.load.phases import ByteReader
+from snowmelt.load.phase_protocols import ByteReader
 from snowmelt.load.udx.input_window import ByteWindow, RecordWindow
 from snowmelt.load.udx.instance import (
     DESTROY_ROLES,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.load.phases import Filter, Records
+    from snowmelt.load.phase_protocols import Filter, Records
     from snowmelt.load.udx.instance import UdxHost
     from snowmelt.load.udx.vertica_sdk.buffers import InputBuffer
     from snowmelt.load.udx.vertica_sdk.server_interface import ServerInterface

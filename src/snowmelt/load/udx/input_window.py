@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.load.phases import ByteReader, Records
+    from snowmelt.load.phase_protocols import ByteReader, Records
 
 
 class InputLimitExceeded(Exception):

@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from snowmelt.errors import InvalidRow, PhaseFailed
+from snowmelt.load.phase_protocols import ColumnOptions, ParsedBatch, ParseReject
 from snowmelt.load.phase_states import PhaseStateCode
-from snowmelt.load.phases import ColumnOptions, ParsedBatch, ParseReject
 from snowmelt.load.udx.input_window import ByteWindow, InputWindow, RecordWindow
 from snowmelt.load.udx.instance import (
     ALIGN_ROLES,
@@ -37,7 +37,7 @@ from snowmelt.schema.types import DEFAULT_ZONE, Compatibility, LogicalType
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from snowmelt.load.phases import ByteReader, ParseTarget, Records
+    from snowmelt.load.phase_protocols import ByteReader, ParseTarget, Records
     from snowmelt.load.portion import Portion
     from snowmelt.load.udx.instance import UdxHost
     from snowmelt.load.udx.vertica_sdk.buffers import InputBuffer

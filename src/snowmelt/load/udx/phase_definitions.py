@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.definition import PhaseDefinition, PhaseParameter
-from snowmelt.load.phases import ParseTarget
+from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
+from snowmelt.load.phase_protocols import ParseTarget
 from snowmelt.load.task import LoadStep, StepKind
 from snowmelt.load.udx import worker_progress
 from snowmelt.load.udx.filters import UdxFilter, make_generator_filter, make_udx_record_filter
@@ -45,7 +45,7 @@ from snowmelt.load.udx.worker_progress import is_ctrl_c
 from snowmelt.schema.types import TableSchema
 
 if TYPE_CHECKING:
-    from snowmelt.load.phases import (
+    from snowmelt.load.phase_protocols import (
         Filter,
         Parser,
         RecordFilter,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from snowmelt.load.phases import Records
+    from snowmelt.load.phase_protocols import Records
     from snowmelt.load.portion import Portion
     from snowmelt.load.udx.instance import UdxHost
 

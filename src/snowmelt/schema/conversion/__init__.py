@@ -2,7 +2,7 @@
 
 `value_rules`: one value into its stored value. This is the exact path, which defines the result.
 `foreign_types`: NumPy and pandas values and enumeration members into plain values.
-`sdk_bytes`: rejection of text from the official SDK that may stand for bytes.
+`ambiguous_bytes`: rejection of text from the official SDK that may stand for bytes.
 `numbers`: FIXED, REAL and BOOLEAN values, and floats as decimal text.
 `timestamps`: dates, times and timestamps, and their text formats.
 `timestamp_limits`: the range of dates and timestamps that every reader can represent.
@@ -12,7 +12,7 @@
 `compact_columns`: plain columns as a few bytes until a flush.
 `fast_rows`: single rows that are checked immediately and converted in a batch.
 `deferred_rows`: batches of rows that are checked immediately and converted at a flush.
-`arrow_values`: Arrow values into the Python values that rows would hold.
+`arrow_to_python`: Arrow values into the Python values that rows would hold.
 `arrow_input`: Arrow arrays and tables of a user into chunk form.
 `row_converter`: rows and Arrow tables into a table in chunk form, with all errors.
 """

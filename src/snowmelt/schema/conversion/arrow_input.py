@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.chunk_types import make_null_mask
-from snowmelt.schema.conversion.arrow_values import (
+from snowmelt.schema.conversion.arrow_to_python import (
     UNIT_FRACTION_DIGITS,
     parse_arrow_zone,
     to_int64_and_nulls,

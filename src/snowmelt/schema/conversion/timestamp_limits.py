@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.schema.chunk_types import make_null_mask, to_contiguous_array
-from snowmelt.schema.conversion.arrow_values import parse_arrow_zone
+from snowmelt.schema.conversion.arrow_to_python import parse_arrow_zone
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType
 from snowmelt.schema.value_errors import wrong_value_error, year_range_error
 

@@ -16,6 +16,10 @@ from uuid import UUID
 import numpy as np
 
 from snowmelt.errors import InvalidRow, InvalidValue, TooComplex
+from snowmelt.schema.conversion.ambiguous_bytes import (
+    wrap_to_reject_base64_text,
+    wrap_to_reject_hex_text,
+)
 from snowmelt.schema.conversion.foreign_types import to_plain_value
 from snowmelt.schema.conversion.json_text import (
     MAX_DEPTH,
@@ -38,7 +42,6 @@ from snowmelt.schema.conversion.numbers import (
     is_number,
     to_exact_decimal,
 )
-from snowmelt.schema.conversion.sdk_bytes import wrap_to_reject_base64_text, wrap_to_reject_hex_text
 from snowmelt.schema.conversion.timestamp_limits import (
     LIMITED_TYPES,
     describe_unrepresentable_timestamp,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from snowmelt.select.execution.serializer import RecordSerializer
     from snowmelt.select.execution.sinks import RecordSink
-    from snowmelt.select.formats.decompression import ObjectSource
+    from snowmelt.select.formats.byte_streams import ObjectSource
     from snowmelt.select.formats.read_units import ObjectRecords, ReadUnit
     from snowmelt.select.request import SelectRequest
     from snowmelt.select.sql.ast import Expression

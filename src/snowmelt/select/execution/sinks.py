@@ -17,7 +17,7 @@ from snowmelt.select.execution.block_executor import BlockResult, SelectedRecord
 from snowmelt.select.resource_limits import EngineSettings, MemoryBudget
 from snowmelt.select.scalar.aggregates import make_accumulator
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
-from snowmelt.select.scalar.ordering import RowSorter, make_sort_key
+from snowmelt.select.scalar.order_by import RowSorter, make_sort_key
 from snowmelt.select.sql.ast import (
     AggregateExpr,
     ColumnRef,

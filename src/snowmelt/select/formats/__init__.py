@@ -1,6 +1,6 @@
 """Input formats: CSV, JSON and Parquet objects as blocks, then as column batches.
 
-`decompression`: object sources and byte streams, plain or decompressed.
+`byte_streams`: object sources and byte streams, plain or decompressed.
 `blocks`: byte streams as blocks of whole records, and scan ranges.
 `csv_dialect`: CSV parsing rules of a request.
 `csv_tokenizer`: record and field positions in a CSV block.

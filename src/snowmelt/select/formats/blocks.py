@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.select.formats.decompression import ByteStream, ObjectSource, UncompressedStream
+    from snowmelt.select.formats.byte_streams import ByteStream, ObjectSource, UncompressedStream
     from snowmelt.select.request import ScanRange
 
 # --- Which records a ScanRange takes: those whose first byte lies in it, whole.

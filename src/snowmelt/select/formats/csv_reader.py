@@ -24,6 +24,11 @@ from snowmelt.select.formats.blocks import (
     record_too_long_error,
     resolve_scan_range,
 )
+from snowmelt.select.formats.byte_streams import (
+    ConcurrentSource,
+    UncompressedStream,
+    open_decompressed_stream,
+)
 from snowmelt.select.formats.csv_dialect import CsvRules, make_csv_rules
 from snowmelt.select.formats.csv_tokenizer import (
     ROW_HAS_QUOTES,
@@ -34,11 +39,6 @@ from snowmelt.select.formats.csv_tokenizer import (
     CsvTokens,
     RaggedCsvTokens,
     find_invalid_utf8_byte,
-)
-from snowmelt.select.formats.decompression import (
-    ConcurrentSource,
-    UncompressedStream,
-    open_decompressed_stream,
 )
 from snowmelt.select.values import MISSING, Missing
 from snowmelt.select.vectors import (
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snowmelt.select.dialect import Dialect
-    from snowmelt.select.formats.decompression import ByteStream, ObjectSource
+    from snowmelt.select.formats.byte_streams import ByteStream, ObjectSource
     from snowmelt.select.request import CsvInput, ScanRange
     from snowmelt.select.sql.ast import ColumnRef
     from snowmelt.select.vectors import Mask, Positions

@@ -23,8 +23,8 @@ from snowmelt.select.formats.blocks import (
     record_too_long_error,
     resolve_scan_range,
 )
+from snowmelt.select.formats.byte_streams import open_decompressed_stream
 from snowmelt.select.formats.csv_tokenizer import find_invalid_utf8_byte
-from snowmelt.select.formats.decompression import open_decompressed_stream
 from snowmelt.select.formats.json_lines import (
     JSON_DECODE_ERRORS,
     JsonLineColumns,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snowmelt.select.formats.blocks import RecordBlock
-    from snowmelt.select.formats.decompression import ObjectSource
+    from snowmelt.select.formats.byte_streams import ObjectSource
     from snowmelt.select.request import JsonInput, SelectRequest
     from snowmelt.select.resource_limits import EngineSettings
     from snowmelt.select.sql.ast import ColumnRef, PathStep

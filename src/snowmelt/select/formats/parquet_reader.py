@@ -42,7 +42,7 @@ from snowmelt.select.vectors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.select.formats.decompression import ObjectSource
+    from snowmelt.select.formats.byte_streams import ObjectSource
     from snowmelt.select.request import SelectRequest
     from snowmelt.select.resource_limits import EngineSettings
     from snowmelt.select.sql.ast import Expression

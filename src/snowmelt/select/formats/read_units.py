@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from snowmelt.select.formats.blocks import RecordBlock
+    from snowmelt.select.formats.byte_streams import ObjectSource
     from snowmelt.select.formats.csv_reader import CsvBatch, CsvTokenizer
-    from snowmelt.select.formats.decompression import ObjectSource
     from snowmelt.select.request import SelectRequest
     from snowmelt.select.resource_limits import EngineSettings
     from snowmelt.select.sql.bound_query import BoundQuery, ObjectFields

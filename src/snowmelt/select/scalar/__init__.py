@@ -7,5 +7,5 @@
 `functions`: scalar functions.
 `patterns`: LIKE patterns and timestamp format patterns.
 `aggregates`: aggregate accumulators.
-`ordering`: sort keys and ORDER BY.
+`order_by`: sort keys and ORDER BY.
 """

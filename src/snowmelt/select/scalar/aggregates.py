@@ -17,7 +17,7 @@ import numpy as np
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, make_skippable_row_error
 from snowmelt.select.scalar.operators import is_less_for_min_max
-from snowmelt.select.scalar.ordering import make_sort_key
+from snowmelt.select.scalar.order_by import make_sort_key
 from snowmelt.select.values import (
     DECIMAL_CONTEXT,
     INT_MAX,

@@ -18,7 +18,7 @@ from snowmelt.errors import (
 from snowmelt.ingest.rows.targets import RowSender
 from snowmelt.server.error_responses import MethodNotAllowed, RouteNotFound
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
-from snowmelt.server.rows.append_requests import (
+from snowmelt.server.rows.in_flight_appends import (
     OK_CODE,
     AppendPayload,
     build_append_response,
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from snowmelt.ingest.rows.row_service import RawAppendRequest
     from snowmelt.server.auth import Principal
     from snowmelt.server.error_responses import ServerResponse
-    from snowmelt.server.rows.append_requests import InFlightAppends
     from snowmelt.server.rows.components import RowApiComponents
+    from snowmelt.server.rows.in_flight_appends import InFlightAppends
     from snowmelt.server.rows.messages import RowApiPath
     from snowmelt.wire.row_api import OpenRowChannelResponse
 

@@ -27,7 +27,7 @@ from snowmelt.select.client import DIALECT_HEADER, OBJECTS_HEADER
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import open_select
-from snowmelt.select.formats.decompression import ConcurrentSource
+from snowmelt.select.formats.byte_streams import ConcurrentSource
 from snowmelt.select.formats.read_units import SourceSequence
 from snowmelt.select.protocol import parse_select_request
 from snowmelt.select.request import (

@@ -14,7 +14,7 @@ from snowmelt.schema.types import LogicalType, TableName
 from snowmelt.spark.datasource.connection import SECRET_CATALOG
 from snowmelt.spark.datasource.partition import ReadShape, list_needed_columns
 from snowmelt.spark.sql.predicates import extract_exact_predicates
-from snowmelt.spark.sql.query import parse_dotted_name, parse_query
+from snowmelt.spark.sql.table_references import parse_dotted_name, parse_query
 from snowmelt.spark.tables.visible_columns import (
     VisibleColumn,
     list_visible_columns,

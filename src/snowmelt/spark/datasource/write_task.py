@@ -19,7 +19,7 @@ from snowmelt import failpoints
 from snowmelt.errors import InvalidRow, LoadFailed, LoadRefused
 from snowmelt.failpoints import Failpoint
 from snowmelt.loaders.portion_file_writer import FileSpool, RowSpool
-from snowmelt.schema.conversion.arrow_values import parse_arrow_zone, to_python_values
+from snowmelt.schema.conversion.arrow_to_python import parse_arrow_zone, to_python_values
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.conversion.value_rules import make_value_rule

@@ -5,5 +5,5 @@
 `worker`: calls of the service in Spark's Python workers.
 `call_log`: call records, written by workers and read by the driver.
 `call_log_view`: the call log as a DataFrame.
-`explain`: estimates of calls from Spark's plan.
+`call_estimates`: estimates of calls from Spark's plan.
 """

@@ -14,7 +14,7 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from snowmelt.errors import UserError
-from snowmelt.spark.sql.query import (
+from snowmelt.spark.sql.table_references import (
     DIALECT,
     parse_statement,
     read_dotted_name,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
-    from snowmelt.catalog.objects.function_resolution import CallableFunction
+    from snowmelt.catalog.objects.callable_functions import CallableFunction
     from snowmelt.functions.signature import FunctionSignature
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from sqlglot import exp
 
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, Column, LogicalType
-from snowmelt.spark.sql.query import DIALECT, list_select_sources
+from snowmelt.spark.sql.table_references import DIALECT, list_select_sources
 from snowmelt.table.pruning import And, Comparison, InList, IsNull, Or, StartsWith
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from snowmelt.spark.sql.query import SparkQuery, TableReference
+    from snowmelt.spark.sql.table_references import SparkQuery, TableReference
     from snowmelt.table.pruning import LiteralValue, Predicate
 
 ColumnLookup: TypeAlias = "Callable[[TableReference], Mapping[str, Column | None] | None]"

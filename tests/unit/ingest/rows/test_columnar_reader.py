@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from snowmelt.ingest.rows.body import parse_json_lines
 from snowmelt.ingest.rows.columnar_reader import read_table_columns
 from snowmelt.ingest.rows.field_names import parse_scalar_fields, resolve_field_case
-from snowmelt.ingest.rows.line_reader import read_uniform_lines
+from snowmelt.ingest.rows.uniform_line_reader import read_uniform_lines
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -190,6 +190,6 @@ def test_large_bodies_are_read_in_parts(plain, size):
 
 
 def test_no_more_room_is_taken_than_there_may_be(monkeypatch):
-    monkeypatch.setattr("snowmelt.ingest.rows.line_reader._MAX_BUFFER_BYTES", 1_000)
+    monkeypatch.setattr("snowmelt.ingest.rows.uniform_line_reader._MAX_BUFFER_BYTES", 1_000)
     body = body_of([])
     assert read_uniform_lines(body, parse_scalar_fields(body[: body.find(b"\n")], SCHEMA)) is None

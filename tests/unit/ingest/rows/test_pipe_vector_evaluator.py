@@ -16,8 +16,8 @@ from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
 from snowmelt.clock import SystemClock
 from snowmelt.ingest.rows import pipe_vector_evaluator
 from snowmelt.ingest.rows.columnar_reader import read_field_columns
-from snowmelt.ingest.rows.line_reader import read_uniform_lines
 from snowmelt.ingest.rows.row_converter import ConverterPool
+from snowmelt.ingest.rows.uniform_line_reader import read_uniform_lines
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 
 SCHEMA = TableSchema(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadFailed, LoadRefused
-from snowmelt.load.phases import ParsedBatch, ParseReject, ParseTarget
+from snowmelt.load.phase_protocols import ParsedBatch, ParseReject, ParseTarget
 from snowmelt.load.projection import ColumnProjector
 from snowmelt.load.task import ComputedExpression, LoadStep, StackPlan
 from snowmelt.schema.native_types import native_schema

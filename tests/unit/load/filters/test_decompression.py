@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.filters import definition
-from snowmelt.load.phases import ByteReader
+from snowmelt.load.phase_protocols import ByteReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.filters import definition
-from snowmelt.load.phases import ByteReader
+from snowmelt.load.phase_protocols import ByteReader
 
 
 def command(cmd, **more):

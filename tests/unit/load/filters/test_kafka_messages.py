@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.filters import definition
-from snowmelt.load.phases import RecordFilter
+from snowmelt.load.phase_protocols import RecordFilter
 
 batches = st.lists(st.lists(st.binary(max_size=9), max_size=5), max_size=4)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.filters import definition
-from snowmelt.load.phases import ByteReader
+from snowmelt.load.phase_protocols import ByteReader
 
 
 def cut(data: bytes, size: int) -> list[bytes]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.parsers import definition
-from snowmelt.load.phases import ColumnOptions
+from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support import parser_runs

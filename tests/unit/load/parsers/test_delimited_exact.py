@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow
 from snowmelt.load.column_converter import TableConverter
-from snowmelt.load.phases import ParseTarget
+from snowmelt.load.phase_protocols import ParseTarget
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import load
 

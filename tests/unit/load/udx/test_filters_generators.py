@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phases import ByteReader
+from snowmelt.load.phase_protocols import ByteReader
 from snowmelt.load.udx.filters import GeneratorStateMachine, UdxFilter
 from snowmelt.load.udx.instance import UdxHost
 from support.user_code import filtered, library

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.phases import Filter, RecordFilter
+from snowmelt.load.phase_protocols import Filter, RecordFilter
 from support.user_code import filtered, library
 
 # Drops empty records and doubles the others; works record by record, as other languages do it.

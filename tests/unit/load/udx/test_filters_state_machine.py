@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.phases import ByteReader
+from snowmelt.load.phase_protocols import ByteReader
 from snowmelt.load.udx.filters import UdxFilter
 from snowmelt.load.udx.input_window import UdxLimits
 from snowmelt.load.udx.instance import UdxHost

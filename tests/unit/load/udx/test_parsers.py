@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phases import ByteReader, ColumnOptions, Parser
+from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, Parser
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.native_types import native_schema
 from snowmelt.schema.types import Column, LogicalType

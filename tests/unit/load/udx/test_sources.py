@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phases import RecordSource
+from snowmelt.load.phase_protocols import RecordSource
 from snowmelt.load.portion import InputFile, Portion
 from support.user_code import library
 

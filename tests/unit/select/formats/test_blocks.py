@@ -13,7 +13,7 @@ from snowmelt.select.formats.blocks import (
     RecordStartSpan,
     find_stream_offset,
 )
-from snowmelt.select.formats.decompression import UncompressedStream
+from snowmelt.select.formats.byte_streams import UncompressedStream
 from snowmelt.select.vectors import PADDING_BYTES
 from support.memory_objects import MemoryObject
 

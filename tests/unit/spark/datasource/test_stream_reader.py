@@ -19,7 +19,7 @@ from snowmelt.spark.datasource.write_commit import WriteId, commit_write, resolv
 from snowmelt.spark.datasource.write_task import write_rows
 from snowmelt.table.compaction import compact
 from snowmelt.table.garbage_collection import collect_garbage
-from snowmelt.table.maintenance import MaintenanceSettings
+from snowmelt.table.maintenance_run import MaintenanceSettings
 
 TABLE = "demo.public.numbers"
 

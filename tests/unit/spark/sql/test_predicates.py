@@ -9,7 +9,7 @@ import pytest
 
 from snowmelt.schema.types import Column, LogicalType
 from snowmelt.spark.sql.predicates import extract_predicates
-from snowmelt.spark.sql.query import parse_query
+from snowmelt.spark.sql.table_references import parse_query
 from snowmelt.table.pruning import And, Comparison, InList, IsNull, Or, StartsWith
 
 COLUMNS = {

@@ -7,7 +7,7 @@ import logging
 from decimal import Decimal
 
 from snowmelt.load.library import load_library
-from snowmelt.load.phases import ByteReader, ColumnOptions
+from snowmelt.load.phase_protocols import ByteReader, ColumnOptions
 from snowmelt.load.udx import vertica_sdk as vertica
 from snowmelt.load.udx.phase_definitions import make_filter_definition, make_parser_definition
 from snowmelt.schema.types import Column, LogicalType

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snowmelt.blob import bdec
+from snowmelt.blob import encryption
 from snowmelt.catalog.streaming.registration import ChannelAdvance, ChunkOffer
 from snowmelt.errors import BlobInvalid, ObjectMissing, StageUnavailable
 from snowmelt.ingest.back_pressure import BACKLOG_TOO_LARGE
@@ -409,7 +409,7 @@ class RegistrationVerifier:
                 ResponseCode.BLOB_FORMAT_WRONG, f"Blob {path[:200]!r} is no .bdec file."
             )
         try:
-            name = bdec.parse_blob_path(path)
+            name = encryption.parse_blob_path(path)
         except BlobInvalid as error:
             _log.warning(
                 "user %s registers a blob with a bad name: %s",

@@ -9,7 +9,7 @@ import pytest
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError, ServiceBusy
 from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
-from snowmelt.server.sts_credentials import make_sts_stage_locator
+from snowmelt.server.sts_stage_locator import make_sts_stage_locator
 from support.ports import free_port
 
 ROLE = "arn:aws-cn:iam::123456789012:role/uploads"

@@ -11,8 +11,8 @@ from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.chunks import list_chunks
 from snowmelt.catalog.streaming.registration import register_chunks
-from snowmelt.ingest.chunk_validation import find_newest_matching_schema, find_written_schema
-from snowmelt.ingest.verifier import Registrant, VerificationDepth
+from snowmelt.ingest.chunk_content_check import find_newest_matching_schema, find_written_schema
+from snowmelt.ingest.registration_verifier import Registrant, VerificationDepth
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
 SENDER = Registrant("LOADER", None)

@@ -15,7 +15,7 @@ from snowmelt.errors import LoadRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from snowmelt.load.phases import Parser, RecordParser
+    from snowmelt.load.phase_protocols import Parser, RecordParser
 
 Phase = TypeVar("Phase")
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import TypeAlias
 
-    from snowmelt.blob.bdec import BytesLike
+    from snowmelt.blob.encryption import BytesLike
     from snowmelt.schema.statistics import ColumnStatistics
     from snowmelt.wire.streaming import (
         ChunkStatisticsMessage,

@@ -10,9 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.session import StatementResult, StatementSession
+from snowmelt.catalog.commands.statement_session import StatementResult, StatementSession
 from snowmelt.catalog.model.privileges import PUBLIC
-from snowmelt.catalog.objects import error_tables, retention, s3_buckets, table_changes, tables
+from snowmelt.catalog.objects import (
+    error_tables,
+    renames_and_evolution,
+    retention,
+    s3_buckets,
+    tables,
+)
 from snowmelt.catalog.objects.channel_tombstones import transfer_channels
 from snowmelt.catalog.security import access_control, access_keys
 from snowmelt.catalog.sql.ast import (
@@ -143,7 +149,7 @@ def _rename_database(statement: RenameNamespace, session: StatementSession) -> s
     session.require_administrator("CREATE DATABASE")
     database = session.find_database(session.resolve_database_name(statement.name))
     name = session.resolve_database_name(statement.new_name)
-    table_changes.rename_database(session.connection, database, name, session.now)
+    renames_and_evolution.rename_database(session.connection, database, name, session.now)
     return to_display_name(name)
 
 
@@ -155,7 +161,7 @@ def _rename_schema(statement: RenameNamespace, session: StatementSession) -> str
     session.require_privilege(
         "DATABASE", target.database_id, "CREATE SCHEMA", to_display_name(database)
     )
-    table_changes.rename_schema(session.connection, schema, target, name, session.now)
+    renames_and_evolution.rename_schema(session.connection, schema, target, name, session.now)
     return display_schema(database, name)
 
 
@@ -176,7 +182,7 @@ def _truncate_table(statement: TruncateTable, session: StatementSession) -> Stat
     session.require_privilege("TABLE", table.table_id, "OWNERSHIP", table.name)
     # The schema before the table, as everywhere.
     tables.find_namespace_ids(session.connection, name.database, name.schema, lock=True)
-    old = table_changes.lock_table(session.connection, table)
+    old = renames_and_evolution.lock_table(session.connection, table)
     new = tables.create_table(
         session.connection,
         name,

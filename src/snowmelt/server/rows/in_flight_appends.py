@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from snowmelt.errors import BodyTooLarge, ContinuationStale, RequestMalformed, RowsBusy
-from snowmelt.ingest.rows.append import AppendCommitted, SchemaOutdated, parse_continuation_token
+from snowmelt.ingest.rows.append_types import (
+    AppendCommitted,
+    SchemaOutdated,
+    parse_continuation_token,
+)
 from snowmelt.ingest.rows.body import decompress_body
 from snowmelt.ingest.rows.request_batcher import PendingRequest
 from snowmelt.ingest.rows.row_service import RawAppendRequest
@@ -36,7 +40,7 @@ from snowmelt.wire.row_api import RowAppendResponse
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from snowmelt.ingest.rows.append import AppendOutcome
+    from snowmelt.ingest.rows.append_types import AppendOutcome
     from snowmelt.ingest.rows.targets import PipePath, RowSender
     from snowmelt.server.rows.components import RowApiComponents
     from snowmelt.server.rows.messages import RowApiPath

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.blob.bdec import make_blob_path, padded_length, parse_blob_path
+from snowmelt.blob.encryption import make_blob_path, padded_length, parse_blob_path
 from snowmelt.errors import BlobInvalid
 
 CAPTURED = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.definition import PhaseDefinition, PhaseParameter
+from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 
 DEFINITION = PhaseDefinition(
     "Filter f",

@@ -27,7 +27,7 @@ from snowmelt.load.function_registry import LoadFunctions
 from snowmelt.load.planner import plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema
-from snowmelt.storage.output_paths import check_output_outside_deployment
+from snowmelt.storage.overwrite_checks import check_output_outside_deployment
 from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, to_reject_table
 from snowmelt.table.warehouse import open_cached_store
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from snowmelt.load.phases import ParseReject
+    from snowmelt.load.phase_protocols import ParseReject
     from snowmelt.load.task import LoadTask
 
 FORMAT = "snowmelt-load"

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.blob.bdec import apply_aes_ctr, apply_aes_ctr_into, derive_blob_key
+from snowmelt.blob.encryption import apply_aes_ctr, apply_aes_ctr_into, derive_blob_key
 
 PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from snowmelt import failpoints, tracing
 from snowmelt.backoff import Backoff
-from snowmelt.blob.bdec import BDEC_VERSION, make_blob_path
+from snowmelt.blob.encryption import BDEC_VERSION, make_blob_path
 from snowmelt.blob.writer import Blob, BlobChunkLocation, ChunkInput, build_blob
 from snowmelt.client import chunk_planner
 from snowmelt.client.channel_state import ChannelFailure

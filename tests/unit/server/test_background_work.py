@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from snowmelt.embedded import EmbeddedService
-from snowmelt.server.workers import Housekeeping
+from snowmelt.server.background_work import Housekeeping
 
 if TYPE_CHECKING:
     from pathlib import Path

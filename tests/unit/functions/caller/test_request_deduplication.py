@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.functions.caller.batcher import CallBatcher
-from snowmelt.functions.caller.request_builder import RequestBuilder
+from snowmelt.functions.caller.request_deduplication import RequestBuilder
 from snowmelt.functions.caller.value_cache import ValueCache
 from snowmelt.functions.definition import NullInputAction, Volatility
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text

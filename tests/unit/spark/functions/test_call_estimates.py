@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from snowmelt.functions.definition import Volatility
-from snowmelt.spark.functions.explain import estimate_calls
+from snowmelt.spark.functions.call_estimates import estimate_calls
 
 NAME = "snowmelt_f_0123456789abcdef"
 NODE = "ArrowEvalPython [{name}(s#{n})#1{n}], [pythonUDF0#2{n}], 251, Statistics(sizeInBytes=9.0 B{rows})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.load.phases import ByteReader
+from snowmelt.load.phase_protocols import ByteReader
 
 
 def test_pieces_come_as_they_are_without_empty_ones():

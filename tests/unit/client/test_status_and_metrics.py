@@ -15,7 +15,7 @@ from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelT
 from snowmelt.client.pending_rows import PendingRows
 from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.client.settings import ClientSettings
-from snowmelt.client.status import publish_client_metrics
+from snowmelt.client.status_and_metrics import publish_client_metrics
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema

@@ -25,7 +25,11 @@ from snowmelt.spark.datasource.write_task import (
     name_values_by_position,
     write_rows,
 )
-from snowmelt.spark.sql.query import read_dotted_name, to_internal_parts, tokenize_statement
+from snowmelt.spark.sql.table_references import (
+    read_dotted_name,
+    to_internal_parts,
+    tokenize_statement,
+)
 from snowmelt.spark.tables.visible_columns import quote_identifier as in_backticks
 from snowmelt.table.load_commit import (
     LoadRequest,

@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from snowmelt.functions.definition import Volatility
-from snowmelt.spark.sql.query import parse_statement, tokenize_without_explain
+from snowmelt.spark.sql.table_references import parse_statement, tokenize_without_explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,8 +9,8 @@ from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import UserError
 from snowmelt.schema.types import TableName
 from snowmelt.spark.sql.predicates import extract_predicates
-from snowmelt.spark.sql.query import list_needed_columns, qualify_reference
 from snowmelt.spark.sql.system_views import is_history_view, is_information_schema_view
+from snowmelt.spark.sql.table_references import list_needed_columns, qualify_reference
 from snowmelt.spark.tables.visible_columns import (
     TableReadRequest,
     list_visible_columns,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.schema.types import Column
-    from snowmelt.spark.sql.query import SparkQuery, TableReference
+    from snowmelt.spark.sql.table_references import SparkQuery, TableReference
     from snowmelt.spark.tables.visible_columns import VisibleColumn
     from snowmelt.table.pruning import Predicate
     from snowmelt.table.snapshot import TableSnapshot

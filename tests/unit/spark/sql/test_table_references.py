@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import Unsupported
-from snowmelt.spark.sql.query import (
+from snowmelt.spark.sql.table_references import (
     list_needed_columns,
     parse_dotted_name,
     parse_query,

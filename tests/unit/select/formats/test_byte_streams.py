@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.formats.decompression import open_decompressed_stream
+from snowmelt.select.formats.byte_streams import open_decompressed_stream
 from support.memory_objects import MemoryObject
 
 TEXT = b"".join(b"%d,some text,%d\n" % (i, i * i) for i in range(60_000))
