@@ -5,7 +5,8 @@
 `ddl`: CREATE, ALTER, DROP, GRANT and REVOKE; dispatch to the modules below.
 `alter_table`: ALTER TABLE.
 `error_table_property`: resolution of the ERROR_TABLE property.
-`undrop_rename_truncate`: UNDROP, ALTER, COMMENT, TRUNCATE, LIKE and buckets.
+`undrop_rename_truncate`: UNDROP, ALTER, COMMENT, TRUNCATE and LIKE.
+`bucket_statements`: buckets, grants on buckets and on the account, access keys.
 `functions`: external functions, translators, API integrations and libraries.
 `pipes`: CREATE, DROP and DESCRIBE of pipes.
 `security_integrations`: security integrations.

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from snowmelt.catalog.commands import (
     alter_table,  # noqa: F401 - they join `execute_ddl`
+    bucket_statements,  # noqa: F401 - they join `execute_ddl`
     functions,  # noqa: F401 - they join `execute_ddl`
     pipes,  # noqa: F401 - they join `execute_ddl`
     security_integrations,  # noqa: F401 - they join `execute_ddl`

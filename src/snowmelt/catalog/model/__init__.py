@@ -5,7 +5,8 @@
 `security`: users, keys, roles and grants.
 `namespaces`: databases, schemas, tables and schema versions.
 `streaming`: channels, encryption keys, chunks, pipes and row API state.
-`jobs`: libraries, loads, migrations, maintenance and external functions.
+`jobs`: loads, stream offsets, migrations and maintenance runs.
+`functions`: libraries, load functions, API integrations, external functions and translators.
 `object_store`: S3 buckets, objects and multipart uploads.
 `privileges`: kinds of objects and their privileges.
 `records`: record types shared by several packages.
@@ -18,17 +19,19 @@ unique index guards the live ones.
 
 from snowmelt.catalog.model.base import UtcTimestamp, metadata, to_microseconds
 from snowmelt.catalog.model.deployment import deployment, leases, services
-from snowmelt.catalog.model.jobs import (
+from snowmelt.catalog.model.functions import (
     api_integrations,
     external_functions,
     libraries,
     load_functions,
+    translators,
+)
+from snowmelt.catalog.model.jobs import (
     loaded_files,
     loads,
     maintenance_runs,
     migrations,
     stream_offsets,
-    translators,
 )
 from snowmelt.catalog.model.namespaces import (
     databases,
