@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from snowmelt.client.pending_rows import PendingRows
+    from snowmelt.client.pending_rows import FlushScheduler
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.stage import BlobStage
 
@@ -92,7 +92,7 @@ class BlobStager:
         self,
         stage: BlobStage,
         client_prefix: str,
-        pending_rows: PendingRows,
+        pending_rows: FlushScheduler,
         settings: ClientSettings,
         stop_event: threading.Event,
     ) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from snowmelt.client.channel_state import ChannelState
     from snowmelt.client.error_table_writer import ErrorTableWriter
     from snowmelt.client.flusher import Flusher
-    from snowmelt.client.pending_rows import PendingRows
+    from snowmelt.client.pending_rows import FlushScheduler
     from snowmelt.schema.conversion.row_converter import RowError
     from snowmelt.schema.inference import RowsOrTable
     from snowmelt.wire.streaming import ChannelStatusMessage
@@ -35,7 +35,7 @@ class ChannelManager:
 
     def __init__(
         self,
-        pending_rows: PendingRows,
+        pending_rows: FlushScheduler,
         flusher: Flusher,
         api_client: ApiClient,
         schema_refresher: SchemaRefresher,

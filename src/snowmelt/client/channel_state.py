@@ -1,6 +1,6 @@
 """State of an open channel, and checks of offset tokens and table names.
 
-The lock of the client's `PendingRows` guards everything that changes. Offset tokens and table names
+The lock of the client's `FlushScheduler` guards everything that changes. Offset tokens and table names
 are checked as the user gives them.
 """
 

@@ -23,7 +23,7 @@ from snowmelt.client.channel_operations import DROPPED_FAILURE, REOPENED_FAILURE
 from snowmelt.client.channel_state import check_offset_token, split_table_name
 from snowmelt.client.error_table_writer import ErrorTableWriter
 from snowmelt.client.flusher import Flusher
-from snowmelt.client.pending_rows import PendingRows
+from snowmelt.client.pending_rows import FlushScheduler
 from snowmelt.client.registrar import ClientIdentity, RegistrationSender
 from snowmelt.client.schema_refresh import SchemaRefresher
 from snowmelt.client.service_requests import ApiClient, ChannelName
@@ -118,7 +118,7 @@ class Client:
         stage = open_stage(
             calls.upload_grant, calls.renew_upload_grant, settings, timeout_s=transport.timeout_s
         )
-        self._pending_rows = PendingRows(settings, self._find_current_error)
+        self._pending_rows = FlushScheduler(settings, self._find_current_error)
         self._encoder = encoder = BlobStager(
             stage, calls.prefix, self._pending_rows, settings, transport.stop_event
         )
@@ -221,7 +221,7 @@ class Client:
         answer = self._api_client.drop_channel(typed)
         where = TableName(*(to_internal_name(part) for part in typed[:3]))
         dropped = answer.channel or to_internal_name(name)
-        for state in self._pending_rows.list_channels():
+        for state in self._pending_rows.list_open_channels():
             if state.qualified_name == (where, dropped):
                 self._pending_rows.fail_channels([state], DROPPED_FAILURE)
                 self._pending_rows.remove_channel(state)
@@ -261,7 +261,7 @@ class Client:
         self._check_open()
         targets = [
             (state, self._pending_rows.flush_now(state))
-            for state in self._pending_rows.list_channels()
+            for state in self._pending_rows.list_open_channels()
         ]
         failures = self._wait_for_commits(targets, timeout)
         if failures:
@@ -279,10 +279,12 @@ class Client:
         if self._closed:
             return
         self._closed = True
-        told = {state for state in self._pending_rows.list_channels() if state.failure_reported}
+        told = {
+            state for state in self._pending_rows.list_open_channels() if state.failure_reported
+        }
         targets = [
             (state, self._pending_rows.stop_inserts_and_flush(state))
-            for state in self._pending_rows.list_channels()
+            for state in self._pending_rows.list_open_channels()
             if state not in told
         ]
         failures = self._wait_for_commits(targets, timeout)

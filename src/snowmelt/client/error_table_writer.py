@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.client.channel_state import ChannelState
-    from snowmelt.client.pending_rows import PendingRows
+    from snowmelt.client.pending_rows import FlushScheduler
     from snowmelt.client.service_requests import ApiClient
     from snowmelt.clock import Clock
     from snowmelt.schema.conversion.row_converter import RowError
@@ -48,7 +48,7 @@ _REOPENED_FAILURE = ChannelFailure("it was opened again by this client", is_fenc
 class ErrorTableWriter:
     """The channels of one client into error tables; thread-safe."""
 
-    def __init__(self, api_client: ApiClient, pending_rows: PendingRows, clock: Clock) -> None:
+    def __init__(self, api_client: ApiClient, pending_rows: FlushScheduler, clock: Clock) -> None:
         self._api_client = api_client
         self._pending_rows = pending_rows
         self._clock = clock

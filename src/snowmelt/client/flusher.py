@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from snowmelt.client.blob_stager import BlobStager, StagedChunk
     from snowmelt.client.channel_state import ChunkEntry
-    from snowmelt.client.pending_rows import PendingRows
+    from snowmelt.client.pending_rows import FlushScheduler
     from snowmelt.client.registrar import RegistrationSender
     from snowmelt.client.transport import Transport
 
@@ -54,7 +54,7 @@ class Flusher:
 
     def __init__(
         self,
-        pending_rows: PendingRows,
+        pending_rows: FlushScheduler,
         encoder: BlobStager,
         registration_sender: RegistrationSender,
         transport: Transport,

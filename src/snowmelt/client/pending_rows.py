@@ -37,7 +37,7 @@ MAX_CHANNEL_BUFFER_BYTES = 16 * 1024 * 1024
 _IMMEDIATELY = -math.inf
 
 
-class PendingRows:
+class FlushScheduler:
     """The open channels of one client and their rows; thread-safe."""
 
     def __init__(
@@ -76,7 +76,7 @@ class PendingRows:
         """Estimated bytes of rows that are buffered or in flight."""
         return max(self._uncommitted_bytes, 0)
 
-    def list_channels(self) -> list[ChannelState]:
+    def list_open_channels(self) -> list[ChannelState]:
         """Return the open channels, in the order of opening."""
         with self._lock:
             return list(self._channels.values())

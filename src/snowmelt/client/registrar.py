@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from snowmelt.client.blob_stager import BlobStager, StagedChunk
     from snowmelt.client.channel_state import ChannelTarget, ChunkEntry
-    from snowmelt.client.pending_rows import PendingRows
+    from snowmelt.client.pending_rows import FlushScheduler
     from snowmelt.client.schema_refresh import SchemaRefresher
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.transport import Transport
@@ -92,7 +92,7 @@ class RegistrationSender:
         request_identity: ClientIdentity,
         encoder: BlobStager,
         schema_refresher: SchemaRefresher,
-        pending_rows: PendingRows,
+        pending_rows: FlushScheduler,
         settings: ClientSettings,
     ) -> None:
         self._transport = transport
@@ -290,7 +290,7 @@ class RegistrationSender:
         state, reason = entry.state, _describe_result(result)
         refused = f"the service refused rows in blob {chunk.path}: {reason}"
         try:
-            failure = self._find_failure(entry, result, refused)
+            failure = self._adapt_for_resend_or_find_failure(entry, result, refused)
         except ServiceUnavailable:
             # Sent as they are, they wait for the service, and are refused once more.
             return True
@@ -303,7 +303,7 @@ class RegistrationSender:
         self._pending_rows.fail_channels([state], failure)
         return False
 
-    def _find_failure(
+    def _adapt_for_resend_or_find_failure(
         self, entry: ChunkEntry, result: ChannelRegistrationResult, rejection: str
     ) -> ChannelFailure | None:
         code = result.status_code
@@ -434,7 +434,7 @@ class TableRetryQueues:
     At most one flush of a table is asked for at a time, which keeps the order of each channel.
     """
 
-    def __init__(self, pending_rows: PendingRows, clock: Clock, give_up_after_s: float) -> None:
+    def __init__(self, pending_rows: FlushScheduler, clock: Clock, give_up_after_s: float) -> None:
         self._pending_rows = pending_rows
         self._clock = clock
         # Pauses are the machine's, as those between requests, whatever clock the rows go by.

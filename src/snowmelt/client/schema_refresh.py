@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.client.channel_state import ChannelState, ChunkEntry
-    from snowmelt.client.pending_rows import PendingRows
+    from snowmelt.client.pending_rows import FlushScheduler
     from snowmelt.client.service_requests import ApiClient
     from snowmelt.clock import Clock
     from snowmelt.schema.conversion.row_converter import RowError
@@ -55,7 +55,7 @@ class _CachedSchema(NamedTuple):
 class SchemaRefresher:
     """Keeps the channels of one client up with their tables; thread-safe."""
 
-    def __init__(self, api_client: ApiClient, pending_rows: PendingRows, clock: Clock) -> None:
+    def __init__(self, api_client: ApiClient, pending_rows: FlushScheduler, clock: Clock) -> None:
         self._api_client = api_client
         self._pending_rows = pending_rows
         self._clock = clock

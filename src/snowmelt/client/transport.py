@@ -188,7 +188,7 @@ class Transport:
     def stop(self) -> None:
         """Let no request be tried again, and close idle connections."""
         self.stop_event.set()
-        self._close_idle_connections()
+        self._close_pooled_connections()
 
     def reset_after_fork(self) -> None:
         """Forget everything shared with the parent, in a forked child."""
@@ -244,7 +244,7 @@ class Transport:
                     return self._post_on_connection(kept, target, body, headers)
                 except _STALE_CONNECTION_ERRORS:
                     # The service closes connections that idle; its others are as old.
-                    self._close_idle_connections()
+                    self._close_pooled_connections()
             return self._post_on_connection(self._open_connection(), target, body, headers)
         except ssl.SSLCertVerificationError as error:
             # The same again would be refused again.
@@ -297,7 +297,7 @@ class Transport:
                 return
         connection.close()
 
-    def _close_idle_connections(self) -> None:
+    def _close_pooled_connections(self) -> None:
         with self._lock:
             idle, self._idle_connections = self._idle_connections, []
         for connection in idle:

@@ -73,7 +73,7 @@ def split_into_portions(
             _split_file(file, share, min_portion_bytes) if is_splittable(file) else (Portion(file),)
         )
     ]
-    return tuple(sorted(portions, key=_portion_sort_key))
+    return tuple(sorted(portions, key=_largest_first_sort_key))
 
 
 def _split_file(file: InputFile, target_bytes: int, min_portion_bytes: int) -> Iterator[Portion]:
@@ -87,6 +87,6 @@ def _split_file(file: InputFile, target_bytes: int, min_portion_bytes: int) -> I
         yield Portion(file, start, end - start)
 
 
-def _portion_sort_key(portion: Portion) -> tuple[bool, int]:
+def _largest_first_sort_key(portion: Portion) -> tuple[bool, int]:
     size = portion.file.size if portion.size is None else portion.size
     return size is not None, -(size or 0)

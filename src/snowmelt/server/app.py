@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.responses import Response
 
-from snowmelt.catalog.db.catalog_clock import CatalogClock
+from snowmelt.catalog.db.catalog_clock import DatabaseServerClock
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs import services
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
@@ -69,7 +69,7 @@ class ServiceComponents:
     """Everything a running service consists of, but its sockets."""
 
     settings: Settings
-    clock: CatalogClock
+    clock: DatabaseServerClock
     database: Database
     keyring: KeyRing
     stage: Store
@@ -115,7 +115,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     stage = open_store(settings.stage_url)
     database = open_and_upgrade_database(settings.catalog_url, clock=machine)
-    clock = CatalogClock(machine)
+    clock = DatabaseServerClock(machine)
     with database.reading() as connection:
         deployment_id = services.read_deployment_id(connection)
         clock.synchronize(connection)

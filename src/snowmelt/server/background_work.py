@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-    from snowmelt.catalog.db.catalog_clock import CatalogClock
+    from snowmelt.catalog.db.catalog_clock import DatabaseServerClock
     from snowmelt.catalog.db.database import Database
     from snowmelt.server.app import ServiceComponents
 
@@ -259,7 +259,7 @@ def _release_leases_and_exit(database: Database) -> None:
 class ServiceHeartbeat:
     """What the others, and `snowmelt doctor`, know of this service."""
 
-    def __init__(self, database: Database, clock: CatalogClock, *, url: str) -> None:
+    def __init__(self, database: Database, clock: DatabaseServerClock, *, url: str) -> None:
         self._database = database
         self._clock = clock
         self._url = url

@@ -23,7 +23,7 @@ from snowmelt.spark.datasource.write_task import (
     WritePlan,
     WriteTaskResult,
     name_values_by_position,
-    write_rows,
+    write_native_files,
 )
 from snowmelt.spark.sql.table_references import (
     read_dotted_name,
@@ -277,7 +277,7 @@ def _run_write_tasks(frame: DataFrame, plan: WritePlan) -> list[WriteTaskResult]
 
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    outcome = pickle.dumps(write_rows(plan, batches))
+    outcome = pickle.dumps(write_native_files(plan, batches))
     yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], names=["outcome"])
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from snowmelt.client import pending_rows
 from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelTarget
-from snowmelt.client.pending_rows import MAX_CHANNEL_BUFFER_BYTES, PendingRows
+from snowmelt.client.pending_rows import MAX_CHANNEL_BUFFER_BYTES, FlushScheduler
 from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.client.settings import ClientSettings
 from snowmelt.errors import BufferFull, ChannelClosed, ChannelFenced, ChannelInvalid, CommitTimeout
@@ -26,7 +26,7 @@ NOW = dt.timedelta(milliseconds=100)
 
 
 def backlog_with(**options):
-    return PendingRows(ClientSettings(**options), lambda: None)
+    return FlushScheduler(ClientSettings(**options), lambda: None)
 
 
 def opened(backlog, name="c", *, sequencer=0, token=None):

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelTarget
-from snowmelt.client.pending_rows import PendingRows
+from snowmelt.client.pending_rows import FlushScheduler
 from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.client.settings import ClientSettings
 from snowmelt.client.status_and_metrics import publish_client_metrics
@@ -27,7 +27,7 @@ TARGET = ChannelTarget(
 
 class Owner:
     def __init__(self):
-        self.backlog = PendingRows(
+        self.backlog = FlushScheduler(
             ClientSettings(max_client_lag=dt.timedelta(minutes=10)), lambda: None
         )
 

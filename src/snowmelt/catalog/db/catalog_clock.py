@@ -24,19 +24,19 @@ MAX_CLOCK_SKEW_S = 5.0
 _MAX_ROUND_TRIP_S = 2.0
 
 
-def open_catalog_clock(database: Database, local_clock: Clock | None = None) -> CatalogClock:
+def open_catalog_clock(database: Database, local_clock: Clock | None = None) -> DatabaseServerClock:
     """Return a clock that agrees with the catalog's as of now.
 
     Raises:
         CatalogUnavailable: The catalog cannot be reached.
     """
-    clock = CatalogClock(local_clock or SystemClock())
+    clock = DatabaseServerClock(local_clock or SystemClock())
     with database.reading() as connection:
         clock.synchronize(connection)
     return clock
 
 
-class CatalogClock:
+class DatabaseServerClock:
     """The machine's time, corrected once that is far from the catalog's."""
 
     def __init__(self, local_clock: Clock) -> None:

@@ -89,7 +89,7 @@ class _MigrateCommand:
         options: argparse.Namespace,
         exit_stack: contextlib.ExitStack,
     ) -> None:
-        from snowmelt.catalog.db.catalog_clock import CatalogClock
+        from snowmelt.catalog.db.catalog_clock import DatabaseServerClock
 
         self._database = database
         self._settings = settings
@@ -98,7 +98,7 @@ class _MigrateCommand:
         self._quiet = not (options.loop or options.debug)
         self._exit_stack = exit_stack
         self._runner: MigrationRunner | None = None
-        self._clock = CatalogClock(SystemClock())
+        self._clock = DatabaseServerClock(SystemClock())
 
     def migrate_once(self, names: Sequence[TableName]) -> None:
         """Migrate all that was committed before the call; waits for other migrators."""

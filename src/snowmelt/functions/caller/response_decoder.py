@@ -374,13 +374,15 @@ class _TypedResponseDecoder:
         if [*map(_get_row_number, found.data)] != make_row_numbers(row_count):
             return None
         values = [*map(_get_value, found.data)]
-        array = _join_fragments(values) if self._is_raw else pa.array(values, self._arrow_type)
+        array = (
+            _fragments_to_text_array(values) if self._is_raw else pa.array(values, self._arrow_type)
+        )
         return DecodedResponse(
             array, {at: RowFailure(code, text) for at, code, text in found.errors}
         )
 
 
-def _join_fragments(fragments: list[Any]) -> pa.StringArray:
+def _fragments_to_text_array(fragments: list[Any]) -> pa.StringArray:
     ends = np.zeros(len(fragments) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, fragments), np.int32, len(fragments)), out=ends[1:])
     data = pa.py_buffer(b"".join(fragments))

@@ -113,7 +113,7 @@ def _read_number(value: object, sql_type: SqlType) -> int | Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
         raise ValueMismatch("a number was expected")
     if isinstance(value, str):
-        value = _match_number(value)
+        value = _require_number_text(value)
     try:
         wide = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     except InvalidOperation:
@@ -121,7 +121,7 @@ def _read_number(value: object, sql_type: SqlType) -> int | Decimal:
     return round_number_to_type(wide, sql_type)
 
 
-def _match_number(text: str) -> str:
+def _require_number_text(text: str) -> str:
     text = text.strip(_WHITESPACE)
     if not _NUMBER_PATTERN.fullmatch(text):
         raise ValueMismatch("a number was expected, not any text")
@@ -152,7 +152,7 @@ def _read_float(value: object) -> float:
         special = _SPECIAL_FLOATS.get(value.strip().lower())
         if special is not None:
             return special
-        value = _match_number(value)
+        value = _require_number_text(value)
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
         raise ValueMismatch("a number was expected")
     return _to_float(value)

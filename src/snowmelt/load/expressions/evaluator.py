@@ -81,9 +81,9 @@ class ExpressionEvaluator:
         self._expressions = tuple(each for each, _ in computed)
         names = {
             column.name: _render_column_reference(place, column)
-            for place, column in _enumerate_columns(parsed)
+            for place, column in _index_parsed_columns(parsed)
         }
-        places = {column.name: place for place, column in _enumerate_columns(parsed)}
+        places = {column.name: place for place, column in _index_parsed_columns(parsed)}
         self._expression_sql = []
         readers = DatetimeTemplateRegistry()
         used: set[str] = set()
@@ -176,8 +176,8 @@ def describe_expression(computed: ComputedExpression) -> str:
     return f"column {to_display_name(computed.column)} AS {computed.sql}"
 
 
-def _enumerate_columns(parsed: TableSchema) -> list[tuple[int, Column]]:
-    return list(enumerate(parsed.columns))
+def _index_parsed_columns(parsed_schema: TableSchema) -> list[tuple[int, Column]]:
+    return list(enumerate(parsed_schema.columns))
 
 
 def _render_column_reference(index: int, column: Column) -> TypedSql:

@@ -37,7 +37,7 @@ from snowmelt.select.execution.sinks import (
     StreamSink,
 )
 from snowmelt.select.formats.csv_dialect import make_csv_rules
-from snowmelt.select.formats.read_units import RecordSequence, SourceSequence, open_object_records
+from snowmelt.select.formats.read_units import MultiObjectReader, SourceSequence, open_object_reader
 from snowmelt.select.request import CsvInput
 from snowmelt.select.resource_limits import EngineSettings
 from snowmelt.select.sql.ast import expand_aliases
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from snowmelt.select.execution.serializer import RecordSerializer
     from snowmelt.select.execution.sinks import RecordSink
     from snowmelt.select.formats.byte_streams import ObjectSource
-    from snowmelt.select.formats.read_units import ObjectRecords, ReadUnit
+    from snowmelt.select.formats.read_units import ObjectReader, ReadUnit
     from snowmelt.select.request import SelectRequest
     from snowmelt.select.sql.ast import Expression
     from snowmelt.select.sql.bound_query import BoundQuery
@@ -153,10 +153,10 @@ def open_select(
 
 def _open_object_records(
     request: SelectRequest, source: ObjectSource | SourceSequence, settings: EngineSettings
-) -> ObjectRecords:
+) -> ObjectReader:
     if isinstance(source, SourceSequence):
-        return RecordSequence(request, source, settings)
-    return open_object_records(request, source, settings)
+        return MultiObjectReader(request, source, settings)
+    return open_object_reader(request, source, settings)
 
 
 class SelectJob:
@@ -166,7 +166,7 @@ class SelectJob:
         self,
         request: SelectRequest,
         query: BoundQuery,
-        records: ObjectRecords,
+        records: ObjectReader,
         now: Timestamp,
         settings: EngineSettings,
     ) -> None:
@@ -234,7 +234,7 @@ class SelectJob:
 
 
 def _make_passthrough_serializer(
-    request: SelectRequest, query: BoundQuery, records: ObjectRecords, writer: RecordSerializer
+    request: SelectRequest, query: BoundQuery, records: ObjectReader, writer: RecordSerializer
 ) -> PassthroughSerializer | None:
     if not query.star:
         return None
@@ -256,7 +256,7 @@ class SelectExecution:
     def __init__(
         self,
         job: SelectJob,
-        records: ObjectRecords,
+        records: ObjectReader,
         source: ObjectSource | SourceSequence,
         settings: EngineSettings,
     ) -> None:
@@ -416,7 +416,9 @@ class SelectExecution:
 
     def _current_object_name(self) -> str:
         return (
-            self._records.current_object_name if isinstance(self._records, RecordSequence) else ""
+            self._records.current_object_name
+            if isinstance(self._records, MultiObjectReader)
+            else ""
         )
 
     def _add_returned_bytes(self, payload: bytes) -> bytes:

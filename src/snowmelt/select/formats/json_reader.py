@@ -158,7 +158,7 @@ def find_last_value_end(memory: bytearray, start: int, end: int) -> int:
 _LINE_DELIMITER = b"\n"
 
 
-class JsonRecords:
+class JsonObjectReader:
     """One JSON object; read once."""
 
     def __init__(

@@ -313,7 +313,7 @@ _BATCH_ROWS = 32_768
 _MIB = 1024 * 1024
 
 
-class ParquetRecords:
+class ParquetObjectReader:
     """One Parquet object; its footer is read first."""
 
     def __init__(

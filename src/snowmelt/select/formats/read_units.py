@@ -48,7 +48,7 @@ class ReadUnit(Protocol):
         """Give the memory back; the batch is not used any more. May be called twice."""
 
 
-class ObjectRecords(Protocol):
+class ObjectReader(Protocol):
     """One object. `fields` is known from the start, `read_units` once a query is bound."""
 
     fields: ObjectFields
@@ -72,26 +72,26 @@ class ObjectRecords(Protocol):
         """Stop reading; the source stays open. Idempotent."""
 
 
-def open_object_records(
+def open_object_reader(
     request: SelectRequest, source: ObjectSource, settings: EngineSettings
-) -> ObjectRecords:
+) -> ObjectReader:
     """Open an object as the request says.
 
     Raises:
         SelectError: The request does not fit the object, or its header cannot be read.
     """
     if isinstance(request.input, CsvInput):
-        return CsvRecords(request, request.input, source, settings)
+        return CsvObjectReader(request, request.input, source, settings)
     if isinstance(request.input, JsonInput):
-        from snowmelt.select.formats.json_reader import JsonRecords
+        from snowmelt.select.formats.json_reader import JsonObjectReader
 
-        return JsonRecords(request, request.input, source, settings)
-    from snowmelt.select.formats.parquet_reader import ParquetRecords
+        return JsonObjectReader(request, request.input, source, settings)
+    from snowmelt.select.formats.parquet_reader import ParquetObjectReader
 
-    return ParquetRecords(request, source, settings)
+    return ParquetObjectReader(request, source, settings)
 
 
-class CsvRecords:
+class CsvObjectReader:
     """Delimited text."""
 
     def __init__(
@@ -181,7 +181,7 @@ class SourceSequence:
         self._openers.clear()
 
 
-class RecordSequence:
+class MultiObjectReader:
     """The records of all; every object must offer the same fields as the first."""
 
     def __init__(
@@ -204,7 +204,7 @@ class RecordSequence:
         self._settings = settings
         self._sources = sources
         # Opened and not closed: units that workers still decode may read from them.
-        self._open_objects: deque[tuple[int, ObjectSource, ObjectRecords]] = deque()
+        self._open_objects: deque[tuple[int, ObjectSource, ObjectReader]] = deque()
         self._closed_scanned = 0
         self._closed_processed = 0
         self._units_yielded = 0
@@ -239,7 +239,7 @@ class RecordSequence:
         Raises:
             SelectError: An object cannot be read, or its fields differ; its name is told.
         """
-        records: ObjectRecords | None = self._first_records
+        records: ObjectReader | None = self._first_records
         while records is not None:
             self._check_fields(records)
             for unit in records.read_units(query, all_fields=all_fields):
@@ -256,12 +256,12 @@ class RecordSequence:
         while self._open_objects:
             self._close_oldest()
 
-    def _open_next(self) -> ObjectRecords | None:
+    def _open_next(self) -> ObjectReader | None:
         source = self._sources.open_next()
         if source is None:
             return None
         try:
-            records = open_object_records(self._request, source, self._settings)
+            records = open_object_reader(self._request, source, self._settings)
         except SelectError as error:
             source.close()
             message = str(error) if source.name in str(error) else f"{source.name}: {error}"
@@ -272,7 +272,7 @@ class RecordSequence:
         self._open_objects.append((-1, source, records))
         return records
 
-    def _check_fields(self, records: ObjectRecords) -> None:
+    def _check_fields(self, records: ObjectReader) -> None:
         if _get_field_names(records.fields) != _get_field_names(self.fields):
             name = self._open_objects[-1][1].name
             raise SelectError(

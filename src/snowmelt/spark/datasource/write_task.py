@@ -132,7 +132,7 @@ def name_values_by_position(
     return names
 
 
-def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> WriteTaskResult:
+def write_native_files(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> WriteTaskResult:
     """Write batches as native files of the plan's folder, under names of this attempt's own.
 
     Raises:

@@ -24,7 +24,7 @@ from snowmelt.spark.datasource.write_commit import (
     commit_write,
     resolve_write_target,
 )
-from snowmelt.spark.datasource.write_task import WriteTaskResult, write_rows
+from snowmelt.spark.datasource.write_task import WriteTaskResult, write_native_files
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -144,7 +144,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
 def _write_task(target: WriteTarget, rows: Iterator[pa.RecordBatch]) -> WriteTaskMessage:
     plan = target.plan
-    written = write_rows(plan, rows)
+    written = write_native_files(plan, rows)
     return WriteTaskMessage(written, plan.load_id, target.table_id, plan.schema, target.began_at)
 
 

@@ -12,7 +12,7 @@ from snowmelt.spark.sql.predicates import extract_predicates
 from snowmelt.spark.sql.system_views import is_history_view, is_information_schema_view
 from snowmelt.spark.sql.table_references import list_needed_columns, qualify_reference
 from snowmelt.spark.tables.visible_columns import (
-    TableReadRequest,
+    TableReadPlan,
     list_visible_columns,
     map_parquet_names,
 )
@@ -40,7 +40,7 @@ class PlannedTable:
     """What is read for one mention of a table, by its index among a query's references."""
 
     index: int
-    read: TableReadRequest
+    read: TableReadPlan
     predicates: tuple[Predicate, ...]
     files_total: int
     chunks_total: int
@@ -67,7 +67,7 @@ class QueryPlanner:
         self._role = role
         self._clock = clock
 
-    def plan_table(self, name: TableName) -> TableReadRequest:
+    def plan_table(self, name: TableName) -> TableReadPlan:
         """Plan to read a whole table.
 
         Raises:
@@ -159,7 +159,7 @@ class QueryPlanner:
         files = snapshot.list_native_files()
         kept = prune_files(files, schema, request.predicates)
         chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, request.predicates)
-        read = TableReadRequest(
+        read = TableReadPlan(
             table=str(snapshot.table.name),
             incarnation=snapshot.table.incarnation,
             pointer=snapshot.pointer,

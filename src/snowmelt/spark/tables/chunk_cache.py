@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from snowmelt.spark.tables.visible_columns import TableReadRequest
+    from snowmelt.spark.tables.visible_columns import TableReadPlan
     from snowmelt.table.chunk_reader import ChunkReadTask
 
 # A Spark setting: how much of the stage, in bytes as they lie there, may be kept decoded.
@@ -55,9 +55,7 @@ class _CachedSegment:
 class ChunkCache:
     """Frames of chunks in one Spark session; thread-safe."""
 
-    def __init__(
-        self, spark: SparkSession, decode: Callable[[TableReadRequest], DataFrame]
-    ) -> None:
+    def __init__(self, spark: SparkSession, decode: Callable[[TableReadPlan], DataFrame]) -> None:
         """Make an empty collection; `decode` returns a frame that reads a plan's chunks."""
         self._spark = spark
         self._decode = decode
@@ -65,7 +63,7 @@ class ChunkCache:
         self._segments: OrderedDict[int, _CachedSegment] = OrderedDict()
         self._segment_counter = 0
 
-    def build_frames(self, read: TableReadRequest) -> list[DataFrame]:
+    def build_frames(self, read: TableReadPlan) -> list[DataFrame]:
         """Return frames that together have the rows of a plan's chunks, each with its columns.
 
         They may have rows of other chunks of the same snapshot, too: what a condition has left
@@ -98,7 +96,7 @@ class ChunkCache:
             for number in list(self._segments):
                 self._evict_segment(number)
 
-    def _find_covering_segments(self, read: TableReadRequest) -> list[int]:
+    def _find_covering_segments(self, read: TableReadPlan) -> list[int]:
         """Return kept segments of this snapshot that share no chunk, the largest first."""
         wanted = {task.seq for task in read.tasks}
         columns = {each.name for each in read.columns}
@@ -120,7 +118,7 @@ class ChunkCache:
         return found
 
     def _decode_and_cache(
-        self, read: TableReadRequest, tasks: tuple[ChunkReadTask, ...], used: Sequence[int]
+        self, read: TableReadPlan, tasks: tuple[ChunkReadTask, ...], used: Sequence[int]
     ) -> DataFrame:
         """Return a frame that decodes chunks, and keep it if it fits beside what is used."""
         share = len(read.columns) / max(1, len(read.schema.columns))
@@ -146,7 +144,7 @@ class ChunkCache:
         )
         return frame
 
-    def _evict_expired(self, read: TableReadRequest) -> None:
+    def _evict_expired(self, read: TableReadPlan) -> None:
         for number, segment in list(self._segments.items()):
             if read.deadline - segment.deadline > EVICTION_GRACE:
                 self._evict_segment(number)
@@ -159,7 +157,7 @@ class ChunkCache:
         return {seq for number in numbers for seq in self._segments[number].chunks}
 
 
-def _make_table_key(read: TableReadRequest) -> tuple[str, int]:
+def _make_table_key(read: TableReadPlan) -> tuple[str, int]:
     return read.incarnation, read.schema.version
 
 

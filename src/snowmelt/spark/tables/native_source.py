@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from snowmelt.spark.tables.visible_columns import TableReadRequest
+    from snowmelt.spark.tables.visible_columns import TableReadPlan
 
 FORMAT = "snowmelt_native_files"
 _FILES_OPTION = "files"
@@ -94,9 +94,7 @@ class NativeReader(DataSourceReader):
                 yield from pa.Table.from_arrays(arrays, schema=schema).combine_chunks().to_batches()
 
 
-def create_native_frame(
-    spark: SparkSession, read: TableReadRequest, schema: StructType
-) -> DataFrame:
+def create_native_frame(spark: SparkSession, read: TableReadPlan, schema: StructType) -> DataFrame:
     """Return the chosen columns of a table's files, as `schema` names and types them."""
     fields = {int(part.metadata[FIELD_ID]): part for part in native_schema(read.schema)}
     wanted = pa.schema([fields[each.field_id] for each in read.columns])
@@ -105,7 +103,7 @@ def create_native_frame(
     return spark.read.format(FORMAT).schema(schema).option(_FILES_OPTION, payload).load()
 
 
-def _split_into_partitions(read: TableReadRequest, fields: pa.Schema) -> list[NativeReadRequest]:
+def _split_into_partitions(read: TableReadPlan, fields: pa.Schema) -> list[NativeReadRequest]:
     """Return the files in groups of about equal size, in the order of their chunks."""
     groups: list[list[str]] = [[]]
     size = 0

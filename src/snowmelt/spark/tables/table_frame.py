@@ -21,7 +21,7 @@ from snowmelt.spark.tables.chunk_cache import ChunkCache
 from snowmelt.spark.tables.chunk_source import ChunkReadRequest, create_chunk_frame
 from snowmelt.spark.tables.native_source import create_native_frame
 from snowmelt.spark.tables.visible_columns import (
-    TableReadRequest,
+    TableReadPlan,
     VisibleColumn,
     list_visible_columns,
     quote_identifier,
@@ -52,7 +52,7 @@ class TableFrameBuilder:
         self._cores = count_task_slots(spark)
         self._chunks = ChunkCache(spark, self._build_chunk_frame)
 
-    def build_frame(self, read: TableReadRequest) -> DataFrame:
+    def build_frame(self, read: TableReadPlan) -> DataFrame:
         """Return the rows of a table; no file is opened and no job is run by this."""
         if not read.columns:
             return self._build_count_frame(read)
@@ -77,11 +77,11 @@ class TableFrameBuilder:
         self._chunks.clear()
         self._cached_frames.clear()
 
-    def _build_count_frame(self, read: TableReadRequest) -> DataFrame:
+    def _build_count_frame(self, read: TableReadPlan) -> DataFrame:
         rows = sum(file.rows for file in read.files) + sum(task.rows for task in read.tasks)
         return self._spark.range(0, rows, 1, self._cores if rows > 100_000 else 1).select()
 
-    def _build_native_frame(self, read: TableReadRequest) -> DataFrame:
+    def _build_native_frame(self, read: TableReadPlan) -> DataFrame:
         paths = tuple(file.path for file in read.files)
         if not self._spark_can_read(paths[0]):
             return create_native_frame(
@@ -106,7 +106,7 @@ class TableFrameBuilder:
                 self._listable[scheme] = False
         return self._listable[scheme]
 
-    def _read_parquet(self, read: TableReadRequest, paths: tuple[str, ...]) -> DataFrame:
+    def _read_parquet(self, read: TableReadPlan, paths: tuple[str, ...]) -> DataFrame:
         reader = self._spark.read.schema(
             _make_spark_schema(list_visible_columns(read.schema), read.parquet_names)
         )
@@ -140,7 +140,7 @@ class TableFrameBuilder:
             self._cached_frames.popitem(last=False)
         return frame
 
-    def _build_chunk_frame(self, read: TableReadRequest) -> DataFrame:
+    def _build_chunk_frame(self, read: TableReadPlan) -> DataFrame:
         wanted = dict.fromkeys(visible.column.name for visible in read.columns)
         return create_chunk_frame(
             self._spark,
@@ -155,7 +155,7 @@ class TableFrameBuilder:
             cores=self._cores,
         )
 
-    def _get_deadline_guard(self, read: TableReadRequest) -> DataFrame:
+    def _get_deadline_guard(self, read: TableReadPlan) -> DataFrame:
         """Return no rows, or after the deadline an error: native files may be gone by then.
 
         The clock is read by a function that Spark must not compute beforehand, in a plan of its
@@ -223,7 +223,7 @@ _PARQUET_OPTIONS = {
 }
 
 
-def _select_file_columns(read: TableReadRequest) -> list[str]:
+def _select_file_columns(read: TableReadPlan) -> list[str]:
     """Return the columns of native files, under the names that the query has for them."""
     names = read.parquet_names
     return [

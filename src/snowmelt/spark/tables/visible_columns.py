@@ -83,7 +83,7 @@ class VisibleColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class TableReadRequest:
+class TableReadPlan:
     """What a query reads of one table: chosen columns, files and chunks, out of how many.
 
     `pointer` names the native snapshot, `is_whole` tells that `files` are all of its files,

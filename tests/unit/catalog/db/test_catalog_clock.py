@@ -7,7 +7,7 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.catalog.db.catalog_clock import CatalogClock, open_catalog_clock
+from snowmelt.catalog.db.catalog_clock import DatabaseServerClock, open_catalog_clock
 from snowmelt.catalog.db.database import open_and_upgrade_database, read_server_time
 from snowmelt.clock import ManualClock
 
@@ -16,7 +16,7 @@ NOW = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 
 @pytest.mark.postgres
 def test_a_clock_that_is_far_off_follows_the_catalogs(postgres_url):
-    clock = CatalogClock(ManualClock(NOW))
+    clock = DatabaseServerClock(ManualClock(NOW))
     database = open_and_upgrade_database(postgres_url)
     with contextlib.closing(database), database.reading() as connection:
         theirs = clock.synchronize(connection)
@@ -35,7 +35,7 @@ def test_who_loads_and_maintains_agrees_with_the_services(postgres_url):
 
 
 def test_on_sqlite_the_machines_clock_is_the_catalogs(tmp_path):
-    clock = CatalogClock(ManualClock(NOW))
+    clock = DatabaseServerClock(ManualClock(NOW))
     database = open_and_upgrade_database(str(tmp_path / "catalog.db"))
     with contextlib.closing(database), database.reading() as connection:
         assert clock.synchronize(connection) == NOW

@@ -16,7 +16,7 @@ from snowmelt.spark.datasource.connection import LakeConnection
 from snowmelt.spark.datasource.reader import read_requested_schema
 from snowmelt.spark.datasource.stream_reader import TableStreamReader
 from snowmelt.spark.datasource.write_commit import WriteId, commit_write, resolve_write_target
-from snowmelt.spark.datasource.write_task import write_rows
+from snowmelt.spark.datasource.write_task import write_native_files
 from snowmelt.table.compaction import compact
 from snowmelt.table.garbage_collection import collect_garbage
 from snowmelt.table.maintenance_run import MaintenanceSettings
@@ -71,7 +71,7 @@ def load(query, first, count, once=None):
     """Write rows as a task and the driver of Spark do; tell whether it was done."""
     target = resolve_write_target(query.connection, NUMBERS, ["n"], "test")
     batch = pa.record_batch([pa.array(range(first, first + count))], names=["n"])
-    return commit_write(target, [write_rows(target.plan, [batch])], write_id=once)
+    return commit_write(target, [write_native_files(target.plan, [batch])], write_id=once)
 
 
 def join_files(lakehouse):
