@@ -55,7 +55,7 @@ def held_up(writes):
             begun.set()
             assert go_on.wait(LONG_S)
 
-        writes.submit(work, lock_key=key)
+        writes.submit(work, group_key=key)
         assert begun.wait(LONG_S)
         return go_on
 
@@ -72,7 +72,7 @@ def test_writes_that_wait_share_a_transaction(database, writes, held_up, lines):
         commits += 1
 
     futures = [
-        writes.submit(lambda c, line=line: insert(c, line), lock_key="t") for line in range(40)
+        writes.submit(lambda c, line=line: insert(c, line), group_key="t") for line in range(40)
     ]
     go_on.set()
     assert [future.result(LONG_S) for future in futures] == list(range(40))
@@ -88,9 +88,9 @@ def test_a_write_that_fails_is_rolled_back_alone(writes, held_up, lines):
         insert(connection, 100)
         raise RequestMalformed(reason="of a test")
 
-    good = [writes.submit(lambda c: insert(c, 1), lock_key="t")]
-    bad = writes.submit(fail, lock_key="t")
-    good.append(writes.submit(lambda c: insert(c, 2), lock_key="t"))
+    good = [writes.submit(lambda c: insert(c, 1), group_key="t")]
+    bad = writes.submit(fail, group_key="t")
+    good.append(writes.submit(lambda c: insert(c, 2), group_key="t"))
     go_on.set()
     assert [future.result(LONG_S) for future in good] == [1, 2]
     with pytest.raises(RequestMalformed):
@@ -101,7 +101,7 @@ def test_a_write_that_fails_is_rolled_back_alone(writes, held_up, lines):
 def test_an_error_of_the_database_costs_its_own_write_only(writes, held_up, lines):
     go_on = held_up()
     futures = [
-        writes.submit(lambda c, line=line: insert(c, line), lock_key="t") for line in (1, 1, 2)
+        writes.submit(lambda c, line=line: insert(c, line), group_key="t") for line in (1, 1, 2)
     ]
     go_on.set()
     outcomes = [future.exception(LONG_S) for future in futures]
@@ -111,8 +111,8 @@ def test_an_error_of_the_database_costs_its_own_write_only(writes, held_up, line
 
 def test_a_caller_that_goes_away_costs_nobody_else_a_write(writes, held_up, lines):
     go_on = held_up()
-    gone = writes.submit(lambda c: insert(c, 1), lock_key="t")
-    stays = writes.submit(lambda c: insert(c, 2), lock_key="t")
+    gone = writes.submit(lambda c: insert(c, 1), group_key="t")
+    stays = writes.submit(lambda c: insert(c, 2), group_key="t")
     gone.cancel()
     go_on.set()
     assert stays.result(LONG_S) == 2
@@ -141,7 +141,7 @@ def test_groups_of_several_keys_do_not_wait_for_each_other(database, writes, lin
         query = sa.text(f"SELECT line FROM lines WHERE line = :line{lock}")
         return connection.execute(query, {"line": key}).scalar_one()
 
-    futures = [writes.submit(lambda c, key=n % 4: work(c, key), lock_key=n % 4) for n in range(400)]
+    futures = [writes.submit(lambda c, key=n % 4: work(c, key), group_key=n % 4) for n in range(400)]
     assert [future.result(LONG_S) for future in futures] == [n % 4 for n in range(400)]
 
 
@@ -163,7 +163,7 @@ def test_commits_of_rows_wait_for_one_group_at_most(database, writes, lines):
         nonlocal done
         done += 1
 
-    futures = [writes.submit(slow, lock_key="t") for _ in range(1_000)]
+    futures = [writes.submit(slow, group_key="t") for _ in range(1_000)]
     for future in futures:
         future.add_done_callback(count)
     line = 0

@@ -87,7 +87,7 @@ def test_a_library_is_pickled_with_its_files_for_another_process():
     code = (
         "import pickle, sys; from snowmelt.load.phase_protocols import ByteReader; "
         "library = pickle.loads(sys.stdin.buffer.read()); "
-        "made = library.filter('PassFactory').build({}); "
+        "made = library.filter('PassFactory').build_phase({}); "
         "print(b''.join(made.run(ByteReader([b'a']))))"
     )
     done = subprocess.run(
