@@ -28,9 +28,9 @@ from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.native_types import to_native_table
+from snowmelt.schema.iceberg_table_form import to_native_table
 from snowmelt.schema.types import TableName
-from snowmelt.spark.lake import Snowmelt
+from snowmelt.spark.snowmelt_session import Snowmelt
 from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
 from snowmelt.table.native_file_writer import write_native_file
 from snowmelt.table.snapshot import take_snapshots

@@ -17,7 +17,7 @@ from workload import DDL, rows
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.clock import SystemClock
 from snowmelt.schema.types import TableName
-from snowmelt.spark.lake import Snowmelt
+from snowmelt.spark.snowmelt_session import Snowmelt
 from snowmelt.table.snapshot import take_snapshots
 
 TABLE = "bench.public.fresh"

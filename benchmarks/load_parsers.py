@@ -26,7 +26,7 @@ from report import Report
 from snowmelt.load.parsers import definition
 from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.schema.native_types import native_schema
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from harness import Running
 from report import Report
 from workload import DDL, rows
 
-from snowmelt.spark.lake import Snowmelt
+from snowmelt.spark.snowmelt_session import Snowmelt
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -76,7 +76,7 @@ def _timed(plan: Callable[[], DataFrame]) -> float:
 
 def _measure(folder: str, files: int, chunks: int) -> None:
     """Measure in a process of its own, in which nothing was read yet; print JSON."""
-    from snowmelt.spark.lake import Snowmelt
+    from snowmelt.spark.snowmelt_session import Snowmelt
 
     lake = Snowmelt.local(folder, create=True)
     # Spark's first query of all loads classes: a second or two that are not ours.

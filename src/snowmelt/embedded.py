@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from snowmelt.catalog.commands.statement_session import StatementResult
+    from snowmelt.catalog.commands.statement_context import StatementResult
     from snowmelt.client.settings import ClientOptions
     from snowmelt.clock import Clock
     from snowmelt.server.app import ServiceComponents

@@ -11,14 +11,14 @@ import pytest
 
 from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.commands.show_functions import REDACTED
-from snowmelt.catalog.objects.callable_functions import (
-    find_callable_function,
-    list_callable_functions,
-)
 from snowmelt.catalog.objects.external_functions import (
     FunctionName,
     list_external_functions,
     list_usable_functions,
+)
+from snowmelt.catalog.objects.functions_with_integrations import (
+    find_callable_function,
+    list_callable_functions,
 )
 from snowmelt.catalog.sql.lexer import split_script
 from snowmelt.catalog.sql.parser import parse_statement

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.clock import SystemClock
 from snowmelt.errors import CatalogBusy, CatalogUnavailable, RequestMalformed, ServiceBusy
-from snowmelt.ingest.write_batcher import WriteBatcher
+from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from support.catalog_files import new_catalog
 
 LONG_S = 120
@@ -141,7 +141,9 @@ def test_groups_of_several_keys_do_not_wait_for_each_other(database, writes, lin
         query = sa.text(f"SELECT line FROM lines WHERE line = :line{lock}")
         return connection.execute(query, {"line": key}).scalar_one()
 
-    futures = [writes.submit(lambda c, key=n % 4: work(c, key), group_key=n % 4) for n in range(400)]
+    futures = [
+        writes.submit(lambda c, key=n % 4: work(c, key), group_key=n % 4) for n in range(400)
+    ]
     assert [future.result(LONG_S) for future in futures] == [n % 4 for n in range(400)]
 
 

@@ -18,7 +18,7 @@ from pyiceberg.table import StaticTable
 
 from snowmelt.errors import CommitLost, TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema
-from snowmelt.schema.native_types import native_schema
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 from snowmelt.table.iceberg import (
     IcebergAppend,

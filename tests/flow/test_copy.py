@@ -16,7 +16,7 @@ from snowmelt.errors import (
     StatementError,
     TableNotFound,
 )
-from snowmelt.loaders.task_runner import run_load_task
+from snowmelt.loaders.load_task_execution import run_load_task
 from snowmelt.schema.types import TableName
 from support.ports import free_port
 

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from snowmelt.errors import LoadFailed, StatementError, UserError
-from snowmelt.loaders.task_runner import LocalTaskRunner
+from snowmelt.loaders.load_task_execution import LocalTaskRunner
 from snowmelt.schema.types import TableName
 
 REJECTS = "REJECTED DATA AS TABLE demo.public.rejects"

@@ -12,8 +12,8 @@ import pytest
 
 from snowmelt.errors import LoadFailed, UserCodeFailed
 from snowmelt.load.udx import worker_process
-from snowmelt.load.udx.worker_progress import UserCodeLimits
-from snowmelt.loaders.task_runner import LocalTaskRunner
+from snowmelt.load.udx.shared_progress_page import UserCodeLimits
+from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
 CODE = """
 import logging, os, re, signal, sys, warnings
@@ -159,7 +159,7 @@ def test_a_cancelled_load_ends_its_process(wild):
             def begun(cancel):
                 cancel()
 
-            from snowmelt.loaders.task_runner import run_load_task
+            from snowmelt.loaders.load_task_execution import run_load_task
 
             for task in tasks:
                 yield run_load_task(plan, task, on_begin=begun)

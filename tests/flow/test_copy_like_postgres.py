@@ -15,7 +15,7 @@ from snowmelt.errors import InvalidValue, LoadRefused
 from snowmelt.load.expressions.datetime_templates import PATTERNS, DatetimeTemplateReader
 from snowmelt.load.expressions.evaluator import ExpressionEvaluator
 from snowmelt.load.task import ComputedExpression
-from snowmelt.schema.native_types import native_schema
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.cli.flights_demo import raw_files
 from snowmelt.clock import SystemClock
 from snowmelt.loaders.copy_job import CopyContext, run_copy
-from snowmelt.loaders.task_runner import LocalTaskRunner
+from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
 
 @pytest.mark.slow

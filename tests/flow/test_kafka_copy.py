@@ -8,7 +8,7 @@ import pytest
 
 from snowmelt.catalog.jobs import load_history
 from snowmelt.errors import LoadOvertaken
-from snowmelt.loaders.task_runner import run_load_task
+from snowmelt.loaders.load_task_execution import run_load_task
 from snowmelt.schema.types import TableName
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from snowmelt.errors import BrokersSilent, LoadFailed
 from snowmelt.loaders.kafka import KafkaFrameOptions, run_frames
-from snowmelt.loaders.task_runner import LocalTaskRunner
+from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
 pytestmark = pytest.mark.slow
 

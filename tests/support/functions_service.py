@@ -8,7 +8,7 @@ import json
 
 import httpx
 
-from snowmelt.functions.service.messages import ServiceRequest
+from snowmelt.functions.service.request_response_types import ServiceRequest
 from snowmelt.server.listener import HttpListener, open_listening_socket
 
 BATCH = "sf-external-function-query-batch-id"

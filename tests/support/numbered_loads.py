@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snowmelt.catalog.jobs.load_history import LoadFileRecord, LoadFileState, LoadTotals
-from snowmelt.schema.native_types import native_schema, to_native_table
+from snowmelt.schema.iceberg_table_form import native_schema, to_native_table
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
 from snowmelt.table.native_file_writer import NativeWriter

@@ -32,7 +32,7 @@ from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.catalog.sql.parser import parse_table_name
 from snowmelt.clock import SystemClock
 from snowmelt.loaders.copy_job import CopyContext, run_copy
-from snowmelt.loaders.task_runner import LocalTaskRunner
+from snowmelt.loaders.load_task_execution import LocalTaskRunner
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 from snowmelt.testing import LocalService
 

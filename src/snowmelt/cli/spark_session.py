@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from snowmelt.config import Settings
-    from snowmelt.spark.lake import Snowmelt
+    from snowmelt.spark.snowmelt_session import Snowmelt
 
 _STDERR_FD = 2
 # How Python writes an error of ours, whichever room it is of.
@@ -122,7 +122,7 @@ def opening_lake(settings: Settings, *, role: str, quiet: bool = True) -> Iterat
         JavaMissing: There is no Java.
         CatalogUnavailable: The database cannot be reached.
     """
-    from snowmelt.spark.lake import Snowmelt
+    from snowmelt.spark.snowmelt_session import Snowmelt
 
     with (
         opening_spark_session(quiet=quiet) as spark,

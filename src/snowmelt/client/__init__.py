@@ -11,13 +11,13 @@
 `schema_refresh`: refresh and evolution of a channel's schema after its table was altered.
 `error_table_writer`: rejected rows into error tables.
 `row_buffer`: rows of one channel between insert and flush, and their conversion to tables.
-`pending_rows`: uncommitted rows of all channels, flush scheduling and memory limits.
+`flush_scheduling`: uncommitted rows of all channels, flush scheduling and memory limits.
 `flusher`: background threads that encode, stage and register flushes.
 `chunk_planner`: rows into chunks, and chunks into blobs.
-`blob_stager`: planned chunks into blobs on the stage, with their registration metadata.
+`blob_builder`: planned chunks into blobs on the stage, with their registration metadata.
 `stage`: uploads to a local folder or an S3 bucket.
 `registrar`: registration of staged chunks, retries and rejections.
-`status_and_metrics`: status of channels and clients, and OpenTelemetry metrics.
+`counters_and_metrics`: status of channels and clients, and OpenTelemetry metrics.
 `source_streaming`: sources with positions into a channel, each row exactly once.
 `line_source`: files of lines as a source for `source_streaming`.
 """

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from snowmelt.client.channel_state import ChannelState
     from snowmelt.client.error_table_writer import ErrorTableWriter
+    from snowmelt.client.flush_scheduling import FlushScheduler
     from snowmelt.client.flusher import Flusher
-    from snowmelt.client.pending_rows import FlushScheduler
     from snowmelt.schema.conversion.row_converter import RowError
     from snowmelt.schema.inference import RowsOrTable
     from snowmelt.wire.streaming import ChannelStatusMessage

@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from snowmelt.client.counters_and_metrics import ChannelCounts, ChannelStatus
 from snowmelt.client.row_buffer import FlushSlice, RowBuffer, segments_to_tables
-from snowmelt.client.status_and_metrics import ChannelCounts, ChannelStatus
 from snowmelt.errors import (
     ChannelClosed,
     ChannelFenced,

@@ -17,19 +17,19 @@ from snowmelt.client.auth import (
     TokenProvider,
     load_private_key,
 )
-from snowmelt.client.blob_stager import BlobStager
+from snowmelt.client.blob_builder import BlobStager
 from snowmelt.client.channel import Channel, OnError
 from snowmelt.client.channel_operations import DROPPED_FAILURE, REOPENED_FAILURE, ChannelManager
 from snowmelt.client.channel_state import check_offset_token, split_table_name
+from snowmelt.client.counters_and_metrics import ClientStatus, publish_client_metrics
 from snowmelt.client.error_table_writer import ErrorTableWriter
+from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.flusher import Flusher
-from snowmelt.client.pending_rows import FlushScheduler
 from snowmelt.client.registrar import ClientIdentity, RegistrationSender
 from snowmelt.client.schema_refresh import SchemaRefresher
 from snowmelt.client.service_requests import ApiClient, ChannelName
 from snowmelt.client.settings import ClientOptions, ClientSettings, parse_compatibility
 from snowmelt.client.stage import open_stage
-from snowmelt.client.status_and_metrics import ClientStatus, publish_client_metrics
 from snowmelt.client.transport import ServiceAddress, Transport, make_ssl_context, parse_service_url
 from snowmelt.errors import ClientClosed, ConfigurationError, SnowmeltError
 from snowmelt.schema.conversion.row_converter import RowConverter

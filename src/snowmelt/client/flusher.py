@@ -22,9 +22,9 @@ from snowmelt.clock import SystemClock
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from snowmelt.client.blob_stager import BlobStager, StagedChunk
+    from snowmelt.client.blob_builder import BlobStager, StagedChunk
     from snowmelt.client.channel_state import ChunkEntry
-    from snowmelt.client.pending_rows import FlushScheduler
+    from snowmelt.client.flush_scheduling import FlushScheduler
     from snowmelt.client.registrar import RegistrationSender
     from snowmelt.client.transport import Transport
 

@@ -43,9 +43,9 @@ from snowmelt.wire.streaming import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from snowmelt.client.blob_stager import BlobStager, StagedChunk
+    from snowmelt.client.blob_builder import BlobStager, StagedChunk
     from snowmelt.client.channel_state import ChannelTarget, ChunkEntry
-    from snowmelt.client.pending_rows import FlushScheduler
+    from snowmelt.client.flush_scheduling import FlushScheduler
     from snowmelt.client.schema_refresh import SchemaRefresher
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.transport import Transport

@@ -14,17 +14,17 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from snowmelt.client.status_and_metrics import ChannelCounts
+from snowmelt.client.counters_and_metrics import ChannelCounts
 from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema, chunk_arrow_type
-from snowmelt.schema.conversion.deferred_rows import DeferredRows
-from snowmelt.schema.conversion.fast_rows import FastRows
+from snowmelt.schema.conversion.deferred_row_batches import DeferredRows
+from snowmelt.schema.conversion.deferred_single_rows import FastRows
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.evolution import widen_column_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.schema.conversion.fast_rows import FastRowChecker, Values
+    from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker, Values
     from snowmelt.schema.types import TableSchema
 
 if TYPE_CHECKING:

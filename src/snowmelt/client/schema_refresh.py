@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.client.channel_state import ChannelState, ChunkEntry
-    from snowmelt.client.pending_rows import FlushScheduler
+    from snowmelt.client.flush_scheduling import FlushScheduler
     from snowmelt.client.service_requests import ApiClient
     from snowmelt.clock import Clock
     from snowmelt.schema.conversion.row_converter import RowError

@@ -1,7 +1,7 @@
 """The public error tree of Snowmelt; the docstring of a leaf is its default message.
 
 `base`: the root of the tree and its five branches.
-`service`: requests, configuration and environment of a process.
+`requests_and_environment`: requests, configuration and environment of a process.
 `streaming`: channels, the row API, blobs and stages.
 `rows_and_statements`: rows, values, statements, loads and buckets.
 `catalog`: the catalog's database, names, privileges and tables.
@@ -50,6 +50,16 @@ from snowmelt.errors.catalog import (
     TableNotFound,
     TransactionConflict,
 )
+from snowmelt.errors.requests_and_environment import (
+    ConfigurationError,
+    DataFolderBusy,
+    JavaMissing,
+    MissingExtra,
+    NameMissing,
+    RegistrationRefused,
+    RequestMalformed,
+    ServiceBusy,
+)
 from snowmelt.errors.rows_and_statements import (
     BrokersSilent,
     BucketNameInvalid,
@@ -68,16 +78,6 @@ from snowmelt.errors.rows_and_statements import (
     Unsupported,
     UploadNotFound,
     UserCodeFailed,
-)
-from snowmelt.errors.service import (
-    ConfigurationError,
-    DataFolderBusy,
-    JavaMissing,
-    MissingExtra,
-    NameMissing,
-    RegistrationRefused,
-    RequestMalformed,
-    ServiceBusy,
 )
 from snowmelt.errors.streaming import (
     BlobCorrupt,

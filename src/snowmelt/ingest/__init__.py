@@ -1,11 +1,11 @@
 """Receiving half of Snowpipe Streaming: channels, registrations and the row API.
 
 `channels`: configuring clients; opening, checking and dropping channels; client schema evolution.
-`write_batcher`: small catalog writes of many clients, grouped into a few transactions.
+`channel_write_batcher`: small catalog writes of many clients, grouped into a few transactions.
 `stage_locations`: upload locations and credentials for the blobs of a client.
-`request_validation`: structural checks of a registration, without any lookup.
+`registration_structure_check`: structural checks of a registration, without any lookup.
 `catalog_cache`: immutable catalog data in memory: prefix owners, data keys, schema versions.
-`back_pressure`: tables whose migration backlog exceeds the limit.
+`migration_backlog`: tables whose migration backlog exceeds the limit.
 `registration_verifier`: checks of registrations against the stage.
 `decoder_pool`: child processes that decode blobs.
 `blob_decoder`: reading, decrypting and decoding of blobs.

@@ -20,7 +20,7 @@ from snowmelt.blob import encryption, reader
 from snowmelt.errors import BlobInvalid, ObjectMissing, PathRefused, StageUnavailable
 from snowmelt.ingest import chunk_content_check
 from snowmelt.ingest.chunk_content_check import find_newest_matching_schema, find_written_schema
-from snowmelt.ingest.request_validation import MAX_BLOB_BYTES
+from snowmelt.ingest.registration_structure_check import MAX_BLOB_BYTES
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire import column_statistics
 from snowmelt.wire.streaming import ChunkStatisticsMessage, ResponseCode
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from snowmelt.blob.parquet_footer import ChunkFooter
-    from snowmelt.ingest.request_validation import RequestRejection
+    from snowmelt.ingest.registration_structure_check import RequestRejection
     from snowmelt.schema.types import TableSchema
     from snowmelt.storage.store import Store
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.jobs import services
-from snowmelt.catalog.objects import channel_tombstones, error_tables, tables
+from snowmelt.catalog.objects import channel_tombstones, error_table_lookup, tables
 from snowmelt.catalog.objects.renames_and_evolution import evolve_table, make_column
 from snowmelt.catalog.objects.tables import find_current_name
 from snowmelt.catalog.security import access_control
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.ingest.catalog_cache import CatalogCache
+    from snowmelt.ingest.channel_write_batcher import WriteBatcher
     from snowmelt.ingest.stage_locations import StageLocator, StageRequester
-    from snowmelt.ingest.write_batcher import WriteBatcher
     from snowmelt.wire.streaming import (
         ChannelStatusQuery,
         ChannelStatusRequest,
@@ -282,7 +282,7 @@ class ChannelService:
         try:
             access_control.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
         except UserError:
-            if not error_tables.can_write_error_rows(connection, effective, table.table_id):
+            if not error_table_lookup.can_write_error_rows(connection, effective, table.table_id):
                 raise
         return table
 
@@ -385,7 +385,7 @@ def _build_channel_status(
 
 
 def _find_error_table_name(connection: sa.Connection, table: TableRecord) -> str | None:
-    found = error_tables.find_error_table(connection, table)
+    found = error_table_lookup.find_error_table(connection, table)
     return None if found is None else str(found.name)
 
 

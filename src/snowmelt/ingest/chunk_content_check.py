@@ -25,7 +25,7 @@ from snowmelt.blob.parquet_footer import (
     find_schema_mismatch,
 )
 from snowmelt.errors import BlobInvalid, InvalidRow, InvalidValue
-from snowmelt.ingest.request_validation import MAX_CHUNK_BYTES, RequestRejection
+from snowmelt.ingest.registration_structure_check import MAX_CHUNK_BYTES, RequestRejection
 from snowmelt.schema import statistics
 from snowmelt.schema.conversion.json_text import (
     MAX_DEPTH,
@@ -38,7 +38,7 @@ from snowmelt.schema.conversion.timestamp_limits import (
     describe_limits,
     out_of_range_mask,
 )
-from snowmelt.schema.native_types import native_fields, to_native_table
+from snowmelt.schema.iceberg_table_form import native_fields, to_native_table
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
     MAX_TEXT_BYTES,

@@ -25,8 +25,11 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.ingest.metrics import RegistrationMetrics
+from snowmelt.ingest.registration_structure_check import (
+    RequestRejection,
+    check_request_names_channels,
+)
 from snowmelt.ingest.registration_verifier import BLOB_NOT_DURABLE
-from snowmelt.ingest.request_validation import RequestRejection, check_request_names_channels
 from snowmelt.ingest.work_queue import WorkerPool
 from snowmelt.wire.streaming import (
     BlobRegistrationResult,

@@ -20,10 +20,14 @@ import msgspec
 from snowmelt.blob import encryption
 from snowmelt.catalog.streaming.registration import ChannelAdvance, ChunkOffer
 from snowmelt.errors import BlobInvalid, ObjectMissing, StageUnavailable
-from snowmelt.ingest.back_pressure import BACKLOG_TOO_LARGE
 from snowmelt.ingest.blob_decoder import BlobDecodeJob, ChunkDecodeJob, ChunkDecodeResult
 from snowmelt.ingest.decoder_pool import InThreadBlobDecoder
-from snowmelt.ingest.request_validation import RequestRejection, find_blob_error, find_chunk_error
+from snowmelt.ingest.migration_backlog import BACKLOG_TOO_LARGE
+from snowmelt.ingest.registration_structure_check import (
+    RequestRejection,
+    find_blob_error,
+    find_chunk_error,
+)
 from snowmelt.schema.types import (
     TableName,
     TableSchema,
@@ -36,10 +40,10 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
 
-    from snowmelt.ingest.back_pressure import BackPressure
     from snowmelt.ingest.blob_decoder import BlobDecodeResult
     from snowmelt.ingest.catalog_cache import CachedDataKey, CatalogCache
     from snowmelt.ingest.decoder_pool import BlobDecoder
+    from snowmelt.ingest.migration_backlog import BackPressure
     from snowmelt.storage.store import Store
     from snowmelt.wire.streaming import (
         BlobMetadata,

@@ -6,7 +6,7 @@
 `portion`: input files and their split into portions.
 `task`: what one task needs to run its portion, all of it picklable.
 `phase_definition`: the parameters of sources, filters and parsers, and how each is built.
-`function_registry`: sources, filters and parsers by the names used in statements.
+`phase_registry`: sources, filters and parsers by the names used in statements.
 `library`: libraries of user code, loaded as isolated packages.
 `stack`: one portion through source, filters, parser and expressions.
 `phase_protocols`: the protocols of sources, filters and parsers, and the data that they exchange.

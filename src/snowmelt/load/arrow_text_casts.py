@@ -19,7 +19,7 @@ from snowmelt.errors import InvalidValue
 from snowmelt.schema.chunk_types import chunk_arrow_type, make_null_mask
 from snowmelt.schema.conversion.json_text import InvalidJson, normalize_json, quote_json_string
 from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS
-from snowmelt.schema.native_types import needs_nanosecond_companion
+from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
 from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, Column, LogicalType
 
 if TYPE_CHECKING:

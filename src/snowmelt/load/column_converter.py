@@ -38,7 +38,7 @@ from snowmelt.schema.conversion.json_text import format_json
 from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.conversion.value_rules import make_value_rule
-from snowmelt.schema.native_types import native_fields, native_schema, to_native_table
+from snowmelt.schema.iceberg_table_form import native_fields, native_schema, to_native_table
 from snowmelt.schema.types import (
     DEFAULT_ZONE,
     SEMI_STRUCTURED_TYPES,

@@ -23,7 +23,7 @@ from snowmelt.load.udx.phase_definitions import (
     make_parser_definition,
     make_source_definition,
 )
-from snowmelt.load.udx.worker_progress import is_ctrl_c
+from snowmelt.load.udx.shared_progress_page import is_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -72,7 +72,7 @@ class ParseReject:
 class ParsedBatch:
     """What became of some consecutive records.
 
-    `rows` is in native form (`snowmelt.schema.native_types`) of the target's schema, good rows only
+    `rows` is in native form (`snowmelt.schema.iceberg_table_form`) of the target's schema, good rows only
     and in order; `records` counts good and rejected ones together (`records == rows + rejects`).
     """
 

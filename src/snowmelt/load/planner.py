@@ -21,9 +21,9 @@ from snowmelt.load.sources.files import FileGlobSource, list_files
 from snowmelt.load.sources.stdin import SpooledStdinSource
 from snowmelt.load.stack import LoadStack
 from snowmelt.load.task import ComputedExpression, LoadStep, LoadTask, StackPlan
-from snowmelt.load.udx import worker_progress
+from snowmelt.load.udx import shared_progress_page
+from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.load.udx.worker_process import run_isolated
-from snowmelt.load.udx.worker_progress import UserCodeLimits
 from snowmelt.schema.types import TableSchema, to_display_name
 from snowmelt.storage.overwrite_checks import file_identity
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.sql.lexer import SourcePosition
     from snowmelt.load.copy_ast import ColumnListItem, CopyStatement, InputPath
-    from snowmelt.load.function_registry import LoadFunctions
     from snowmelt.load.phase_protocols import RecordSource, Source
+    from snowmelt.load.phase_registry import LoadFunctions
     from snowmelt.load.portion import InputFile
     from snowmelt.load.task import StepKind
     from snowmelt.schema.types import Column
@@ -167,7 +167,7 @@ def _plan_stack(
     stack = LoadStack(plan, functions)
     files = None
     if functions.is_user_function(plan.source):
-        with worker_progress.running_step(str(plan.source)):
+        with shared_progress_page.running_step(str(plan.source)):
             files = tuple(_list_source_files(plan.source, stack.source))
     return _PlannedStack(plan, stack.splittable, files)
 

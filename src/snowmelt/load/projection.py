@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from snowmelt.errors import InternalError, LoadFailed
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject, ParseTarget
-from snowmelt.schema.native_types import native_fields, native_schema
+from snowmelt.schema.iceberg_table_form import native_fields, native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema, to_internal_name
 
 if TYPE_CHECKING:

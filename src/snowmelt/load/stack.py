@@ -31,7 +31,6 @@ from snowmelt.errors import (
     PhaseFailed,
     SnowmeltError,
 )
-from snowmelt.load.function_registry import LoadFunctions
 from snowmelt.load.phase_protocols import (
     ByteReader,
     Filter,
@@ -40,9 +39,10 @@ from snowmelt.load.phase_protocols import (
     RecordParser,
     RecordSource,
 )
+from snowmelt.load.phase_registry import LoadFunctions
 from snowmelt.load.projection import ColumnProjector
 from snowmelt.load.task import LoadStep, PortionCounts
-from snowmelt.load.udx import worker_progress
+from snowmelt.load.udx import shared_progress_page
 from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
@@ -299,9 +299,9 @@ class StepOutput(Generic[Item]):
         self._items = items
         self._locator = locator
         self._upstream = upstream
-        self._label = worker_progress.encode_label(str(step)) if is_user_code else b""
+        self._label = shared_progress_page.encode_label(str(step)) if is_user_code else b""
         self._max_output_bytes = (
-            worker_progress.get_user_code_limits().max_output_bytes
+            shared_progress_page.get_user_code_limits().max_output_bytes
             if is_user_code and upstream
             else None
         )
@@ -347,17 +347,17 @@ class StepOutput(Generic[Item]):
                 close()
 
     def _next_item(self, items: Iterator[Item]) -> Item | object:
-        ran = worker_progress.enter_step(self._label)
+        ran = shared_progress_page.enter_step(self._label)
         try:
             return next(items, _END_OF_ITEMS)
         except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:
             # In a process of their own they come from user code, not from Ctrl-C.
-            if not worker_progress.is_isolated():
+            if not shared_progress_page.is_isolated():
                 raise
             self._locator.raise_if_cancelled()
             raise self._make_failure(RuntimeError(f"it raised {type(error).__name__}")) from error
         finally:
-            worker_progress.enter_step(ran)
+            shared_progress_page.enter_step(ran)
 
     def _check_output_limit(self) -> None:
         most = self._max_output_bytes

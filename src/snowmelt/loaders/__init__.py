@@ -1,9 +1,9 @@
 """Jobs that bring rows into tables: COPY, Kafka streams, file tailing and error replay.
 
 `copy_job`: one COPY statement, from planning to the commit.
-`task_runner`: one portion of a load into native files, and the threads that run portions locally.
-`portion_file_writer`: rows and rejects of a portion into native files.
-`result_reconciliation`: the results of all portions into totals and the decision whether to commit.
+`load_task_execution`: one portion of a load into native files, and the threads that run portions locally.
+`row_and_reject_files`: rows and rejects of a portion into native files.
+`load_result_check`: the results of all portions into totals and the decision whether to commit.
 `reject_publisher`: rejected records into a reject table, reject files or the error table.
 `kafka`: Kafka topics into tables, row by row through channels or frame by frame through COPY.
 `file_tail`: growing files into a table, one channel per file.

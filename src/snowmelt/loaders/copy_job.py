@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from snowmelt.catalog.commands.statement_session import StatementSession
+from snowmelt.catalog.commands.statement_context import StatementSession
 from snowmelt.catalog.jobs.load_history import (
     LoadTotals,
     OffsetAdvance,
@@ -30,10 +30,12 @@ from snowmelt.errors import (
 )
 from snowmelt.load.copy_ast import StandardInput
 from snowmelt.load.copy_parser import parse_copy
-from snowmelt.load.function_registry import LoadFunctions, UserLoadFunction
+from snowmelt.load.phase_registry import LoadFunctions, UserLoadFunction
 from snowmelt.load.planner import list_named_steps, plan_load
 from snowmelt.load.portion import MIN_PORTION_BYTES
-from snowmelt.load.udx.worker_progress import UserCodeLimits
+from snowmelt.load.udx.shared_progress_page import UserCodeLimits
+from snowmelt.loaders.load_result_check import reconcile_load, to_failed_file_records
+from snowmelt.loaders.load_task_execution import LoadTaskPlan
 from snowmelt.loaders.reject_publisher import (
     check_reject_files,
     renumber_reject_files,
@@ -41,8 +43,6 @@ from snowmelt.loaders.reject_publisher import (
     write_error_table_files,
     write_reject_files,
 )
-from snowmelt.loaders.result_reconciliation import reconcile_load, to_failed_file_records
-from snowmelt.loaders.task_runner import LoadTaskPlan
 from snowmelt.table.load_commit import (
     LoadRequest,
     LoadResult,
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from snowmelt.load.copy_ast import CopyStatement
     from snowmelt.load.planner import LoadPlan
     from snowmelt.load.task import LoadStep, LoadTask
-    from snowmelt.loaders.result_reconciliation import CopyReconciliation
-    from snowmelt.loaders.task_runner import PortionResult
+    from snowmelt.loaders.load_result_check import CopyReconciliation
+    from snowmelt.loaders.load_task_execution import PortionResult
     from snowmelt.schema.types import TableName
     from snowmelt.table.load_commit import OpenLoad
     from snowmelt.table.native_file_writer import WrittenFile

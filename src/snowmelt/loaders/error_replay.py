@@ -18,7 +18,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
-from snowmelt.catalog.objects.error_tables import find_error_table
+from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.channels import find_channel
 from snowmelt.errors import UserError

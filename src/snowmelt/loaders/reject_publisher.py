@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from snowmelt.errors import AlreadyExists
-from snowmelt.loaders.portion_file_writer import FileSpool, open_reject_spool
+from snowmelt.loaders.row_and_reject_files import FileSpool, open_reject_spool
 from snowmelt.schema.error_table import (
     ErrorRow,
     ErrorRowOrigin,
     convert_error_table_rows,
     make_error_table_rows,
 )
-from snowmelt.schema.native_types import native_schema, to_native_table
+from snowmelt.schema.iceberg_table_form import native_schema, to_native_table
 from snowmelt.storage.overwrite_checks import (
     CommandOutput,
     check_outputs,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from snowmelt.load.copy_ast import RejectOptions
     from snowmelt.load.planner import LoadPlan
-    from snowmelt.loaders.task_runner import PortionResult
+    from snowmelt.loaders.load_task_execution import PortionResult
     from snowmelt.storage.store import ObjectWriter, Store
     from snowmelt.table.load_commit import OpenLoad
     from snowmelt.table.native_file_writer import WrittenFile

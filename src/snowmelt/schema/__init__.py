@@ -6,7 +6,7 @@
 `chunk_types`: the Arrow form of a chunk, and 128-bit decimals in NumPy.
 `size_estimates`: estimated bytes of values in a buffer.
 `statistics`: statistics of the columns of a chunk.
-`native_types`: the Arrow form of a table's native files, and the conversion from chunk form.
+`iceberg_table_form`: the Arrow form of a table's native files, and the conversion from chunk form.
 `column_metadata`: columns as streaming v1 describes them.
 `inference`: columns and types that rows have and their table lacks.
 `evolution`: the changes of columns under which older rows still fit.

@@ -11,7 +11,7 @@
 `streaming_routes`: the streaming v1 API and schema evolution.
 `rows`: the row API (streaming v2).
 `s3`: the S3 endpoint.
-`thread_responses`: responses from threads to the event loop.
+`thread_response_queue`: responses from threads to the event loop.
 `error_responses`: errors as HTTP status and JSON.
 `sts_stage_locator`: direct uploads to the bucket with STS credentials.
 `monitoring_routes`: `/healthz` and `/metrics`.

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.responses import Response
 
-from snowmelt.catalog.db.catalog_clock import DatabaseServerClock
 from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.db.database_server_clock import DatabaseServerClock
 from snowmelt.catalog.jobs import services
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound
-from snowmelt.ingest.back_pressure import BackPressure
 from snowmelt.ingest.catalog_cache import CatalogCache
+from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.channels import ChannelService
 from snowmelt.ingest.decoder_pool import BlobDecoderPool
+from snowmelt.ingest.migration_backlog import BackPressure
 from snowmelt.ingest.registrar import GroupCommitSettings, Registrar
 from snowmelt.ingest.registration_verifier import (
     RegistrationVerifier,
@@ -31,7 +32,6 @@ from snowmelt.ingest.registration_verifier import (
 )
 from snowmelt.ingest.stage_locations import EndpointStageLocator, FolderStageLocator
 from snowmelt.ingest.stage_sync import StageSync
-from snowmelt.ingest.write_batcher import WriteBatcher
 from snowmelt.schema.types import to_internal_name
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.error_responses import RouteNotFound, error_response

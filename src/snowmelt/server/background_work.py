@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import snowmelt
 from snowmelt import config
-from snowmelt.catalog.db.catalog_clock import MAX_CLOCK_SKEW_S
+from snowmelt.catalog.db.database_server_clock import MAX_CLOCK_SKEW_S
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.jobs.leases import lease_owner_prefix, new_lease_owner, renewing_lease
 from snowmelt.catalog.jobs.services import (
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-    from snowmelt.catalog.db.catalog_clock import DatabaseServerClock
     from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.db.database_server_clock import DatabaseServerClock
     from snowmelt.server.app import ServiceComponents
 
 _log = logging.getLogger("snowmelt.server")

@@ -20,7 +20,7 @@ from snowmelt.ingest.stage_locations import StageRequester
 from snowmelt.schema.types import to_internal_name
 from snowmelt.server.error_responses import json_response
 from snowmelt.server.middleware import SMALL_BODY_BYTES, PostRoute
-from snowmelt.server.thread_responses import ResponseQueue
+from snowmelt.server.thread_response_queue import ResponseQueue
 from snowmelt.wire.streaming import (
     ChannelStatusRequest,
     ConfigureClientRequest,

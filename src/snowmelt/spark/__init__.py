@@ -3,7 +3,7 @@
 `java`: a Java runtime for Spark.
 `session`: the Spark settings that Snowmelt needs, and local sessions.
 `daemon`: the Python worker daemon with preloaded imports.
-`lake`: `Snowmelt`, the public interface.
+`snowmelt_session`: `Snowmelt`, the public interface.
 `sql`: analysis and planning of queries, system views.
 `insert_statements`: CREATE TABLE AS and INSERT.
 `tables`: a table as a DataFrame.
@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snowmelt.spark.lake import Snowmelt as Snowmelt
+    from snowmelt.spark.snowmelt_session import Snowmelt
 
 __all__ = ["Snowmelt"]
 
@@ -30,7 +30,7 @@ __all__ = ["Snowmelt"]
 def __getattr__(name: str) -> Any:
     """Import PySpark when it is first needed: that takes a second."""
     if name == "Snowmelt":
-        from snowmelt.spark.lake import Snowmelt
+        from snowmelt.spark.snowmelt_session import Snowmelt
 
         return Snowmelt
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from snowmelt.spark.datasource.connection import LakeConnection, resolve_connection
+from snowmelt.spark.datasource.catalog_connection import LakeConnection, resolve_connection
 from snowmelt.spark.datasource.options import FORMAT, check_options
 from snowmelt.spark.datasource.reader import READ_OPTIONS, SnapshotReader, read_requested_schema
 from snowmelt.spark.datasource.stream_reader import STREAM_OPTIONS, TableStreamReader

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from snowmelt.clock import Clock
-    from snowmelt.spark.datasource.connection import LakeConnection
+    from snowmelt.spark.datasource.catalog_connection import LakeConnection
 
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SQL_TYPES: dict[type[st.DataType], str] = {

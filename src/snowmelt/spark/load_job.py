@@ -19,7 +19,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from snowmelt.loaders.task_runner import run_load_task
+from snowmelt.loaders.load_task_execution import run_load_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from snowmelt.load.task import LoadTask
-    from snowmelt.loaders.task_runner import LoadTaskPlan, PortionResult
+    from snowmelt.loaders.load_task_execution import LoadTaskPlan, PortionResult
 
 _registered_sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _registration_lock = threading.Lock()

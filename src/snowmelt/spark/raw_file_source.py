@@ -23,7 +23,7 @@ from snowmelt.config import Settings
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.load.copy_ast import is_copy_statement
 from snowmelt.load.copy_parser import parse_copy
-from snowmelt.load.function_registry import LoadFunctions
+from snowmelt.load.phase_registry import LoadFunctions
 from snowmelt.load.planner import plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema

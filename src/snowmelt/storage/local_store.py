@@ -29,7 +29,12 @@ from snowmelt.errors import (
     StageUnavailable,
     SyncFailed,
 )
-from snowmelt.storage.disk_sync import DiskWatch, compute_disk_md5, load_libc, may_file_predate
+from snowmelt.storage.disk_error_detection import (
+    DiskWatch,
+    compute_disk_md5,
+    load_libc,
+    may_file_predate,
+)
 from snowmelt.storage.store import (
     PARTIAL_PREFIX,
     BytesLike,

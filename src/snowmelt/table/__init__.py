@@ -16,6 +16,6 @@
 `rejects`: schema and rows of tables of rejected records.
 `compaction`: small native files into larger ones.
 `maintenance_run`: runs that replace native files or expire snapshots.
-`uncommitted_files`: files of runs that the catalog does not have yet.
+`active_run_files`: files of runs that the catalog does not have yet.
 `garbage_collection`: deletion of blobs, native files and dropped tables.
 """

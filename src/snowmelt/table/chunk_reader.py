@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from snowmelt.blob.reader import decrypt_chunk, read_chunk
 from snowmelt.errors import BlobCorrupt, BlobInvalid, InvalidRow
-from snowmelt.schema.native_types import native_schema, to_native_table
+from snowmelt.schema.iceberg_table_form import native_schema, to_native_table
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.warehouse import open_cached_store
 

@@ -22,7 +22,7 @@ from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, Maintenan
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import TableInconsistent
 from snowmelt.failpoints import Failpoint
-from snowmelt.schema.native_types import native_schema
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.table.external_sort import ExternalSorter, make_sort_keys
 from snowmelt.table.iceberg import list_native_files
 from snowmelt.table.maintenance_run import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.schema.native_types import native_fields
+from snowmelt.schema.iceberg_table_form import native_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

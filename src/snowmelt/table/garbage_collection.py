@@ -48,6 +48,7 @@ from snowmelt.catalog.streaming import staged_blobs as stages
 from snowmelt.catalog.streaming.staged_blobs import StagedBlob
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.failpoints import Failpoint
+from snowmelt.table.active_run_files import exclude_files_of_active_runs
 from snowmelt.table.iceberg import (
     list_current_file_addresses,
     list_retained_file_addresses,
@@ -56,7 +57,6 @@ from snowmelt.table.iceberg import (
 from snowmelt.table.load_commit import abort_orphaned_loads
 from snowmelt.table.maintenance_run import abort_orphaned_maintenance_runs
 from snowmelt.table.migration import abort_orphaned_migrations, migration_lease_name
-from snowmelt.table.uncommitted_files import exclude_files_of_active_runs
 from snowmelt.table.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from pyiceberg.types import (
 
 from snowmelt.errors import ConflictError, TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID
-from snowmelt.schema.native_types import native_schema
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.table.file_io import make_file_io
 from snowmelt.table.native_file_writer import WrittenFile, make_data_file
 

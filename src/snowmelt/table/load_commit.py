@@ -32,7 +32,7 @@ from snowmelt.catalog.jobs.load_history import (
     LoadTotals,
 )
 from snowmelt.catalog.model.records import MetadataPointer
-from snowmelt.catalog.objects.error_tables import find_error_table
+from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.tables import (
     create_table,
     find_table,

@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from snowmelt.schema.native_types import native_fields, needs_nanosecond_companion
+from snowmelt.schema.iceberg_table_form import native_fields, needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import StoredBound, decode_bound
 from snowmelt.wire.column_statistics import StoredStatistics

@@ -17,7 +17,7 @@ from snowmelt.catalog.objects.tables import list_table_schema_versions
 from snowmelt.clock import SystemClock
 from snowmelt.errors import TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID
-from snowmelt.schema.native_types import native_schema
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.table.chunk_reader import (
     ChunkReadTask,
     concatenate_native_tables,

@@ -18,7 +18,7 @@ from snowmelt.table.table_reader import read_table
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from snowmelt.catalog.commands.statement_session import StatementResult
+    from snowmelt.catalog.commands.statement_context import StatementResult
     from snowmelt.client.client import Client
     from snowmelt.client.settings import ClientOptions
     from snowmelt.clock import Clock

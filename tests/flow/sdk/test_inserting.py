@@ -14,7 +14,7 @@ from snowmelt import failpoints
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.client import channel as channels
-from snowmelt.client import pending_rows
+from snowmelt.client import flush_scheduling
 from snowmelt.errors import (
     CommitTimeout,
     ConfigurationError,
@@ -40,7 +40,7 @@ def test_inserted_rows_are_committed_with_their_token(connect, ids):
 
 
 def test_a_flush_that_is_encoded_first_is_not_registered_first(connect, ids, monkeypatch):
-    monkeypatch.setattr(pending_rows, "MAX_CHANNEL_BUFFER_BYTES", 1)
+    monkeypatch.setattr(flush_scheduling, "MAX_CHANNEL_BUFFER_BYTES", 1)
     staged = threading.Event()
     found = []
     failpoints.arm(Failpoint.BLOB_BUILT, lambda: found.append(staged.wait(SOON.total_seconds())))

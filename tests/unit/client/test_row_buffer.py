@@ -6,9 +6,9 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from snowmelt.client.counters_and_metrics import ChannelCounts
 from snowmelt.client.row_buffer import InsertBatch, RowBuffer
-from snowmelt.client.status_and_metrics import ChannelCounts
-from snowmelt.schema.conversion.fast_rows import FastRowChecker
+from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.client.row_buffer import convert_segments_jointly, segment_to_table
-from snowmelt.schema.conversion.fast_rows import FastRowChecker, FastRows
+from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker, FastRows
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 

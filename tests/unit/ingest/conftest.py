@@ -22,6 +22,7 @@ from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.clock import ManualClock
 from snowmelt.ingest.catalog_cache import CatalogCache
+from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.channels import ChannelService
 from snowmelt.ingest.registration_verifier import (
     Registrant,
@@ -30,7 +31,6 @@ from snowmelt.ingest.registration_verifier import (
     VerificationPolicy,
 )
 from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
-from snowmelt.ingest.write_batcher import WriteBatcher
 from snowmelt.schema import statistics
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import TableSchema

@@ -23,7 +23,7 @@ from snowmelt.catalog.streaming.chunks import ChunkRecord
 from snowmelt.ingest.blob_decoder import BlobDecodeJob, ChunkDecodeJob, decode_blobs
 from snowmelt.ingest.decoder_pool import BlobDecoderPool
 from snowmelt.schema.chunk_types import chunk_arrow_schema
-from snowmelt.schema.native_types import native_fields, to_native_table
+from snowmelt.schema.iceberg_table_form import native_fields, to_native_table
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.table.pruning import Comparison, IsNull, prune_chunks

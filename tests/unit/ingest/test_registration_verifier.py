@@ -8,8 +8,8 @@ import pytest
 
 from snowmelt.errors import CatalogUnavailable
 from snowmelt.ingest.catalog_cache import CatalogCache
+from snowmelt.ingest.registration_structure_check import MAX_BLOB_BYTES
 from snowmelt.ingest.registration_verifier import Registrant, VerificationDepth
-from snowmelt.ingest.request_validation import MAX_BLOB_BYTES
 from snowmelt.wire.streaming import BlobMetadata
 
 SENDER = Registrant("LOADER", None)

@@ -11,10 +11,10 @@ import pytest
 from snowmelt.errors import LoadFailed, LoadRefused, StatementError
 from snowmelt.load.copy_ast import InputCompression
 from snowmelt.load.copy_parser import parse_copy
-from snowmelt.load.function_registry import LoadFunctions
+from snowmelt.load.phase_registry import LoadFunctions
 from snowmelt.load.planner import LoadPlan, plan_load
 from snowmelt.load.stack import run_portion
-from snowmelt.loaders.result_reconciliation import (
+from snowmelt.loaders.load_result_check import (
     compute_first_record_numbers,
     sum_verified_portion_counts,
 )

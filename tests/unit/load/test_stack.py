@@ -10,8 +10,8 @@ import pytest
 
 from snowmelt.errors import InternalError, LoadCancelled, LoadFailed, LoadRefused
 from snowmelt.load.copy_ast import InputCompression
-from snowmelt.load.function_registry import LoadFunctions, UserLoadFunction
 from snowmelt.load.phase_protocols import ParseTarget
+from snowmelt.load.phase_registry import LoadFunctions, UserLoadFunction
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.stack import LoadStack, PortionRun, run_portion
 from snowmelt.load.task import LoadStep, LoadTask, StackPlan

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from snowmelt.catalog.streaming.chunks import ChunkRecord
 from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema
-from snowmelt.schema.native_types import to_native_table
+from snowmelt.schema.iceberg_table_form import to_native_table
 from snowmelt.schema.statistics import collect_statistics
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import compute_column_bounds

@@ -10,7 +10,7 @@ import pytest
 from fixtures.chunks import NUMBERS
 from snowmelt.catalog.security import access_control
 from snowmelt.errors import BlobCorrupt, ObjectMissing, TableNotFound
-from snowmelt.schema.native_types import native_schema
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import TableName
 from snowmelt.table.chunk_reader import run_chunk_read_task
 from snowmelt.table.snapshot import take_snapshots

@@ -1,7 +1,7 @@
 """Execution of parsed statements, like PostgreSQL's `commands/`.
 
 `executor`: one statement from text to result, in one transaction.
-`statement_session`: role, default names and privilege checks of one statement, and its result type.
+`statement_context`: role, default names and privilege checks of one statement, and its result type.
 `ddl`: CREATE, ALTER, DROP, GRANT and REVOKE; dispatch to the modules below.
 `alter_table`: ALTER TABLE.
 `error_table_property`: resolution of the ERROR_TABLE property.

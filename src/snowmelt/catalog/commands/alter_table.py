@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.error_table_property import resolve_error_table_property
-from snowmelt.catalog.commands.statement_session import StatementResult, StatementSession
+from snowmelt.catalog.commands.statement_context import StatementResult, StatementSession
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import renames_and_evolution, retention, tables
 from snowmelt.catalog.security.access_control import has_privilege
@@ -25,7 +25,7 @@ from snowmelt.catalog.sql.ast import (
     RenameTable,
     SetProperties,
 )
-from snowmelt.catalog.sql.identifiers import display_schema
+from snowmelt.catalog.sql.object_names import display_schema
 from snowmelt.errors import (
     DatabaseNotFound,
     InternalError,

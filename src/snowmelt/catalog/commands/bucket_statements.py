@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.statement_session import StatementResult, StatementSession
+from snowmelt.catalog.commands.statement_context import StatementResult, StatementSession
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import s3_buckets
 from snowmelt.catalog.security import access_control, access_keys
@@ -17,7 +17,7 @@ from snowmelt.catalog.sql.ast import (
     GrantOnAccount,
     GrantOnBucket,
 )
-from snowmelt.catalog.sql.identifiers import CreateMode
+from snowmelt.catalog.sql.object_names import CreateMode
 from snowmelt.errors import PrivilegeMissing
 from snowmelt.schema.types import to_display_name
 

@@ -10,7 +10,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Literal
 
 from snowmelt.catalog.commands.error_table_property import resolve_error_table_property
-from snowmelt.catalog.commands.statement_session import StatementResult, StatementSession
+from snowmelt.catalog.commands.statement_context import StatementResult, StatementSession
 from snowmelt.catalog.objects import namespaces, retention, tables
 from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
 from snowmelt.catalog.security import access_control, future_grants
@@ -27,7 +27,7 @@ from snowmelt.catalog.sql.ast import (
     GrantPrivileges,
     GrantRole,
 )
-from snowmelt.catalog.sql.identifiers import CreateMode, NameLevel, display_schema
+from snowmelt.catalog.sql.object_names import CreateMode, NameLevel, display_schema
 from snowmelt.errors import (
     DatabaseNotFound,
     InternalError,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from snowmelt.catalog.sql.ast import Statement
-    from snowmelt.catalog.sql.identifiers import ObjectName
+    from snowmelt.catalog.sql.object_names import ObjectName
 
 _PUBLIC_KEY_SLOTS: dict[str, Literal[1, 2]] = {"RSA_PUBLIC_KEY": 1, "RSA_PUBLIC_KEY_2": 2}
 _MISSING_OBJECT_ERRORS = (DatabaseNotFound, SchemaNotFound, TableNotFound)

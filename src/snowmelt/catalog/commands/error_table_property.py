@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import future_grants
-from snowmelt.catalog.sql.identifiers import display_schema
+from snowmelt.catalog.sql.object_names import display_schema
 from snowmelt.errors import StatementError, TableNotFound
 from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_error_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from snowmelt.catalog.commands.statement_session import StatementSession
+    from snowmelt.catalog.commands.statement_context import StatementSession
     from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.sql.identifiers import ObjectName
+    from snowmelt.catalog.sql.object_names import ObjectName
     from snowmelt.schema.types import TableName
 
 _ERROR_TABLE_FIELD = "error_table"

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.statement_session import StatementResult
+from snowmelt.catalog.commands.statement_context import StatementResult
 from snowmelt.catalog.model.privileges import PUBLIC
-from snowmelt.catalog.objects import external_functions, integrations, libraries
+from snowmelt.catalog.objects import api_integrations, external_functions, libraries
 from snowmelt.catalog.objects import external_functions as translators
 from snowmelt.catalog.objects.external_functions import (
     FunctionName,
@@ -40,7 +40,7 @@ from snowmelt.catalog.sql.ast import (
     RenameFunction,
     SkippedFunction,
 )
-from snowmelt.catalog.sql.identifiers import CreateMode
+from snowmelt.catalog.sql.object_names import CreateMode
 from snowmelt.errors import (
     DatabaseNotFound,
     NotFound,
@@ -59,13 +59,13 @@ from snowmelt.storage.store_factory import open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from snowmelt.catalog.commands.statement_session import StatementSession
+    from snowmelt.catalog.commands.statement_context import StatementSession
+    from snowmelt.catalog.objects.api_integrations import ApiIntegrationRecord
     from snowmelt.catalog.objects.external_functions import ExternalFunctionRecord
-    from snowmelt.catalog.objects.integrations import ApiIntegrationRecord
     from snowmelt.catalog.objects.libraries import FunctionKind
     from snowmelt.catalog.sql.ast import OverloadReference
-    from snowmelt.catalog.sql.identifiers import ObjectName
     from snowmelt.catalog.sql.lexer import SourcePosition
+    from snowmelt.catalog.sql.object_names import ObjectName
     from snowmelt.functions.definition import ExternalFunction
 
 CREATE_FUNCTION_PRIVILEGE = "CREATE FUNCTION"
@@ -275,7 +275,7 @@ def _check_integration(
 ) -> None:
     """Check that the role may use the integration, and that it lets calls go to the URL."""
     session.find_api_integration(function.integration)
-    integrations.lock_api_integration(session.connection, function.integration)
+    api_integrations.lock_api_integration(session.connection, function.integration)
     integration = session.find_api_integration(function.integration).integration
     try:
         resolve_allowed_url(function.url, integration)
@@ -321,17 +321,17 @@ def _create_api_integration(
 ) -> StatementResult:
     roles = {session.role, PUBLIC}
     if not access_control.has_account_privilege(
-        session.connection, roles, integrations.CREATE_INTEGRATION_PRIVILEGE
+        session.connection, roles, api_integrations.CREATE_INTEGRATION_PRIVILEGE
     ):
         raise PrivilegeMissing(
             role=to_display_name(session.role),
-            privilege=integrations.CREATE_INTEGRATION_PRIVILEGE,
+            privilege=api_integrations.CREATE_INTEGRATION_PRIVILEGE,
             object="the account",
         )
     name = statement.integration.name
     shown = f"API integration {to_display_name(name)}"
     try:
-        there = integrations.find_api_integration(session.connection, name)
+        there = api_integrations.find_api_integration(session.connection, name)
     except NotFound:
         there = None
     if there is not None and statement.create_mode is CreateMode.IF_NOT_EXISTS:
@@ -342,7 +342,7 @@ def _create_api_integration(
             "INTEGRATION", there.integration_id, "OWNERSHIP", to_display_name(name)
         )
     statement.integration.validate()
-    integrations.create_api_integration(
+    api_integrations.create_api_integration(
         session.connection,
         statement.integration,
         owner=session.role,
@@ -365,7 +365,7 @@ def _alter_api_integration(
     changes: dict[str, Any] = dict(statement.changes)
     integration = replace(record.integration, **changes)
     integration.validate()
-    integrations.update_api_integration(session.connection, record, integration)
+    api_integrations.update_api_integration(session.connection, record, integration)
     return StatementResult(message=f"API integration {to_display_name(statement.name)} altered.")
 
 
@@ -377,7 +377,7 @@ def _drop_api_integration(statement: DropIntegration, session: StatementSession)
         if not statement.if_exists:
             raise
         return StatementResult(message=f"{error} Nothing was done.")
-    integrations.drop_api_integration(session.connection, record, session.now)
+    api_integrations.drop_api_integration(session.connection, record, session.now)
     return StatementResult(message=f"API integration {to_display_name(statement.name)} dropped.")
 
 
@@ -407,7 +407,7 @@ def _lock_owned_integration(session: StatementSession, name: str) -> ApiIntegrat
         "INTEGRATION", record.integration_id, "OWNERSHIP", to_display_name(name)
     )
     # Changes wait for one another, so that none undoes what another has just done.
-    integrations.lock_api_integration(session.connection, name)
+    api_integrations.lock_api_integration(session.connection, name)
     return session.find_api_integration(name)
 
 

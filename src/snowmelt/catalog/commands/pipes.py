@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.show import PIPE_COLUMNS, execute_show_or_describe, to_pipe_row
-from snowmelt.catalog.commands.statement_session import StatementResult
+from snowmelt.catalog.commands.statement_context import StatementResult
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import pipes
 from snowmelt.catalog.security import access_control
-from snowmelt.catalog.sql.identifiers import CreateMode, ObjectName, display_schema
+from snowmelt.catalog.sql.object_names import CreateMode, ObjectName, display_schema
 from snowmelt.catalog.sql.pipe_ast import CreatePipe, DescribePipe, DropPipe
 from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.commands.statement_session import StatementSession
+    from snowmelt.catalog.commands.statement_context import StatementSession
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.pipe_ast import PipeCopy
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.show import execute_show_or_describe
-from snowmelt.catalog.commands.statement_session import StatementResult
+from snowmelt.catalog.commands.statement_context import StatementResult
 from snowmelt.catalog.security import security_integrations
 from snowmelt.catalog.security.security_integrations import (
     SecurityIntegrationRecord,
@@ -24,12 +24,12 @@ from snowmelt.catalog.sql.ast import (
     DescribeSecurityIntegration,
     DropSecurityIntegration,
 )
-from snowmelt.catalog.sql.identifiers import CreateMode
+from snowmelt.catalog.sql.object_names import CreateMode
 from snowmelt.errors import NotFound, UserError
 from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.commands.statement_session import StatementSession
+    from snowmelt.catalog.commands.statement_context import StatementSession
 
 
 @execute_ddl.register(CreateSecurityIntegration)

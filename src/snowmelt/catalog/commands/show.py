@@ -20,12 +20,12 @@ from snowmelt.catalog.commands.show_functions import (
     list_security_integration_rows,
     list_translator_rows,
 )
-from snowmelt.catalog.commands.statement_session import StatementResult, StatementSession
+from snowmelt.catalog.commands.statement_context import StatementResult, StatementSession
 from snowmelt.catalog.model.privileges import PUBLIC
 from snowmelt.catalog.objects import libraries, namespaces, pipes, s3_buckets, tables
-from snowmelt.catalog.objects.error_tables import find_error_table
+from snowmelt.catalog.objects.api_integrations import list_api_integrations
+from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
-from snowmelt.catalog.objects.integrations import list_api_integrations
 from snowmelt.catalog.security import access_control, access_keys, future_grants
 from snowmelt.catalog.security.visibility import VisibleObjects
 from snowmelt.catalog.sql.ast import (
@@ -37,7 +37,7 @@ from snowmelt.catalog.sql.ast import (
     ShowGrants,
     ShowObjects,
 )
-from snowmelt.catalog.sql.identifiers import NameLevel, display_schema
+from snowmelt.catalog.sql.object_names import NameLevel, display_schema
 from snowmelt.catalog.streaming.channels import list_channels
 from snowmelt.errors import InternalError, PrivilegeMissing
 from snowmelt.schema.types import to_display_name

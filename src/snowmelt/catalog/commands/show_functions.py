@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.commands.statement_session import StatementResult
+from snowmelt.catalog.commands.statement_context import StatementResult
+from snowmelt.catalog.objects.api_integrations import list_api_integrations
 from snowmelt.catalog.objects.external_functions import (
     ExternalFunctionRecord,
     list_external_functions,
     list_translators,
 )
-from snowmelt.catalog.objects.integrations import list_api_integrations
 from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.catalog.security.security_integrations import list_security_integrations
 from snowmelt.catalog.security.visibility import VisibleObjects
@@ -23,7 +23,7 @@ from snowmelt.functions.definition import AuthenticationMethod
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.catalog.commands.statement_session import StatementSession
+    from snowmelt.catalog.commands.statement_context import StatementSession
     from snowmelt.catalog.objects.external_functions import TranslatorRecord
     from snowmelt.catalog.sql.ast import DescribeFunction, DescribeIntegration
 

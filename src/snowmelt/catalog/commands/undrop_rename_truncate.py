@@ -9,13 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.statement_session import StatementResult, StatementSession
-from snowmelt.catalog.objects import (
-    error_tables,
-    renames_and_evolution,
-    retention,
-    tables,
-)
+from snowmelt.catalog.commands.statement_context import StatementResult, StatementSession
+from snowmelt.catalog.objects import error_table_lookup, renames_and_evolution, retention, tables
 from snowmelt.catalog.objects.channel_tombstones import transfer_channels
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.ast import (
@@ -27,7 +22,7 @@ from snowmelt.catalog.sql.ast import (
     TruncateTable,  # `change.register` reads them
     Undrop,  # `change.register` reads them
 )
-from snowmelt.catalog.sql.identifiers import NameLevel, display_schema
+from snowmelt.catalog.sql.object_names import NameLevel, display_schema
 from snowmelt.errors import (
     DatabaseNotFound,
     NotRestorable,
@@ -40,7 +35,7 @@ from snowmelt.schema.types import to_display_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from snowmelt.catalog.sql.identifiers import ObjectName
+    from snowmelt.catalog.sql.object_names import ObjectName
 
 _MISSING_OBJECT_ERRORS = (DatabaseNotFound, SchemaNotFound, TableNotFound)
 
@@ -185,7 +180,7 @@ def _truncate_table(statement: TruncateTable, session: StatementSession) -> Stat
     retention.transfer_table_properties(session.connection, old.table_id, new.table_id)
     access_control.copy_grants(session.connection, "TABLE", old.table_id, new.table_id)
     transfer_channels(session.connection, old.table_id, new.table_id, session.now)
-    error_tables.redirect_error_rows(session.connection, old.table_id, new.table_id)
+    error_table_lookup.redirect_error_rows(session.connection, old.table_id, new.table_id)
     return StatementResult(message=f"Table {name} truncated.")
 
 

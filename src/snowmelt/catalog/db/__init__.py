@@ -5,5 +5,5 @@
 `dialect`: SQL that differs between SQLite and PostgreSQL, and array parameters.
 `schema_versions`: versions of the catalog's tables.
 `schema_upgrade`: Alembic upgrade to the latest version.
-`catalog_clock`: a clock corrected to the database server's time.
+`database_server_clock`: a clock corrected to the database server's time.
 """

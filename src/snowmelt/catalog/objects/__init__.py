@@ -5,12 +5,12 @@
 `renames_and_evolution`: renames, clustering and schema evolution.
 `retention`: properties, UNDROP and the end of retention.
 `channel_tombstones`: last client sequencers of removed channels.
-`error_tables`: tables of rejected rows.
+`error_table_lookup`: tables of rejected rows.
 `pipes`: pipes and their COPY definitions.
 `libraries`: libraries of user code with their filters, parsers and sources.
-`integrations`: API integrations.
+`api_integrations`: API integrations.
 `external_functions`: external functions and translators.
-`callable_functions`: a function with everything needed to call it.
+`functions_with_integrations`: a function with everything needed to call it.
 `s3_buckets`: buckets and their privileges.
 `s3_objects`: objects and multipart uploads in local files.
 """

@@ -26,7 +26,7 @@ from snowmelt.errors import (
     TableNotFound,
     Unsupported,
 )
-from snowmelt.schema.native_types import find_companion_conflict
+from snowmelt.schema.iceberg_table_form import find_companion_conflict
 from snowmelt.schema.types import Column, TableName, TableSchema, to_display_name
 
 if TYPE_CHECKING:

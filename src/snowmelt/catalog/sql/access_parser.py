@@ -20,16 +20,16 @@ from snowmelt.catalog.sql.ast import (
     ShowGrants,
 )
 from snowmelt.catalog.sql.function_parser import parse_overload
-from snowmelt.catalog.sql.identifiers import NameLevel, ObjectName
 from snowmelt.catalog.sql.lexer import TokenKind
+from snowmelt.catalog.sql.object_names import NameLevel, ObjectName
 from snowmelt.catalog.sql.object_parser import parse_bucket_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.model.privileges import ObjectKind
     from snowmelt.catalog.sql.ast import Statement
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.identifiers import CreateMode
     from snowmelt.catalog.sql.lexer import SqlToken
+    from snowmelt.catalog.sql.object_names import CreateMode
 
 # ALL leaves OWNERSHIP out, as Snowflake does.
 _EXCLUDED_FROM_ALL = frozenset({"OWNERSHIP"})

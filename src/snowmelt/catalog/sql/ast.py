@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from snowmelt.catalog.model.records import SecurityIntegration
-    from snowmelt.catalog.sql.identifiers import CreateMode, NameLevel, ObjectName
     from snowmelt.catalog.sql.lexer import SourcePosition
+    from snowmelt.catalog.sql.object_names import CreateMode, NameLevel, ObjectName
     from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
     from snowmelt.functions.signature import SqlType
     from snowmelt.schema.types import Column

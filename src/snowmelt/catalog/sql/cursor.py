@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.sql.identifiers import ObjectName
 from snowmelt.catalog.sql.lexer import TokenKind, tokenize
+from snowmelt.catalog.sql.object_names import ObjectName
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import RESERVED_WORDS, to_display_name
 

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from snowmelt.catalog.sql.column_types import ColumnType
-    from snowmelt.catalog.sql.identifiers import CreateMode, ObjectName
     from snowmelt.catalog.sql.lexer import SourcePosition
+    from snowmelt.catalog.sql.object_names import CreateMode, ObjectName
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects.channel_tombstones import find_tombstone_client_sequencer
-from snowmelt.catalog.objects.error_tables import can_write_error_rows
+from snowmelt.catalog.objects.error_table_lookup import can_write_error_rows
 from snowmelt.catalog.objects.tables import (
     find_namespace_ids,
     find_table_by_id,

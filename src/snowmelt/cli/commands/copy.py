@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
 
     from snowmelt.loaders.copy_job import CopyResult, TaskRunner
-    from snowmelt.loaders.task_runner import PortionResult
+    from snowmelt.loaders.load_task_execution import PortionResult
 
 NAME = "copy"
 SUMMARY = "load files into a table by a COPY statement"
@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the statement."""
-    from snowmelt.catalog.db.catalog_clock import open_catalog_clock
-    from snowmelt.load.udx.worker_progress import UserCodeLimits
+    from snowmelt.catalog.db.database_server_clock import open_catalog_clock
+    from snowmelt.load.udx.shared_progress_page import UserCodeLimits
     from snowmelt.loaders.copy_job import CopyContext, run_copy
 
     if (options.text is None) == (options.file is None):
@@ -138,7 +138,7 @@ def _create_task_runner(
     options: argparse.Namespace, exit_stack: contextlib.ExitStack, progress: _CopyProgress | None
 ) -> TaskRunner:
     if not options.spark:
-        from snowmelt.loaders.task_runner import LocalTaskRunner
+        from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
         return LocalTaskRunner()
     from snowmelt.spark.load_job import SparkLoadRunner

@@ -129,12 +129,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
-    from snowmelt.catalog.db.catalog_clock import open_catalog_clock
+    from snowmelt.catalog.db.database_server_clock import open_catalog_clock
     from snowmelt.cli.commands.copy import print_copy_result
-    from snowmelt.load.udx.worker_progress import UserCodeLimits
+    from snowmelt.load.udx.shared_progress_page import UserCodeLimits
     from snowmelt.loaders.copy_job import CopyContext
     from snowmelt.loaders.kafka import KafkaFrameOptions, run_frames
-    from snowmelt.loaders.task_runner import LocalTaskRunner
+    from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
     settings = load_settings(options)
     frames = KafkaFrameOptions(

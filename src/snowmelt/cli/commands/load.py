@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what the check finds."""
     from snowmelt.load.filter_tester import SAMPLE_INPUTS
+    from snowmelt.load.udx.shared_progress_page import UserCodeLimits
     from snowmelt.load.udx.worker_process import run_isolated
-    from snowmelt.load.udx.worker_progress import UserCodeLimits
 
     inputs = {str(path): path.read_bytes() for path in options.input} or dict(SAMPLE_INPUTS)
     name, reports = run_isolated(
@@ -78,9 +78,9 @@ def _check_filter_inputs(
     """Check a filter with each input, in the process that runs code of users."""
     from snowmelt.load.filter_tester import check_filter_with_chunkings
     from snowmelt.load.library import load_library
-    from snowmelt.load.udx import worker_progress
+    from snowmelt.load.udx import shared_progress_page
 
-    with worker_progress.running_step(f"{file.name}, {factory or 'its filter'}"):
+    with shared_progress_page.running_step(f"{file.name}, {factory or 'its filter'}"):
         library = load_library(file.stem, _read_library_files(file))
         name = factory or _find_only_filter(library)
         definition = library.filter(name)

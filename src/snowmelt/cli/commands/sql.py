@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.sql.lexer import ScriptStatement
     from snowmelt.config import Settings
-    from snowmelt.spark.lake import Snowmelt
+    from snowmelt.spark.snowmelt_session import Snowmelt
 
 _DEFAULT_ROLE = "ACCOUNTADMIN"
 _CATALOG_CREATING_STATEMENTS = (["CREATE", "DATABASE"], ["CREATE", "ROLE"], ["CREATE", "USER"])
@@ -117,9 +117,9 @@ class _ScriptRunner:
         return self._database
 
     def _run_copy(self, text: str) -> None:
-        from snowmelt.load.udx.worker_progress import UserCodeLimits
+        from snowmelt.load.udx.shared_progress_page import UserCodeLimits
         from snowmelt.loaders.copy_job import CopyContext, run_copy
-        from snowmelt.loaders.task_runner import LocalTaskRunner
+        from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
         database, schema = self._options.database, self._options.schema
         context = CopyContext(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from snowmelt.cli.flights_demo.copy_chapter import PromiseRecorder
-    from snowmelt.spark.lake import Snowmelt
+    from snowmelt.spark.snowmelt_session import Snowmelt
 
 _DEFAULT_NAMESPACE = {"database": "demo", "schema": "public"}
 _EARTH_RADIUS_MILES = 3958.76

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from snowmelt.config import Settings
-    from snowmelt.spark.lake import Snowmelt
+    from snowmelt.spark.snowmelt_session import Snowmelt
 
 # --- How long after its insertion a row can be seen: told from the loader's journal and from probes.
 
@@ -178,7 +178,7 @@ class DemoScenario:
     def _run_steps(
         self, service: DemoService, database: Database, expected: dataset.ExpectedResults
     ) -> None:
-        from snowmelt.spark.lake import Snowmelt  # Spark takes seconds to import
+        from snowmelt.spark.snowmelt_session import Snowmelt  # Spark takes seconds to import
 
         lake = Snowmelt.local(self.settings.data_dir)
         _query_visible_rows(lake)  # a session's first query pays for all later ones

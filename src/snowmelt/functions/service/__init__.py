@@ -2,7 +2,7 @@
 
 `asgi`: the ASGI application of a service.
 `cloud_handlers`: handlers for AWS Lambda, Azure Functions and Google Cloud.
-`messages`: requests and responses, independent of the server that received them.
+`request_response_types`: requests and responses, independent of the server that received them.
 `service`: the service with its functions by name.
 `signature_inference`: SQL signatures from Python annotations.
 `deduplicator`: execution of each batch once, with polling.

@@ -6,7 +6,11 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.functions.errors import BatchTooLarge
-from snowmelt.functions.service.messages import ServiceRequest, ServiceResponse, error_to_response
+from snowmelt.functions.service.request_response_types import (
+    ServiceRequest,
+    ServiceResponse,
+    error_to_response,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

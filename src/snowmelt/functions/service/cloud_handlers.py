@@ -19,7 +19,11 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
-from snowmelt.functions.service.messages import ServiceRequest, ServiceResponse, error_to_response
+from snowmelt.functions.service.request_response_types import (
+    ServiceRequest,
+    ServiceResponse,
+    error_to_response,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from snowmelt.functions.errors import BatchIdReused, Overloaded
 from snowmelt.functions.service.batch_stores import Known
-from snowmelt.functions.service.messages import BatchResponseBody, error_to_response
+from snowmelt.functions.service.request_response_types import BatchResponseBody, error_to_response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

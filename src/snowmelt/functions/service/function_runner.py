@@ -22,7 +22,7 @@ import msgspec
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import Overloaded, PermanentError
 from snowmelt.functions.service.context import Context
-from snowmelt.functions.service.messages import BatchResponseBody
+from snowmelt.functions.service.request_response_types import BatchResponseBody
 from snowmelt.functions.wire import exact_json
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.messages import RequestReader, ResponseWriter, RowFailure

@@ -23,7 +23,11 @@ from snowmelt.functions.service.cloud_handlers import (
     EventFormat,
     make_event,
 )
-from snowmelt.functions.service.messages import ServiceRequest, ServiceResponse, error_to_response
+from snowmelt.functions.service.request_response_types import (
+    ServiceRequest,
+    ServiceResponse,
+    error_to_response,
+)
 from snowmelt.functions.wire import compression
 
 if TYPE_CHECKING:

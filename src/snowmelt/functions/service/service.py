@@ -33,13 +33,13 @@ from snowmelt.functions.service.function_runner import (
     InvocationMode,
     RowErrorMode,
 )
-from snowmelt.functions.service.messages import (
+from snowmelt.functions.service.request_response_types import (
     BatchResponseBody,
     ServiceRequest,
     ServiceResponse,
     error_to_response,
 )
-from snowmelt.functions.service.messages import make_error_response as problem_answer
+from snowmelt.functions.service.request_response_types import make_error_response as problem_answer
 from snowmelt.functions.service.signature_inference import infer_signature
 from snowmelt.functions.signature import parse_arguments
 from snowmelt.functions.wire import compression, exact_json

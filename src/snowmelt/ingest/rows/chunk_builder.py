@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from snowmelt.blob.encryption import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
-from snowmelt.catalog.objects.error_tables import find_error_table
+from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.tables import find_table_by_id
 from snowmelt.catalog.streaming.commit_rules import ChunkOffer
 from snowmelt.errors import TableNotFound

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.streaming.row_channels import RowChannel
     from snowmelt.clock import Clock
-    from snowmelt.ingest.back_pressure import BackPressure
+    from snowmelt.ingest.channel_write_batcher import WriteBatcher
+    from snowmelt.ingest.migration_backlog import BackPressure
     from snowmelt.ingest.rows.append_types import AppendOutcome
     from snowmelt.ingest.rows.binary_encoding_tracker import BinaryEncodingTracker
     from snowmelt.ingest.rows.group_commit import GroupCommitter
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
         SdkClient,
         TargetResolver,
     )
-    from snowmelt.ingest.write_batcher import WriteBatcher
 
 _MAX_STATUS_CHANNELS = 1_000
 

@@ -24,7 +24,7 @@ from snowmelt.load.expressions.types import (
     render_assigned_text,
 )
 from snowmelt.schema.chunk_types import to_contiguous_array
-from snowmelt.schema.native_types import native_schema
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:

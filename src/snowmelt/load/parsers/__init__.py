@@ -2,7 +2,7 @@
 
 `portion_stream`: the bytes of one portion in blocks, cut at record boundaries.
 `delimited_text`: the dialect of delimited text, and the exact reader of its records.
-`arrow_eligibility`: blocks of delimited records prepared for Arrow's CSV reader.
+`delimited_arrow_check`: blocks of delimited records prepared for Arrow's CSV reader.
 `delimited_blocks`: blocks of delimited text into rows and rejects.
 `delimited`: the parsers DELIMITED, FDELIMITEDPARSER and FCSVPARSER.
 `line_parsers`: fixed-width, regular-expression, key-value pair and whole-message parsers.

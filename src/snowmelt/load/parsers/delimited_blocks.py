@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from snowmelt.load.arrow_text_casts import FALSE_WORDS, TRUE_WORDS
-from snowmelt.load.parsers.arrow_eligibility import prepare_arrow_block
+from snowmelt.load.parsers.delimited_arrow_check import prepare_arrow_block
 from snowmelt.load.parsers.delimited_text import DelimitedRecordReader
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
 from snowmelt.schema.chunk_types import to_contiguous_array
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.load.column_converter import TableConverter
-    from snowmelt.load.parsers.arrow_eligibility import ArrowBlock
+    from snowmelt.load.parsers.delimited_arrow_check import ArrowBlock
     from snowmelt.load.parsers.delimited_text import DelimitedDialect
 
     Reasons = dict[int, tuple[str | None, str]]

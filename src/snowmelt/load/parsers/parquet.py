@@ -15,7 +15,7 @@ from snowmelt.errors import PhaseFailed
 from snowmelt.load.parsers.record_columns import RecordRowBuilder, display_record
 from snowmelt.schema.conversion.arrow_to_python import to_python_values
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
-from snowmelt.schema.native_types import needs_nanosecond_companion
+from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:

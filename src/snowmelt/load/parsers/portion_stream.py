@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.parsers.arrow_eligibility import UTF8_BOM
+from snowmelt.load.parsers.delimited_arrow_check import UTF8_BOM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

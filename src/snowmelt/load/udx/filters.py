@@ -26,9 +26,9 @@ from snowmelt.load.udx.instance import (
     UdxInstance,
     describe_user_code_line,
 )
+from snowmelt.load.udx.shared_progress_page import is_ctrl_c
 from snowmelt.load.udx.vertica_sdk.buffers import LengthBuffer, OutputBuffer
 from snowmelt.load.udx.vertica_sdk.states import InputState, StreamState
-from snowmelt.load.udx.worker_progress import is_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

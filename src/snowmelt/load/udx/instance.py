@@ -23,10 +23,10 @@ from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_states import PhaseStateCode
 from snowmelt.load.udx.input_window import InputLimitExceeded, UdxLimits
+from snowmelt.load.udx.shared_progress_page import is_ctrl_c
 from snowmelt.load.udx.vertica_sdk.buffers import BufferMisused, InputUndecodable
 from snowmelt.load.udx.vertica_sdk.server_interface import ServerInterface
 from snowmelt.load.udx.vertica_sdk.states import ReturnedState, parse_returned_state
-from snowmelt.load.udx.worker_progress import is_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

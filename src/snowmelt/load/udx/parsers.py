@@ -31,7 +31,7 @@ from snowmelt.load.udx.vertica_sdk.writers import StreamWriter
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.row_converter import MAX_ROW_BYTES, RowConverter
-from snowmelt.schema.native_types import to_native_table
+from snowmelt.schema.iceberg_table_form import to_native_table
 from snowmelt.schema.types import DEFAULT_ZONE, Compatibility, LogicalType
 
 if TYPE_CHECKING:

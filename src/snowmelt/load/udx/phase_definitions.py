@@ -18,7 +18,7 @@ from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 from snowmelt.load.phase_protocols import ParseTarget
 from snowmelt.load.task import LoadStep, StepKind
-from snowmelt.load.udx import worker_progress
+from snowmelt.load.udx import shared_progress_page
 from snowmelt.load.udx.filters import UdxFilter, make_generator_filter, make_udx_record_filter
 from snowmelt.load.udx.input_window import UdxLimits
 from snowmelt.load.udx.instance import (
@@ -34,6 +34,7 @@ from snowmelt.load.udx.instance import (
     describe_user_code_line,
 )
 from snowmelt.load.udx.parsers import UdxDualParser, UdxParser, UdxRecordParser
+from snowmelt.load.udx.shared_progress_page import is_ctrl_c
 from snowmelt.load.udx.sources import GeneratorSource, make_udx_source
 from snowmelt.load.udx.vertica_sdk.server_interface import (
     PerColumnParamReader,
@@ -41,7 +42,6 @@ from snowmelt.load.udx.vertica_sdk.server_interface import (
     ServerInterface,
 )
 from snowmelt.load.udx.vertica_sdk.types import SizedColumnTypes
-from snowmelt.load.udx.worker_progress import is_ctrl_c
 from snowmelt.schema.types import TableSchema
 
 if TYPE_CHECKING:
@@ -449,7 +449,7 @@ def call_before_load(host: UdxHost, call: Callable[[], Any]) -> Any:
     except LoadRefused:
         raise
     except BaseException as error:
-        if worker_progress.is_ctrl_c(error):
+        if shared_progress_page.is_ctrl_c(error):
             raise
         raise make_load_error(host.name, error) from error
 
@@ -538,7 +538,7 @@ def _strip_optional(annotation: object) -> object:
 
 
 def _make_udx_limits(values: Mapping[str, object]) -> UdxLimits:
-    limits = UdxLimits(call_timeout_s=worker_progress.get_user_code_limits().call_s)
+    limits = UdxLimits(call_timeout_s=shared_progress_page.get_user_code_limits().call_s)
     whole, patience, chunk = (values.get(parameter.name) for parameter in _HOST_PARAMETERS)
     if whole is not None:
         limits = replace(limits, whole_input=bool(whole))

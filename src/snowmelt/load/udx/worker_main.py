@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.errors import InternalError, UserCodeFailed
-from snowmelt.load.udx import worker_progress
-from snowmelt.load.udx.worker_progress import ProgressPage, UserCodeLimits
+from snowmelt.load.udx import shared_progress_page
+from snowmelt.load.udx.shared_progress_page import ProgressPage, UserCodeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ _MAX_LOG_CHARS = 10_000
 
 def main(control_fd: int, page_fd: int) -> None:
     """Serve the parent at descriptor `control_fd` until it is gone, or for 30 s without a call."""
-    worker_progress.attach_page(ProgressPage(page_fd))
+    shared_progress_page.attach_page(ProgressPage(page_fd))
     os.close(page_fd)
     os.set_inheritable(control_fd, False)
     _WorkerServer(Connection(control_fd)).run()
@@ -71,14 +71,14 @@ class _WorkerServer:
         self.send_message("begun", None)
         try:
             function, arguments, limits, cancellable = pickle.loads(request)  # noqa: S301
-            worker_progress.set_user_code_limits(limits)
+            shared_progress_page.set_user_code_limits(limits)
             _limit_memory(limits)
             options = {"on_begin": self._set_cancel_callback} if cancellable else {}
             answer = ("result", function(*arguments, **options))
         except BaseException as error:  # noqa: BLE001 - the parent raises it
             answer = ("error", _make_picklable(error))
         self._cancel, self._cancelled = None, False
-        worker_progress.leave_all_steps()
+        shared_progress_page.leave_all_steps()
         with contextlib.suppress(Exception):
             sys.stdout.flush()
         try:
@@ -148,7 +148,7 @@ def _make_picklable(error: BaseException) -> BaseException:
     """Return an error that can be pickled, and that says the same."""
     if not isinstance(error, Exception):
         reason = f"it raised {type(error).__name__}: {error}".rstrip(": ")
-        return UserCodeFailed(what=worker_progress.describe_running_step(), reason=reason)
+        return UserCodeFailed(what=shared_progress_page.describe_running_step(), reason=reason)
     try:
         again = pickle.loads(pickle.dumps(error))  # noqa: S301
     except Exception:  # noqa: BLE001 - errors of other packages may fail in any way

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from snowmelt.clock import SystemClock
 from snowmelt.config import copy_environment
 from snowmelt.errors import UserCodeFailed
-from snowmelt.load.udx import worker_progress
-from snowmelt.load.udx.worker_progress import ProgressPage, UserCodeLimits
+from snowmelt.load.udx import shared_progress_page
+from snowmelt.load.udx.shared_progress_page import ProgressPage, UserCodeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ def run_isolated(
         UserCodeFailed: If the process ended, or exceeded a limit; names the step that ran.
         Exception: What the function raised.
     """
-    if worker_progress.is_isolated():
+    if shared_progress_page.is_isolated():
         return function(*arguments)
     request = pickle.dumps((function, arguments, limits, cancellable))
     while True:

@@ -23,8 +23,8 @@ from snowmelt.schema.conversion.arrow_input import (
     convert_arrow_array,
 )
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.deferred_rows import DeferredConverter, MixedKeys
-from snowmelt.schema.conversion.fast_rows import FastRowChecker
+from snowmelt.schema.conversion.deferred_row_batches import DeferredConverter, MixedKeys
+from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.size_estimates import (
     estimate_array_bytes,

@@ -4,5 +4,5 @@
 `block_executor`: WHERE and expressions for one block.
 `serializer`: selected records as CSV or JSON.
 `passthrough`: `SELECT *` by copying input records.
-`sinks`: LIMIT, DISTINCT, ORDER BY and aggregation over block results.
+`sort_limit_aggregate`: LIMIT, DISTINCT, ORDER BY and aggregation over block results.
 """

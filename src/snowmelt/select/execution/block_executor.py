@@ -16,7 +16,11 @@ from snowmelt.select.errors import SelectError
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
 from snowmelt.select.sql.ast import StarExpr
 from snowmelt.select.vector.evaluator import evaluate_condition_masks, evaluate_vector
-from snowmelt.select.vector.operands import RecordFrame, make_null_vector, vector_to_values
+from snowmelt.select.vector.operands_and_frames import (
+    RecordFrame,
+    make_null_vector,
+    vector_to_values,
+)
 from snowmelt.select.vectors import StringSlices, TimestampVector, ValueVector, VectorKind
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from snowmelt.select.execution.block_executor import (
 )
 from snowmelt.select.execution.passthrough import PassthroughSerializer
 from snowmelt.select.execution.serializer import make_record_serializer, serialize_records
-from snowmelt.select.execution.sinks import (
+from snowmelt.select.execution.sort_limit_aggregate import (
     AggregateSink,
     AggregationLayout,
     BufferedSink,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from snowmelt.select.execution.serializer import RecordSerializer
-    from snowmelt.select.execution.sinks import RecordSink
+    from snowmelt.select.execution.sort_limit_aggregate import RecordSink
     from snowmelt.select.formats.byte_streams import ObjectSource
     from snowmelt.select.formats.read_units import ObjectReader, ReadUnit
     from snowmelt.select.request import SelectRequest

@@ -31,7 +31,7 @@ from snowmelt.select.kernels.timestamps import format_timestamps
 from snowmelt.select.request import CsvOutput, JsonOutput
 from snowmelt.select.timestamps import Timestamp, TimestampPrecision
 from snowmelt.select.values import MISSING, format_decimal, format_value
-from snowmelt.select.vector.operands import vector_to_values
+from snowmelt.select.vector.operands_and_frames import vector_to_values
 from snowmelt.select.vectors import PADDING_BYTES, StringSlices, ValueVector, VectorKind
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from snowmelt.select.sql.ast import (
     UnaryOp,
 )
 from snowmelt.select.vector.functions import call_vector_function, cast_vector
-from snowmelt.select.vector.operands import (
+from snowmelt.select.vector.operands_and_frames import (
     ConstantOperand,
     KernelUnsupported,
     Operand,

@@ -14,7 +14,12 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.kernels.numbers import parse_floats, parse_integers
 from snowmelt.select.kernels.strings import mask_non_ascii, to_lower_ascii, to_upper_ascii
 from snowmelt.select.kernels.timestamps import extract_packed_field, parse_timestamps
-from snowmelt.select.vector.operands import ConstantOperand, KernelUnsupported, Operand, RecordFrame
+from snowmelt.select.vector.operands_and_frames import (
+    ConstantOperand,
+    KernelUnsupported,
+    Operand,
+    RecordFrame,
+)
 from snowmelt.select.vectors import StringSlices, ValueVector, VectorKind
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from snowmelt.select.kernels.timestamps import parse_timestamps, to_utc_micros
 from snowmelt.select.scalar.patterns import compile_like_pattern
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp
 from snowmelt.select.values import parse_number_text
-from snowmelt.select.vector.operands import (
+from snowmelt.select.vector.operands_and_frames import (
     ConstantOperand,
     KernelUnsupported,
     Operand,

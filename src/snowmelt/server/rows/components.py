@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
-    from snowmelt.ingest.back_pressure import BackPressure
+    from snowmelt.ingest.channel_write_batcher import WriteBatcher
     from snowmelt.ingest.metrics import RowMetrics
+    from snowmelt.ingest.migration_backlog import BackPressure
     from snowmelt.ingest.stage_locations import StageLocator
     from snowmelt.ingest.stage_sync import StageSync
-    from snowmelt.ingest.write_batcher import WriteBatcher
     from snowmelt.server.auth import Authenticator
     from snowmelt.storage.store import Store
 

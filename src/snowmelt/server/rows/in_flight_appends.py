@@ -24,7 +24,7 @@ from snowmelt.ingest.rows.row_service import RawAppendRequest
 from snowmelt.ingest.rows.targets import is_elastic_channel
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import SMALL_BODY_BYTES
-from snowmelt.server.rows.messages import (
+from snowmelt.server.rows.requests_and_errors import (
     PATH_PREFIX,
     SESSION_HEADER,
     RowApiRequest,
@@ -34,7 +34,7 @@ from snowmelt.server.rows.messages import (
     parse_count,
     parse_path,
 )
-from snowmelt.server.thread_responses import ResponseQueue
+from snowmelt.server.thread_response_queue import ResponseQueue
 from snowmelt.wire.row_api import RowAppendResponse
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from snowmelt.ingest.rows.append_types import AppendOutcome
     from snowmelt.ingest.rows.targets import PipePath, RowSender
     from snowmelt.server.rows.components import RowApiComponents
-    from snowmelt.server.rows.messages import RowApiPath
+    from snowmelt.server.rows.requests_and_errors import RowApiPath
 
 # --- Requests of rows on their way: each one once, however often it comes meanwhile.
 

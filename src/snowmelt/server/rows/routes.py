@@ -25,7 +25,7 @@ from snowmelt.server.rows.in_flight_appends import (
     build_raw_append_request,
     make_payload,
 )
-from snowmelt.server.rows.messages import (
+from snowmelt.server.rows.requests_and_errors import (
     RowApiRequest,
     error_response,
     get_error_code,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from snowmelt.server.error_responses import ServerResponse
     from snowmelt.server.rows.components import RowApiComponents
     from snowmelt.server.rows.in_flight_appends import InFlightAppends
-    from snowmelt.server.rows.messages import RowApiPath
+    from snowmelt.server.rows.requests_and_errors import RowApiPath
     from snowmelt.wire.row_api import OpenRowChannelResponse
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)

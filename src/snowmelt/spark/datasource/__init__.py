@@ -1,6 +1,6 @@
 """The parts of the data source `snowmelt`: batch read, stream read, batch and stream write.
 
-`connection`: catalog, stores and role, from the session or from options.
+`catalog_connection`: catalog, stores and role, from the session or from options.
 `options`: parsing of table, columns, conditions and time.
 `reader`: planning of batch reads.
 `stream_ranges`: chunks and native files between two stream positions.

@@ -11,7 +11,7 @@ from pyspark.sql import types as st
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ColumnNotFound, LoadRefused, Unsupported
 from snowmelt.schema.types import LogicalType, TableName
-from snowmelt.spark.datasource.connection import SECRET_CATALOG
+from snowmelt.spark.datasource.catalog_connection import SECRET_CATALOG
 from snowmelt.spark.datasource.partition import ReadShape, list_needed_columns
 from snowmelt.spark.sql.predicates import extract_exact_predicates
 from snowmelt.spark.sql.table_references import parse_dotted_name, parse_query

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from snowmelt.schema.types import TableName
-    from snowmelt.spark.datasource.connection import LakeConnection
+    from snowmelt.spark.datasource.catalog_connection import LakeConnection
     from snowmelt.table.snapshot import TableSnapshot
 
 READ_OPTIONS = frozenset({"where", "columns", "snapshot", "as_of"})

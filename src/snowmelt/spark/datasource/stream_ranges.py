@@ -17,9 +17,9 @@ from snowmelt.catalog.objects.tables import find_table, list_table_schema_versio
 from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
 from snowmelt.errors import LoadRefused, TableNotFound
 from snowmelt.spark.tables.time_travel import list_retained_snapshots
+from snowmelt.table.active_run_files import parse_run_id
 from snowmelt.table.iceberg import NativeTable, list_native_files, load_native_table
 from snowmelt.table.snapshot import load_current_native_table
-from snowmelt.table.uncommitted_files import parse_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

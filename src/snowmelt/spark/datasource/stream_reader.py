@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from snowmelt.spark.datasource.connection import LakeConnection
+    from snowmelt.spark.datasource.catalog_connection import LakeConnection
 
 STREAM_OPTIONS = frozenset(
     {"where", "columns", "startingOffset", "maxRowsPerTrigger", "maxChunksPerTrigger"}

@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.db.catalog_clock import open_catalog_clock
+from snowmelt.catalog.db.database_server_clock import open_catalog_clock
 from snowmelt.catalog.jobs.load_history import LoadTotals, OffsetAdvance, read_stream_offsets
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.schema.types import TableName
-    from snowmelt.spark.datasource.connection import LakeConnection
+    from snowmelt.spark.datasource.catalog_connection import LakeConnection
     from snowmelt.table.load_commit import OpenLoad
 
 # Clean-up takes files of a load that never began after 24 hours.

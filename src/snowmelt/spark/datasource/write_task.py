@@ -18,12 +18,12 @@ from pyspark import TaskContext
 from snowmelt import failpoints
 from snowmelt.errors import InvalidRow, LoadFailed, LoadRefused
 from snowmelt.failpoints import Failpoint
-from snowmelt.loaders.portion_file_writer import FileSpool, RowSpool
+from snowmelt.loaders.row_and_reject_files import FileSpool, RowSpool
 from snowmelt.schema.conversion.arrow_to_python import parse_arrow_zone, to_python_values
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.conversion.value_rules import make_value_rule
-from snowmelt.schema.native_types import native_fields, native_schema, to_native_table
+from snowmelt.schema.iceberg_table_form import native_fields, native_schema, to_native_table
 from snowmelt.schema.types import (
     DEFAULT_ZONE,
     TIMESTAMP_TYPES,

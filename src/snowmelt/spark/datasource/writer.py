@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from snowmelt.schema.types import TableSchema
-    from snowmelt.spark.datasource.connection import LakeConnection
+    from snowmelt.spark.datasource.catalog_connection import LakeConnection
 
 _WRITE_OPTIONS = frozenset({"write_id"})
 _STREAM_WRITE_OPTIONS = frozenset({"checkpointLocation", "queryName"})

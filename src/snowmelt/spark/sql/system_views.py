@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from snowmelt.catalog.jobs.load_history import list_file_history, list_loads
 from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
 from snowmelt.catalog.jobs.migration_history import list_migrations
-from snowmelt.catalog.objects.error_tables import find_error_table
+from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.namespaces import list_databases, list_schemas
 from snowmelt.catalog.objects.tables import find_table_by_id, list_dropped_tables, list_tables
 from snowmelt.catalog.security.access_control import require_table_privilege

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as st
 
 from snowmelt.schema.chunk_types import FIELD_ID
-from snowmelt.schema.native_types import native_fields
+from snowmelt.schema.iceberg_table_form import native_fields
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from snowmelt.catalog.sql.ast import (
     ShowGrants,
     ShowObjects,
 )
-from snowmelt.catalog.sql.identifiers import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.sql.lexer import SourcePosition
+from snowmelt.catalog.sql.object_names import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.sql.parser import is_query, parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import to_display_name

@@ -15,7 +15,7 @@ from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.service import RemoteService
 from snowmelt.functions.service.cloud_handlers import EventFormat, make_event
 from snowmelt.functions.service.lambda_host import LambdaHost
-from snowmelt.functions.service.messages import ServiceRequest
+from snowmelt.functions.service.request_response_types import ServiceRequest
 from support import functions_service as kit
 
 # The two samples of the published format, word for word but for the rows.

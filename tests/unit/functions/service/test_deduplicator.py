@@ -70,7 +70,7 @@ def test_attempts_at_the_same_time_share_the_work(store, loop):
     async def all_at_once():
         import json
 
-        from snowmelt.functions.service.messages import ServiceRequest
+        from snowmelt.functions.service.request_response_types import ServiceRequest
 
         request = ServiceRequest(
             "POST", "/threaded", {kit.BATCH: "b"}, json.dumps({"data": [[0, 7]]}).encode()

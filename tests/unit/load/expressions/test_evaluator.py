@@ -16,7 +16,7 @@ from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject, ParseTarget
 from snowmelt.load.projection import ColumnProjector
 from snowmelt.load.task import ComputedExpression, LoadStep, StackPlan
-from snowmelt.schema.native_types import native_schema
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 NUMBER = {"kind": LogicalType.FIXED, "precision": 38, "scale": 0}

@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 
 from snowmelt.errors import LoadCancelled, LoadFailed
-from snowmelt.load.function_registry import LoadFunctions, UserLoadFunction
+from snowmelt.load.phase_registry import LoadFunctions, UserLoadFunction
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.stack import LoadStack, run_portion
 from snowmelt.load.task import LoadStep, LoadTask, StackPlan

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, Parser
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.schema.native_types import native_schema
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import Column, LogicalType
 from support.user_code import NUMBER, TEXT, library, parsed, target
 

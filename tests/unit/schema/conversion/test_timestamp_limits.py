@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
-from snowmelt.schema.native_types import to_native_table
+from snowmelt.schema.iceberg_table_form import to_native_table
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 KINDS = [LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ]

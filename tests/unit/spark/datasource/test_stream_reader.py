@@ -12,7 +12,7 @@ import pytest
 from fixtures.chunks import NUMBERS, numbers
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.errors import LoadRefused, TableNotFound
-from snowmelt.spark.datasource.connection import LakeConnection
+from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.reader import read_requested_schema
 from snowmelt.spark.datasource.stream_reader import TableStreamReader
 from snowmelt.spark.datasource.write_commit import WriteId, commit_write, resolve_write_target

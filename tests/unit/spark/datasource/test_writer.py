@@ -10,7 +10,7 @@ from pyspark.sql.types import DecimalType, StructField, StructType
 from fixtures.chunks import numbers
 from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.errors import LoadOvertaken
-from snowmelt.spark.datasource.connection import LakeConnection
+from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.writer import TableStreamWriter
 
 SCHEMA = StructType([StructField("N", DecimalType(18, 0))])

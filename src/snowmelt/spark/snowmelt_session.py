@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from snowmelt.catalog.commands.executor import execute_statement, is_query
-from snowmelt.catalog.commands.statement_session import StatementResult
-from snowmelt.catalog.db.catalog_clock import open_catalog_clock
+from snowmelt.catalog.commands.statement_context import StatementResult
 from snowmelt.catalog.db.database import Database, open_and_upgrade_database
+from snowmelt.catalog.db.database_server_clock import open_catalog_clock
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id
@@ -23,11 +23,11 @@ from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFound, UnknownOutcome
 from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.load.copy_ast import is_copy_statement
-from snowmelt.load.udx.worker_progress import UserCodeLimits
+from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
 from snowmelt.schema.types import TableName, to_internal_name
 from snowmelt.spark import raw_file_source, select
-from snowmelt.spark.datasource.connection import LakeConnection
+from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.error_translation import translating_errors
 from snowmelt.spark.format import register
 from snowmelt.spark.functions.call_estimates import estimate_calls, measure_dry_run_calls

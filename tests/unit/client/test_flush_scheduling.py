@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from snowmelt.client import pending_rows
+from snowmelt.client import flush_scheduling
 from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelTarget
-from snowmelt.client.pending_rows import MAX_CHANNEL_BUFFER_BYTES, FlushScheduler
+from snowmelt.client.flush_scheduling import MAX_CHANNEL_BUFFER_BYTES, FlushScheduler
 from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.client.settings import ClientSettings
 from snowmelt.errors import BufferFull, ChannelClosed, ChannelFenced, ChannelInvalid, CommitTimeout
@@ -139,7 +139,7 @@ def test_a_token_without_a_row_goes_with_refused_rows_if_the_service_takes_it(ta
 
 
 def test_a_chunk_that_is_full_is_taken_before_more_comes(monkeypatch):
-    monkeypatch.setattr(pending_rows, "MAX_CHUNK_BYTES", 100)
+    monkeypatch.setattr(flush_scheduling, "MAX_CHUNK_BYTES", 100)
     backlog = backlog_with(max_client_lag=LONG)
     state = opened(backlog)
     backlog.insert(state, row("1", size=80))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.jobs.migration_history import find_table_ids_over_backlog
-from snowmelt.ingest.request_validation import RequestRejection
+from snowmelt.ingest.registration_structure_check import RequestRejection
 from snowmelt.wire.streaming import ResponseCode
 
 if TYPE_CHECKING:

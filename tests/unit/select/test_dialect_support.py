@@ -9,7 +9,7 @@ import pytest
 
 from snowmelt.select import protocol, timestamps
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.dialect_features import FEATURES, FeatureStatus, FeatureTopic, list_features
+from snowmelt.select.dialect_support import FEATURES, FeatureStatus, FeatureTopic, list_features
 from snowmelt.select.errors import SelectError
 from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvInput, ObjectCompression, SelectRequest

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog.objects.api_integrations import find_api_integration
 from snowmelt.catalog.objects.external_functions import (
     ExternalFunctionRecord,
     FunctionName,
     find_translator,
     list_usable_functions,
 )
-from snowmelt.catalog.objects.integrations import find_api_integration
 from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.errors import NotFound
 from snowmelt.functions.errors import IntegrationDisabled

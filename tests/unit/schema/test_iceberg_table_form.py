@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from snowmelt.errors import InvalidValue
 from snowmelt.schema.chunk_types import chunk_arrow_schema, decimal_from_unscaled
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.native_types import native_fields, native_schema, to_native_table
+from snowmelt.schema.iceberg_table_form import native_fields, native_schema, to_native_table
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 ZONE = ZoneInfo("UTC")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.schema.native_types import native_schema
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.table.external_sort import make_sort_keys
 from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, to_reject_table

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from snowmelt.errors import RegistrationRefused
-from snowmelt.ingest.request_validation import (
+from snowmelt.ingest.registration_structure_check import (
     check_request_names_channels,
     find_blob_error,
     find_chunk_error,

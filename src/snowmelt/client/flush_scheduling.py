@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from snowmelt.client.chunk_planner import MAX_CHUNK_BYTES
+from snowmelt.client.counters_and_metrics import ChannelCounts, ClientStatus
 from snowmelt.client.row_buffer import LARGE_ROW_BYTES, InsertBatch, segments_to_tables
-from snowmelt.client.status_and_metrics import ChannelCounts, ClientStatus
 from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import BufferFull, CommitTimeout, SnowmeltError
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChunkEntry
+    from snowmelt.client.counters_and_metrics import ChannelStatus
     from snowmelt.client.settings import ClientSettings
-    from snowmelt.client.status_and_metrics import ChannelStatus
-    from snowmelt.schema.conversion.fast_rows import FastRowChecker, Values
+    from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker, Values
     from snowmelt.schema.types import TableName, TableSchema
 
 # A channel's buffer of this size is a flush by itself, far below the 64 MiB that the specification

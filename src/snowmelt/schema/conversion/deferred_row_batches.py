@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.compact_columns import (
+from snowmelt.schema.conversion.packed_input_columns import (
     CompactColumn,
     concatenate_to_arrays,
     try_compact_column,

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PRIVILEGES, PUBLIC, ObjectKind
+from snowmelt.catalog.objects.api_integrations import find_api_integration
 from snowmelt.catalog.objects.external_functions import (
     FunctionName,
     find_overload,
     find_translator,
 )
-from snowmelt.catalog.objects.integrations import find_api_integration
 from snowmelt.catalog.objects.namespaces import DEFAULT_SCHEMA, find_database, find_schema
 from snowmelt.catalog.objects.s3_buckets import bucket_privileges, find_bucket
 from snowmelt.catalog.objects.tables import find_table
@@ -23,7 +23,7 @@ from snowmelt.catalog.security.access_control import (
     require_namespace_privilege,
     require_table_privilege,
 )
-from snowmelt.catalog.sql.identifiers import NameLevel, display_schema
+from snowmelt.catalog.sql.object_names import NameLevel, display_schema
 from snowmelt.errors import NotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import LogicalType as ColumnKind
 from snowmelt.schema.types import TableName, to_display_name
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
+    from snowmelt.catalog.objects.api_integrations import ApiIntegrationRecord
     from snowmelt.catalog.objects.external_functions import ExternalFunctionRecord, TranslatorRecord
-    from snowmelt.catalog.objects.integrations import ApiIntegrationRecord
     from snowmelt.catalog.objects.s3_buckets import BucketRecord
     from snowmelt.catalog.sql.ast import OverloadReference
-    from snowmelt.catalog.sql.identifiers import ObjectName
+    from snowmelt.catalog.sql.object_names import ObjectName
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from snowmelt.client.pending_rows import FlushScheduler
+    from snowmelt.client.flush_scheduling import FlushScheduler
     from snowmelt.client.settings import ClientSettings
     from snowmelt.client.stage import BlobStage
 

@@ -9,8 +9,8 @@ from snowmelt.errors import InternalError
 from snowmelt.load.phase_protocols import ParseReject, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
-from snowmelt.loaders.result_reconciliation import reconcile_load, to_failed_file_records
-from snowmelt.loaders.task_runner import PortionResult
+from snowmelt.loaders.load_result_check import reconcile_load, to_failed_file_records
+from snowmelt.loaders.load_task_execution import PortionResult
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(1, (Column("N", LogicalType.FIXED, 1, precision=9, scale=0),))

@@ -8,7 +8,7 @@ from snowmelt.errors import InternalError
 from snowmelt.load.phase_protocols import ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
-from snowmelt.loaders.result_reconciliation import (
+from snowmelt.loaders.load_result_check import (
     compute_first_record_numbers,
     sum_verified_portion_counts,
 )

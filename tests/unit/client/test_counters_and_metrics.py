@@ -12,10 +12,10 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelTarget
-from snowmelt.client.pending_rows import FlushScheduler
+from snowmelt.client.counters_and_metrics import publish_client_metrics
+from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.client.settings import ClientSettings
-from snowmelt.client.status_and_metrics import publish_client_metrics
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema

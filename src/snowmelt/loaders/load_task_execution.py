@@ -22,13 +22,18 @@ from typing import TYPE_CHECKING
 from snowmelt import failpoints
 from snowmelt.errors import LoadCancelled, LoadFailed, SnowmeltError, UserCodeFailed, UserError
 from snowmelt.failpoints import Failpoint
-from snowmelt.load.function_registry import LoadFunctions
+from snowmelt.load.phase_registry import LoadFunctions
 from snowmelt.load.stack import run_portion
 from snowmelt.load.task import PortionCounts
+from snowmelt.load.udx.shared_progress_page import UserCodeLimits, is_isolated
 from snowmelt.load.udx.worker_process import run_isolated
-from snowmelt.load.udx.worker_progress import UserCodeLimits, is_isolated
-from snowmelt.loaders.portion_file_writer import FileSpool, RejectSpool, RowSpool, open_reject_spool
-from snowmelt.schema.native_types import native_schema
+from snowmelt.loaders.row_and_reject_files import (
+    FileSpool,
+    RejectSpool,
+    RowSpool,
+    open_reject_spool,
+)
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.table.rejects import RejectOrigin
 from snowmelt.table.warehouse import open_cached_store
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from snowmelt.load.task import LoadTask
-    from snowmelt.loaders.task_runner import PortionResult
+    from snowmelt.loaders.load_task_execution import PortionResult
     from snowmelt.table.native_file_writer import WrittenFile
 
 _MAX_REPORTED_REASONS = 5

@@ -8,11 +8,16 @@ import pytest
 
 from snowmelt.load.copy_ast import RejectOptions
 from snowmelt.load.phase_protocols import ParseReject
-from snowmelt.loaders import portion_file_writer
-from snowmelt.loaders.portion_file_writer import FileSpool, RejectSpool, RowSpool, open_reject_spool
+from snowmelt.loaders import row_and_reject_files
+from snowmelt.loaders.load_task_execution import PortionResult
 from snowmelt.loaders.reject_publisher import renumber_reject_files, write_reject_files
-from snowmelt.loaders.task_runner import PortionResult
-from snowmelt.schema.native_types import native_schema
+from snowmelt.loaders.row_and_reject_files import (
+    FileSpool,
+    RejectSpool,
+    RowSpool,
+    open_reject_spool,
+)
+from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import compute_column_bounds
 from snowmelt.table.rejects import RejectOrigin
@@ -38,7 +43,7 @@ def made(warehouse, prefix="0", schema=SCHEMA):
 
 
 def test_row_groups_have_the_bounds_of_the_whole(warehouse, monkeypatch):
-    monkeypatch.setattr(portion_file_writer, "_GROUP_ROWS", 2)
+    monkeypatch.setattr(row_and_reject_files, "_GROUP_ROWS", 2)
     found = RowSpool(made(warehouse), SCHEMA, ("T",))
     parts = [
         rows([3, None], ["b", None]),
@@ -62,7 +67,7 @@ def test_row_groups_have_the_bounds_of_the_whole(warehouse, monkeypatch):
 
 
 def test_a_file_ends_when_it_is_large_enough(warehouse, monkeypatch):
-    monkeypatch.setattr(portion_file_writer, "_FILE_BYTES", 1)
+    monkeypatch.setattr(row_and_reject_files, "_FILE_BYTES", 1)
     files = made(warehouse)
     files.write(rows([1], ["a"]))
     files.write(rows([2], ["b"]))

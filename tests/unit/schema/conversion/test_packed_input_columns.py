@@ -12,7 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.compact_columns import concatenate_to_arrays, try_compact_column
+from snowmelt.schema.conversion.packed_input_columns import (
+    concatenate_to_arrays,
+    try_compact_column,
+)
 from snowmelt.schema.types import Column, Compatibility, LogicalType
 
 LOS_ANGELES = ZoneInfo("America/Los_Angeles")

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.udx import worker_progress
+from snowmelt.load.udx import shared_progress_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -139,7 +139,7 @@ class LoadFunctions:
 
     def _tracking_user_code(self, step: LoadStep) -> AbstractContextManager[None]:
         return (
-            worker_progress.running_step(str(step))
+            shared_progress_page.running_step(str(step))
             if self.is_user_function(step)
             else nullcontext()
         )
