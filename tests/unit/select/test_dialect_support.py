@@ -13,7 +13,7 @@ from snowmelt.select.dialect_support import FEATURES, FeatureStatus, FeatureTopi
 from snowmelt.select.errors import SelectError
 from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvInput, ObjectCompression, SelectRequest
-from snowmelt.select.scalar import patterns
+from snowmelt.select.scalar import timestamp_formats
 from snowmelt.select.sql import expression_parser
 from snowmelt.select.sql.function_arity import FUNCTION_ARITIES
 
@@ -96,7 +96,7 @@ def test_every_part_of_a_date_and_symbol_of_a_picture_has_its_line():
     assert names(FeatureTopic.EXTRACT) == set(timestamps.DATE_PARTS)
     assert names(FeatureTopic.DATE_ADD) == set(expression_parser.DATE_ADD_PARTS)
     symbols = {name for name in names(FeatureTopic.FORMAT_SYMBOL) if name.isalpha()}
-    assert symbols == set(patterns.FORMAT_SYMBOLS)
+    assert symbols == set(timestamp_formats.FORMAT_SYMBOLS)
 
 
 def test_every_option_of_a_request_has_its_line():

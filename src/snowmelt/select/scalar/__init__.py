@@ -5,7 +5,8 @@
 `operators`: arithmetic, comparison and concatenation.
 `casts`: CAST and conversion functions.
 `functions`: scalar functions.
-`patterns`: LIKE patterns and timestamp format patterns.
+`like_patterns`: LIKE patterns.
+`timestamp_formats`: format patterns of TO_STRING.
 `aggregates`: aggregate accumulators.
 `order_by`: sort keys and ORDER BY.
 """

@@ -8,13 +8,13 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, make_skippable_row_error
 from snowmelt.select.scalar.casts import cast_value
 from snowmelt.select.scalar.functions import call_function
+from snowmelt.select.scalar.like_patterns import compile_like_pattern
 from snowmelt.select.scalar.operators import (
     calculate_arithmetic,
     compare_values,
     concatenate,
     negate,
 )
-from snowmelt.select.scalar.patterns import compile_like_pattern
 from snowmelt.select.sql.ast import (
     AggregateExpr,
     AliasRef,

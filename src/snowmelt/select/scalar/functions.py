@@ -11,7 +11,7 @@ from snowmelt.select import timestamps
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import make_skippable_row_error
 from snowmelt.select.scalar.operators import are_equal_without_inference, calculate_arithmetic
-from snowmelt.select.scalar.patterns import format_timestamp
+from snowmelt.select.scalar.timestamp_formats import format_timestamp
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp, parse_lenient_timestamp
 from snowmelt.select.values import (
     describe_type,

@@ -17,7 +17,7 @@ from snowmelt.select.errors import SelectError
 from snowmelt.select.kernels.numbers import parse_floats, parse_integers
 from snowmelt.select.kernels.strings import compare_strings, match_like_pattern
 from snowmelt.select.kernels.timestamps import parse_timestamps, to_utc_micros
-from snowmelt.select.scalar.patterns import compile_like_pattern
+from snowmelt.select.scalar.like_patterns import compile_like_pattern
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp
 from snowmelt.select.values import parse_number_text
 from snowmelt.select.vector.operands_and_frames import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.select.scalar.patterns import LikePattern
+    from snowmelt.select.scalar.like_patterns import LikePattern
     from snowmelt.select.vectors import Mask
 
 _INT64_MIN = -(2**63)

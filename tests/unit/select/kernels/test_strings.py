@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snowmelt.select.kernels.strings import compare_strings, match_like_pattern
-from snowmelt.select.scalar.patterns import parse_like_pattern
+from snowmelt.select.scalar.like_patterns import parse_like_pattern
 from snowmelt.select.vectors import StringSlices
 
 _TEXTS = st.lists(st.text("aabcé%_! \udcff", max_size=8), min_size=1, max_size=20)
