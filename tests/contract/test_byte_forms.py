@@ -9,7 +9,7 @@ import pytest
 from snowmelt.catalog.streaming import row_channels
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import RowsBusy
-from snowmelt.ingest.rows.binary_encoding_tracker import BinaryEncodingTracker
+from snowmelt.ingest.rows.binary_encoding_tracker import ClientEncodingInstructions
 from snowmelt.ingest.rows.targets import PipePath, SdkClient
 from snowmelt.schema.types import Column, LogicalType
 
@@ -24,7 +24,7 @@ class Asking:
     def __init__(self, world):
         self.world = world
         self.services = [
-            BinaryEncodingTracker(world.database, world.clock, HOUR_S) for _ in range(2)
+            ClientEncodingInstructions(world.database, world.clock, HOUR_S) for _ in range(2)
         ]
 
     def token(self, name, born=None):

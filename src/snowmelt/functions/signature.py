@@ -182,7 +182,7 @@ class FunctionSignature:
         """Whether a row with any NULL is NULL without being looked at."""
         return bool(self.arguments) and not any(each.nullable for each in self.arguments)
 
-    def format_name(self, style: HeaderStyle) -> str:
+    def format_header_name(self, style: HeaderStyle) -> str:
         """Return the name as its header carries it."""
         return self.name.upper() if style.upper_name else self.name
 

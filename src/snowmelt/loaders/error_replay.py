@@ -149,7 +149,7 @@ class ErrorReplay:
             ) as self._markers,
         ):
             committed = int(self._channel.latest_committed_offset_token() or 0)
-            journal = self._read_journal(table, errors)
+            journal = self._read_error_table(table, errors)
             for number in sorted(journal.markers):
                 if not journal.is_committed(number, committed):
                     keys = sorted(journal.markers[number] & journal.rejected_rows.keys())
@@ -175,7 +175,7 @@ class ErrorReplay:
             TableNotFound: There is no such table.
         """
         table, errors = self._find_tables()
-        journal = self._read_journal(table, errors)
+        journal = self._read_error_table(table, errors)
         with self._source.database.reading() as connection:
             known = find_channel(connection, table, _CHANNEL_NAME)
         committed = int((known and known.offset_token) or 0)
@@ -196,7 +196,9 @@ class ErrorReplay:
             )
         return table, errors
 
-    def _read_journal(self, table: TableRecord, error_table: TableRecord) -> _ErrorTableContents:
+    def _read_error_table(
+        self, table: TableRecord, error_table: TableRecord
+    ) -> _ErrorTableContents:
         lake, found = self._source, _ErrorTableContents()
         whole = read_table(
             lake.database,

@@ -215,18 +215,18 @@ def _literal_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | Non
         case LogicalType.FIXED | LogicalType.REAL:
             return _number_range(column, value)
         case LogicalType.TEXT:
-            return _single_value_range(_encode_utf8(value)) if isinstance(value, str) else None
+            return _make_single_value_range(_encode_utf8(value)) if isinstance(value, str) else None
         case LogicalType.BINARY:
-            return _single_value_range(bytes(value)) if isinstance(value, bytes) else None
+            return _make_single_value_range(bytes(value)) if isinstance(value, bytes) else None
         case LogicalType.BOOLEAN:
-            return _single_value_range(int(value)) if isinstance(value, bool) else None
+            return _make_single_value_range(int(value)) if isinstance(value, bool) else None
         case LogicalType.DATE:
-            return _single_value_range(_date_to_days(value))
+            return _make_single_value_range(_date_to_days(value))
         case _:
-            return _single_value_range(_to_nanoseconds(column, value))
+            return _make_single_value_range(_to_nanoseconds(column, value))
 
 
-def _single_value_range(value: Any) -> tuple[Any, Any] | None:
+def _make_single_value_range(value: Any) -> tuple[Any, Any] | None:
     return None if value is None else (value, value)
 
 
@@ -250,7 +250,7 @@ def _number_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | None
     if column.kind is LogicalType.REAL:
         return _float_range(value)
     if isinstance(value, int) or (isinstance(value, Decimal) and value.is_finite()):
-        return _single_value_range(Fraction(value) * 10 ** (column.scale or 0))
+        return _make_single_value_range(Fraction(value) * 10 ** (column.scale or 0))
     if isinstance(value, Decimal) or not math.isfinite(value):
         return None
     # The engine compares as doubles: whatever rounds to this one may be equal to it.
@@ -263,7 +263,7 @@ def _number_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | None
 
 def _float_range(value: float | Decimal) -> tuple[Any, Any] | None:
     if isinstance(value, float):
-        return _single_value_range(_float_sort_key(value))
+        return _make_single_value_range(_float_sort_key(value))
     try:
         real = float(value)
     except (OverflowError, ValueError):

@@ -19,14 +19,14 @@ SEED = FunctionSignature(
 
 def test_the_published_example_has_its_published_header_values():
     style = HeaderStyle()
-    assert SEED.format_name(style) == "ext_func"
+    assert SEED.format_header_name(style) == "ext_func"
     assert SEED.format_arguments() == "(N NUMBER)"
     assert SEED.format_return_type(style) == "VARCHAR(16777216)"
 
 
 def test_newer_capitals_and_lengths_are_a_setting():
     style = HeaderStyle(upper_name=True, text_length=134217728)
-    assert SEED.format_name(style) == "EXT_FUNC"
+    assert SEED.format_header_name(style) == "EXT_FUNC"
     assert SEED.format_return_type(style) == "VARCHAR(134217728)"
 
 

@@ -277,7 +277,7 @@ def _show_future_grants(statement: ShowFutureGrants, session: StatementSession) 
         object_id, _ = session.find_object(statement.scope, statement.name)
         kind: FutureGrantScope = "SCHEMA" if statement.scope is NameLevel.SCHEMA else "DATABASE"
         found = future_grants.list_future_grants(connection, scope=(kind, object_id))
-    names = _list_scope_names(connection)
+    names = _map_scope_ids_to_names(connection)
     rows = (
         (
             each.privilege,
@@ -588,7 +588,7 @@ def _list_grant_rows(
     prefix_grants: Iterable[PrefixGrant] = (),
 ) -> Iterator[ShowRow]:
     connection = session.connection
-    names = _list_scope_names(connection)
+    names = _map_scope_ids_to_names(connection)
     for table in tables.list_tables(connection):
         names["TABLE", table.table_id] = str(table.name)
     for bucket in s3_buckets.list_buckets(connection):
@@ -609,7 +609,7 @@ def _list_grant_rows(
         yield narrow.privilege, "BUCKET", name, "ROLE", narrow.role
 
 
-def _list_scope_names(connection: Connection) -> dict[tuple[str, int], str]:
+def _map_scope_ids_to_names(connection: Connection) -> dict[tuple[str, int], str]:
     names: dict[tuple[str, int], str] = {}
     for database in namespaces.list_databases(connection):
         names["DATABASE", database.database_id] = to_display_name(database.name)

@@ -183,7 +183,7 @@ class ChannelCommitState:
 
 
 @dataclass(slots=True)
-class CommitState:
+class CommitDecisionInputs:
     """Everything the verdicts of one group of offers rest on.
 
     `missing_tables` tells for names that are no live table why, `renamed_tables` by id what tables are called
@@ -211,7 +211,7 @@ REPLAYED = replace(ACCEPTED, is_replay=True)
 
 
 def decide_commit(
-    offer: ChunkOffer, commit_state: CommitState
+    offer: ChunkOffer, commit_state: CommitDecisionInputs
 ) -> tuple[tuple[CommitDecision, ...], TableCommitState | None]:
     """Return a verdict per channel, and the table when the chunk is to be added to it now.
 
@@ -238,7 +238,7 @@ def decide_commit(
 
 
 def decide_all_or_none(
-    offers: Sequence[ChunkOffer], commit_state: CommitState
+    offers: Sequence[ChunkOffer], commit_state: CommitDecisionInputs
 ) -> list[tuple[tuple[CommitDecision, ...], TableCommitState | None]]:
     """Return what `decide_commit` returns for each part of one commit: all are to be added, or none is."""
     judged = [decide_commit(offer, commit_state) for offer in offers]
@@ -266,7 +266,7 @@ def decide_all_or_none(
 
 
 def apply_accepted_chunk(
-    offer: ChunkOffer, table: TableCommitState, commit_state: CommitState
+    offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> int:
     """Move table and channels on by an accepted chunk and return its sequence number.
 
@@ -296,7 +296,9 @@ def apply_accepted_chunk(
     return table.last_seq
 
 
-def is_replay(offer: ChunkOffer, table: TableCommitState, commit_state: CommitState) -> bool:
+def is_replay(
+    offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
+) -> bool:
     """Tell whether exactly this chunk was accepted before: never by its place alone."""
     stored = commit_state.chunks.get(offer.location)
     if stored is not None:
@@ -319,7 +321,7 @@ def is_replay(offer: ChunkOffer, table: TableCommitState, commit_state: CommitSt
 
 
 def _find_chunk_error(
-    offer: ChunkOffer, table: TableCommitState, commit_state: CommitState
+    offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> CommitDecision | None:
     if offer.rejection is not None:
         # The key first: with the key of a table that was created again the checks can only say
@@ -339,7 +341,7 @@ def _find_chunk_error(
     )
 
 
-def _find_age_error(offer: ChunkOffer, commit_state: CommitState) -> CommitDecision | None:
+def _find_age_error(offer: ChunkOffer, commit_state: CommitDecisionInputs) -> CommitDecision | None:
     if offer.path in commit_state.tombstoned_paths:
         return CommitDecision(CommitCode.BLOB_TOO_OLD, f"Blob {offer.path} is being deleted.")
     seen = commit_state.first_seen_at.get(offer.path)
@@ -352,7 +354,7 @@ def _find_age_error(offer: ChunkOffer, commit_state: CommitState) -> CommitDecis
 
 
 def _find_key_error(
-    offer: ChunkOffer, table: TableCommitState, commit_state: CommitState
+    offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> CommitDecision | None:
     if commit_state.key_scopes.get(offer.key_id) == (table.table_id, offer.user):
         return None
@@ -380,7 +382,9 @@ def _find_schema_error(offer: ChunkOffer, table: TableCommitState) -> CommitDeci
     )
 
 
-def _find_rename_error(offer: ChunkOffer, commit_state: CommitState) -> CommitDecision | None:
+def _find_rename_error(
+    offer: ChunkOffer, commit_state: CommitDecisionInputs
+) -> CommitDecision | None:
     """Return where a table went whose name is free now, to those who hold a key of it."""
     table_id, user = commit_state.key_scopes.get(offer.key_id, (0, ""))
     name = commit_state.renamed_tables.get(table_id)
@@ -394,7 +398,7 @@ def _find_rename_error(offer: ChunkOffer, commit_state: CommitState) -> CommitDe
 
 
 def _decide_channels(
-    offer: ChunkOffer, table: TableCommitState, commit_state: CommitState
+    offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> tuple[CommitDecision, ...]:
     names = [advance.name for advance in offer.channels]
     found = [

@@ -34,7 +34,7 @@ from snowmelt.catalog.streaming.commit_rules import (
     ChunkOffer,
     CommitCode,
     CommitDecision,
-    CommitState,
+    CommitDecisionInputs,
     LastCommittedChunk,
     StoredChunk,
     TableCommitState,
@@ -189,12 +189,12 @@ def lock_and_load_commit_state(
     offers: Sequence[ChunkOffer],
     now: dt.datetime,
     commit_cache: CommitCache,
-) -> CommitState:
+) -> CommitDecisionInputs:
     """Lock the tables of these offers and return all that verdicts on them rest on.
 
     Needs a writing transaction. The number of statements does not depend on that of offers.
     """
-    ledger = CommitState(
+    ledger = CommitDecisionInputs(
         now, prefix_owners=commit_cache.prefix_owners, key_scopes=commit_cache.key_scopes
     )
     owners = _lock_offered_tables(connection, offers, ledger)
@@ -210,7 +210,7 @@ def lock_and_load_commit_state(
 
 
 def _lock_offered_tables(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitState
+    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitDecisionInputs
 ) -> dict[int, sa.Row[Any]]:
     """Lock the tables that the offers name; return by id who owns them and what they are in."""
     owners: dict[int, sa.Row[Any]] = {}
@@ -237,7 +237,7 @@ def _decide_missing_table(connection: sa.Connection, name: TableName) -> CommitD
 
 
 def _load_schema_conflicts(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitState
+    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitDecisionInputs
 ) -> None:
     """Find out which older versions of a table's columns may still be written."""
     for name in {offer.table for offer in offers}:
@@ -272,7 +272,7 @@ def _load_prefix_owners(
 def _load_effective_roles(
     connection: sa.Connection,
     offers: Sequence[ChunkOffer],
-    commit_state: CommitState,
+    commit_state: CommitDecisionInputs,
     locked_tables: dict[int, sa.Row[Any]],
 ) -> None:
     """Settle each sender's effective role, and which of these may not insert where."""
@@ -361,7 +361,7 @@ def _load_key_scopes(
 
 
 def _load_renamed_tables(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitState
+    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitDecisionInputs
 ) -> None:
     """Find out what the tables are called whose chunks come under names that they had before."""
     # One of each table and key speaks for all: every channel has left its sequencer.
@@ -386,7 +386,9 @@ def _clear_if_full(entries: dict[Any, Any]) -> None:
         entries.clear()
 
 
-def _load_chunks(connection: sa.Connection, encoded_paths: str, commit_state: CommitState) -> None:
+def _load_chunks(
+    connection: sa.Connection, encoded_paths: str, commit_state: CommitDecisionInputs
+) -> None:
     """Read what is registered of the same blobs; the lock keeps it from being retired now."""
     for row in connection.execute(_SELECT_CHUNKS, {"paths": encoded_paths}):
         channels = _channels_decoder.decode(row.channels)
@@ -403,7 +405,7 @@ def _load_chunks(connection: sa.Connection, encoded_paths: str, commit_state: Co
 
 
 def _load_sightings(
-    connection: sa.Connection, encoded_paths: str, commit_state: CommitState
+    connection: sa.Connection, encoded_paths: str, commit_state: CommitDecisionInputs
 ) -> None:
     """Read what is known of unregistered blobs; the lock keeps tombstones from coming now."""
     for path, first_seen, tombstoned_at in connection.execute(
@@ -414,12 +416,12 @@ def _load_sightings(
             commit_state.tombstoned_paths.add(path)
 
 
-def _record_first_seen(commit_state: CommitState, path: str, seen_at: dt.datetime) -> None:
+def _record_first_seen(commit_state: CommitDecisionInputs, path: str, seen_at: dt.datetime) -> None:
     commit_state.first_seen_at[path] = min(seen_at, commit_state.first_seen_at.get(path, seen_at))
 
 
 def _load_channels(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitState
+    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitDecisionInputs
 ) -> None:
     names = {
         (commit_state.tables[offer.table].table_id, advance.name)
@@ -537,7 +539,7 @@ def _group_by_commit(offers: Sequence[ChunkOffer]) -> Iterator[Sequence[ChunkOff
         start = end
 
 
-def _is_verified_on_stage(offer: ChunkOffer, commit_state: CommitState) -> bool:
+def _is_verified_on_stage(offer: ChunkOffer, commit_state: CommitDecisionInputs) -> bool:
     # Verified and of the user's own prefix: nobody fills the table of sightings with inventions.
     return offer.rejection is None and commit_state.prefix_owners.get(offer.prefix) == offer.user
 
@@ -570,7 +572,7 @@ def _to_chunk_row(
 
 def _write_commit(
     connection: sa.Connection,
-    commit_state: CommitState,
+    commit_state: CommitDecisionInputs,
     chunk_rows: list[tuple[Any, ...]],
     committed_at_us: int,
 ) -> None:

@@ -125,7 +125,7 @@ class ResponseDecoder:
             body = body.removeprefix(BOM_UTF8)
         answers = self._decode_fast(body, row_count) or self._decode_exact(body, row_count)
         if answers.failures:
-            answers = _mask_failed_rows(answers, row_count)
+            answers = _null_failed_values(answers, row_count)
         if not self._nullable and answers.values.null_count > len(answers.failures):
             self._reject_null(answers)
         return answers
@@ -290,7 +290,7 @@ def _fits_variant(number: str) -> bool:
     return (has_exponent and len(digits) <= _MAX_DOUBLE_DIGITS) or Decimal(repr(nearest)) == exact
 
 
-def _mask_failed_rows(response: DecodedResponse, row_count: int) -> DecodedResponse:
+def _null_failed_values(response: DecodedResponse, row_count: int) -> DecodedResponse:
     """Return answers that have no value where there is a failure."""
     if not all(0 <= at < row_count for at in response.failures):
         raise ResponseInvalid(reason='"errors" names a row that was not sent')

@@ -90,7 +90,7 @@ def make_request_headers(
         BATCH_ID: batch_id,
     }
     for name, text in (
-        (FUNCTION_NAME, signature.format_name(style)),
+        (FUNCTION_NAME, signature.format_header_name(style)),
         (SIGNATURE, signature.format_arguments()),
         (RETURN_TYPE, signature.format_return_type(style)),
     ):

@@ -37,7 +37,7 @@ _TOKEN_RENEWAL_LEAD_S, _PIPE_POLL_LEAD_S = 300.0, 60.0
 _MIN_POLL_DELAY_S = 30.0
 
 
-class BinaryEncodingTracker:
+class ClientEncodingInstructions:
     """Notes what clients are told, and knows from it who may write base64; thread-safe."""
 
     def __init__(self, database: Database, clock: Clock, token_lifetime_s: float) -> None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from snowmelt.ingest.channel_write_batcher import WriteBatcher
     from snowmelt.ingest.migration_backlog import BackPressure
     from snowmelt.ingest.rows.append_types import AppendOutcome
-    from snowmelt.ingest.rows.binary_encoding_tracker import BinaryEncodingTracker
+    from snowmelt.ingest.rows.binary_encoding_tracker import ClientEncodingInstructions
     from snowmelt.ingest.rows.group_commit import GroupCommitter
     from snowmelt.ingest.rows.row_converter import ConvertedRows, ConverterPool
     from snowmelt.ingest.rows.schema_evolution import TableEvolver
@@ -91,7 +91,7 @@ class RowService:
     clock: Clock
     table_evolver: TableEvolver
     back_pressure: BackPressure
-    binary_encodings: BinaryEncodingTracker
+    binary_encodings: ClientEncodingInstructions
 
     def open_channel(
         self,

@@ -244,7 +244,7 @@ def format_java_float(value: float | np.floating) -> str:
     if isinstance(value, float):
         if _is_shortest_text_java(value, _MIN_SHORTEST, _SHORTEST_END):
             return float.__repr__(value)
-        return _format_digits(value, _split_float64(abs(value)))
+        return _format_scientific(value, _split_float64(abs(value)))
     return _format_numpy_float(value)
 
 
@@ -253,7 +253,7 @@ def _format_numpy_float(value: object) -> str:
         plain = float(value)
         if _is_shortest_text_java(plain, _MIN_SHORTEST_32, _SHORTEST_END_32):
             return str(value)
-        return _format_digits(plain, _split_float32(abs(plain)))
+        return _format_scientific(plain, _split_float32(abs(plain)))
     return str(value)
 
 
@@ -274,7 +274,7 @@ def _is_shortest_text_java(value: float, minimum: float, end: float) -> bool:
     return size == 0 or size != size or (size >= minimum and math.frexp(size)[0] != 0.5)
 
 
-def _format_digits(value: float, parts: _BinaryFloat) -> str:
+def _format_scientific(value: float, parts: _BinaryFloat) -> str:
     digits, point = _try_whole_digits(parts) or _generate_digits(parts)
     sign = "-" if value < 0 else ""
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from snowmelt.catalog.jobs import services
 from snowmelt.errors import ConfigurationError, RowsBusy, TooManyRequests
-from snowmelt.ingest.rows.binary_encoding_tracker import BinaryEncodingTracker
+from snowmelt.ingest.rows.binary_encoding_tracker import ClientEncodingInstructions
 from snowmelt.ingest.rows.chunk_builder import ErrorRowStager, RowChunkStager
 from snowmelt.ingest.rows.group_commit import GroupCommitter
 from snowmelt.ingest.rows.request_batcher import RequestBatcher
@@ -157,7 +157,7 @@ def build_row_api(shared: SharedComponents) -> RowApiComponents:
         clock=clock,
         error_row_stager=ErrorRowStager(database, keyring, stager, clock),
     )
-    forms = BinaryEncodingTracker(database, clock, SCOPED_TOKEN_LIFETIME_S)
+    forms = ClientEncodingInstructions(database, clock, SCOPED_TOKEN_LIFETIME_S)
     desk = RowService(
         database,
         shared.write_batcher,

@@ -33,7 +33,7 @@ from snowmelt.wire.row_api import PipeEncryption, PipeInfo, RowStageLocation
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.binary_encoding_tracker import BinaryEncodingTracker
+    from snowmelt.ingest.rows.binary_encoding_tracker import ClientEncodingInstructions
     from snowmelt.ingest.rows.targets import PipePath, RowSender, SdkClient, TargetResolver
     from snowmelt.ingest.stage_locations import StageLocator
     from snowmelt.storage.store import Store
@@ -60,7 +60,7 @@ class RowFileService:
     bucket_prefix: str
     max_file_bytes: int
     flush_interval_ms: int
-    binary_encodings: BinaryEncodingTracker
+    binary_encodings: ClientEncodingInstructions
 
     def build_pipe_info(
         self, path: PipePath, sender: RowSender, host: str, client: SdkClient | None

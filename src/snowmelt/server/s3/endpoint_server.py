@@ -118,7 +118,7 @@ class S3Service:
         """Add this endpoint's numbers to those of the service."""
         sources.requests_by_port["s3"] = self._request_counts
         if self._select_operation is not None:
-            sources.select_count_getters.append(self._select_operation.get_counts)
+            sources.select_count_getters.append(self._select_operation.get_query_counts)
 
     def start(self) -> None:
         """Answer requests, and tidy up behind them, in threads."""

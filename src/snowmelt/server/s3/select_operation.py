@@ -185,7 +185,7 @@ class SelectOperation:
         self._kernel_warmer.close()
         self._threads.shutdown()
 
-    def get_counts(self) -> tuple[int, int, int]:
+    def get_query_counts(self) -> tuple[int, int, int]:
         """Return how many queries run, how many have ended, and the bytes that these scanned."""
         with self._counts_lock:
             return self._running, self._ended, self._scanned

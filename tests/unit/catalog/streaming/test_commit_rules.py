@@ -8,7 +8,7 @@ from snowmelt.catalog.streaming.commit_rules import (
     ChannelCommitState,
     ChunkOffer,
     CommitCode,
-    CommitState,
+    CommitDecisionInputs,
     LastCommittedChunk,
     TableCommitState,
     apply_accepted_chunk,
@@ -21,8 +21,8 @@ NAME = TableName("DB", "PUBLIC", "T")
 NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
 
-def _ledger(**channels: int) -> CommitState:
-    return CommitState(
+def _ledger(**channels: int) -> CommitDecisionInputs:
+    return CommitDecisionInputs(
         NOW,
         tables={NAME: TableCommitState(1, NAME, 0, 1)},
         prefix_owners={"p": "U"},
