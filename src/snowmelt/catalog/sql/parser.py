@@ -194,7 +194,8 @@ def _parse_create(cursor: TokenCursor) -> Statement:
 
 
 def _parse_create_mode(cursor: TokenCursor, *, replace: bool) -> CreateMode:
-    if not cursor.is_next("IF"):
+    # IF alone is a name: it is no reserved word, and is shown without quotes.
+    if not (cursor.is_next("IF", "NOT") or cursor.is_next("IF", "EXISTS")):
         return CreateMode.OR_REPLACE if replace else CreateMode.FAIL_IF_EXISTS
     if replace:
         raise cursor.make_error(

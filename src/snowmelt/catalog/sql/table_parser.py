@@ -128,9 +128,12 @@ def parse_column(
     Raises:
         StatementError: If something is wrong, or not supported.
     """
-    if cursor.current.kind is TokenKind.WORD and cursor.current.text in {
-        "PRIMARY", "UNIQUE", "FOREIGN", "CONSTRAINT", "CHECK",
-    }:  # fmt: skip
+    # PRIMARY and FOREIGN are names elsewhere; the other words are reserved.
+    if (
+        cursor.is_next("PRIMARY", "KEY")
+        or cursor.is_next("FOREIGN", "KEY")
+        or any(cursor.is_next(word) for word in ("UNIQUE", "CONSTRAINT", "CHECK"))
+    ):
         _reject_unsupported(cursor, _UNSUPPORTED_COLUMN_OPTIONS, _COLUMN_OPTION_LABELS)
     at = cursor.current
     name = cursor.parse_identifier("a column")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snowmelt.catalog.sql.ast import (
@@ -387,9 +388,38 @@ def test_everything_else_is_no_query(text):
         st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40
     )
 )
+@example("IF")
 def test_any_name_survives_quoting(name):
     statement = parse_statement(f"CREATE DATABASE {to_display_name(name)}")
     assert statement == CreateDatabase(name, CreateMode.FAIL_IF_EXISTS)
+
+
+@pytest.mark.parametrize("word", ["IF", "PRIMARY", "FOREIGN", "KEY", "COMMENT", "TEMPORARY"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE DATABASE {}",
+        "CREATE OR REPLACE DATABASE {}",
+        "CREATE SCHEMA IF NOT EXISTS {}",
+        "CREATE TABLE {} (A INT)",
+        "CREATE TABLE T (A INT, {} TEXT)",
+        "CREATE ROLE {}",
+        "CREATE USER {}",
+        "DROP TABLE {}",
+        "DROP TABLE IF EXISTS {}",
+        "DROP USER {}",
+        "ALTER TABLE T DROP COLUMN {}",
+        "DESCRIBE TABLE {}",
+        "GRANT SELECT ON TABLE {} TO ROLE R",
+    ],
+)
+def test_a_word_that_is_not_reserved_is_a_name_without_quotes(text, word):
+    plain, quoted = (parse_statement(text.format(name)) for name in (word, f'"{word}"'))
+    assert without_positions(plain) == without_positions(quoted)
+
+
+def without_positions(statement) -> str:
+    return re.sub(r"SourcePosition\(line=\d+, column=\d+\)", "", repr(statement))
 
 
 @given(st.text(alphabet="abAB01 .,;()'\"`$/*-\n=é", max_size=30))
