@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.client.client import Client
 from snowmelt.config import Settings

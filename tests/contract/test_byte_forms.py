@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from snowmelt.catalog.streaming import row_channels
+from snowmelt.catalog.streaming import row_request_state
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import RowsBusy
 from snowmelt.ingest.rows.binary_encoding_tracker import ClientEncodingInstructions
@@ -35,7 +35,7 @@ class Asking:
 
     def target(self):
         with self.world.database.reading() as connection:
-            told = row_channels.last_base64_client_at(connection, str(PATH.name))
+            told = row_request_state.last_base64_client_at(connection, str(PATH.name))
         return SimpleNamespace(path=PATH, table=BINARY, base64_client_since=told)
 
     def ask(self, client):
@@ -45,7 +45,9 @@ class Asking:
     def note_base64(self):
         """Note that a client was told base64, as an earlier service did."""
         with self.world.database.writing() as connection:
-            row_channels.record_base64_client(connection, str(PATH.name), self.world.clock.now())
+            row_request_state.record_base64_client(
+                connection, str(PATH.name), self.world.clock.now()
+            )
 
     def may_write_base64(self, client):
         """Return what holds in a channel opened now, and without one, which is the same."""
@@ -115,8 +117,8 @@ def test_tokens_are_forgotten_when_they_have_expired_and_the_note_is_not(asking)
     asking.wait(3 * HOUR_S)
     asking.ask(asking.token("second"))
     with asking.world.database.reading() as connection:
-        assert row_channels.hex_client_since(connection, str(PATH.name), "first") is None
-        assert row_channels.last_base64_client_at(connection, str(PATH.name)) is not None
+        assert row_request_state.hex_client_since(connection, str(PATH.name), "first") is None
+        assert row_request_state.last_base64_client_at(connection, str(PATH.name)) is not None
 
 
 def test_a_client_without_one_of_our_tokens_is_never_believed(asking):

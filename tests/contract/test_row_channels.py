@@ -7,29 +7,32 @@ import datetime as dt
 import sqlalchemy as sa
 
 from fixtures.catalog import START
-from snowmelt.catalog.streaming import row_channels
+from snowmelt.catalog.streaming import row_request_state
 
 
 def test_old_requests_are_forgotten_and_young_ones_known(database):
     late = START + dt.timedelta(hours=1)
     with database.writing() as connection:
-        row_channels.save_request_ids(connection, 7, ["a", "b"], START)
-        row_channels.save_request_ids(connection, 7, ["c"], late)
+        row_request_state.save_request_ids(connection, 7, ["a", "b"], START)
+        row_request_state.save_request_ids(connection, 7, ["c"], late)
     with database.writing() as connection:
-        assert row_channels.find_saved_request_ids(connection, 7, ["a", "c", "x"]) == {"a", "c"}
-        assert row_channels.find_saved_request_ids(connection, 8, ["a"]) == set()
-        assert row_channels.delete_request_ids(connection, late, limit=1) == 1
-        assert row_channels.delete_request_ids(connection, late, limit=10) == 1
-        assert row_channels.find_saved_request_ids(connection, 7, ["a", "b", "c"]) == {"c"}
+        assert row_request_state.find_saved_request_ids(connection, 7, ["a", "c", "x"]) == {
+            "a",
+            "c",
+        }
+        assert row_request_state.find_saved_request_ids(connection, 8, ["a"]) == set()
+        assert row_request_state.delete_request_ids(connection, late, limit=1) == 1
+        assert row_request_state.delete_request_ids(connection, late, limit=10) == 1
+        assert row_request_state.find_saved_request_ids(connection, 7, ["a", "b", "c"]) == {"c"}
 
 
 def test_what_is_told_of_a_refused_row_may_hold_any_sign(world):
     table = world.table()
     channel = world.client().open("C").record
-    told = row_channels.AppendTotals(table.table_id, "C", "r", 1, 1, "no column a\0b", "7")
+    told = row_request_state.AppendTotals(table.table_id, "C", "r", 1, 1, "no column a\0b", "7")
     with world.database.writing() as connection:
-        row_channels.apply_appends(connection, [told], world.now)
-        found = row_channels.find_row_channels(connection, channel.table_id, ["C"])["C"]
+        row_request_state.apply_appends(connection, [told], world.now)
+        found = row_request_state.find_row_channels(connection, channel.table_id, ["C"])["C"]
     assert found.last_error == "no column a␀b"
 
 
@@ -48,7 +51,10 @@ def test_statements_are_the_same_however_many_are_asked_for(world):
 
         for count in (3, 40, 400):
             some = [f"C{number}" for number in range(count)]
-            for find in (row_channels.find_row_channels, row_channels.find_channel_sequencers):
+            for find in (
+                row_request_state.find_row_channels,
+                row_request_state.find_channel_sequencers,
+            ):
                 assert set(find(connection, table.table_id, some)) == names
-            assert not row_channels.find_saved_request_ids(connection, table.table_id, some)
+            assert not row_request_state.find_saved_request_ids(connection, table.table_id, some)
     assert len(texts) == 3

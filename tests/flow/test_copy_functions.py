@@ -8,7 +8,7 @@ import pytest
 
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.load.expressions.datetime_templates import PATTERNS, REJECTED_PATTERNS
-from snowmelt.load.expressions.functions import FUNCTIONS, REJECTED_FUNCTIONS
+from snowmelt.load.expressions.function_translation import FUNCTIONS, REJECTED_FUNCTIONS
 from snowmelt.schema.types import TableName
 from support import copy_functions_page as page
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snowmelt.load.expressions.datetime_templates import REJECTED_PATTERNS
-from snowmelt.load.expressions.functions import REJECTED_FUNCTIONS
+from snowmelt.load.expressions.function_translation import REJECTED_FUNCTIONS
 
 MOMENT = "2024-03-05 14:05:09.123456"
 

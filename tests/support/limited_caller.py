@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from snowmelt.clock import SystemClock
-from snowmelt.functions.caller.limits import RateLimiter
+from snowmelt.functions.caller.rate_and_concurrency_limits import RateLimiter
 from support.call_plans import URL, plan
 
 

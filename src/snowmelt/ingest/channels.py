@@ -15,7 +15,7 @@ from snowmelt.catalog.objects.renames_and_evolution import evolve_table, make_co
 from snowmelt.catalog.objects.tables import find_current_name
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.access_control import resolve_effective_role
-from snowmelt.catalog.streaming import channels, staged_blobs
+from snowmelt.catalog.streaming import channels, unregistered_blobs
 from snowmelt.errors import (
     ChannelFenced,
     ChannelNotFound,
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
-    from snowmelt.ingest.catalog_cache import CatalogCache
     from snowmelt.ingest.channel_write_batcher import WriteBatcher
+    from snowmelt.ingest.immutable_catalog_cache import CatalogCache
     from snowmelt.ingest.stage_locations import StageLocator, StageRequester
     from snowmelt.wire.streaming import (
         ChannelStatusQuery,
@@ -93,12 +93,12 @@ class ChannelService:
             )
             deployment_id = services.read_deployment_id(connection)
             if request.client_prefix is None:
-                prefix = staged_blobs.issue_client_prefix(
+                prefix = unregistered_blobs.issue_client_prefix(
                     connection, requester.user, self.clock.now()
                 )
             else:
                 prefix = request.client_prefix.removesuffix(f"_{deployment_id}")
-                if staged_blobs.find_prefix_owner(connection, prefix) != requester.user:
+                if unregistered_blobs.find_prefix_owner(connection, prefix) != requester.user:
                     raise RequestMalformed(
                         reason=f"client prefix {prefix[:100]!r} was not given to this user"
                     )

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from snowmelt.ingest.blob_decoder import BlobDecodeResult
-    from snowmelt.ingest.catalog_cache import CachedDataKey, CatalogCache
     from snowmelt.ingest.decoder_pool import BlobDecoder
+    from snowmelt.ingest.immutable_catalog_cache import CachedDataKey, CatalogCache
     from snowmelt.ingest.migration_backlog import BackPressure
     from snowmelt.storage.store import Store
     from snowmelt.wire.streaming import (

@@ -1,7 +1,7 @@
 """S3 Select: SQL over one object or a sequence of objects, from request to record stream.
 
 `request`: the parsed request: statement, input format, output format, scan range, dialect.
-`protocol`: SelectObjectContent XML into a request, results into event stream frames.
+`xml_request_and_event_stream`: SelectObjectContent XML into a request, results into event stream frames.
 `client`: requests to a remote endpoint through boto3.
 `local_query`: queries over local files and pipes.
 `dialect`: the three SQL dialects.

@@ -14,15 +14,15 @@ from starlette.responses import Response
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.db.database_server_clock import DatabaseServerClock
 from snowmelt.catalog.jobs import services
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound
-from snowmelt.ingest.catalog_cache import CatalogCache
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.channels import ChannelService
 from snowmelt.ingest.decoder_pool import BlobDecoderPool
+from snowmelt.ingest.immutable_catalog_cache import CatalogCache
 from snowmelt.ingest.migration_backlog import BackPressure
 from snowmelt.ingest.registrar import GroupCommitSettings, Registrar
 from snowmelt.ingest.registration_verifier import (

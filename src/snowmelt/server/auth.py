@@ -20,7 +20,7 @@ import jwt
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from snowmelt.catalog.security import access_control, access_keys
-from snowmelt.catalog.security.security_integrations import find_integration_by_issuer
+from snowmelt.catalog.security.oauth_integrations import find_integration_by_issuer
 from snowmelt.errors import AuthenticationFailed, NotFound, RoleNotGranted, ServiceBusy
 from snowmelt.schema.types import to_display_name, to_internal_name
 

@@ -30,7 +30,7 @@ from snowmelt.catalog.jobs.services import (
     record_heartbeat,
 )
 from snowmelt.catalog.objects import tables
-from snowmelt.catalog.streaming import channels, row_channels, staged_blobs
+from snowmelt.catalog.streaming import channels, row_request_state, unregistered_blobs
 from snowmelt.errors import ServiceBusy, SnowmeltError
 from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
 from snowmelt.server.memory_trim import release_memory
@@ -415,8 +415,8 @@ class Housekeeping:
         kept = dt.timedelta(seconds=self._service.settings.history_retention_s)
         for forget, before in (
             (channels.prune_channel_history, now - kept),
-            (row_channels.delete_request_ids, now - _REQUEST_ID_RETENTION),
-            (staged_blobs.delete_blob_tombstones, now - _TOMBSTONE_RETENTION),
+            (row_request_state.delete_request_ids, now - _REQUEST_ID_RETENTION),
+            (unregistered_blobs.delete_blob_tombstones, now - _TOMBSTONE_RETENTION),
         ):
             self._delete_in_batches(partial(forget, before=before, limit=_DELETE_BATCH_ROWS))
 

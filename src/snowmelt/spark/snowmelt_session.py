@@ -14,7 +14,7 @@ from snowmelt.catalog.commands.executor import execute_statement, is_query
 from snowmelt.catalog.commands.statement_context import StatementResult
 from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.db.database_server_clock import open_catalog_clock
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id
 from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_keyring

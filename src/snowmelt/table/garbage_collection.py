@@ -44,8 +44,8 @@ from snowmelt.catalog.objects.tables import (
     list_tables,
 )
 from snowmelt.catalog.streaming import channels, chunks
-from snowmelt.catalog.streaming import staged_blobs as stages
-from snowmelt.catalog.streaming.staged_blobs import StagedBlob
+from snowmelt.catalog.streaming import unregistered_blobs as stages
+from snowmelt.catalog.streaming.unregistered_blobs import StagedBlob
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.active_run_files import exclude_files_of_active_runs

@@ -18,12 +18,12 @@ from snowmelt.blob.writer import ChunkInput, build_blob
 from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs import services
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.clock import ManualClock
-from snowmelt.ingest.catalog_cache import CatalogCache
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.channels import ChannelService
+from snowmelt.ingest.immutable_catalog_cache import CatalogCache
 from snowmelt.ingest.registration_verifier import (
     Registrant,
     RegistrationVerifier,

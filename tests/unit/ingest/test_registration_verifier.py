@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from snowmelt.errors import CatalogUnavailable
-from snowmelt.ingest.catalog_cache import CatalogCache
+from snowmelt.ingest.immutable_catalog_cache import CatalogCache
 from snowmelt.ingest.registration_structure_check import MAX_BLOB_BYTES
 from snowmelt.ingest.registration_verifier import Registrant, VerificationDepth
 from snowmelt.wire.streaming import BlobMetadata

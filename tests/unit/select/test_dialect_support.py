@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from snowmelt.select import protocol, timestamps
+from snowmelt.select import timestamps, xml_request_and_event_stream
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.dialect_support import FEATURES, FeatureStatus, FeatureTopic, list_features
 from snowmelt.select.errors import SelectError
@@ -101,17 +101,19 @@ def test_every_part_of_a_date_and_symbol_of_a_picture_has_its_line():
 
 def test_every_option_of_a_request_has_its_line():
     said = {name.split(" ")[0] for name in names(FeatureTopic.INPUT)}
-    assert {f"CSV.{name}" for name in protocol.CSV_INPUT_ELEMENTS} <= said
-    assert {f"JSON.{name}" for name in protocol.JSON_INPUT_ELEMENTS} | {"Parquet"} <= said
+    assert {f"CSV.{name}" for name in xml_request_and_event_stream.CSV_INPUT_ELEMENTS} <= said
+    assert {f"JSON.{name}" for name in xml_request_and_event_stream.JSON_INPUT_ELEMENTS} | {
+        "Parquet"
+    } <= said
     written = {name.split(" ")[0] for name in names(FeatureTopic.OUTPUT)}
     assert written == {
-        *(f"CSV.{name}" for name in protocol.CSV_OUTPUT_ELEMENTS),
-        *(f"JSON.{name}" for name in protocol.JSON_OUTPUT_ELEMENTS),
+        *(f"CSV.{name}" for name in xml_request_and_event_stream.CSV_OUTPUT_ELEMENTS),
+        *(f"JSON.{name}" for name in xml_request_and_event_stream.JSON_OUTPUT_ELEMENTS),
     }
     packed = {name.split(" ")[-1] for name in names(FeatureTopic.INPUT)}
     assert {str(each) for each in ObjectCompression} <= packed
     others = {name.split(" ")[0] for name in names(FeatureTopic.REQUEST)}
-    elements = set(protocol.REQUEST_ELEMENTS) - {
+    elements = set(xml_request_and_event_stream.REQUEST_ELEMENTS) - {
         "Expression",
         "InputSerialization",
         "OutputSerialization",

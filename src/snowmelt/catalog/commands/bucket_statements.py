@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.statement_context import StatementResult, StatementSession
-from snowmelt.catalog.model.privileges import PUBLIC
+from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.objects import s3_buckets
 from snowmelt.catalog.security import access_control, access_keys
 from snowmelt.catalog.sql.ast import (

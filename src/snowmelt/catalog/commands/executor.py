@@ -20,7 +20,7 @@ from snowmelt.catalog.commands import (
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.show import execute_show_or_describe
 from snowmelt.catalog.commands.statement_context import StatementResult, StatementSession
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
 from snowmelt.catalog.sql.ast import (
     DescribeAnyIntegration,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.statement_context import StatementResult
-from snowmelt.catalog.model.privileges import PUBLIC
+from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.objects import api_integrations, external_functions, libraries
 from snowmelt.catalog.objects import external_functions as translators
 from snowmelt.catalog.objects.external_functions import (

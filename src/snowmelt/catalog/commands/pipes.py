@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.show import PIPE_COLUMNS, execute_show_or_describe, to_pipe_row
 from snowmelt.catalog.commands.statement_context import StatementResult
-from snowmelt.catalog.model.privileges import PUBLIC
+from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.objects import pipes
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.object_names import CreateMode, ObjectName, display_schema

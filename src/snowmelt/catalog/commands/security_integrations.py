@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.commands.ddl import execute_ddl
 from snowmelt.catalog.commands.show import execute_show_or_describe
 from snowmelt.catalog.commands.statement_context import StatementResult
-from snowmelt.catalog.security import security_integrations
-from snowmelt.catalog.security.security_integrations import (
+from snowmelt.catalog.security import oauth_integrations
+from snowmelt.catalog.security.oauth_integrations import (
     SecurityIntegrationRecord,
     find_security_integration,
 )
@@ -39,11 +39,11 @@ def _create_security_integration(
     session.require_administrator("CREATE SECURITY INTEGRATION")
     shown = f"Security integration {to_display_name(statement.name)}"
     there = {
-        each.name for each in security_integrations.list_security_integrations(session.connection)
+        each.name for each in oauth_integrations.list_security_integrations(session.connection)
     }
     if statement.create_mode is CreateMode.IF_NOT_EXISTS and statement.name in there:
         return StatementResult(message=f"{shown} exists already; nothing was done.")
-    security_integrations.create_security_integration(
+    oauth_integrations.create_security_integration(
         session.connection,
         SecurityIntegrationRecord(statement.name, statement.integration, session.role, session.now),
         replace=statement.create_mode is CreateMode.OR_REPLACE,
@@ -59,7 +59,7 @@ def _alter_security_integration(
 ) -> StatementResult:
     session.require_administrator("ALTER SECURITY INTEGRATION")
     try:
-        security_integrations.update_security_integration(
+        oauth_integrations.update_security_integration(
             session.connection, statement.name, statement.changes
         )
     except NotFound as error:
@@ -77,7 +77,7 @@ def _drop_security_integration(
 ) -> StatementResult:
     session.require_administrator("DROP SECURITY INTEGRATION")
     try:
-        security_integrations.drop_security_integration(session.connection, statement.name)
+        oauth_integrations.drop_security_integration(session.connection, statement.name)
     except NotFound as error:
         if not statement.if_exists:
             raise

@@ -21,7 +21,7 @@ from snowmelt.catalog.commands.show_functions import (
     list_translator_rows,
 )
 from snowmelt.catalog.commands.statement_context import StatementResult, StatementSession
-from snowmelt.catalog.model.privileges import PUBLIC
+from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.objects import libraries, namespaces, pipes, s3_buckets, tables
 from snowmelt.catalog.objects.api_integrations import list_api_integrations
 from snowmelt.catalog.objects.error_table_lookup import find_error_table
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from snowmelt.catalog.model.privileges import ObjectKind
+    from snowmelt.catalog.model.privilege_kinds import ObjectKind
     from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
     from snowmelt.catalog.objects.libraries import FunctionKind
     from snowmelt.catalog.objects.s3_buckets import PrefixGrant

@@ -16,7 +16,7 @@ from snowmelt.catalog.objects.external_functions import (
     list_translators,
 )
 from snowmelt.catalog.security.access_control import has_privilege
-from snowmelt.catalog.security.security_integrations import list_security_integrations
+from snowmelt.catalog.security.oauth_integrations import list_security_integrations
 from snowmelt.catalog.security.visibility import VisibleObjects
 from snowmelt.functions.definition import AuthenticationMethod
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PRIVILEGES, PUBLIC, ObjectKind
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PRIVILEGES, PUBLIC, ObjectKind
 from snowmelt.catalog.objects.api_integrations import find_api_integration
 from snowmelt.catalog.objects.external_functions import (
     FunctionName,

@@ -8,7 +8,7 @@
 `jobs`: loads, stream offsets, migrations and maintenance runs.
 `functions`: libraries, load functions, API integrations, external functions and translators.
 `object_store`: S3 buckets, objects and multipart uploads.
-`privileges`: kinds of objects and their privileges.
+`privilege_kinds`: kinds of objects and their privileges.
 `records`: record types shared by several packages.
 
 `versions/` holds the migrations that create these tables. Timestamps are whole microseconds since

@@ -36,7 +36,7 @@ access_keys = Table(
     Index("ix_access_keys_user_id", "user_id"),
 )
 
-# Definitions are JSON as `catalog.security_integrations` writes it.
+# Definitions are JSON as `catalog.security.oauth_integrations` writes it.
 security_integrations = Table(
     "security_integrations",
     metadata,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection, Sequence
 
-    from snowmelt.catalog.model.privileges import ObjectKind
+    from snowmelt.catalog.model.privilege_kinds import ObjectKind
     from snowmelt.functions.signature import FunctionSignature, SqlType
 
 _EXTERNAL_FUNCTIONS = model.external_functions

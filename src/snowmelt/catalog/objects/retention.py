@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
 
-    from snowmelt.catalog.model.privileges import ObjectKind
+    from snowmelt.catalog.model.privilege_kinds import ObjectKind
     from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 
 

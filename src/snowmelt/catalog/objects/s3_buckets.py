@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_insert
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PRIVILEGES
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PRIVILEGES
 from snowmelt.errors import AlreadyExists, BucketNameInvalid, NotEmpty, NotFound
 from snowmelt.schema.types import to_display_name
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.catalog.model import future_grants
-from snowmelt.catalog.model.privileges import (
+from snowmelt.catalog.model.privilege_kinds import (
     ACCOUNTADMIN,
     BUILT_IN_ROLES,
     PRIVILEGES,

@@ -14,7 +14,7 @@ from snowmelt.catalog.security.access_control import grant_privilege, require_ro
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.catalog.model.privileges import ObjectKind
+    from snowmelt.catalog.model.privilege_kinds import ObjectKind
     from snowmelt.catalog.model.records import TableRecord
 
 FutureGrantScope: TypeAlias = Literal["DATABASE", "SCHEMA"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.model.privileges import PRIVILEGES
+from snowmelt.catalog.model.privilege_kinds import PRIVILEGES
 from snowmelt.catalog.sql.ast import (
     AlterUser,
     CreateUser,
@@ -25,7 +25,7 @@ from snowmelt.catalog.sql.object_names import NameLevel, ObjectName
 from snowmelt.catalog.sql.object_parser import parse_bucket_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.model.privileges import ObjectKind
+    from snowmelt.catalog.model.privilege_kinds import ObjectKind
     from snowmelt.catalog.sql.ast import Statement
     from snowmelt.catalog.sql.cursor import TokenCursor
     from snowmelt.catalog.sql.lexer import SqlToken

@@ -11,7 +11,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN, public_key_to_der
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, public_key_to_der
 from snowmelt.catalog.model.records import SecurityIntegration
 from snowmelt.catalog.sql import property_clauses
 from snowmelt.catalog.sql.ast import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.model.privileges import ObjectKind
+    from snowmelt.catalog.model.privilege_kinds import ObjectKind
     from snowmelt.catalog.sql.lexer import SourcePosition
 
 

@@ -1,9 +1,9 @@
 """Streaming ingestion: channels, chunks and the commit protocol.
 
 `channels`: open, find, drop and expire channels.
-`staged_blobs`: client prefixes, sightings and tombstones of unregistered blobs.
+`unregistered_blobs`: client prefixes, sightings and tombstones of unregistered blobs.
 `commit_rules`: commit decisions on offered chunks; pure.
 `registration`: registration of chunks in one transaction.
-`row_channels`: channel state of the row API.
+`row_request_state`: channel state of the row API.
 `chunks`: registered chunks, backlog, quarantine and retirement.
 """

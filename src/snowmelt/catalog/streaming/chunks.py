@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.streaming.staged_blobs import StagedBlob, write_blob_tombstones
+from snowmelt.catalog.streaming.unregistered_blobs import StagedBlob, write_blob_tombstones
 
 if TYPE_CHECKING:
     import datetime as dt

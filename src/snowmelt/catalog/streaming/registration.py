@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN, PUBLIC
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects.channel_tombstones import find_tombstone_client_sequencer
 from snowmelt.catalog.objects.error_table_lookup import can_write_error_rows
 from snowmelt.catalog.objects.tables import (
@@ -26,7 +26,7 @@ from snowmelt.catalog.objects.tables import (
     find_table_by_id,
     list_table_schema_versions,
 )
-from snowmelt.catalog.streaming import staged_blobs
+from snowmelt.catalog.streaming import unregistered_blobs
 from snowmelt.catalog.streaming.commit_rules import (
     ChannelAdvance,
     ChannelCommitState,
@@ -506,7 +506,7 @@ def register_chunks(
     answers = []
     instant = model.to_microseconds(now)
     added: list[tuple[Any, ...]] = []
-    unregistered: list[staged_blobs.StagedBlob] = []
+    unregistered: list[unregistered_blobs.StagedBlob] = []
     judged = (
         (offer, *verdict)
         for together in _group_by_commit(offers)
@@ -518,10 +518,10 @@ def register_chunks(
             if offer.rows:
                 added.append(_to_chunk_row(offer, table.table_id, seq, instant))
         elif _is_verified_on_stage(offer, ledger) and any(verdict.code for verdict in verdicts):
-            unregistered.append(staged_blobs.StagedBlob(offer.prefix, offer.path))
+            unregistered.append(unregistered_blobs.StagedBlob(offer.prefix, offer.path))
         answers.append(verdicts)
     _write_commit(connection, ledger, added, instant)
-    staged_blobs.record_blob_sightings(connection, unregistered, now)
+    unregistered_blobs.record_blob_sightings(connection, unregistered, now)
     return answers
 
 

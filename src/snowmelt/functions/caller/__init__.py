@@ -13,7 +13,7 @@
 `translator_runtime`: execution of translator sources in Python and JavaScript.
 `javascript`: sandboxed JavaScript functions.
 `circuit_breaker`: circuit breakers of services, and the cache of failed batches.
-`limits`: rate limits, concurrency limits and budgets, shared by processes.
+`rate_and_concurrency_limits`: rate limits, concurrency limits and budgets, shared by processes.
 `shared_files`: small files with numbers and locks that processes share.
 `attempts`: one batch until its response, with retries and polls.
 `http_request`: HTTP requests with headers, compression and authentication.

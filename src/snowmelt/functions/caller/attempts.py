@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from snowmelt.functions.caller.call_log import CallRecord
     from snowmelt.functions.caller.http_client import HttpClient, HttpResponse
     from snowmelt.functions.caller.http_request import AddressedRequest, TranslatedRequest
-    from snowmelt.functions.caller.limits import CallBudget
     from snowmelt.functions.caller.plan import CallPlan
+    from snowmelt.functions.caller.rate_and_concurrency_limits import CallBudget
 
 # --- What follows a reply that is no answer: another attempt, another look, or the end.
 #

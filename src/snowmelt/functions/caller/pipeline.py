@@ -25,7 +25,7 @@ from snowmelt.functions.caller.call_log import BatchStatus, CallRecord
 from snowmelt.functions.caller.circuit_breaker import FailedBatchCache, get_circuit_breaker
 from snowmelt.functions.caller.event_loop import InFlightCalls, get_event_loop_thread
 from snowmelt.functions.caller.http_request import TranslatedRequest
-from snowmelt.functions.caller.limits import CallBudget, RateLimiter
+from snowmelt.functions.caller.rate_and_concurrency_limits import CallBudget, RateLimiter
 from snowmelt.functions.caller.request_deduplication import (
     RequestBuilder,
     SplitRequest,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from snowmelt.catalog.streaming.commit_rules import ChannelAdvance
-from snowmelt.catalog.streaming.row_channels import AppendTotals, EmptyAppend
+from snowmelt.catalog.streaming.row_request_state import AppendTotals, EmptyAppend
 
 if TYPE_CHECKING:
     from collections.abc import Callable

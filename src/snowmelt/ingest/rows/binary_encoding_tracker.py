@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.streaming import row_channels
+from snowmelt.catalog.streaming import row_request_state
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import RowsBusy
 
@@ -56,7 +56,7 @@ class ClientEncodingInstructions:
         now = self._clock.now()
         is_new = now - _token_issued_at(client) <= _NEW_CLIENT_AGE
         with self._database.writing() as connection:
-            row_channels.record_hex_client(
+            row_request_state.record_hex_client(
                 connection,
                 str(target.path.name),
                 client.token_id,
@@ -83,7 +83,7 @@ class ClientEncodingInstructions:
         """
         if client is None:
             return False
-        told = row_channels.last_base64_client_at(connection, str(path.name))
+        told = row_request_state.last_base64_client_at(connection, str(path.name))
         return self._may_use_base64(connection, path, told, client)
 
     def may_use_base64_without_channel(self, target: PipeTarget, client: SdkClient | None) -> bool:
@@ -112,7 +112,7 @@ class ClientEncodingInstructions:
         if client.first_token_issued_ms <= to_epoch_ms(base64_client_since):
             return True
         now, name = self._clock.now(), str(path.name)
-        since = row_channels.hex_client_since(connection, name, client.token_id)
+        since = row_request_state.hex_client_since(connection, name, client.token_id)
         if since is not None and since <= now:
             if len(self._hex_clients) >= _MAX_CACHED_CLIENTS:
                 self._hex_clients.clear()

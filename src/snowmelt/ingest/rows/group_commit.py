@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
 from snowmelt.catalog.objects.tables import lock_tables
-from snowmelt.catalog.streaming import channels, registration, row_channels
+from snowmelt.catalog.streaming import channels, registration, row_request_state
 from snowmelt.catalog.streaming.commit_rules import CommitCode
 from snowmelt.errors import (
     CatalogBusy,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.streaming.registration import ChannelAdvance, CommitDecision
-    from snowmelt.catalog.streaming.row_channels import ChannelSequencers, RowChannel
+    from snowmelt.catalog.streaming.row_request_state import ChannelSequencers, RowChannel
     from snowmelt.clock import Clock
     from snowmelt.ingest.rows.chunk_builder import (
         ErrorRowStager,
@@ -241,7 +241,7 @@ class GroupCommitter:
         """Say why a channel is not where a request expects it: perhaps by a copy of the request."""
         table_id = request.target.table.table_id
         with self._database.reading() as connection:
-            found = row_channels.find_row_channels(connection, table_id, [request.channel])
+            found = row_request_state.find_row_channels(connection, table_id, [request.channel])
         known = found.get(request.channel)
         if known is None:
             return ChannelGone(channel=request.channel, pipe=request.target.path)
@@ -398,7 +398,7 @@ class _GroupTransaction:
             return SchemaOutdated(str(TableNotFound(table=request.target.table.name)))
         if request.continuation is None:
             return AppendCommitted()
-        if row_channels.apply_empty_append(
+        if row_request_state.apply_empty_append(
             self._connection, request.make_empty_append(request.continuation), self._now
         ):
             return AppendCommitted()
@@ -413,7 +413,9 @@ class _GroupTransaction:
         return {
             (table_id, request_id)
             for table_id, ids in asked.items()
-            for request_id in row_channels.find_saved_request_ids(self._connection, table_id, ids)
+            for request_id in row_request_state.find_saved_request_ids(
+                self._connection, table_id, ids
+            )
         }
 
     def _is_replayed(self, request: AppendRequest, replayed_requests: set[tuple[int, str]]) -> bool:
@@ -426,13 +428,13 @@ class _GroupTransaction:
             if each.continuation is None:
                 elastic.setdefault(each.target.table.table_id, []).append(each.request_id)
         for table_id, ids in elastic.items():
-            row_channels.save_request_ids(self._connection, table_id, ids, self._now)
-        row_channels.apply_appends(self._connection, _merge_totals(committed), self._now)
+            row_request_state.save_request_ids(self._connection, table_id, ids, self._now)
+        row_request_state.apply_appends(self._connection, _merge_totals(committed), self._now)
 
 
-def _merge_totals(committed: Iterable[AppendRequest]) -> list[row_channels.AppendTotals]:
+def _merge_totals(committed: Iterable[AppendRequest]) -> list[row_request_state.AppendTotals]:
     """Return counts with one line for each channel: one statement writes no row twice."""
-    merged: dict[tuple[int, str], row_channels.AppendTotals] = {}
+    merged: dict[tuple[int, str], row_request_state.AppendTotals] = {}
     for append in committed:
         new = append.compute_totals()
         key = (new.table_id, new.channel)

@@ -11,7 +11,7 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.streaming import row_channels
+from snowmelt.catalog.streaming import row_request_state
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PipeNotFound, RequestMalformed, RowsBusy
 from snowmelt.ingest.rows.append_types import parse_continuation_token
@@ -26,7 +26,7 @@ from snowmelt.ingest.work_queue import WorkerPool
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from snowmelt.catalog.streaming.row_channels import ChannelSequencers
+    from snowmelt.catalog.streaming.row_request_state import ChannelSequencers
     from snowmelt.clock import Clock
     from snowmelt.ingest.rows.append_types import AppendOutcome, AppendRequest, ContinuationToken
     from snowmelt.ingest.rows.row_converter import ConvertedRows
@@ -195,7 +195,7 @@ class RequestBatcher:
                 others.append(each)
         names = {name for _, name, at in plain if at is not None}
         with self._row_service.database.reading() as connection:
-            known = row_channels.find_channel_sequencers(connection, table_id, names)
+            known = row_request_state.find_channel_sequencers(connection, table_id, names)
         coming: list[PendingRequest] = []
         for each, name, at in plain:
             is_next = at is None or _is_next(known.get(name), at, each.request)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects.channel_tombstones import find_removal_times
-from snowmelt.catalog.streaming import channels, row_channels
+from snowmelt.catalog.streaming import channels, row_request_state
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import (
     ChannelGone,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.streaming.row_channels import RowChannel
+    from snowmelt.catalog.streaming.row_request_state import RowChannel
     from snowmelt.clock import Clock
     from snowmelt.ingest.channel_write_batcher import WriteBatcher
     from snowmelt.ingest.migration_backlog import BackPressure
@@ -133,7 +133,7 @@ class RowService:
                 ).record
             except TableNotFound:
                 raise PipeNotFound(pipe=path) from None
-            known = row_channels.find_row_channels(connection, table.table_id, [name])
+            known = row_request_state.find_row_channels(connection, table.table_id, [name])
             following = ContinuationToken(
                 opened.client_sequencer, opened.row_sequencer + 1, table.table_id, base64
             )
@@ -189,7 +189,7 @@ class RowService:
         }
         with self.database.reading() as connection:
             table, _ = find_writable_table(connection, path, sender)
-            known = row_channels.find_row_channels(
+            known = row_request_state.find_row_channels(
                 connection, table.table_id, list(wanted.values())
             )
             left = find_removal_times(connection, table.name, known)
@@ -237,7 +237,7 @@ class RowService:
             return target, name, ContinuationStale(went)
         with self.database.reading() as connection:
             table_id = target.table.table_id
-            found = row_channels.find_row_channels(connection, table_id, [name]).get(name)
+            found = row_request_state.find_row_channels(connection, table_id, [name]).get(name)
         if at is None:
             return target, name, ContinuationStale(token=request.continuation, channel=name)
         if found is None:
@@ -314,7 +314,9 @@ class RowService:
             return self.resolve_request(request, refresh=True)[2]
         name = _make_idempotency_key(request)
         with self.database.reading() as connection:
-            known = row_channels.find_saved_request_ids(connection, target.table.table_id, [name])
+            known = row_request_state.find_saved_request_ids(
+                connection, target.table.table_id, [name]
+            )
         return AppendCommitted(is_repeated=True) if known else None
 
     def may_contain_base64(self, request: RawAppendRequest, target: PipeTarget) -> bool:

@@ -14,7 +14,7 @@ from snowmelt.catalog.objects import pipes, tables
 from snowmelt.catalog.objects.pipes import resolve_pipe_table
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
-from snowmelt.catalog.streaming import row_channels, staged_blobs
+from snowmelt.catalog.streaming import row_request_state, unregistered_blobs
 from snowmelt.errors import PipeNotFound, UserError
 from snowmelt.schema.types import LogicalType, TableName, to_internal_name
 
@@ -172,7 +172,7 @@ class TargetResolver:
             return known[1]
         with self._database.reading() as connection:
             table, copy = find_writable_table(connection, path, sender)
-            told = row_channels.last_base64_client_at(connection, str(path.name))
+            told = row_request_state.last_base64_client_at(connection, str(path.name))
         if known is not None and table.incarnation == known[1].table.incarnation:
             data_key = known[1].data_key
         else:
@@ -191,7 +191,9 @@ class TargetResolver:
             prefix = self._prefixes.get(user)
             if prefix is None:
                 with self._database.writing() as connection:
-                    prefix = staged_blobs.issue_client_prefix(connection, user, self._clock.now())
+                    prefix = unregistered_blobs.issue_client_prefix(
+                        connection, user, self._clock.now()
+                    )
                 self._prefixes[user] = prefix
         return prefix
 

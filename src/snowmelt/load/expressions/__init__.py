@@ -3,7 +3,7 @@
 `types`: expression types and the implicit conversions between them.
 `datetime_templates`: date and time templates of TO_CHAR, TO_DATE, TO_TIMESTAMP and FORMAT.
 `regex_patterns`: the subset of regular expressions that Vertica and RE2 share.
-`functions`: Vertica's functions as DuckDB SQL.
+`function_translation`: Vertica's functions as DuckDB SQL.
 `casts`: Vertica's casts as DuckDB SQL.
 `sql_translation`: Vertica expressions into DuckDB SQL.
 `duckdb_functions`: macros and Python functions that DuckDB lacks.

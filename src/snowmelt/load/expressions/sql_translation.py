@@ -23,7 +23,7 @@ from snowmelt.load.expressions.datetime_templates import (
     DatetimeTemplateReader,
     render_to_char,
 )
-from snowmelt.load.expressions.functions import (
+from snowmelt.load.expressions.function_translation import (
     FUNCTIONS,
     REJECTED_FUNCTIONS,
     UNIT_ARGUMENT_FUNCTIONS,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from snowmelt.catalog.streaming import staged_blobs
+from snowmelt.catalog.streaming import unregistered_blobs
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import (
     BodyTooLarge,
@@ -99,7 +99,7 @@ class RowFileService:
         """
         where = self._parse_stage_path(fragment)
         with self.database.reading() as connection:
-            owner = staged_blobs.find_prefix_owner(connection, where.partition("/")[0])
+            owner = unregistered_blobs.find_prefix_owner(connection, where.partition("/")[0])
         if owner != sender.user:
             raise RequestMalformed(
                 reason=f"{fragment.file_path[:200]} is no place that you were given"
@@ -136,7 +136,7 @@ class RowFileService:
     ) -> RowStageLocation:
         now = self.clock.now()
         with self.database.writing() as connection:
-            prefix = staged_blobs.issue_client_prefix(connection, user, now)
+            prefix = unregistered_blobs.issue_client_prefix(connection, user, now)
         # Each place has a prefix of its own: the SDK counts its files from nought.
         given = self.stage_locator.issue_grant(
             StageRequester(user, host, renews_by_prefix=True), prefix

@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any, cast
 from snowmelt.buckets.errors import S3Error
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ObjectChanged, SnowmeltError
-from snowmelt.select import protocol
+from snowmelt.select import xml_request_and_event_stream
 from snowmelt.select.client import DIALECT_HEADER, OBJECTS_HEADER
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import open_select
 from snowmelt.select.formats.byte_streams import ConcurrentSource
 from snowmelt.select.formats.read_units import SourceSequence
-from snowmelt.select.protocol import parse_select_request
 from snowmelt.select.request import (
     CsvInput,
     CsvOutput,
@@ -39,6 +38,7 @@ from snowmelt.select.request import (
     SelectRequest,
 )
 from snowmelt.select.resource_limits import EngineSettings
+from snowmelt.select.xml_request_and_event_stream import parse_select_request
 from snowmelt.server.s3.object_operations import check_version_id
 from snowmelt.server.s3.responses import make_start_message, wait_for_disconnect
 from snowmelt.storage.local_store import LocalObject
@@ -284,22 +284,30 @@ class _RunningQuery:
         self.failure: SelectError | None = None
 
     def make_progress_frame(self) -> bytes:
-        return protocol.encode_progress_event(*self._byte_counts())
+        return xml_request_and_event_stream.encode_progress_event(*self._byte_counts())
 
     def make_keep_alive_frame(self) -> bytes:
         if self.plain_type:
             return b""
-        return self.make_progress_frame() if self.wants_progress else protocol.CONTINUATION_FRAME
+        return (
+            self.make_progress_frame()
+            if self.wants_progress
+            else xml_request_and_event_stream.CONTINUATION_FRAME
+        )
 
     def make_final_frames(self) -> bytes:
         if self.plain_type:
             return b""
         if self.failure is not None:
-            return protocol.encode_error_event(
+            return xml_request_and_event_stream.encode_error_event(
                 self.failure.wire_code(self.dialect), str(self.failure)
             )
         progress = self.make_progress_frame() if self.wants_progress else b""
-        return progress + protocol.encode_stats_event(*self._byte_counts()) + protocol.END_FRAME
+        return (
+            progress
+            + xml_request_and_event_stream.encode_stats_event(*self._byte_counts())
+            + xml_request_and_event_stream.END_FRAME
+        )
 
     def _byte_counts(self) -> tuple[int, int, int]:
         return (
@@ -395,7 +403,7 @@ def _stream_record_frames(execution: SelectExecution) -> Generator[bytes]:
     payloads = execution.stream_payloads()
     with contextlib.closing(payloads):
         for payload in payloads:
-            yield protocol.encode_records_event(payload)
+            yield xml_request_and_event_stream.encode_records_event(payload)
 
 
 class _ObjectSource:

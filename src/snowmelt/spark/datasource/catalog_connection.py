@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from snowmelt.catalog.db.database import Database, open_and_upgrade_database
-from snowmelt.catalog.model.privileges import ACCOUNTADMIN
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError

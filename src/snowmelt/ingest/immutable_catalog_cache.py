@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from snowmelt.catalog.objects import tables
-from snowmelt.catalog.streaming import staged_blobs
+from snowmelt.catalog.streaming import unregistered_blobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ class CatalogCache:
         owner = self._owners.get(prefix)
         if owner is None:
             with self._database.reading() as connection:
-                owner = staged_blobs.find_prefix_owner(connection, prefix)
+                owner = unregistered_blobs.find_prefix_owner(connection, prefix)
             if owner is not None:
                 self._put_in_cache(self._owners, prefix, owner)
         return owner

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.protocol import parse_xml
+from snowmelt.select.xml_request_and_event_stream import parse_xml
 
 
 def _text(raw: bytes) -> str:

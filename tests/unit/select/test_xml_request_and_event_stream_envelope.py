@@ -8,7 +8,6 @@ from botocore.serialize import create_serializer
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-from snowmelt.select.protocol import parse_select_request
 from snowmelt.select.request import (
     CsvInput,
     CsvOutput,
@@ -19,6 +18,7 @@ from snowmelt.select.request import (
     ParquetInput,
     ScanRange,
 )
+from snowmelt.select.xml_request_and_event_stream import parse_select_request
 
 _MODEL = botocore.session.get_session().get_service_model("s3")
 _OPERATION = _MODEL.operation_model("SelectObjectContent")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from snowmelt.clock import ManualClock
-from snowmelt.functions.caller.limits import CallBudget
 from snowmelt.functions.caller.plan import CallerOptions
+from snowmelt.functions.caller.rate_and_concurrency_limits import CallBudget
 from snowmelt.functions.definition import BatchFailureAction
 from snowmelt.functions.errors import BudgetExceeded
 from support import call_plans, function_calls
@@ -26,7 +26,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from support.call_plans import place, plan
 from snowmelt.clock import SystemClock
-from snowmelt.functions.caller.limits import CallBudget
+from snowmelt.functions.caller.rate_and_concurrency_limits import CallBudget
 from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.functions.errors import BudgetExceeded
 options = CallerOptions(max_calls_per_query=1000)
