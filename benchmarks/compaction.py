@@ -34,7 +34,7 @@ from snowmelt.spark.snowmelt_session import Snowmelt
 from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
 from snowmelt.table.native_file_writer import write_native_file
 from snowmelt.table.snapshot import take_snapshots
-from snowmelt.table.warehouse import open_warehouse
+from snowmelt.table.warehouse_paths import open_warehouse
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database

@@ -30,7 +30,7 @@ from snowmelt.table.iceberg import (
 )
 from snowmelt.table.native_file_writer import write_native_file
 from snowmelt.table.snapshot import take_snapshots
-from snowmelt.table.warehouse import open_warehouse
+from snowmelt.table.warehouse_paths import open_warehouse
 from support.chunk_data import chunk_column, every_type
 
 TYPES = TableName("DEMO", "PUBLIC", "TYPES")

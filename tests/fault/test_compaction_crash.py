@@ -15,7 +15,7 @@ from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.compaction import compact
-from snowmelt.table.maintenance_run import MaintenanceSettings, expire_snapshots
+from snowmelt.table.file_replacement_run import MaintenanceSettings, expire_snapshots
 from snowmelt.table.snapshot import take_snapshots
 from support import forked_processes
 
@@ -40,7 +40,7 @@ from pathlib import Path
 from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.table.compaction import compact
-from snowmelt.table.maintenance_run import MaintenanceSettings
+from snowmelt.table.file_replacement_run import MaintenanceSettings
 
 folder, later_s = sys.argv[1:]
 house = Lakehouse(Path(folder), ManualClock(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=float(later_s))))

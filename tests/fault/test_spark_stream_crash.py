@@ -17,7 +17,7 @@ from snowmelt.catalog.objects.tables import create_table
 from snowmelt.clock import SystemClock
 from snowmelt.schema.types import TableName
 from snowmelt.table.compaction import compact
-from snowmelt.table.maintenance_run import MaintenanceSettings
+from snowmelt.table.file_replacement_run import MaintenanceSettings
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import types as st
 
 from snowmelt.errors import LoadFailed, TableNotFound
+from snowmelt.spark.copy_dataframe_source import REJECTED_COLUMN, REJECTED_COLUMN_TYPE
 from snowmelt.spark.load_job import SparkLoadRunner
-from snowmelt.spark.raw_file_source import REJECTED_COLUMN, REJECTED_COLUMN_TYPE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

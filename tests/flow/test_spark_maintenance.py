@@ -15,7 +15,7 @@ from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import Column, LogicalType
 from snowmelt.spark import Snowmelt
 from snowmelt.table.compaction import compact
-from snowmelt.table.maintenance_run import MaintenanceSettings
+from snowmelt.table.file_replacement_run import MaintenanceSettings
 from snowmelt.table.table_reader import read_table
 
 COLUMNS = (

@@ -9,7 +9,7 @@ from fixtures.chunks import NUMBERS, numbers
 from snowmelt.clock import SystemClock
 from snowmelt.spark.format import register
 from snowmelt.table.compaction import compact
-from snowmelt.table.maintenance_run import MaintenanceSettings
+from snowmelt.table.file_replacement_run import MaintenanceSettings
 
 pytestmark = pytest.mark.spark
 TABLE = "demo.public.numbers"

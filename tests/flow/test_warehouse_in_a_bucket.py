@@ -13,9 +13,9 @@ from fixtures.chunks import NUMBERS
 from snowmelt.errors import AlreadyExists
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_io import StoreFileIO, is_local_location, make_file_io
+from snowmelt.table.file_replacement_run import MaintenanceSettings
 from snowmelt.table.iceberg import list_native_files, load_native_table
-from snowmelt.table.maintenance_run import MaintenanceSettings
-from snowmelt.table.warehouse import open_cached_store, open_warehouse
+from snowmelt.table.warehouse_paths import open_cached_store, open_warehouse
 
 pytestmark = pytest.mark.slow
 

@@ -36,7 +36,7 @@ from snowmelt.schema.types import TableName
 from snowmelt.table.garbage_collection import collect_garbage
 from snowmelt.table.migration import MigrationSettings, migrate_locally
 from snowmelt.table.table_reader import read_table
-from snowmelt.table.warehouse import open_warehouse
+from snowmelt.table.warehouse_paths import open_warehouse
 from support.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

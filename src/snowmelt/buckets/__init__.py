@@ -4,7 +4,7 @@
 `bucket_registry`: the buckets of a service, and a user's access to one.
 `bucket`: the interface of buckets, object metadata and listing pages.
 `local_bucket`: buckets with an index in the catalog and objects in a local store.
-`store_backed_bucket`: buckets in front of a store.
+`mounted_store_bucket`: buckets in front of a store.
 `multipart`: multipart uploads to any bucket.
 `checksums`: S3's checksums, and their combination over parts.
 """

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.local_bucket import LocalBucket
-from snowmelt.buckets.store_backed_bucket import MountedBucket
+from snowmelt.buckets.mounted_store_bucket import MountedBucket
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects import s3_buckets
 from snowmelt.catalog.security import access_control

@@ -318,8 +318,8 @@ def _check_master_key_file(file: Path) -> CheckResult:
 
 
 def _check_store(check_name: str, url: str, clock: Clock) -> Iterator[CheckResult]:
-    from snowmelt.storage.disk_error_detection import find_sync_limitation
     from snowmelt.storage.store_factory import open_store
+    from snowmelt.storage.verified_disk_sync import find_sync_limitation
 
     if "://" not in url:
         found = _check_folder(check_name, Path(url)) or make_note_check(

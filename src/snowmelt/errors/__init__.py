@@ -3,7 +3,7 @@
 `base`: the root of the tree and its five branches.
 `requests_and_environment`: requests, configuration and environment of a process.
 `streaming`: channels, the row API, blobs and stages.
-`rows_and_statements`: rows, values, statements, loads and buckets.
+`rows_statements_and_loads`: rows, values, statements, loads and buckets.
 `catalog`: the catalog's database, names, privileges and tables.
 
 SnowmeltError
@@ -60,7 +60,7 @@ from snowmelt.errors.requests_and_environment import (
     RequestMalformed,
     ServiceBusy,
 )
-from snowmelt.errors.rows_and_statements import (
+from snowmelt.errors.rows_statements_and_loads import (
     BrokersSilent,
     BucketNameInvalid,
     InvalidRow,

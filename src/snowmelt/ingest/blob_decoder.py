@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from snowmelt.blob import encryption, reader
+from snowmelt.blob import chunk_table_reader, encryption
 from snowmelt.errors import BlobInvalid, ObjectMissing, PathRefused, StageUnavailable
 from snowmelt.ingest import chunk_content_check
 from snowmelt.ingest.chunk_content_check import find_newest_matching_schema, find_written_schema
@@ -271,11 +271,11 @@ def _decrypt_and_check_chunk(
         raise _ChunkRejected(
             ResponseCode.CHUNK_MD5_MISSING, f"{error_prefix} has MD5 {md5}, not {chunk.md5}."
         )
-    parquet = reader.decrypt_chunk(
+    parquet = chunk_table_reader.decrypt_chunk(
         cipher, chunk_key=encryption.derive_blob_key(chunk.data_key, path), offset=chunk.offset
     )
     try:
-        footer = reader.read_chunk_footer(parquet)
+        footer = chunk_table_reader.read_chunk_footer(parquet)
     except BlobInvalid as error:
         raise _ChunkRejected(
             ResponseCode.BLOB_FORMAT_WRONG,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.blob import reader
+from snowmelt.blob import chunk_table_reader
 from snowmelt.blob.parquet_footer import (
     ChunkFooter,
     ColumnChunkLocation,
@@ -143,7 +143,9 @@ def _derive_combined_statistics(
     footer = ChunkFooter(rows, chunks[0].footer.fields, tuple(groups))
     data = b"".join(chunk.parquet for chunk in chunks)
     try:
-        table = reader.read_chunk(data, schema, max_bytes=_MAX_WHOLE_DECODE_BYTES, footer=footer)
+        table = chunk_table_reader.read_chunk(
+            data, schema, max_bytes=_MAX_WHOLE_DECODE_BYTES, footer=footer
+        )
         check_temporal_values(table, schema)
     except (BlobInvalid, InvalidRow, pa.ArrowException):
         return None
@@ -197,20 +199,20 @@ def _decode_columns(chunk: DecryptedChunk) -> Iterator[tuple[TableSchema, pa.Tab
     """
     parquet, footer, schema, path = chunk.parquet, chunk.footer, chunk.schema, chunk.blob_path
     try:
-        whole = reader.read_chunk(
+        whole = chunk_table_reader.read_chunk(
             parquet, schema, path=path, max_bytes=_MAX_WHOLE_DECODE_BYTES, footer=footer
         )
     except BlobInvalid as error:
-        if not isinstance(error.__cause__, reader.ChunkTooLarge):
+        if not isinstance(error.__cause__, chunk_table_reader.ChunkTooLarge):
             raise
     else:
         yield schema, whole
         return
-    total = reader.uncompressed_chunk_bytes(parquet, footer, schema, path=path)
+    total = chunk_table_reader.uncompressed_chunk_bytes(parquet, footer, schema, path=path)
     for column in schema.columns:
-        if total > reader.MAX_DECODED_BYTES:
+        if total > chunk_table_reader.MAX_DECODED_BYTES:
             raise BlobInvalid(path=path, reason=f"it decodes to {total:,} bytes or more")
-        table = reader.read_chunk(
+        table = chunk_table_reader.read_chunk(
             parquet,
             schema,
             columns=[column.name],
@@ -220,7 +222,7 @@ def _decode_columns(chunk: DecryptedChunk) -> Iterator[tuple[TableSchema, pa.Tab
         )
         total += table.nbytes
         yield TableSchema(schema.version, (column,)), table
-    if total > reader.MAX_DECODED_BYTES:
+    if total > chunk_table_reader.MAX_DECODED_BYTES:
         raise BlobInvalid(path=path, reason=f"it decodes to {total:,} bytes or more")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.catalog.sql.object_names import ObjectName
+    from snowmelt.catalog.sql.object_name_types import ObjectName
     from snowmelt.load.phase_protocols import ColumnOptions
     from snowmelt.schema.types import Column
 

@@ -30,7 +30,7 @@ from snowmelt.errors import (
 )
 from snowmelt.load.kafka.connection import fetch_offset_bounds, list_partitions
 from snowmelt.load.kafka.consumer import PartitionConsumer, ReadBounds
-from snowmelt.load.kafka.partition_ranges import MessagePosition, PartitionRange
+from snowmelt.load.kafka.partition_ranges_and_results import MessagePosition, PartitionRange
 from snowmelt.loaders.copy_job import run_copy
 
 if TYPE_CHECKING:

@@ -35,12 +35,12 @@ from snowmelt.loaders.row_and_reject_files import (
 )
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.table.rejects import RejectOrigin
-from snowmelt.table.warehouse import open_cached_store
+from snowmelt.table.warehouse_paths import open_cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from snowmelt.load.kafka.partition_ranges import PartitionEnd
+    from snowmelt.load.kafka.partition_ranges_and_results import PartitionEnd
     from snowmelt.load.phase_protocols import ParseReject
     from snowmelt.load.stack import PortionRun
     from snowmelt.load.task import LoadTask

@@ -21,7 +21,7 @@ from snowmelt.schema.error_table import (
     make_error_table_rows,
 )
 from snowmelt.schema.iceberg_table_form import native_schema, to_native_table
-from snowmelt.storage.overwrite_checks import (
+from snowmelt.storage.command_output_checks import (
     CommandOutput,
     check_outputs,
     make_output_exists_error,
@@ -30,7 +30,7 @@ from snowmelt.storage.overwrite_checks import (
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.file_io import make_file_io
 from snowmelt.table.rejects import REJECT_SCHEMA, offset_row_numbers
-from snowmelt.table.warehouse import open_warehouse
+from snowmelt.table.warehouse_paths import open_warehouse
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -12,7 +12,7 @@ from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.table.external_sort import make_sort_keys
 from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, to_reject_table
-from snowmelt.table.warehouse import open_cached_store
+from snowmelt.table.warehouse_paths import open_cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,6 +9,6 @@
 `iceberg_table_form`: the Arrow form of a table's native files, and the conversion from chunk form.
 `column_metadata`: columns as streaming v1 describes them.
 `inference`: columns and types that rows have and their table lacks.
-`evolution`: the changes of columns under which older rows still fit.
+`column_change_compatibility`: the changes of columns under which older rows still fit.
 `error_table`: the schema and the rows of error tables.
 """

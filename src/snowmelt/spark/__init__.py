@@ -8,7 +8,7 @@
 `insert_statements`: CREATE TABLE AS and INSERT.
 `tables`: a table as a DataFrame.
 `format`, `datasource`: the data source `snowmelt`.
-`raw_file_source`, `select`: the data sources `snowmelt-load` and `snowmelt-select`.
+`copy_dataframe_source`, `select`: the data sources `snowmelt-load` and `snowmelt-select`.
 `functions`: external functions in a Spark session.
 `load_job`: COPY as a Spark job.
 `migration_job`, `migration_task_source`: migration as a Spark job, and its tasks on executors.

@@ -30,7 +30,7 @@ from snowmelt.spark.sql.table_references import (
     to_internal_parts,
     tokenize_statement,
 )
-from snowmelt.spark.tables.visible_columns import quote_identifier as in_backticks
+from snowmelt.spark.tables.spark_column_mapping import quote_identifier as in_backticks
 from snowmelt.table.load_commit import (
     LoadRequest,
     LoadResult,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from snowmelt.spark import raw_file_source, select
+from snowmelt.spark import copy_dataframe_source, select
 from snowmelt.spark.java import using_java
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def local_session(
         options = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={path.as_uri()}"}
         spark = builder.config(map={**_LOCAL_SETTINGS, **options, **(conf or {})}).getOrCreate()
     select.register(spark)
-    raw_file_source.register(spark)
+    copy_dataframe_source.register(spark)
     return spark
 
 

@@ -26,7 +26,7 @@ from snowmelt.load.copy_ast import is_copy_statement
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
 from snowmelt.schema.types import TableName, to_internal_name
-from snowmelt.spark import raw_file_source, select
+from snowmelt.spark import copy_dataframe_source, select
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.error_translation import translating_errors
 from snowmelt.spark.format import register
@@ -63,8 +63,8 @@ from snowmelt.spark.sql.table_references import (
     qualify_reference,
     replace_references,
 )
+from snowmelt.spark.tables.spark_column_mapping import list_visible_columns
 from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slots
-from snowmelt.spark.tables.visible_columns import list_visible_columns
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.migration import MigrationSettings
 
@@ -127,7 +127,7 @@ class Snowmelt:
         settings = Settings.load()
         apply_required_settings(spark)
         select.register(spark)
-        raw_file_source.register(spark)
+        copy_dataframe_source.register(spark)
         keys = keys or settings.keys_dir
         self.spark = spark
         self.role = role

@@ -3,7 +3,7 @@
 `store_factory`: a URL or path into a store.
 `store`: the interface of stores, validation of paths, and ordered listings.
 `local_store`: objects as files beneath one folder.
-`disk_error_detection`: syncs that detect failed writes, and reads past the page cache.
+`verified_disk_sync`: syncs that detect failed writes, and reads past the page cache.
 `remote_store`: objects in S3, GCS and Azure, through obstore.
-`overwrite_checks`: the check that a command's output replaces nothing in use.
+`command_output_checks`: the check that a command's output replaces nothing in use.
 """

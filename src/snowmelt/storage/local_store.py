@@ -29,12 +29,6 @@ from snowmelt.errors import (
     StageUnavailable,
     SyncFailed,
 )
-from snowmelt.storage.disk_error_detection import (
-    DiskWatch,
-    compute_disk_md5,
-    load_libc,
-    may_file_predate,
-)
 from snowmelt.storage.store import (
     PARTIAL_PREFIX,
     BytesLike,
@@ -42,6 +36,12 @@ from snowmelt.storage.store import (
     is_valid_path,
     list_tree,
     split_path,
+)
+from snowmelt.storage.verified_disk_sync import (
+    DiskWatch,
+    compute_disk_md5,
+    load_libc,
+    may_file_predate,
 )
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@
 `pruning`: selection of the files and chunks that can match a query's predicates.
 `chunk_reader`: one chunk into a table in native form, without the catalog.
 `table_reader`: chunks, native files and whole tables without an engine.
-`warehouse`: paths and addresses of native files.
+`warehouse_paths`: paths and addresses of native files.
 `file_io`: PyIceberg's file access through our stores.
 `column_bounds`: encoded bounds of native columns.
 `native_file_writer`: one native Parquet file and its metadata entry.
@@ -15,7 +15,7 @@
 `load_commit`: begin, commit and abort of a load.
 `rejects`: schema and rows of tables of rejected records.
 `compaction`: small native files into larger ones.
-`maintenance_run`: runs that replace native files or expire snapshots.
+`file_replacement_run`: runs that replace native files or expire snapshots.
 `active_run_files`: files of runs that the catalog does not have yet.
 `garbage_collection`: deletion of blobs, native files and dropped tables.
 """

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from snowmelt.blob.reader import decrypt_chunk, read_chunk
+from snowmelt.blob.chunk_table_reader import decrypt_chunk, read_chunk
 from snowmelt.errors import BlobCorrupt, BlobInvalid, InvalidRow
 from snowmelt.schema.iceberg_table_form import native_schema, to_native_table
 from snowmelt.schema.types import TableSchema
-from snowmelt.table.warehouse import open_cached_store
+from snowmelt.table.warehouse_paths import open_cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

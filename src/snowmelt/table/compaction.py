@@ -1,4 +1,4 @@
-"""Compaction of small native files: select, rewrite, commit (`snowmelt.table.maintenance_run`).
+"""Compaction of small native files: select, rewrite, commit (`snowmelt.table.file_replacement_run`).
 
 Files below three quarters of the target size are small. They are compacted once there are enough
 of about one size, so that a row is rewritten only a few times until it is in a file of the target
@@ -24,16 +24,16 @@ from snowmelt.errors import TableInconsistent
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.table.external_sort import ExternalSorter, make_sort_keys
-from snowmelt.table.iceberg import list_native_files
-from snowmelt.table.maintenance_run import (
+from snowmelt.table.file_replacement_run import (
     abort_maintenance_run,
     begin_maintenance_run,
     commit_maintenance_run,
 )
+from snowmelt.table.iceberg import list_native_files
 from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.table_reader import read_native_batches
-from snowmelt.table.warehouse import open_cached_store
+from snowmelt.table.warehouse_paths import open_cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
+    from snowmelt.table.file_replacement_run import MaintenanceSettings, OpenMaintenanceRun
     from snowmelt.table.iceberg import NativeFile
-    from snowmelt.table.maintenance_run import MaintenanceSettings, OpenMaintenanceRun
     from snowmelt.table.native_file_writer import WrittenFile
 
 _SMALL_FILE_SHARE = 0.75

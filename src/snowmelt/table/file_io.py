@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 
 from snowmelt.errors import ObjectMissing
-from snowmelt.table.warehouse import open_cached_store
+from snowmelt.table.warehouse_paths import open_cached_store
 
 if TYPE_CHECKING:
     from types import TracebackType

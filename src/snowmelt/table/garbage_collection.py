@@ -49,15 +49,15 @@ from snowmelt.catalog.streaming.unregistered_blobs import StagedBlob
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.active_run_files import exclude_files_of_active_runs
+from snowmelt.table.file_replacement_run import abort_orphaned_maintenance_runs
 from snowmelt.table.iceberg import (
     list_current_file_addresses,
     list_retained_file_addresses,
     load_native_table,
 )
 from snowmelt.table.load_commit import abort_orphaned_loads
-from snowmelt.table.maintenance_run import abort_orphaned_maintenance_runs
 from snowmelt.table.migration import abort_orphaned_migrations, migration_lease_name
-from snowmelt.table.warehouse import Warehouse
+from snowmelt.table.warehouse_paths import Warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

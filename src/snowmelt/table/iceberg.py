@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
     from snowmelt.schema.types import TableSchema
-    from snowmelt.table.warehouse import Warehouse
+    from snowmelt.table.warehouse_paths import Warehouse
 
 MAX_SNAPSHOTS = 50
 

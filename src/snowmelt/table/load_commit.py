@@ -58,7 +58,7 @@ from snowmelt.failpoints import Failpoint
 from snowmelt.table.iceberg import IcebergAppend, IcebergSummary, commit_append
 from snowmelt.table.rejects import REJECT_SCHEMA
 from snowmelt.table.snapshot import load_current_native_table
-from snowmelt.table.warehouse import open_warehouse
+from snowmelt.table.warehouse_paths import open_warehouse
 
 if TYPE_CHECKING:
     import datetime as dt

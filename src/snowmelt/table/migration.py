@@ -49,7 +49,7 @@ from snowmelt.table.migration_task import (
 from snowmelt.table.native_file_writer import WrittenFile
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.table_reader import make_chunk_read_tasks
-from snowmelt.table.warehouse import open_warehouse
+from snowmelt.table.warehouse_paths import open_warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -19,7 +19,7 @@ from snowmelt.table.chunk_reader import (
 )
 from snowmelt.table.external_sort import make_sort_keys
 from snowmelt.table.native_file_writer import WrittenFile, write_native_file
-from snowmelt.table.warehouse import open_cached_store
+from snowmelt.table.warehouse_paths import open_cached_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snowmelt.blob.chunk_table_reader import decrypt_chunk, read_chunk
 from snowmelt.blob.encryption import derive_blob_key
-from snowmelt.blob.reader import decrypt_chunk, read_chunk
 from snowmelt.blob.writer import ChunkInput, build_blob, encode_chunk_as_parquet
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.chunk_data import DATA_KEY, PATH, chunks, every_type, relaxed, texts_of

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.blob import encryption
-from snowmelt.blob.reader import read_chunk
+from snowmelt.blob.chunk_table_reader import read_chunk
 from snowmelt.catalog.streaming.chunks import ChunkRecord
 from snowmelt.ingest.blob_decoder import BlobDecodeJob, ChunkDecodeJob, decode_blobs
 from snowmelt.ingest.decoder_pool import BlobDecoderPool

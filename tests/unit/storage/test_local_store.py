@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from snowmelt.errors import ObjectChanged, ObjectMissing, PathRefused, StageUnavailable, SyncFailed
-from snowmelt.storage import disk_error_detection, local_store
-from snowmelt.storage.disk_error_detection import find_sync_limitation
+from snowmelt.storage import local_store, verified_disk_sync
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import PARTIAL_PREFIX
+from snowmelt.storage.verified_disk_sync import find_sync_limitation
 
 
 def names_in(folder):
@@ -222,7 +222,7 @@ def test_no_descriptors_are_left_open_but_the_one_that_hears_of_failed_writes(st
 
 def test_every_sync_asks_the_descriptor_that_was_held_from_the_start(store, monkeypatch):
     asked = []
-    monkeypatch.setattr("snowmelt.storage.disk_error_detection.sync_filesystem", asked.append)
+    monkeypatch.setattr("snowmelt.storage.verified_disk_sync.sync_filesystem", asked.append)
     store.watch_writes()
     for name in "abc":
         store.put(name, b"x")
@@ -256,7 +256,7 @@ def test_a_file_system_that_is_mounted_beneath_is_synced_too(store, mounted, mon
     mounted(store.root / "a", "tmpfs")
     store.put("a/b", b"x")
     monkeypatch.setattr(
-        "snowmelt.storage.disk_error_detection.sync_filesystem",
+        "snowmelt.storage.verified_disk_sync.sync_filesystem",
         lambda folder: asked.append(os.fstat(folder).st_dev),
     )
     store.sync()
@@ -291,7 +291,7 @@ def test_a_forked_process_hears_of_failed_writes_by_itself(store, tmp_path):
     if not child:
         try:
             asked = []
-            disk_error_detection.sync_filesystem = asked.append
+            verified_disk_sync.sync_filesystem = asked.append
             store.sync()
             # Not the parent's descriptor, nor a copy of it: each has its own memory of errors.
             told.write_text(" ".join(map(str, asked)))
@@ -340,7 +340,7 @@ def test_a_failed_sync_is_told_from_a_root_that_cannot_be_opened(store, monkeypa
     def fail(folder: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("snowmelt.storage.disk_error_detection.sync_filesystem", fail)
+    monkeypatch.setattr("snowmelt.storage.verified_disk_sync.sync_filesystem", fail)
     with pytest.raises(SyncFailed, match="Input/output error"):
         store.sync()
 

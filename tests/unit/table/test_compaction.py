@@ -17,12 +17,12 @@ from snowmelt.clock import ManualClock
 from snowmelt.errors import CommitLost, LeaseLost, TableInconsistent
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.compaction import compact, group_small_files, plan_compaction
-from snowmelt.table.iceberg import NativeFile, list_native_files
-from snowmelt.table.maintenance_run import (
+from snowmelt.table.file_replacement_run import (
     MaintenanceSettings,
     expire_snapshots,
     maintenance_lease_name,
 )
+from snowmelt.table.iceberg import NativeFile, list_native_files
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.table_reader import read_native_file
 

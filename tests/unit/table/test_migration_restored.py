@@ -23,7 +23,7 @@ from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.clock import ManualClock
 from snowmelt.errors import NotRestorable
 from snowmelt.table.compaction import compact
-from snowmelt.table.maintenance_run import MaintenanceSettings
+from snowmelt.table.file_replacement_run import MaintenanceSettings
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from fixtures.chunks import COLUMNS, NUMBERS, numbers
-from snowmelt.blob.reader import read_chunk
+from snowmelt.blob.chunk_table_reader import read_chunk
 from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema

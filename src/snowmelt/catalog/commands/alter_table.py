@@ -25,7 +25,7 @@ from snowmelt.catalog.sql.ast import (
     RenameTable,
     SetProperties,
 )
-from snowmelt.catalog.sql.object_names import display_schema
+from snowmelt.catalog.sql.object_name_types import display_schema
 from snowmelt.errors import (
     DatabaseNotFound,
     InternalError,
@@ -34,7 +34,7 @@ from snowmelt.errors import (
     StatementError,
     TableNotFound,
 )
-from snowmelt.schema.evolution import next_ordinal, widen_column_type
+from snowmelt.schema.column_change_compatibility import next_ordinal, widen_column_type
 from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:

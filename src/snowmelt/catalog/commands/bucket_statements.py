@@ -17,7 +17,7 @@ from snowmelt.catalog.sql.ast import (
     GrantOnAccount,
     GrantOnBucket,
 )
-from snowmelt.catalog.sql.object_names import CreateMode
+from snowmelt.catalog.sql.object_name_types import CreateMode
 from snowmelt.errors import PrivilegeMissing
 from snowmelt.schema.types import to_display_name
 

@@ -27,7 +27,7 @@ from snowmelt.catalog.sql.ast import (
     GrantPrivileges,
     GrantRole,
 )
-from snowmelt.catalog.sql.object_names import CreateMode, NameLevel, display_schema
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, display_schema
 from snowmelt.errors import (
     DatabaseNotFound,
     InternalError,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from snowmelt.catalog.sql.ast import Statement
-    from snowmelt.catalog.sql.object_names import ObjectName
+    from snowmelt.catalog.sql.object_name_types import ObjectName
 
 _PUBLIC_KEY_SLOTS: dict[str, Literal[1, 2]] = {"RSA_PUBLIC_KEY": 1, "RSA_PUBLIC_KEY_2": 2}
 _MISSING_OBJECT_ERRORS = (DatabaseNotFound, SchemaNotFound, TableNotFound)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import future_grants
-from snowmelt.catalog.sql.object_names import display_schema
+from snowmelt.catalog.sql.object_name_types import display_schema
 from snowmelt.errors import StatementError, TableNotFound
 from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_error_columns
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.commands.statement_context import StatementSession
     from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.sql.object_names import ObjectName
+    from snowmelt.catalog.sql.object_name_types import ObjectName
     from snowmelt.schema.types import TableName
 
 _ERROR_TABLE_FIELD = "error_table"

@@ -40,7 +40,7 @@ from snowmelt.catalog.sql.ast import (
     RenameFunction,
     SkippedFunction,
 )
-from snowmelt.catalog.sql.object_names import CreateMode
+from snowmelt.catalog.sql.object_name_types import CreateMode
 from snowmelt.errors import (
     DatabaseNotFound,
     NotFound,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.objects.libraries import FunctionKind
     from snowmelt.catalog.sql.ast import OverloadReference
     from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.catalog.sql.object_names import ObjectName
+    from snowmelt.catalog.sql.object_name_types import ObjectName
     from snowmelt.functions.definition import ExternalFunction
 
 CREATE_FUNCTION_PRIVILEGE = "CREATE FUNCTION"

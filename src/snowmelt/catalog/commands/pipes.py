@@ -10,7 +10,7 @@ from snowmelt.catalog.commands.statement_context import StatementResult
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.objects import pipes
 from snowmelt.catalog.security import access_control
-from snowmelt.catalog.sql.object_names import CreateMode, ObjectName, display_schema
+from snowmelt.catalog.sql.object_name_types import CreateMode, ObjectName, display_schema
 from snowmelt.catalog.sql.pipe_ast import CreatePipe, DescribePipe, DropPipe
 from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import TableName, to_display_name

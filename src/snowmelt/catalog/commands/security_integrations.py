@@ -24,7 +24,7 @@ from snowmelt.catalog.sql.ast import (
     DescribeSecurityIntegration,
     DropSecurityIntegration,
 )
-from snowmelt.catalog.sql.object_names import CreateMode
+from snowmelt.catalog.sql.object_name_types import CreateMode
 from snowmelt.errors import NotFound, UserError
 from snowmelt.schema.types import to_display_name
 

@@ -37,7 +37,7 @@ from snowmelt.catalog.sql.ast import (
     ShowGrants,
     ShowObjects,
 )
-from snowmelt.catalog.sql.object_names import NameLevel, display_schema
+from snowmelt.catalog.sql.object_name_types import NameLevel, display_schema
 from snowmelt.catalog.streaming.channels import list_channels
 from snowmelt.errors import InternalError, PrivilegeMissing
 from snowmelt.schema.types import to_display_name

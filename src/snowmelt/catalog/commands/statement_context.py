@@ -23,7 +23,7 @@ from snowmelt.catalog.security.access_control import (
     require_namespace_privilege,
     require_table_privilege,
 )
-from snowmelt.catalog.sql.object_names import NameLevel, display_schema
+from snowmelt.catalog.sql.object_name_types import NameLevel, display_schema
 from snowmelt.errors import NotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import LogicalType as ColumnKind
 from snowmelt.schema.types import TableName, to_display_name
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.objects.external_functions import ExternalFunctionRecord, TranslatorRecord
     from snowmelt.catalog.objects.s3_buckets import BucketRecord
     from snowmelt.catalog.sql.ast import OverloadReference
-    from snowmelt.catalog.sql.object_names import ObjectName
+    from snowmelt.catalog.sql.object_name_types import ObjectName
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from snowmelt.catalog.sql.ast import (
     TruncateTable,  # `change.register` reads them
     Undrop,  # `change.register` reads them
 )
-from snowmelt.catalog.sql.object_names import NameLevel, display_schema
+from snowmelt.catalog.sql.object_name_types import NameLevel, display_schema
 from snowmelt.errors import (
     DatabaseNotFound,
     NotRestorable,
@@ -35,7 +35,7 @@ from snowmelt.schema.types import to_display_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from snowmelt.catalog.sql.object_names import ObjectName
+    from snowmelt.catalog.sql.object_name_types import ObjectName
 
 _MISSING_OBJECT_ERRORS = (DatabaseNotFound, SchemaNotFound, TableNotFound)
 

@@ -35,7 +35,7 @@ from snowmelt.errors import (
     TableNotFound,
     Unsupported,
 )
-from snowmelt.schema.evolution import next_ordinal
+from snowmelt.schema.column_change_compatibility import next_ordinal
 from snowmelt.schema.types import Column, TableName, to_display_name
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 `lexer`: SQL text and scripts into tokens, for DDL and for COPY.
 `cursor`: position in the tokens of one statement, and its errors.
-`object_names`: names, their levels, and the modes of CREATE.
+`object_name_types`: names, their levels, and the modes of CREATE.
 `property_clauses`: `WORD = value` clauses.
 `column_types`: column types as DDL writes them.
 `ast`: statement objects.

@@ -21,7 +21,7 @@ from snowmelt.catalog.sql.ast import (
 )
 from snowmelt.catalog.sql.function_parser import parse_overload
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_names import NameLevel, ObjectName
+from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName
 from snowmelt.catalog.sql.object_parser import parse_bucket_name
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.sql.ast import Statement
     from snowmelt.catalog.sql.cursor import TokenCursor
     from snowmelt.catalog.sql.lexer import SqlToken
-    from snowmelt.catalog.sql.object_names import CreateMode
+    from snowmelt.catalog.sql.object_name_types import CreateMode
 
 # ALL leaves OWNERSHIP out, as Snowflake does.
 _EXCLUDED_FROM_ALL = frozenset({"OWNERSHIP"})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.model.records import SecurityIntegration
     from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.catalog.sql.object_names import CreateMode, NameLevel, ObjectName
+    from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
     from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
     from snowmelt.functions.signature import SqlType
     from snowmelt.schema.types import Column

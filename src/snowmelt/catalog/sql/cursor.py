@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.sql.lexer import TokenKind, tokenize
-from snowmelt.catalog.sql.object_names import ObjectName
+from snowmelt.catalog.sql.object_name_types import ObjectName
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import RESERVED_WORDS, to_display_name
 

@@ -49,7 +49,7 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.object_names import CreateMode, ObjectName
+    from snowmelt.catalog.sql.object_name_types import CreateMode, ObjectName
     from snowmelt.functions.signature import SqlType
 
 _FUNCTION_LABEL = "an external function"

@@ -23,7 +23,7 @@ from snowmelt.catalog.sql.ast import (
     Undrop,
 )
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_names import NameLevel
+from snowmelt.catalog.sql.object_name_types import NameLevel
 from snowmelt.catalog.sql.property_clauses import (
     MAX_RETENTION_DAYS,
     ClauseDefinition,
@@ -35,7 +35,7 @@ from snowmelt.catalog.sql.property_clauses import (
 
 if TYPE_CHECKING:
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.object_names import CreateMode, ObjectName
+    from snowmelt.catalog.sql.object_name_types import CreateMode, ObjectName
 
 _OBJECT_WORDS = ("DATABASE", "SCHEMA", "TABLE")
 _NAMESPACE_CLAUSES = {

@@ -50,7 +50,7 @@ from snowmelt.catalog.sql.integration_parser import (
     parse_drop_security_integration,
 )
 from snowmelt.catalog.sql.lexer import TokenKind, tokenize
-from snowmelt.catalog.sql.object_names import CreateMode, NameLevel
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
 from snowmelt.catalog.sql.object_parser import (
     LOAD_OBJECT_KINDS,
     parse_alter_bucket,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snowmelt.catalog.sql.ast import DropBucket, ShowFutureGrants
-    from snowmelt.catalog.sql.object_names import ObjectName
+    from snowmelt.catalog.sql.object_name_types import ObjectName
     from snowmelt.catalog.sql.pipe_ast import DropPipe
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.sql.column_types import ColumnType
     from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.catalog.sql.object_names import CreateMode, ObjectName
+    from snowmelt.catalog.sql.object_name_types import CreateMode, ObjectName
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.sql.lexer import SqlToken
-    from snowmelt.catalog.sql.object_names import CreateMode
+    from snowmelt.catalog.sql.object_name_types import CreateMode
     from snowmelt.catalog.sql.pipe_ast import PipeExpression
 
 _STREAMING_SOURCE = "TABLE(DATA_SOURCE(TYPE => 'STREAMING'))"

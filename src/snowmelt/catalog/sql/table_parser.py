@@ -20,7 +20,7 @@ from snowmelt.catalog.sql.ast import (
 )
 from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_names import NameLevel
+from snowmelt.catalog.sql.object_name_types import NameLevel
 from snowmelt.catalog.sql.object_parser import make_property_reader, parse_set_or_unset
 from snowmelt.catalog.sql.property_clauses import is_at_end
 from snowmelt.schema.types import Column
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.sql.ast import TableChange
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.object_names import CreateMode, ObjectName
+    from snowmelt.catalog.sql.object_name_types import CreateMode, ObjectName
 
 _KEYS_UNSUPPORTED = (
     "keys are not checked while rows stream in; leave it out, and write NOT NULL where nulls are "

@@ -16,7 +16,7 @@ from snowmelt.schema.types import to_display_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from snowmelt.schema.evolution import SchemaConflict
+    from snowmelt.schema.column_change_compatibility import SchemaConflict
     from snowmelt.schema.types import TableName
 
 # From the service's first sight of a blob; what comes later may be on its way out already.

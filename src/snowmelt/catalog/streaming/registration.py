@@ -42,7 +42,7 @@ from snowmelt.catalog.streaming.commit_rules import (
     decide_all_or_none,
 )
 from snowmelt.errors import DatabaseNotFound, SchemaNotFound, TableNotFound
-from snowmelt.schema.evolution import find_schema_conflict
+from snowmelt.schema.column_change_compatibility import find_schema_conflict
 
 if TYPE_CHECKING:
     import datetime as dt

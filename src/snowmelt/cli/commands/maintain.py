@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
     from snowmelt.schema.types import TableName
-    from snowmelt.table.maintenance_run import MaintenanceSettings
+    from snowmelt.table.file_replacement_run import MaintenanceSettings
 
 NAME = "maintain"
 SUMMARY = "join small native files, let go of old snapshots, delete what nobody needs"
@@ -110,7 +110,7 @@ class BackgroundMaintainer:
 def _make_maintenance_settings(
     settings: Settings, *, full: bool = False, run_bytes: int = 0
 ) -> MaintenanceSettings:
-    from snowmelt.table.maintenance_run import MaintenanceSettings
+    from snowmelt.table.file_replacement_run import MaintenanceSettings
     from snowmelt.table.snapshot import check_retention_outlasts_queries
 
     check_retention_outlasts_queries(settings.retention_s)
@@ -137,7 +137,7 @@ def _make_plan_row(
     database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
 ) -> tuple[object, ...]:
     from snowmelt.table.compaction import plan_compaction
-    from snowmelt.table.maintenance_run import count_expired_snapshots
+    from snowmelt.table.file_replacement_run import count_expired_snapshots
 
     groups = plan_compaction(database, name, settings)
     return (
@@ -160,7 +160,7 @@ def _iter_maintenance_runs(
 ) -> Iterator[MaintenanceTotals]:
     """Yield what each run on a table did, until nothing is left to do or another is at it."""
     from snowmelt.table.compaction import compact
-    from snowmelt.table.maintenance_run import expire_snapshots
+    from snowmelt.table.file_replacement_run import expire_snapshots
 
     while (done := compact(database, name, settings, clock=clock, progress=progress)) is not None:
         yield done

@@ -15,7 +15,7 @@ from snowmelt.errors import BrokersSilent, LoadRefused, PhaseFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from snowmelt.load.kafka.partition_ranges import PartitionEnd
+    from snowmelt.load.kafka.partition_ranges_and_results import PartitionEnd
 
 _Response = TypeVar("_Response")
 

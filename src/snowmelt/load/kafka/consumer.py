@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.kafka.connection import fetch_offset_bounds
-from snowmelt.load.kafka.partition_ranges import (
+from snowmelt.load.kafka.partition_ranges_and_results import (
     EndReason,
     MessagePosition,
     OffsetGap,

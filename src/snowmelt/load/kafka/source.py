@@ -15,7 +15,7 @@ from snowmelt.load.kafka.connection import (
     parse_librdkafka_settings,
 )
 from snowmelt.load.kafka.consumer import PartitionConsumer, ReadBounds
-from snowmelt.load.kafka.partition_ranges import (
+from snowmelt.load.kafka.partition_ranges_and_results import (
     SAVED_OFFSET,
     PartitionEnd,
     PartitionRange,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import confluent_kafka as ck
 
     from snowmelt.clock import Clock
-    from snowmelt.load.kafka.partition_ranges import MessagePosition
+    from snowmelt.load.kafka.partition_ranges_and_results import MessagePosition
     from snowmelt.load.phase_protocols import Records
     from snowmelt.load.portion import Portion
 

@@ -3,10 +3,10 @@
 `portion_stream`: the bytes of one portion in blocks, cut at record boundaries.
 `delimited_text`: the dialect of delimited text, and the exact reader of its records.
 `delimited_arrow_check`: blocks of delimited records prepared for Arrow's CSV reader.
-`delimited_blocks`: blocks of delimited text into rows and rejects.
+`delimited_block_parser`: blocks of delimited text into rows and rejects.
 `delimited`: the parsers DELIMITED, FDELIMITEDPARSER and FCSVPARSER.
 `line_parsers`: fixed-width, regular-expression, key-value pair and whole-message parsers.
-`json_document_reader`: single JSON documents, their records and the columns of their values.
+`json_document_mapping`: single JSON documents, their records and the columns of their values.
 `json_arrow`: many JSON objects in one batch, by Arrow or by generated structs.
 `json_parser`: JSON files and messages.
 `record_columns`: records of typed formats into columns.
@@ -28,9 +28,9 @@ _PARSER_LOCATIONS: dict[str, tuple[str, str, str]] = {
     "DELIMITED": ("delimited", "DelimitedOptions", ""),
     "FDELIMITEDPARSER": ("delimited", "FlexDelimitedOptions", ""),
     "FCSVPARSER": ("delimited", "CsvOptions", ""),
-    "FJSONPARSER": ("json_document_reader", "FlexJsonOptions", "json_parser.JsonParser"),
-    "KAFKAJSONPARSER": ("json_document_reader", "KafkaJsonOptions", "json_parser.JsonParser"),
-    "JSON": ("json_document_reader", "JsonOptions", "json_parser.JsonParser"),
+    "FJSONPARSER": ("json_document_mapping", "FlexJsonOptions", "json_parser.JsonParser"),
+    "KAFKAJSONPARSER": ("json_document_mapping", "KafkaJsonOptions", "json_parser.JsonParser"),
+    "JSON": ("json_document_mapping", "JsonOptions", "json_parser.JsonParser"),
     "FAVROPARSER": ("avro", "AvroOptions", "avro.AvroParser"),
     "KAFKAAVROPARSER": ("avro", "KafkaAvroOptions", "avro.AvroMessageParser"),
     "AVRO": ("avro", "StrictAvroOptions", "avro.AvroParser"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.arrow_text_casts import ArraySyntax
 from snowmelt.load.column_converter import TableConverter
-from snowmelt.load.parsers.delimited_blocks import DelimitedBlockParser, RecordFieldMapping
+from snowmelt.load.parsers.delimited_block_parser import DelimitedBlockParser, RecordFieldMapping
 from snowmelt.load.parsers.delimited_text import (
     DEFAULT_MAX_RECORD_BYTES,
     DelimitedDialect,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from snowmelt.load.column_converter import TableConverter, TextColumnConverter
-    from snowmelt.load.parsers.json_document_reader import FlexJsonOptions, JsonColumnFinder
+    from snowmelt.load.parsers.json_document_mapping import FlexJsonOptions, JsonColumnFinder
 
 _DIRECT_KINDS = {LogicalType.FIXED, LogicalType.REAL, LogicalType.BOOLEAN, LogicalType.TEXT}
 

@@ -24,7 +24,7 @@ from snowmelt.load.parsers.delimited_text import (
     FieldDialect,
 )
 from snowmelt.load.parsers.json_arrow import JsonBlockReader, JsonStructReader
-from snowmelt.load.parsers.json_document_reader import (
+from snowmelt.load.parsers.json_document_mapping import (
     InvalidJsonDocument,
     JsonColumnFinder,
     JsonDocumentReader,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from snowmelt.load.parsers.json_arrow import StructParseResult
-    from snowmelt.load.parsers.json_document_reader import FlexJsonOptions
+    from snowmelt.load.parsers.json_document_mapping import FlexJsonOptions
     from snowmelt.load.phase_protocols import ByteReader, ParseTarget, Records
     from snowmelt.load.portion import Portion
 

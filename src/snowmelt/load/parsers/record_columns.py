@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.load.column_converter import TableConverter
-from snowmelt.load.parsers.json_document_reader import FlexJsonOptions, JsonColumnFinder
+from snowmelt.load.parsers.json_document_mapping import FlexJsonOptions, JsonColumnFinder
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
 from snowmelt.schema.conversion.json_text import format_json
 

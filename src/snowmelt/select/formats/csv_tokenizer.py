@@ -15,8 +15,8 @@ import numpy as np
 from snowmelt.select.formats import csv_state_machine
 from snowmelt.select.formats.blocks import can_overlap_itself
 from snowmelt.select.kernels import csv
-from snowmelt.select.kernels.bitmask import DelimiterPattern, DelimiterSet
 from snowmelt.select.kernels.csv import CountRules, TokenTables
+from snowmelt.select.kernels.delimiter_masks import DelimiterPattern, DelimiterSet
 from snowmelt.select.vectors import EMPTY_NULL, NEEDS_UNQUOTING, PADDING_BYTES, PAST_END
 
 if TYPE_CHECKING:

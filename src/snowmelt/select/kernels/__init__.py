@@ -1,6 +1,6 @@
 """Numba kernels, which take NumPy arrays and positional arguments.
 
-`bitmask`: 64-byte bit masks, the base of the scanning kernels.
+`delimiter_masks`: 64-byte bit masks, the base of the scanning kernels.
 `csv`: CSV tokenizer, record counter and UTF-8 validation.
 `json`: JSON line scanner and JSON object copier.
 `numbers`: integers and floats from strings.

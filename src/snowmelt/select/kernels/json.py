@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from snowmelt.jit import jit_kernel
-from snowmelt.select.kernels.bitmask import inline_jit, load_byte
+from snowmelt.select.kernels.delimiter_masks import inline_jit, load_byte
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

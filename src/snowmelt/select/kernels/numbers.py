@@ -14,7 +14,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from snowmelt.jit import jit_kernel
-from snowmelt.select.kernels.bitmask import load_byte
+from snowmelt.select.kernels.delimiter_masks import load_byte
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

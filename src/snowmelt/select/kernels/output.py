@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from snowmelt.jit import jit_kernel
-from snowmelt.select.kernels.bitmask import count_ones, find_delimiters, find_json_escapes
+from snowmelt.select.kernels.delimiter_masks import count_ones, find_delimiters, find_json_escapes
 from snowmelt.select.vectors import PADDING_BYTES
 
 if TYPE_CHECKING:

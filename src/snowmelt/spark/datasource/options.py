@@ -15,7 +15,7 @@ from snowmelt.spark.datasource.catalog_connection import SECRET_CATALOG
 from snowmelt.spark.datasource.partition import ReadShape, list_needed_columns
 from snowmelt.spark.sql.predicates import extract_exact_predicates
 from snowmelt.spark.sql.table_references import parse_dotted_name, parse_query
-from snowmelt.spark.tables.visible_columns import (
+from snowmelt.spark.tables.spark_column_mapping import (
     VisibleColumn,
     list_visible_columns,
     quote_identifier,

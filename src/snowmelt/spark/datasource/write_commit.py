@@ -26,7 +26,7 @@ from snowmelt.table.load_commit import (
     commit_load,
     renewing_load_lease,
 )
-from snowmelt.table.warehouse import open_warehouse
+from snowmelt.table.warehouse_paths import open_warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,7 +32,7 @@ from snowmelt.schema.types import (
     TableSchema,
     to_internal_name,
 )
-from snowmelt.spark.tables.visible_columns import list_visible_columns
+from snowmelt.spark.tables.spark_column_mapping import list_visible_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -48,7 +48,7 @@ from snowmelt.spark.functions.call_rewriter import (
     select_overload,
 )
 from snowmelt.spark.functions.worker import TIME_HEADERS, FunctionUse, make_udf
-from snowmelt.spark.tables.visible_columns import quote_identifier
+from snowmelt.spark.tables.spark_column_mapping import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

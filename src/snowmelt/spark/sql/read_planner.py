@@ -11,7 +11,7 @@ from snowmelt.schema.types import TableName
 from snowmelt.spark.sql.predicates import extract_predicates
 from snowmelt.spark.sql.system_views import is_history_view, is_information_schema_view
 from snowmelt.spark.sql.table_references import list_needed_columns, qualify_reference
-from snowmelt.spark.tables.visible_columns import (
+from snowmelt.spark.tables.spark_column_mapping import (
     TableReadPlan,
     list_visible_columns,
     map_parquet_names,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.schema.types import Column
     from snowmelt.spark.sql.table_references import SparkQuery, TableReference
-    from snowmelt.spark.tables.visible_columns import VisibleColumn
+    from snowmelt.spark.tables.spark_column_mapping import VisibleColumn
     from snowmelt.table.pruning import Predicate
     from snowmelt.table.snapshot import TableSnapshot
 

@@ -1,8 +1,8 @@
 """A table as a DataFrame.
 
-`visible_columns`: the columns as Spark sees them, and the definition of a read.
+`spark_column_mapping`: the columns as Spark sees them, and the definition of a read.
 `time_travel`: snapshots of the past.
-`native_source`: native files read in Python.
+`python_native_file_source`: native files read in Python.
 `chunk_source`: chunks as a Python data source.
 `chunk_cache`: decoded chunks in executor memory.
 `table_frame`: the DataFrame of a table.

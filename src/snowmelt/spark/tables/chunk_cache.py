@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 
-from snowmelt.spark.tables.visible_columns import quote_identifier
+from snowmelt.spark.tables.spark_column_mapping import quote_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from snowmelt.spark.tables.visible_columns import TableReadPlan
+    from snowmelt.spark.tables.spark_column_mapping import TableReadPlan
     from snowmelt.table.chunk_reader import ChunkReadTask
 
 # A Spark setting: how much of the stage, in bytes as they lie there, may be kept decoded.

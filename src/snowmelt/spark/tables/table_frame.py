@@ -19,8 +19,8 @@ from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PlanExpired
 from snowmelt.spark.tables.chunk_cache import ChunkCache
 from snowmelt.spark.tables.chunk_source import ChunkReadRequest, create_chunk_frame
-from snowmelt.spark.tables.native_source import create_native_frame
-from snowmelt.spark.tables.visible_columns import (
+from snowmelt.spark.tables.python_native_file_source import create_native_frame
+from snowmelt.spark.tables.spark_column_mapping import (
     TableReadPlan,
     VisibleColumn,
     list_visible_columns,

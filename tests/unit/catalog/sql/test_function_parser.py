@@ -19,7 +19,7 @@ from snowmelt.catalog.sql.ast import (
     ShowGrants,
 )
 from snowmelt.catalog.sql.function_parser import CONTEXT_FUNCTIONS
-from snowmelt.catalog.sql.object_names import CreateMode
+from snowmelt.catalog.sql.object_name_types import CreateMode
 from snowmelt.catalog.sql.parser import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.functions.ddl_writer import format_create_function, quote_literal

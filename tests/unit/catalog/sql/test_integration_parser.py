@@ -13,7 +13,7 @@ from snowmelt.catalog.sql.ast import (
     GrantOnIntegration,
     ShowObjects,
 )
-from snowmelt.catalog.sql.object_names import CreateMode
+from snowmelt.catalog.sql.object_name_types import CreateMode
 from snowmelt.catalog.sql.parser import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.functions.definition import AuthenticationMethod

@@ -31,7 +31,7 @@ from snowmelt.catalog.sql.ast import (
     ShowObjects,
 )
 from snowmelt.catalog.sql.lexer import SourcePosition
-from snowmelt.catalog.sql.object_names import CreateMode, NameLevel, ObjectName
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.sql.parser import is_query, parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import to_display_name

@@ -17,7 +17,7 @@ from snowmelt.catalog.sql.ast import (
     SetProperties,
 )
 from snowmelt.catalog.sql.lexer import SourcePosition
-from snowmelt.catalog.sql.object_names import ObjectName
+from snowmelt.catalog.sql.object_name_types import ObjectName
 from snowmelt.catalog.sql.parser import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import Column, LogicalType

@@ -11,7 +11,12 @@ import pytest
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.kafka.partition_ranges import EndReason, MessagePosition, OffsetGap, PartitionEnd
+from snowmelt.load.kafka.partition_ranges_and_results import (
+    EndReason,
+    MessagePosition,
+    OffsetGap,
+    PartitionEnd,
+)
 from snowmelt.load.kafka.source import KafkaSource, KafkaSourceOptions
 from snowmelt.load.phase_protocols import RecordSource
 from snowmelt.load.portion import Portion

@@ -18,8 +18,8 @@ from snowmelt.spark.datasource.stream_reader import TableStreamReader
 from snowmelt.spark.datasource.write_commit import WriteId, commit_write, resolve_write_target
 from snowmelt.spark.datasource.write_task import write_native_files
 from snowmelt.table.compaction import compact
+from snowmelt.table.file_replacement_run import MaintenanceSettings
 from snowmelt.table.garbage_collection import collect_garbage
-from snowmelt.table.maintenance_run import MaintenanceSettings
 
 TABLE = "demo.public.numbers"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.kafka.partition_ranges import (
+from snowmelt.load.kafka.partition_ranges_and_results import (
     EARLIEST_OFFSET,
     SAVED_OFFSET,
     PartitionRange,

@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from snowmelt.schema.evolution import find_schema_conflict, next_ordinal, widen_column_type
+from snowmelt.schema.column_change_compatibility import (
+    find_schema_conflict,
+    next_ordinal,
+    widen_column_type,
+)
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 NUMBER = Column("N", LogicalType.FIXED, 1, precision=5, scale=2)

@@ -31,7 +31,7 @@ from snowmelt.table.file_io import make_file_io
 from snowmelt.table.iceberg import IcebergAppend, begin_transaction, find_expired_snapshots
 from snowmelt.table.native_file_writer import make_data_file
 from snowmelt.table.snapshot import load_current_native_table
-from snowmelt.table.warehouse import open_warehouse
+from snowmelt.table.warehouse_paths import open_warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from snowmelt.spark.tables.visible_columns import TableReadPlan
+    from snowmelt.spark.tables.spark_column_mapping import TableReadPlan
 
 FORMAT = "snowmelt_native_files"
 _FILES_OPTION = "files"

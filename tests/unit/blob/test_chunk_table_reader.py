@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.blob.reader import read_chunk, read_chunk_footer, read_legacy_blob_header
+from snowmelt.blob.chunk_table_reader import read_chunk, read_chunk_footer, read_legacy_blob_header
 from snowmelt.blob.writer import ChunkInput, encode_chunk_as_parquet
 from snowmelt.errors import BlobInvalid
 from snowmelt.schema.chunk_types import chunk_arrow_schema
