@@ -12,7 +12,7 @@
 `chunk_content_check`: full check of a decrypted chunk and its statistics.
 `stage_sync`: sync of the stage before a commit.
 `registrar`: group commit of registrations and their responses.
-`work_queue`: batching queue and worker threads.
+`batch_worker_pool`: batching queue and worker threads.
 `metrics`: counters and latencies of registrations and row requests.
 `rows`: the row API, from request bodies to registered chunks.
 """

@@ -21,7 +21,7 @@ from snowmelt.errors import (
     SnowmeltError,
     UnknownOutcome,
 )
-from snowmelt.ingest.work_queue import WorkerPool
+from snowmelt.ingest.batch_worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence

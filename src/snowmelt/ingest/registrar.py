@@ -24,13 +24,13 @@ from snowmelt.errors import (
     StageUnavailable,
     UnknownOutcome,
 )
+from snowmelt.ingest.batch_worker_pool import WorkerPool
 from snowmelt.ingest.metrics import RegistrationMetrics
 from snowmelt.ingest.registration_structure_check import (
     RequestRejection,
     check_request_names_channels,
 )
 from snowmelt.ingest.registration_verifier import BLOB_NOT_DURABLE
-from snowmelt.ingest.work_queue import WorkerPool
 from snowmelt.wire.streaming import (
     BlobRegistrationResult,
     ChannelRegistrationResult,

@@ -25,7 +25,7 @@ from snowmelt.load.udx import shared_progress_page
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.load.udx.worker_process import run_isolated
 from snowmelt.schema.types import TableSchema, to_display_name
-from snowmelt.storage.command_output_checks import file_identity
+from snowmelt.storage.overwrite_protection import file_identity
 
 if TYPE_CHECKING:
     import datetime as dt

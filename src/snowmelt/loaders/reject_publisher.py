@@ -21,7 +21,7 @@ from snowmelt.schema.error_table import (
     make_error_table_rows,
 )
 from snowmelt.schema.iceberg_table_form import native_schema, to_native_table
-from snowmelt.storage.command_output_checks import (
+from snowmelt.storage.overwrite_protection import (
     CommandOutput,
     check_outputs,
     make_output_exists_error,

@@ -27,7 +27,7 @@ from snowmelt.load.phase_registry import LoadFunctions
 from snowmelt.load.planner import plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema
-from snowmelt.storage.command_output_checks import check_output_outside_deployment
+from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, to_reject_table
 from snowmelt.table.warehouse_paths import open_cached_store

@@ -5,5 +5,5 @@
 `local_store`: objects as files beneath one folder.
 `verified_disk_sync`: syncs that detect failed writes, and reads past the page cache.
 `remote_store`: objects in S3, GCS and Azure, through obstore.
-`command_output_checks`: the check that a command's output replaces nothing in use.
+`overwrite_protection`: the check that a command's output replaces nothing in use.
 """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from snowmelt.cli.command_context import load_settings
 from snowmelt.clock import SystemClock
 from snowmelt.errors import OutputRefused, UserError
-from snowmelt.storage.command_output_checks import check_output_outside_deployment
+from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 
 if TYPE_CHECKING:
     import argparse

@@ -314,7 +314,7 @@ def _call_in_batches(
 def _record_calls(options: argparse.Namespace) -> int:
     from snowmelt.cli.command_context import load_settings
     from snowmelt.functions.proxy.recorder import TrafficRecorder
-    from snowmelt.storage.command_output_checks import CommandOutput, check_outputs
+    from snowmelt.storage.overwrite_protection import CommandOutput, check_outputs
 
     output = CommandOutput("--out", options.out, appends=True)
     check_outputs([output], reserved=load_settings(options).list_reserved_paths())

@@ -18,7 +18,7 @@ from snowmelt.cli.command_context import (
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 from snowmelt.schema.types import to_internal_name
-from snowmelt.storage.command_output_checks import CommandOutput, check_outputs
+from snowmelt.storage.overwrite_protection import CommandOutput, check_outputs
 
 if TYPE_CHECKING:
     import argparse

@@ -17,7 +17,7 @@ from snowmelt.cli.command_context import (
 )
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
-from snowmelt.storage.command_output_checks import (
+from snowmelt.storage.overwrite_protection import (
     CommandOutput,
     check_output_outside_deployment,
     check_outputs,

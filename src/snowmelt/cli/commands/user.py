@@ -104,7 +104,7 @@ def _add_user(options: argparse.Namespace) -> int:
     """Make the key pair, and the user with the public half."""
     from snowmelt.catalog.security import access_control
     from snowmelt.clock import SystemClock
-    from snowmelt.storage.command_output_checks import check_output_outside_deployment
+    from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 
     name = to_internal_name(options.name)
     role = None if options.role is None else to_internal_name(options.role)

@@ -23,6 +23,7 @@ from snowmelt.errors import (
     RowsBusy,
     TableNotFound,
 )
+from snowmelt.ingest.batch_worker_pool import WorkerPool
 from snowmelt.ingest.metrics import RowMetrics
 from snowmelt.ingest.rows.append_types import (
     AppendCommitted,
@@ -37,7 +38,6 @@ from snowmelt.ingest.rows.chunk_builder import (
     plan_chunks,
     report_lost_rows,
 )
-from snowmelt.ingest.work_queue import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

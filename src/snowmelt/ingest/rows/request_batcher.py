@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.streaming import row_request_state
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PipeNotFound, RequestMalformed, RowsBusy
+from snowmelt.ingest.batch_worker_pool import WorkerPool
 from snowmelt.ingest.rows.append_types import parse_continuation_token
 from snowmelt.ingest.rows.group_commit import find_position_outcome
 from snowmelt.ingest.rows.row_service import (
@@ -21,7 +22,6 @@ from snowmelt.ingest.rows.row_service import (
     get_internal_channel_name,
     make_append_request,
 )
-from snowmelt.ingest.work_queue import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

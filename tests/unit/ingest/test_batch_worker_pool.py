@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from snowmelt.ingest.work_queue import WorkerPool, WorkQueue
+from snowmelt.ingest.batch_worker_pool import WorkerPool, WorkQueue
 
 
 def test_what_waits_is_taken_together_in_its_order_up_to_the_limit() -> None:

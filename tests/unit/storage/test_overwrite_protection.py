@@ -7,7 +7,7 @@ import os
 import pytest
 
 from snowmelt.errors import OutputRefused
-from snowmelt.storage.command_output_checks import (
+from snowmelt.storage.overwrite_protection import (
     CommandOutput,
     check_output_outside_deployment,
     check_outputs,
