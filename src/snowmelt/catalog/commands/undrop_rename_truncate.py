@@ -14,13 +14,13 @@ from snowmelt.catalog.objects import error_table_lookup, renames_and_evolution, 
 from snowmelt.catalog.objects.channel_tombstones import transfer_channels
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.ast import (
-    AlterNamespace,  # `change.register` reads them
-    CommentOn,  # `change.register` reads them
+    AlterNamespace,  # `execute_ddl.register` reads them
+    CommentOn,  # `execute_ddl.register` reads them
     CreateTable,
-    CreateTableLike,  # `change.register` reads them
-    RenameNamespace,  # `change.register` reads them
-    TruncateTable,  # `change.register` reads them
-    Undrop,  # `change.register` reads them
+    CreateTableLike,  # `execute_ddl.register` reads them
+    RenameNamespace,  # `execute_ddl.register` reads them
+    TruncateTable,  # `execute_ddl.register` reads them
+    Undrop,  # `execute_ddl.register` reads them
 )
 from snowmelt.catalog.sql.object_name_types import NameLevel, display_schema
 from snowmelt.errors import (

@@ -330,16 +330,18 @@ _PARAMETER_TYPES |= {"timedelta": dt.timedelta}
 class UdxDefinition(PhaseDefinition[Phase]):
     """A factory of the SDK's kind; a parameter that it does not declare is ignored.
 
-    `planner` calls its `compute_planned_values` with typed parameters, and returns what that wrote.
+    `planner` calls the `plan` of the factory with typed parameters, and returns what that wrote.
     """
 
     planner: Callable[[Mapping[str, object]], Mapping[str, object]] = dict
 
     def build_phase(self, arguments: Mapping[str, object]) -> Phase:
-        """Make one, with what `compute_planned_values` returned among the parameters; without, `compute_planned_values` is called.
+        """Make one, with what `compute_planned_values` returned among the parameters.
+
+        Without that, the factory's `plan` is called first.
 
         Raises:
-            LoadRefused: A parameter is of another type, or `compute_planned_values` or `prepare` refuses.
+            LoadRefused: A parameter is of another type, or the factory's `plan` or `prepare` refuses.
         """
         # Whoever planned was warned then, on the driver.
         return PhaseDefinition.build_phase(
