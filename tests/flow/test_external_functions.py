@@ -299,10 +299,10 @@ def test_limit_stops_calls(world, ask, counted):
 
 
 def test_errors_of_rows_end_the_query_or_become_null_or_values(ask):
-    rows = "(select * from values ('good'), ('bad') t(x))"
+    rows = "(select * from values ('good'), ('bad secret') t(x))"
     with pytest.raises(Exception, match=r"DEMO\.|shaky.*batch") as raised:
         ask(f"select shaky(x) from {rows}")
-    assert "bad" not in str(raised.value).partition("Traceback")[0].replace("badly", "")
+    assert "secret" not in str(raised.value).partition("Traceback")[0]
     assert ask(f"select shaky_null(x) from {rows}") == [("good",), (None,)]
     found = ask(f"select try_shaky(x) from {rows}")
     assert [each.value for (each,) in found] == ["good", None]
