@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from report import Report
 from workload import DDL, rows
 
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs.load_history import LoadTotals
 from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.schema.conversion.row_converter import RowConverter

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Self, Unpack
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.client.client import Client
 from snowmelt.config import Settings
 from snowmelt.errors import NotFound
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from snowmelt.catalog.commands.statement_context import StatementResult
+    from snowmelt.catalog.statements.statement_context import StatementResult
     from snowmelt.client.settings import ClientOptions
     from snowmelt.clock import Clock
     from snowmelt.server.app import ServiceComponents

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fixtures.catalog import NAME, advance
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import access_control
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.streaming import channels
 from snowmelt.errors import (
     AlreadyExists,

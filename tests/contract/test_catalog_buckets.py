@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fixtures.catalog import KEYRING
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects import s3_buckets, s3_objects
 from snowmelt.catalog.security import access_control, access_keys, encryption_keys
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import (
     AlreadyExists,
     BucketNameInvalid,

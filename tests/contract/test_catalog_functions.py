@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute_statement
-from snowmelt.catalog.commands.show_functions import REDACTED
 from snowmelt.catalog.objects.external_functions import (
     FunctionName,
     list_external_functions,
@@ -21,7 +19,9 @@ from snowmelt.catalog.objects.functions_with_integrations import (
     list_callable_functions,
 )
 from snowmelt.catalog.sql.lexer import split_script
-from snowmelt.catalog.sql.parser import parse_statement
+from snowmelt.catalog.statements.executor import execute_statement
+from snowmelt.catalog.statements.external_functions import REDACTED
+from snowmelt.catalog.statements.parser import parse_statement
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
     AlreadyExists,

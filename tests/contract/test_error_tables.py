@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects import error_table_lookup
 from snowmelt.catalog.security import access_control
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import PrivilegeMissing, StatementError
 from snowmelt.schema.error_table import ERROR_SCHEMA
 

@@ -7,7 +7,6 @@ import threading
 import pytest
 
 from fixtures.catalog import NAME, advance
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects.renames_and_evolution import (
     MAX_NEW_COLUMNS,
     EvolutionResult,
@@ -15,6 +14,7 @@ from snowmelt.catalog.objects.renames_and_evolution import (
     make_column,
 )
 from snowmelt.catalog.security import access_control
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import (
     EvolutionRefused,
     NotFound,

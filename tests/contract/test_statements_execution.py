@@ -11,9 +11,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.commands.executor import StatementResult, execute_statement
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import find_user
+from snowmelt.catalog.statements.executor import StatementResult, execute_statement
 from snowmelt.catalog.streaming.channels import open_channel
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from fixtures.catalog import NAME, advance
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects import retention, tables
 from snowmelt.catalog.security import access_control
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.errors import AlreadyExists, NotRestorable, PrivilegeMissing, TableNotFound
 from snowmelt.schema.types import TableName

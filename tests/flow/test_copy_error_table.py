@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute_statement
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import LoadFailed
 from snowmelt.schema.types import TableName
 

@@ -9,11 +9,11 @@ from contextlib import closing
 import pyarrow as pa
 import pytest
 
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.catalog.objects.functions_with_integrations import find_callable_function
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.cli.flights_demo import dataset, function_chapter
 from snowmelt.clock import SystemClock
 from snowmelt.functions.caller.call_log import InMemoryCallLog

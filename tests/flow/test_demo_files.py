@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.cli.flights_demo import raw_files
 from snowmelt.clock import SystemClock
 from snowmelt.loaders.copy_job import CopyContext, run_copy

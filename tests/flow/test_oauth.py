@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 import snowmelt
 from fixtures.service import prepare_loading
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import (
     AlreadyExists,
     AuthenticationFailed,

@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.chunks import NUMBERS
 from snowmelt import failpoints
-from snowmelt.catalog.commands.executor import execute_statement
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import Column, LogicalType

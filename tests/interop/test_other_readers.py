@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
-from snowmelt.catalog.commands.executor import execute_statement
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.cli.main import main
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableName

@@ -27,7 +27,7 @@ from pyiceberg.table import StaticTable
 
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
-from snowmelt.catalog.sql.parser import parse_table_name
+from snowmelt.catalog.sql.cursor import parse_table_name
 from snowmelt.clock import SystemClock
 from snowmelt.loaders.copy_job import CopyContext, run_copy
 from snowmelt.loaders.load_task_execution import LocalTaskRunner

@@ -3,8 +3,8 @@
 `model`: SQLAlchemy table definitions, record types and constants.
 `db`: engines, transactions, SQL dialects and schema upgrades.
 `versions`: Alembic migrations of the catalog's own tables.
-`sql`: DDL text into statement objects.
-`commands`: execution of statement objects.
+`sql`: text of statements into tokens, names, types and clauses.
+`statements`: grammar, execution and listing of each kind of object.
 `objects`: databases, schemas, tables, functions, pipes and buckets.
 `security`: users, roles, grants and encryption keys.
 `streaming`: channels, chunks and the commit protocol.

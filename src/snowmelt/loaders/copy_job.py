@@ -11,7 +11,6 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from snowmelt.catalog.commands.statement_context import StatementSession
 from snowmelt.catalog.jobs.load_history import (
     LoadTotals,
     OffsetAdvance,
@@ -21,6 +20,7 @@ from snowmelt.catalog.jobs.load_history import (
 from snowmelt.catalog.objects.libraries import list_load_functions, read_library_files
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
+from snowmelt.catalog.statements.statement_context import StatementSession
 from snowmelt.errors import (
     ConflictError,
     LoadFailed,

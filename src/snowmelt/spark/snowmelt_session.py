@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from snowmelt.catalog.commands.executor import execute_statement, is_query
-from snowmelt.catalog.commands.statement_context import StatementResult
 from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.db.database_server_clock import open_catalog_clock
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id
 from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_keyring
+from snowmelt.catalog.statements.executor import execute_statement, is_query
+from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.catalog.streaming.chunks import list_backlogged_table_ids
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFound, UnknownOutcome

@@ -20,10 +20,10 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings, copy_environment
 from snowmelt.errors import InternalError, ServiceUnavailable

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
-from snowmelt.catalog.sql.parser import parse_table_name
+from snowmelt.catalog.sql.cursor import parse_table_name
 from snowmelt.clock import SystemClock
 from snowmelt.embedded import EmbeddedService
 from snowmelt.errors import SnowmeltError
@@ -18,7 +18,7 @@ from snowmelt.table.table_reader import read_table
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from snowmelt.catalog.commands.statement_context import StatementResult
+    from snowmelt.catalog.statements.statement_context import StatementResult
     from snowmelt.client.client import Client
     from snowmelt.client.settings import ClientOptions
     from snowmelt.clock import Clock

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute_statement
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.config import Settings
 from snowmelt.errors import BodyUnreadable, ChannelGone, ContinuationStale, PipeNotFound
 from snowmelt.ingest.rows.append_types import AppendCommitted

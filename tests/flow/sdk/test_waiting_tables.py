@@ -12,7 +12,7 @@ import pytest
 from fixtures.sdk import QUICK
 from snowmelt import testing
 from snowmelt.catalog.objects.tables import find_table
-from snowmelt.catalog.sql.parser import parse_table_name
+from snowmelt.catalog.sql.cursor import parse_table_name
 from snowmelt.errors import BufferFull, CommitTimeout, ServiceUnavailable, SnowmeltError
 from snowmelt.server import background_work
 from support.sdk_table import LATE, SOON

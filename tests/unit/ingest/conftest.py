@@ -15,11 +15,11 @@ import pytest
 from snowmelt import failpoints
 from snowmelt.blob.encryption import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs import services
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control, encryption_keys
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import ManualClock
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.channels import ChannelService

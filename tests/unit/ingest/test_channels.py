@@ -6,9 +6,9 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import ChannelFenced, ChannelNotFound, NameMissing, RoleNotGranted
 from snowmelt.ingest.stage_locations import StageRequester
 from snowmelt.wire.streaming import (

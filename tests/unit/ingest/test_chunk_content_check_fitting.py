@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from snowmelt.blob.parquet_footer import ChunkFooter, FooterField
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.streaming.chunks import list_chunks
 from snowmelt.catalog.streaming.registration import register_chunks
 from snowmelt.ingest.chunk_content_check import find_newest_matching_schema, find_written_schema

@@ -9,10 +9,10 @@ import jwt
 import pytest
 
 from fixtures.service import KeyPair
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import ManualClock
 from snowmelt.errors import AuthenticationFailed
 from snowmelt.server.auth import RECHECK_INTERVAL_S, Authenticator

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from fixtures.chunks import NUMBERS, Lakehouse
-from snowmelt.catalog.commands.executor import execute_statement
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import ManualClock
 from snowmelt.errors import NotRestorable
 from snowmelt.table.compaction import compact

@@ -11,7 +11,7 @@ from pyiceberg.table import StaticTable
 
 from fixtures.chunks import COLUMNS, NUMBERS, numbers
 from snowmelt.blob.chunk_table_reader import read_chunk
-from snowmelt.catalog.commands.executor import execute_statement
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 from snowmelt.table.pruning import Comparison, IsNull, prune_chunks, prune_files

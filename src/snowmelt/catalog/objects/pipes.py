@@ -15,7 +15,7 @@ from snowmelt.schema.types import TableName, to_display_name
 if TYPE_CHECKING:
     import datetime as dt
 
-    from snowmelt.catalog.sql.pipe_ast import PipeCopy
+    from snowmelt.catalog.sql.pipe_copy import PipeCopy
 
 # Behind a table's name: the pipe that each table has by itself.
 DEFAULT_PIPE_SUFFIX = "-STREAMING"

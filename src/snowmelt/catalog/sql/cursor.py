@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.sql.lexer import TokenKind, tokenize
 from snowmelt.catalog.sql.object_name_types import ObjectName
 from snowmelt.errors import StatementError
-from snowmelt.schema.types import RESERVED_WORDS, to_display_name
+from snowmelt.schema.types import RESERVED_WORDS, TableName, to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,9 +87,7 @@ class TokenCursor:
         """
         token = self.accept_one_of(*words)
         if token is None:
-            raise self.make_error(
-                f"Expected {_join_alternatives(words)} here, not {self.current_label}"
-            )
+            raise self.make_alternatives_error(words)
         return token.text
 
     def parse_identifier(self, label: str) -> str:
@@ -139,6 +137,16 @@ class TokenCursor:
             parts.append(self.parse_identifier(label))
         return ObjectName(tuple(parts), place)
 
+    def parse_last_name(self, label: str, max_parts: int, statement: str) -> ObjectName:
+        """Go past a name with which the statement ends; `statement` is what errors call it.
+
+        Raises:
+            StatementError: If no name comes next, or more follows it.
+        """
+        name = self.parse_name(label, max_parts)
+        self.expect_end(statement)
+        return name
+
     def parse_string(self, label: str) -> str:
         """Go past a string in single quotes and return its contents.
 
@@ -184,6 +192,15 @@ class TokenCursor:
         place = (token or self.current).position
         return StatementError(reason=reason, line=place.line, column=place.column)
 
+    def make_alternatives_error(
+        self, words: tuple[str, ...], token: SqlToken | None = None
+    ) -> StatementError:
+        """Return the error that one of some words is expected at this token, or at the next one."""
+        token = token or self.current
+        return self.make_error(
+            f"Expected {_join_alternatives(words)} here, not {_label_token(token)}", token
+        )
+
     def source_between(self, first: SqlToken, last: SqlToken) -> str:
         """Return the text from one token to another, both with it."""
         return self._text[first.start_offset : last.start_offset + len(last.source_text)]
@@ -191,8 +208,11 @@ class TokenCursor:
     @property
     def current_label(self) -> str:
         """How an error message calls the next token."""
-        token = self.current
-        return token.kind.value if token.kind is TokenKind.END else token.source_text.split("\n")[0]
+        return _label_token(self.current)
+
+
+def _label_token(token: SqlToken) -> str:
+    return token.kind.value if token.kind is TokenKind.END else token.source_text.split("\n")[0]
 
 
 def _text_if_unquoted(token: SqlToken) -> str | None:
@@ -201,3 +221,19 @@ def _text_if_unquoted(token: SqlToken) -> str | None:
 
 def _join_alternatives(words: tuple[str, ...]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def parse_table_name(text: str) -> TableName:
+    """Return the table that a name of three parts, written as in SQL, means.
+
+    Raises:
+        StatementError: If it is no such name.
+    """
+    cursor = TokenCursor(text)
+    name = cursor.parse_name("a table", 3)
+    if len(name.parts) < 3:
+        raise cursor.make_error(
+            "Write the table with database and schema, such as demo.public.flights"
+        )
+    cursor.expect_end("the name of a table")
+    return TableName(*name.parts)

@@ -246,7 +246,23 @@ def _unescape_match(match: re.Match[str]) -> str:
     return chr(int(digits, 16)) if digits else _ESCAPED_CHARACTERS.get(other, other)
 
 
-# --- Cuts a script into its statements.
+# --- Kinds of statements by their first words, and scripts.
+
+_QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
+
+
+def is_query(text: str) -> bool:
+    """Tell whether a statement is Spark's: SELECT, WITH, VALUES, FROM, EXPLAIN, or parenthesised.
+
+    Raises:
+        StatementError: If a string, quoted name or comment is not closed.
+    """
+    # COPY's strings are not those of the other statements, so that it may be no whole text to them.
+    if is_copy_statement(text):
+        return False
+    first = tokenize(text)[0]
+    return first.kind in {TokenKind.WORD, TokenKind.SYMBOL} and first.text in _QUERY_WORDS
+
 
 _COPY_START = re.compile(
     r"(?:\A|;)(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*(COPY)\b", re.IGNORECASE | re.DOTALL

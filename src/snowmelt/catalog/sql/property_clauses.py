@@ -88,6 +88,31 @@ class ClauseReader:
         self.add_value(cursor, token, clause.default)
         return True
 
+    def parse_all(self, cursor: TokenCursor) -> None:
+        """Go past the clauses of a CREATE, with commas between or without, to the end.
+
+        Raises:
+            StatementError: If there is one that does not exist, or one is missing.
+        """
+        while self.parse_next(cursor):
+            cursor.accept(",")
+        if not is_at_end(cursor):
+            self.raise_unknown_clause(cursor)
+        self.check_required(cursor)
+
+    def parse_changes(self, cursor: TokenCursor, *, unset: bool) -> None:
+        """Go past the clauses of SET or UNSET, with commas between or without, to the end.
+
+        Raises:
+            StatementError: If there is none, or one that does not exist.
+        """
+        read = self.parse_next_unset if unset else self.parse_next
+        while read(cursor):
+            cursor.accept(",")
+        if not self.values or not is_at_end(cursor):
+            self.raise_unknown_clause(cursor)
+        cursor.expect_end("ALTER")
+
     def add_value(self, cursor: TokenCursor, token: SqlToken, value: object) -> None:
         """Keep the value of a clause that has been read.
 

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list_channels(options: argparse.Namespace) -> None:
-    from snowmelt.catalog.commands.executor import execute_statement
+    from snowmelt.catalog.statements.executor import execute_statement
 
     scope = f" IN TABLE {options.table}" if options.table is not None else ""
     with opening_catalog(load_settings(options)) as database:
@@ -58,7 +58,7 @@ def _list_channels(options: argparse.Namespace) -> None:
 def _drop_channel(options: argparse.Namespace) -> None:
     from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
     from snowmelt.catalog.objects.tables import find_table
-    from snowmelt.catalog.sql.parser import parse_table_name
+    from snowmelt.catalog.sql.cursor import parse_table_name
     from snowmelt.catalog.streaming.channels import drop_channel
     from snowmelt.clock import SystemClock
 

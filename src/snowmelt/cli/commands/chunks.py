@@ -73,7 +73,7 @@ def _list_quarantined_chunks(options: argparse.Namespace) -> None:
 
 def _discard_chunk(options: argparse.Namespace) -> None:
     from snowmelt.catalog.objects.tables import find_table
-    from snowmelt.catalog.sql.parser import parse_table_name
+    from snowmelt.catalog.sql.cursor import parse_table_name
     from snowmelt.catalog.streaming import chunks
     from snowmelt.clock import SystemClock
 

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Maintain once, to the end."""
     from snowmelt.catalog.db.database_server_clock import open_catalog_clock
-    from snowmelt.catalog.sql.parser import parse_table_name
+    from snowmelt.catalog.sql.cursor import parse_table_name
 
     names = [parse_table_name(text) for text in options.table]
     settings = load_settings(options)

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the address of one table's metadata, or a list."""
     from snowmelt.catalog.objects.tables import find_table, list_tables
-    from snowmelt.catalog.sql.parser import parse_table_name
+    from snowmelt.catalog.sql.cursor import parse_table_name
 
     with opening_catalog(load_settings(options)) as database, database.reading() as connection:
         if options.table is not None:

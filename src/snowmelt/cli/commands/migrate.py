@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Migrate once, or for ever."""
-    from snowmelt.catalog.sql.parser import parse_table_name
+    from snowmelt.catalog.sql.cursor import parse_table_name
 
     names = [parse_table_name(text) for text in options.tables]
     settings = load_settings(options)

@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Insert, and tell what is refused still; 2 when something is."""
     from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
-    from snowmelt.catalog.sql.parser import parse_table_name
+    from snowmelt.catalog.sql.cursor import parse_table_name
     from snowmelt.loaders.error_replay import ErrorReplay, ErrorTableReadContext, ReplayOptions
     from snowmelt.storage.store_factory import open_store
 

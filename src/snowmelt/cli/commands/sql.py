@@ -84,7 +84,7 @@ class _ScriptRunner:
         self._lake: Snowmelt | None = None
 
     def run_statement(self, statement: ScriptStatement) -> None:
-        from snowmelt.catalog.commands.executor import execute_statement, is_query
+        from snowmelt.catalog.statements.executor import execute_statement, is_query
         from snowmelt.load.copy_ast import is_copy_statement
 
         if is_query(statement.text):

@@ -10,8 +10,8 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.cli.flights_demo import dataset
 from snowmelt.clock import SystemClock
 from snowmelt.config import copy_environment

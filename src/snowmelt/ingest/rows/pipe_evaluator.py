@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from snowmelt.catalog.sql.pipe_ast import PipeCall, PipeCast, PipeField, PipeLiteral
+from snowmelt.catalog.sql.pipe_copy import PipeCall, PipeCast, PipeField, PipeLiteral
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, to_display_name
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from snowmelt.catalog.sql.column_types import ColumnType
-    from snowmelt.catalog.sql.pipe_ast import PipeCopy, PipeExpression
+    from snowmelt.catalog.sql.pipe_copy import PipeCopy, PipeExpression
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableSchema
 

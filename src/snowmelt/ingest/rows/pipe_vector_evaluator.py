@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.catalog.sql.pipe_ast import PipeCall, PipeCast, PipeField, PipeLiteral
+from snowmelt.catalog.sql.pipe_copy import PipeCall, PipeCast, PipeField, PipeLiteral
 from snowmelt.ingest.rows.columnar_reader import parse_text_column
 from snowmelt.ingest.rows.pipe_evaluator import make_cast_column
 from snowmelt.schema.chunk_types import decimal_from_int64, decimal_to_int64, make_null_mask
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.catalog.sql.pipe_ast import PipeCopy, PipeExpression
+    from snowmelt.catalog.sql.pipe_copy import PipeCopy, PipeExpression
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableSchema
 

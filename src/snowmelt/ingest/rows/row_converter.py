@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.sql.pipe_ast import PipeCopy
+    from snowmelt.catalog.sql.pipe_copy import PipeCopy
     from snowmelt.clock import Clock
     from snowmelt.errors import InvalidValue
     from snowmelt.ingest.rows.columnar_reader import Plain

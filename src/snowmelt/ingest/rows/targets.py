@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.objects import pipes, tables
 from snowmelt.catalog.objects.pipes import resolve_pipe_table
 from snowmelt.catalog.security import access_control
-from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
+from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
 from snowmelt.catalog.streaming import row_request_state, unregistered_blobs
 from snowmelt.errors import PipeNotFound, UserError
 from snowmelt.schema.types import LogicalType, TableName, to_internal_name
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
-    from snowmelt.catalog.sql.pipe_ast import PipeCopy
+    from snowmelt.catalog.sql.pipe_copy import PipeCopy
     from snowmelt.clock import Clock
 
 # --- Where rows are sent: database, schema, pipe; and which table that is.

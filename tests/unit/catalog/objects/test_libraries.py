@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.commands.executor import execute_statement
 from snowmelt.catalog.objects.libraries import list_load_functions, read_library_files
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import AlreadyExists, NotFound, PrivilegeMissing, StatementError, UserError
 
 

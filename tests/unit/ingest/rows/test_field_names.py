@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
+from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
 from snowmelt.ingest.rows.field_names import quote_field_names, resolve_field_case
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableSchema

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
+from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
 from snowmelt.clock import SystemClock
 from snowmelt.ingest.rows import pipe_vector_evaluator
 from snowmelt.ingest.rows.columnar_reader import read_field_columns

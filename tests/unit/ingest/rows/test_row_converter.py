@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
+from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
 from snowmelt.clock import SystemClock
 from snowmelt.ingest.rows.row_converter import ConverterPool, find_ambiguous_bytes
 from snowmelt.schema.types import Column, LogicalType, TableSchema

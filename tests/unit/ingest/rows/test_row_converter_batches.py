@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from snowmelt.catalog.sql.pipe_parser import parse_pipe_copy
+from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
 from snowmelt.clock import SystemClock
 from snowmelt.ingest.rows import row_converter
 from snowmelt.ingest.rows.row_converter import ConverterPool

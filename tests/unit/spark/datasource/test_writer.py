@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import DecimalType, StructField, StructType
 
 from fixtures.chunks import numbers
-from snowmelt.catalog.commands.executor import execute_statement
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import LoadOvertaken
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.writer import TableStreamWriter

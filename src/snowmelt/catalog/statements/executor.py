@@ -9,31 +9,15 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import IntegrityError
 
-from snowmelt.catalog.commands import (
-    alter_table,  # noqa: F401 - they join `execute_ddl`
-    bucket_statements,  # noqa: F401 - they join `execute_ddl`
-    functions,  # noqa: F401 - they join `execute_ddl`
-    pipes,  # noqa: F401 - they join `execute_ddl`
-    security_integrations,  # noqa: F401 - they join `execute_ddl`
-    undrop_rename_truncate,  # noqa: F401 - they join `execute_ddl`
-)
-from snowmelt.catalog.commands.ddl import execute_ddl
-from snowmelt.catalog.commands.show import execute_show_or_describe
-from snowmelt.catalog.commands.statement_context import StatementResult, StatementSession
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
-from snowmelt.catalog.sql.ast import (
-    DescribeAnyIntegration,
-    DescribeFunction,
-    DescribeIntegration,
-    DescribeObject,
-    DescribeSecurityIntegration,
-    ShowFutureGrants,
-    ShowGrants,
-    ShowObjects,
+from snowmelt.catalog.sql.lexer import is_query
+from snowmelt.catalog.statements.parser import parse_statement
+from snowmelt.catalog.statements.statement_context import (
+    NothingDone,
+    StatementResult,
+    StatementSession,
 )
-from snowmelt.catalog.sql.parser import is_query, parse_statement
-from snowmelt.catalog.sql.pipe_ast import DescribePipe
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound, TransactionConflict
 from snowmelt.schema.types import to_display_name, to_internal_name
@@ -49,17 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["StatementResult", "execute_statement", "is_query"]
 
 _MAX_ATTEMPTS = 3
-_READ_ONLY_STATEMENTS = (
-    DescribeObject
-    | DescribeAnyIntegration
-    | DescribeFunction
-    | DescribeIntegration
-    | DescribePipe
-    | DescribeSecurityIntegration
-    | ShowObjects
-    | ShowFutureGrants
-    | ShowGrants
-)
 
 
 def execute_statement(  # noqa: PLR0913 - who asks, in which place, at what time: six words, each with a default
@@ -91,7 +64,6 @@ def execute_statement(  # noqa: PLR0913 - who asks, in which place, at what time
         UserError: Something it needs is missing, or is there already.
     """
     statement = parse_statement(text)
-    looks_only = isinstance(statement, _READ_ONLY_STATEMENTS)
     now = (clock or SystemClock()).now()
 
     def run(connection: sa.Connection) -> StatementResult:
@@ -103,13 +75,12 @@ def execute_statement(  # noqa: PLR0913 - who asks, in which place, at what time
             schema=None if default_schema is None else to_internal_name(default_schema),
             now=now,
         )
-        return (
-            execute_show_or_describe(statement, session)
-            if looks_only
-            else execute_ddl(statement, session)
-        )
+        try:
+            return statement.execute(session)
+        except NothingDone as done:
+            return StatementResult(message=str(done))
 
-    if looks_only:
+    if statement.reads_only:
         with database.reading() as connection:
             return run(connection)
     return _run_in_write_transaction(database, run)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.sql.ast import (
-    AlterIntegration,
+from snowmelt.catalog.statements.api_integrations import AlterIntegration, DropIntegration
+from snowmelt.catalog.statements.parser import parse_statement
+from snowmelt.catalog.statements.security_integrations import (
     AlterOrDropAnyIntegration,
     AlterSecurityIntegration,
     DescribeAnyIntegration,
     DescribeSecurityIntegration,
-    DropIntegration,
     DropSecurityIntegration,
 )
-from snowmelt.catalog.sql.parser import parse_statement
 from snowmelt.errors import StatementError
 
 

@@ -1,59 +1,87 @@
-"""Parser for pipes on streamed rows, and for the expressions that they compute.
+"""COPY of a pipe: syntax tree and parser of its target, its options and its expressions.
 
-Other kinds of pipes are not supported. Expressions are fields of the row, constants, casts, and a
-fixed list of functions.
+Rows come from a stream alone. Expressions are fields of the row, constants, casts, and a fixed
+list of functions.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.pipe_ast import (
-    CreatePipe,
-    DescribePipe,
-    DropPipe,
-    PipeCall,
-    PipeCast,
-    PipeCopy,
-    PipeField,
-    PipeItem,
-    PipeLiteral,
-)
 from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.sql.lexer import SqlToken
-    from snowmelt.catalog.sql.object_name_types import CreateMode
-    from snowmelt.catalog.sql.pipe_ast import PipeExpression
+    from snowmelt.catalog.sql.column_types import ColumnType
+    from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken
+    from snowmelt.catalog.sql.object_name_types import ObjectName
+
+
+@dataclass(frozen=True, slots=True)
+class PipeLiteral:
+    """A constant."""
+
+    value: str | int | Decimal | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class PipeField:
+    """A part of the row: `$1:a.b[0]`; without steps the whole row. Names count as written."""
+
+    steps: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PipeCast:
+    """`operand::TYPE`."""
+
+    operand: PipeExpression
+    type: ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class PipeCall:
+    """A function of the listed ones; operators are `+ - * / ||`."""
+
+    name: str
+    arguments: tuple[PipeExpression, ...]
+
+
+PipeExpression: TypeAlias = PipeLiteral | PipeField | PipeCast | PipeCall
+
+
+@dataclass(frozen=True, slots=True)
+class PipeItem:
+    """One expression of the SELECT, with the column that it goes to where that is named."""
+
+    expression: PipeExpression
+    alias: str | None
+    position: SourcePosition
+
+
+@dataclass(frozen=True, slots=True)
+class PipeCopy:
+    """The COPY of a pipe.
+
+    `items` None takes the row's own fields. With `by_name` an item's alias is its column, else
+    its position among `columns`, or among the table's. With `case_sensitive` the row's own fields
+    name columns letter by letter.
+    """
+
+    table: ObjectName
+    columns: tuple[str, ...] | None
+    items: tuple[PipeItem, ...] | None
+    by_name: bool
+    case_sensitive: bool = False
+
+
+# --- COPY INTO a table from streamed rows.
 
 _STREAMING_SOURCE = "TABLE(DATA_SOURCE(TYPE => 'STREAMING'))"
-
-
-def parse_create_pipe(cursor: TokenCursor, create_mode: CreateMode) -> CreatePipe:
-    """Go past what follows CREATE PIPE.
-
-    Raises:
-        StatementError: It is not COPY INTO a table from streamed rows; says where.
-    """
-    name = cursor.parse_name("a pipe", 3)
-    comment = None
-    if cursor.accept("COMMENT"):
-        cursor.expect("=")
-        comment = cursor.parse_string("a comment")
-    if cursor.is_next("AUTO_INGEST"):
-        raise cursor.make_error(
-            "AUTO_INGEST is not supported: rows come through channels of this pipe"
-        )
-    cursor.expect("AS")
-    first = cursor.current
-    copy = parse_copy_at_cursor(cursor)
-    text = cursor.source_between(first, cursor.previous)
-    cursor.expect_end("CREATE PIPE")
-    return CreatePipe(name, create_mode, text, copy, comment)
 
 
 def parse_pipe_copy(text: str) -> PipeCopy:
@@ -66,29 +94,6 @@ def parse_pipe_copy(text: str) -> PipeCopy:
     copy = parse_copy_at_cursor(cursor)
     cursor.expect_end("the pipe's COPY")
     return copy
-
-
-def parse_drop_pipe(cursor: TokenCursor) -> DropPipe:
-    """Go past what follows DROP PIPE.
-
-    Raises:
-        StatementError: If it is more than a name.
-    """
-    if_exists = cursor.accept("IF", "EXISTS")
-    name = cursor.parse_name("a pipe", 3)
-    cursor.expect_end("DROP")
-    return DropPipe(name, if_exists)
-
-
-def parse_describe_pipe(cursor: TokenCursor) -> DescribePipe:
-    """Go past what follows DESCRIBE PIPE.
-
-    Raises:
-        StatementError: If it is more than a name.
-    """
-    name = cursor.parse_name("a pipe", 3)
-    cursor.expect_end("DESCRIBE")
-    return DescribePipe(name)
 
 
 def parse_copy_at_cursor(cursor: TokenCursor) -> PipeCopy:

@@ -1,12 +1,14 @@
-"""Context of one statement: transaction, role, default names, privilege checks; and its result.
+"""What every statement has: its base class, its surroundings, its result, and its messages.
 
 Name lookups hide objects on which the role has no privilege: they raise the NotFound errors.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PRIVILEGES, PUBLIC, ObjectKind
 from snowmelt.catalog.objects.api_integrations import find_api_integration
@@ -19,17 +21,26 @@ from snowmelt.catalog.objects.namespaces import DEFAULT_SCHEMA, find_database, f
 from snowmelt.catalog.objects.s3_buckets import bucket_privileges, find_bucket
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import (
+    has_account_privilege,
     has_privilege,
     require_namespace_privilege,
     require_table_privilege,
 )
-from snowmelt.catalog.sql.object_name_types import NameLevel, display_schema
-from snowmelt.errors import NotFound, PrivilegeMissing, StatementError
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, display_schema
+from snowmelt.errors import (
+    DatabaseNotFound,
+    NotFound,
+    PrivilegeMissing,
+    SchemaNotFound,
+    StatementError,
+    TableNotFound,
+)
 from snowmelt.schema.types import LogicalType as ColumnKind
 from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Iterator
 
     import sqlalchemy as sa
 
@@ -37,8 +48,9 @@ if TYPE_CHECKING:
     from snowmelt.catalog.objects.api_integrations import ApiIntegrationRecord
     from snowmelt.catalog.objects.external_functions import ExternalFunctionRecord, TranslatorRecord
     from snowmelt.catalog.objects.s3_buckets import BucketRecord
-    from snowmelt.catalog.sql.ast import OverloadReference
+    from snowmelt.catalog.sql.lexer import SourcePosition
     from snowmelt.catalog.sql.object_name_types import ObjectName
+    from snowmelt.functions.signature import SqlType
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +81,7 @@ class StatementSession:
         if len(name.parts) == 2:
             return name.parts[0], name.parts[1]
         if self.database is None:
-            raise _incomplete_name_error(
-                name, "a schema", "two", f"demo.{_display_object_name(name)}"
-            )
+            raise _incomplete_name_error(name, "a schema", "two", "demo.")
         return self.database, name.parts[0]
 
     def resolve_table_name(self, name: ObjectName) -> TableName:
@@ -99,7 +109,7 @@ class StatementSession:
             case (inner,), str() as database:
                 return database, self.schema or DEFAULT_SCHEMA, inner
         missing = "demo." if len(name.parts) == 2 else "demo.public."
-        raise _incomplete_name_error(name, label, "three", missing + _display_object_name(name))
+        raise _incomplete_name_error(name, label, "three", missing)
 
     def find_database(self, name: str) -> DatabaseRecord:
         """Return a database that the role may know of.
@@ -250,37 +260,54 @@ class StatementSession:
         if not self.is_administrator:
             raise PrivilegeMissing(role=self.role, privilege=privilege, object="the account")
 
-    def require_privilege(
-        self, kind: ObjectKind, object_id: int, privilege: str, object_name: object
-    ) -> None:
-        """Let pass a role that owns an object or has the privilege on it.
+    def require_account_privilege(self, privilege: str) -> None:
+        """Let pass a role that has a privilege on the account.
 
         Raises:
-            PrivilegeMissing: If it has neither.
+            PrivilegeMissing: If it has not.
         """
-        if not has_privilege(self.connection, self.role, kind, object_id, privilege):
+        if not has_account_privilege(self.connection, {self.role, PUBLIC}, privilege):
+            raise PrivilegeMissing(
+                role=to_display_name(self.role), privilege=privilege, object="the account"
+            )
+
+    def require_create_function(self, name: FunctionName) -> None:
+        """Let pass a role that may create functions in the schema of a name.
+
+        Raises:
+            PrivilegeMissing: If it may not.
+            SchemaNotFound: If there is no such schema (DatabaseNotFound: alike).
+        """
+        schema = self.find_schema(name.database, name.schema)
+        shown = display_schema(name.database, name.schema)
+        self.require_privilege("SCHEMA", schema.schema_id, shown, "CREATE FUNCTION")
+
+    def require_privilege(
+        self, kind: ObjectKind, object_id: int, object_name: object, *privileges: str
+    ) -> None:
+        """Let pass a role that owns an object or has one of the privileges on it.
+
+        Raises:
+            PrivilegeMissing: If it has none of them.
+        """
+        if not has_privilege(self.connection, self.role, kind, object_id, *privileges):
             raise PrivilegeMissing(
                 role=to_display_name(self.role),
-                privilege=privilege,
+                privilege=" or ".join(privileges),
                 object=f"{kind.lower()} {object_name}",
             )
 
 
-def _display_object_name(name: ObjectName) -> str:
-    return ".".join(to_display_name(part) for part in name.parts)
-
-
 def _incomplete_name_error(
-    name: ObjectName, label: str, part_count: str, example: str
+    name: ObjectName, label: str, part_count: str, missing_parts: str
 ) -> StatementError:
-    return StatementError(
-        reason=f"Write the name of {label} with {part_count} parts, such as {example}",
-        line=name.position.line,
-        column=name.position.column,
+    example = missing_parts + ".".join(to_display_name(part) for part in name.parts)
+    return make_statement_error(
+        f"Write the name of {label} with {part_count} parts, such as {example}", name.position
     )
 
 
-# --- What a statement answers.
+# --- Statements and what they answer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,3 +317,82 @@ class StatementResult:
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[object, ...], ...] = ()
     message: str = ""
+
+
+class Statement(ABC):
+    """One parsed statement: names are internal names, and nothing is resolved yet."""
+
+    __slots__ = ()
+    # Whether it runs in a reading transaction.
+    reads_only: ClassVar[bool] = False
+
+    @abstractmethod
+    def execute(self, session: StatementSession) -> StatementResult:
+        """Carry the statement out in the session's transaction.
+
+        Raises:
+            StatementError: It does not go with the objects as they are.
+            PrivilegeMissing: The role may not do this.
+            UserError: Something it needs is missing, or is there already.
+            NothingDone: It is done already, or IF EXISTS names what does not exist.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class OverloadReference:
+    """A function by name and types of its arguments: what DROP and GRANT write."""
+
+    name: ObjectName
+    types: tuple[SqlType, ...]
+
+
+class NothingDone(Exception):
+    """A statement needs no change; the text of this becomes its message."""
+
+
+_MISSING_OBJECT_ERRORS = (NotFound, DatabaseNotFound, SchemaNotFound, TableNotFound)
+
+
+@contextmanager
+def skipping_missing(if_exists: bool) -> Iterator[None]:
+    """End the statement without an error where what is looked for within does not exist.
+
+    Raises:
+        NothingDone: It does not exist, and `if_exists` was written.
+    """
+    try:
+        yield
+    except _MISSING_OBJECT_ERRORS as error:
+        if not if_exists:
+            raise
+        raise NothingDone(f"{error} Nothing was done.") from None
+
+
+def skip_if_exists(label: str, create_mode: CreateMode, *, exists: bool) -> None:
+    """End a CREATE … IF NOT EXISTS of what exists.
+
+    Raises:
+        NothingDone: It does.
+    """
+    if exists and create_mode is CreateMode.IF_NOT_EXISTS:
+        raise NothingDone(f"{label} exists already; nothing was done.")
+
+
+def skip_if_missing(label: str, if_exists: bool, *, exists: bool) -> None:
+    """End a DROP or ALTER … IF EXISTS of what does not exist.
+
+    Raises:
+        NothingDone: It does not.
+    """
+    if if_exists and not exists:
+        raise NothingDone(f"{label} does not exist; nothing was done.")
+
+
+def creation_result(label: str, *, replaced: bool) -> StatementResult:
+    """Return the message of a CREATE."""
+    return StatementResult(message=f"{label} {'replaced' if replaced else 'created'}.")
+
+
+def make_statement_error(reason: str, position: SourcePosition) -> StatementError:
+    """Return the error that points at a position; the caller raises it."""
+    return StatementError(reason=reason, line=position.line, column=position.column)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.sql.ast import (
+from snowmelt.catalog.sql.lexer import SourcePosition
+from snowmelt.catalog.sql.object_name_types import ObjectName
+from snowmelt.catalog.statements.alter_table import (
     AddColumns,
     AlterColumns,
     AlterTable,
@@ -16,9 +18,7 @@ from snowmelt.catalog.sql.ast import (
     RenameTable,
     SetProperties,
 )
-from snowmelt.catalog.sql.lexer import SourcePosition
-from snowmelt.catalog.sql.object_name_types import ObjectName
-from snowmelt.catalog.sql.parser import parse_statement
+from snowmelt.catalog.statements.parser import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import Column, LogicalType
 

@@ -9,30 +9,33 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snowmelt.catalog.sql.ast import (
-    AlterBucket,
-    AlterUser,
-    CreateBucket,
-    CreateDatabase,
-    CreateRole,
-    CreateSchema,
-    CreateTable,
-    CreateUser,
-    DescribeObject,
-    DropAccessKey,
-    DropBucket,
-    DropObject,
-    DropPrincipal,
+from snowmelt.catalog.sql.lexer import SourcePosition, is_query
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
+from snowmelt.catalog.statements.buckets import AlterBucket, CreateBucket, DropBucket
+from snowmelt.catalog.statements.grants import (
     GrantOnAccount,
     GrantOnBucket,
     GrantPrivileges,
     GrantRole,
+    PrivilegeGrant,
     ShowGrants,
-    ShowObjects,
 )
-from snowmelt.catalog.sql.lexer import SourcePosition
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
-from snowmelt.catalog.sql.parser import is_query, parse_statement
+from snowmelt.catalog.statements.namespaces import (
+    CreateDatabase,
+    CreateSchema,
+    DescribeObject,
+    DropObject,
+)
+from snowmelt.catalog.statements.parser import LISTINGS, parse_statement
+from snowmelt.catalog.statements.statement_kind import ShowObjects
+from snowmelt.catalog.statements.tables import CreateTable
+from snowmelt.catalog.statements.users_and_roles import (
+    AlterUser,
+    CreateRole,
+    CreateUser,
+    DropAccessKey,
+    DropPrincipal,
+)
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import to_display_name
 
@@ -169,9 +172,9 @@ MEANINGS = {
     "DESCRIBE SCHEMA s": DescribeObject(
         NameLevel.SCHEMA, ObjectName(("S",), SourcePosition(1, 17))
     ),
-    "SHOW TABLES": ShowObjects("TABLES"),
+    "SHOW TABLES": ShowObjects(LISTINGS["TABLES"]),
     "SHOW TERSE TABLES LIKE 'a%' IN SCHEMA d.s STARTS WITH 'A' LIMIT 5": ShowObjects(
-        "TABLES",
+        LISTINGS["TABLES"],
         "a%",
         NameLevel.SCHEMA,
         ObjectName(("D", "S"), SourcePosition(1, 39)),
@@ -180,12 +183,12 @@ MEANINGS = {
         terse=True,
     ),
     "SHOW SCHEMAS IN d": ShowObjects(
-        "SCHEMAS", None, None, ObjectName(("D",), SourcePosition(1, 17))
+        LISTINGS["SCHEMAS"], None, None, ObjectName(("D",), SourcePosition(1, 17))
     ),
     "SHOW CHANNELS IN TABLE t": ShowObjects(
-        "CHANNELS", None, NameLevel.TABLE, ObjectName(("T",), SourcePosition(1, 24))
+        LISTINGS["CHANNELS"], None, NameLevel.TABLE, ObjectName(("T",), SourcePosition(1, 24))
     ),
-    "SHOW USERS": ShowObjects("USERS"),
+    "SHOW USERS": ShowObjects(LISTINGS["USERS"]),
     "SHOW GRANTS": ShowGrants(),
     "SHOW GRANTS TO ROLE r": ShowGrants("TO", "ROLE", ObjectName(("R",), SourcePosition(1, 21))),
     "SHOW GRANTS OF ROLE r": ShowGrants("OF", "ROLE", ObjectName(("R",), SourcePosition(1, 21))),
@@ -202,32 +205,34 @@ MEANINGS = {
     # As SHOW ACCESS KEYS prints it.
     "ALTER USER u DROP ACCESS KEY SMAK2": DropAccessKey("U", "SMAK2"),
     "GRANT READ, WRITE ON BUCKET raw TO ROLE r": GrantOnBucket(
-        ("READ", "WRITE"), "raw", None, "R", False
+        PrivilegeGrant(("READ", "WRITE"), "R", False), "raw", None
     ),
     "REVOKE READ ON BUCKET 'my-data' PREFIX 'in/Ä/' FROM ROLE r": GrantOnBucket(
-        ("READ",), "my-data", "in/Ä/", "R", True
+        PrivilegeGrant(("READ",), "R", True), "my-data", "in/Ä/"
     ),
-    "GRANT ALL ON BUCKET raw TO r": GrantOnBucket(("READ", "WRITE"), "raw", None, "R", False),
-    "GRANT CREATE BUCKET ON ACCOUNT TO ROLE r": GrantOnAccount("CREATE BUCKET", "R", False),
-    "SHOW BUCKETS LIKE 'm%'": ShowObjects("BUCKETS", "m%", NameLevel.ACCOUNT),
-    "SHOW ACCESS KEYS": ShowObjects("ACCESS KEYS", None, NameLevel.ACCOUNT),
+    "GRANT ALL ON BUCKET raw TO r": GrantOnBucket(
+        PrivilegeGrant(("READ", "WRITE"), "R", False), "raw", None
+    ),
+    "GRANT CREATE BUCKET ON ACCOUNT TO ROLE r": GrantOnAccount(
+        PrivilegeGrant(("CREATE BUCKET",), "R", False)
+    ),
+    "SHOW BUCKETS LIKE 'm%'": ShowObjects(LISTINGS["BUCKETS"], "m%", NameLevel.ACCOUNT),
+    "SHOW ACCESS KEYS": ShowObjects(LISTINGS["ACCESS KEYS"], None, NameLevel.ACCOUNT),
     "REVOKE ROLE r FROM USER u": GrantRole("R", "U", True),
     "GRANT INSERT, EVOLVE SCHEMA ON TABLE t TO ROLE r": GrantPrivileges(
-        ("INSERT", "EVOLVE SCHEMA"),
+        PrivilegeGrant(("INSERT", "EVOLVE SCHEMA"), "R", False),
         NameLevel.TABLE,
         ObjectName(("T",), SourcePosition(1, 38)),
-        "R",
-        False,
     ),
     "GRANT ALL PRIVILEGES ON DATABASE d TO r": GrantPrivileges(
-        ("USAGE", "CREATE SCHEMA"),
+        PrivilegeGrant(("USAGE", "CREATE SCHEMA"), "R", False),
         NameLevel.DATABASE,
         ObjectName(("D",), SourcePosition(1, 34)),
-        "R",
-        False,
     ),
     "REVOKE USAGE ON SCHEMA d.s FROM ROLE r": GrantPrivileges(
-        ("USAGE",), NameLevel.SCHEMA, ObjectName(("D", "S"), SourcePosition(1, 24)), "R", True
+        PrivilegeGrant(("USAGE",), "R", True),
+        NameLevel.SCHEMA,
+        ObjectName(("D", "S"), SourcePosition(1, 24)),
     ),
 }
 
@@ -238,7 +243,10 @@ def test_statements_mean_what_snowflake_means(text):
     statement = parse_statement(text + " ;")
     if isinstance(statement, ShowObjects) and statement.level is NameLevel.ACCOUNT:
         assert statement.scope is None
-        assert (statement.kind, statement.like_pattern) == (expected.kind, expected.like_pattern)
+        assert (statement.listing, statement.like_pattern) == (
+            expected.listing,
+            expected.like_pattern,
+        )
     else:
         assert statement == expected
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.sql.ast import (
+from snowmelt.catalog.sql.object_name_types import CreateMode
+from snowmelt.catalog.statements.api_integrations import (
     AlterIntegration,
     CreateIntegration,
     DescribeIntegration,
     DropIntegration,
-    GrantOnAccount,
-    GrantOnIntegration,
-    ShowObjects,
 )
-from snowmelt.catalog.sql.object_name_types import CreateMode
-from snowmelt.catalog.sql.parser import parse_statement
+from snowmelt.catalog.statements.grants import GrantOnAccount, GrantOnIntegration, PrivilegeGrant
+from snowmelt.catalog.statements.parser import LISTINGS, parse_statement
+from snowmelt.catalog.statements.statement_kind import ShowObjects
 from snowmelt.errors import StatementError
 from snowmelt.functions.definition import AuthenticationMethod
 
@@ -119,14 +118,14 @@ def test_what_is_said_of_an_api_integration_is_read():
 @pytest.mark.parametrize("api", ["", "API "])
 def test_grants_and_lists_do_without_the_word_api(api):
     assert parse_statement(f"GRANT USAGE ON {api}INTEGRATION i TO ROLE r") == GrantOnIntegration(
-        ("USAGE",), "I", "R", revoke=False
+        PrivilegeGrant(("USAGE",), "R", revoke=False), "I"
     )
     assert parse_statement(f"SHOW {api}INTEGRATIONS LIKE 'a%'") == ShowObjects(
-        f"{api}INTEGRATIONS", "a%", "ACCOUNT"
+        LISTINGS[f"{api}INTEGRATIONS"], "a%", "ACCOUNT"
     )
 
 
 def test_roles_may_be_let_to_create_integrations():
     assert parse_statement("REVOKE CREATE INTEGRATION ON ACCOUNT FROM ROLE r") == GrantOnAccount(
-        "CREATE INTEGRATION", "R", revoke=True
+        PrivilegeGrant(("CREATE INTEGRATION",), "R", revoke=True)
     )

@@ -9,18 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.catalog.sql.ast import (
+from snowmelt.catalog.sql.object_name_types import CreateMode
+from snowmelt.catalog.statements.external_functions import (
     AlterFunction,
     CreateExternalFunction,
     DescribeFunction,
     DropFunction,
-    GrantOnFunction,
     RenameFunction,
-    ShowGrants,
 )
-from snowmelt.catalog.sql.function_parser import CONTEXT_FUNCTIONS
-from snowmelt.catalog.sql.object_name_types import CreateMode
-from snowmelt.catalog.sql.parser import parse_statement
+from snowmelt.catalog.statements.function_grammar import CONTEXT_FUNCTIONS
+from snowmelt.catalog.statements.grants import GrantOnFunction, PrivilegeGrant, ShowGrants
+from snowmelt.catalog.statements.parser import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.functions.ddl_writer import format_create_function, quote_literal
 from snowmelt.functions.definition import (
@@ -222,7 +221,7 @@ def test_other_statements_name_functions_with_types():
     assert described.function.types == ()
     grant = parse_statement("GRANT USAGE ON FUNCTION c(INT) TO ROLE r;")
     assert isinstance(grant, GrantOnFunction)
-    assert (grant.privileges, grant.role, grant.revoke) == (("USAGE",), "R", False)
+    assert grant.grant == PrivilegeGrant(("USAGE",), "R", False)
     shown = parse_statement("SHOW GRANTS ON FUNCTION c(INT)")
     assert isinstance(shown, ShowGrants)
     assert (shown.kind, shown.types) == ("FUNCTION", (parse_sql_type_text("INT"),))

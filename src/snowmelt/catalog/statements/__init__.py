@@ -1,0 +1,24 @@
+"""Statements on the catalog: one module for each kind of object.
+
+A module has the statements of its kind as a syntax tree whose classes execute themselves, their
+grammar (`KINDS`), and what SHOW lists (a `Listing`). `parser` joins them in one table.
+
+`executor`: one statement from text to result, in one transaction.
+`parser`: text into a statement; the table of all kinds.
+`statement_context`: base of all statements; role, default names, privilege checks; results.
+`statement_kind`: what a kind adds to the grammar; SHOW with its filters.
+`object_properties`: properties of databases, schemas and tables.
+`namespaces`: databases and schemas; DROP, UNDROP, DESCRIBE and COMMENT of tables, too.
+`tables`: CREATE TABLE and its columns, TRUNCATE; SHOW of tables and channels.
+`alter_table`: ALTER TABLE.
+`pipes`: pipes.
+`users_and_roles`: users with their keys, and roles.
+`grants`: privileges on objects and on the account, roles of users.
+`buckets`: buckets.
+`function_grammar`: clauses, arguments and types of functions.
+`external_functions`: external functions.
+`translators`: translators of external functions.
+`api_integrations`: API integrations.
+`security_integrations`: security integrations, and integrations whose kind is not said.
+`libraries`: libraries of user code, their filters, parsers and sources.
+"""

@@ -1,0 +1,457 @@
+"""ALTER TABLE: changes of a table whose stored rows stay as they are.
+
+Columns that a stored row lacks read as NULL. Dropped columns are not read.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.objects import renames_and_evolution, retention, tables
+from snowmelt.catalog.sql.column_types import parse_column_type
+from snowmelt.catalog.sql.lexer import TokenKind
+from snowmelt.catalog.sql.object_name_types import NameLevel, display_schema
+from snowmelt.catalog.statements.object_properties import (
+    parse_set_or_unset,
+    resolve_error_table_property,
+)
+from snowmelt.catalog.statements.statement_context import (
+    Statement,
+    StatementResult,
+    make_statement_error,
+    skipping_missing,
+)
+from snowmelt.catalog.statements.tables import parse_column
+from snowmelt.schema.column_change_compatibility import next_ordinal, widen_column_type
+from snowmelt.schema.types import Column, TableName, to_display_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from snowmelt.catalog.model.records import TableRecord
+    from snowmelt.catalog.sql.cursor import TokenCursor
+    from snowmelt.catalog.sql.lexer import SourcePosition
+    from snowmelt.catalog.sql.object_name_types import ObjectName
+    from snowmelt.catalog.statements.statement_context import StatementSession
+
+_MAX_LISTED_COLUMNS = 20
+
+
+class TableChange(ABC):
+    """What ALTER TABLE does; names are internal names, and each knows where it stands."""
+
+    __slots__ = ()
+
+    @property
+    def is_evolution(self) -> bool:
+        """Whether evolution does this by itself, so that whoever may evolve the table may do it."""
+        return False
+
+    @abstractmethod
+    def apply(self, session: StatementSession, table: TableRecord) -> str:
+        """Carry out the change of a locked table, and say what was done.
+
+        Raises:
+            StatementError: It does not go with the table as it is; says where and what would.
+            AlreadyExists: The new name is taken.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable(Statement):
+    """ALTER TABLE, one change."""
+
+    name: ObjectName
+    change: TableChange
+    if_exists: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        with skipping_missing(self.if_exists):
+            table = session.find_table(session.resolve_table_name(self.name))
+        change = self.change
+        privileges = ("OWNERSHIP", "EVOLVE SCHEMA") if change.is_evolution else ("OWNERSHIP",)
+        session.require_privilege("TABLE", table.table_id, table.name, *privileges)
+        if isinstance(change, SetProperties):
+            change = SetProperties(
+                resolve_error_table_property(change.properties, session, table.name)
+            )
+        if not isinstance(change, RenameTable):
+            # A renaming locks the schema first.
+            table = renames_and_evolution.lock_table(session.connection, table)
+        return StatementResult(message=change.apply(session, table))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnName:
+    """A column's name where a statement writes it."""
+
+    name: str
+    position: SourcePosition
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumns(TableChange):
+    """ADD COLUMN; the columns have no ordinals yet (0). `if_not_exists_names` are those IF NOT EXISTS."""
+
+    columns: tuple[Column, ...]
+    positions: tuple[SourcePosition, ...]
+    if_not_exists_names: frozenset[str]
+
+    @property
+    def is_evolution(self) -> bool:
+        return True
+
+    def apply(self, session: StatementSession, table: TableRecord) -> str:
+        ordinal = next_ordinal(
+            tables.list_table_schema_versions(session.connection, table.table_id).values()
+        )
+        added: list[Column] = []
+        for column, place in zip(self.columns, self.positions, strict=True):
+            if table.schema.column(column.name) is not None:
+                if column.name in self.if_not_exists_names:
+                    continue
+                raise make_statement_error(
+                    f"Table {table.name} has a column {column.display_name} already; write another "
+                    "name, or ADD COLUMN IF NOT EXISTS",
+                    place,
+                )
+            if not column.nullable and renames_and_evolution.has_had_rows(table):
+                raise make_statement_error(
+                    f"Column {column.display_name} cannot be NOT NULL: table {table.name} has rows, "
+                    "which have no value for it; leave NOT NULL out",
+                    place,
+                )
+            added.append(replace(column, ordinal=ordinal + len(added)))
+        if not added:
+            return f"Table {table.name} has these columns already; nothing was done."
+        _save_columns(session, table, [*table.schema.columns, *added])
+        return f"Table {table.name}: {_display_columns(added)} added."
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumns(TableChange):
+    """DROP COLUMN."""
+
+    columns: tuple[ColumnName, ...]
+    if_exists: bool
+
+    def apply(self, session: StatementSession, table: TableRecord) -> str:
+        dropped: list[Column] = []
+        for wanted in self.columns:
+            if self.if_exists and table.schema.column(wanted.name) is None:
+                continue
+            column = _require_column(wanted, table)
+            if column.name in table.cluster_by:
+                raise make_statement_error(
+                    f"Table {table.name} is clustered by {column.display_name}: first CLUSTER BY "
+                    "other columns, or DROP CLUSTERING KEY",
+                    wanted.position,
+                )
+            dropped.append(column)
+        if not dropped:
+            return f"Table {table.name} has no such columns; nothing was done."
+        left = [column for column in table.schema.columns if column not in dropped]
+        if not left:
+            raise make_statement_error(
+                f"Table {table.name} would have no column left: DROP TABLE, or add another first",
+                self.columns[0].position,
+            )
+        _save_columns(session, table, left)
+        return f"Table {table.name}: {_display_columns(dropped)} dropped."
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn(TableChange):
+    """RENAME COLUMN … TO …."""
+
+    column: ColumnName
+    new_name: ColumnName
+
+    def apply(self, session: StatementSession, table: TableRecord) -> str:
+        column = _require_column(self.column, table)
+        if table.schema.column(self.new_name.name) is not None:
+            raise make_statement_error(
+                f"Table {table.name} has a column {to_display_name(self.new_name.name)} already; write "
+                "another name",
+                self.new_name.position,
+            )
+        renamed = replace(column, name=self.new_name.name)
+        _save_columns(
+            session, table, [renamed if each is column else each for each in table.schema.columns]
+        )
+        if column.name in table.cluster_by:
+            clustered = [renamed.name if name == column.name else name for name in table.cluster_by]
+            renames_and_evolution.set_cluster_by(session.connection, table, clustered)
+        return f"Table {table.name}: column {column.display_name} is called {renamed.display_name} now."
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """What becomes of one column: its new type (name and ordinal mean nothing), or no NOT NULL."""
+
+    column: ColumnName
+    new_type: Column | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterColumns(TableChange):
+    """ALTER COLUMN, one or several."""
+
+    changes: tuple[ColumnChange, ...]
+
+    @property
+    def is_evolution(self) -> bool:
+        return all(each.new_type is None for each in self.changes)
+
+    def apply(self, session: StatementSession, table: TableRecord) -> str:
+        changed = {each.column.name: _apply_column_change(each, table) for each in self.changes}
+        columns = [changed.get(column.name, column) for column in table.schema.columns]
+        if tuple(columns) == table.schema.columns:
+            return f"Table {table.name} is so already; nothing was done."
+        _save_columns(session, table, columns)
+        return f"Table {table.name}: {_display_columns(list(changed.values()))} changed."
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable(TableChange):
+    """RENAME TO, with the parts that were written: one or two leave the table where it is."""
+
+    new_name_parts: tuple[str, ...]
+
+    def apply(self, session: StatementSession, table: TableRecord) -> str:
+        old = table.name
+        place = (old.database, old.schema)[: 3 - len(self.new_name_parts)]
+        name = TableName(*place, *self.new_name_parts)
+        target = session.find_schema(name.database, name.schema)
+        shown = display_schema(name.database, name.schema)
+        session.require_privilege("SCHEMA", target.schema_id, shown, "CREATE TABLE")
+        renames_and_evolution.rename_table(session.connection, table, name, session.now)
+        return f"Table {old} is called {name} now."
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBy(TableChange):
+    """CLUSTER BY; DROP CLUSTERING KEY has no columns."""
+
+    columns: tuple[ColumnName, ...]
+
+    def apply(self, session: StatementSession, table: TableRecord) -> str:
+        names = [_require_column(column, table).name for column in self.columns]
+        renames_and_evolution.set_cluster_by(session.connection, table, names)
+        if not names:
+            return f"Table {table.name} is not clustered any more."
+        shown = ", ".join(map(to_display_name, names))
+        return (
+            f"Table {table.name} is clustered by {shown} from now on; older files stay as they are."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperties(TableChange):
+    """SET or UNSET: fields of `object_properties` and their new values."""
+
+    properties: Mapping[str, object]
+
+    def apply(self, session: StatementSession, table: TableRecord) -> str:
+        retention.set_object_properties(
+            session.connection, "TABLE", table.table_id, self.properties
+        )
+        return f"Table {table.name} altered."
+
+
+def _apply_column_change(column_change: ColumnChange, table: TableRecord) -> Column:
+    column = _require_column(column_change.column, table)
+    if column_change.new_type is None:
+        return replace(column, nullable=True)
+    found = widen_column_type(column, column_change.new_type)
+    if isinstance(found, str):
+        raise make_statement_error(
+            f"Column {column.display_name} of type {column.sql_type} cannot become "
+            f"{column_change.new_type.sql_type}: {found}",
+            column_change.column.position,
+        )
+    return found
+
+
+def _save_columns(session: StatementSession, table: TableRecord, columns: Sequence[Column]) -> None:
+    tables.add_schema_version(session.connection, table, columns, now=session.now)
+
+
+def _require_column(column_name: ColumnName, table: TableRecord) -> Column:
+    column = table.schema.column(column_name.name)
+    if column is None:
+        names = [each.display_name for each in table.schema.columns]
+        more = ", …" if len(names) > _MAX_LISTED_COLUMNS else ""
+        raise make_statement_error(
+            f"Table {table.name} has no column {to_display_name(column_name.name)}; there are "
+            f"{', '.join(names[:_MAX_LISTED_COLUMNS])}{more}",
+            column_name.position,
+        )
+    return column
+
+
+def _display_columns(columns: Sequence[Column]) -> str:
+    names = ", ".join(column.display_name for column in columns)
+    return f"column{'' if len(columns) == 1 else 's'} {names}"
+
+
+# --- The grammar.
+
+_UNSUPPORTED_CHANGES = {
+    "SWAP": "SWAP WITH is not supported: RENAME both tables",
+    "SUSPEND": "Clustering is not suspended: DROP CLUSTERING KEY",
+    "RESUME": "Clustering is not resumed: write CLUSTER BY (…)",
+}
+_UNSUPPORTED_DROPS = {
+    "CONSTRAINT": "There are no constraints but NOT NULL: ALTER COLUMN … DROP NOT NULL",
+    "PRIMARY": "There are no constraints but NOT NULL: ALTER COLUMN … DROP NOT NULL",
+    "UNIQUE": "There are no constraints but NOT NULL: ALTER COLUMN … DROP NOT NULL",
+    "FOREIGN": "There are no constraints but NOT NULL: ALTER COLUMN … DROP NOT NULL",
+}
+
+
+def parse_alter_table(cursor: TokenCursor, if_exists: bool) -> AlterTable:
+    """Go past ALTER TABLE after these two words, and IF EXISTS.
+
+    Raises:
+        StatementError: If something is wrong, or not supported.
+    """
+    name = cursor.parse_name("a table", 3)
+    token = cursor.current
+    if token.kind is TokenKind.WORD and token.text in _UNSUPPORTED_CHANGES:
+        raise cursor.make_error(_UNSUPPORTED_CHANGES[token.text])
+    change = _CHANGE_PARSERS[cursor.expect_one_of(*_CHANGE_PARSERS)](cursor)
+    cursor.expect_end("this change of a table")
+    return AlterTable(name, change, if_exists)
+
+
+def _parse_add_columns(cursor: TokenCursor) -> AddColumns:
+    columns: list[Column] = []
+    places = []
+    keeping = set[str]()
+    while True:
+        cursor.accept("COLUMN")
+        keeps = cursor.accept("IF", "NOT", "EXISTS")
+        places.append(cursor.current.position)
+        seen = frozenset(column.name for column in columns)
+        columns.append(parse_column(cursor, 0, seen, in_parentheses=False))
+        if keeps:
+            keeping.add(columns[-1].name)
+        if not cursor.accept(","):
+            return AddColumns(tuple(columns), tuple(places), frozenset(keeping))
+
+
+def _parse_drop_change(cursor: TokenCursor) -> DropColumns | ClusterBy:
+    if cursor.accept("CLUSTERING", "KEY"):
+        return ClusterBy(())
+    token = cursor.current
+    if token.kind is TokenKind.WORD and token.text in _UNSUPPORTED_DROPS:
+        raise cursor.make_error(_UNSUPPORTED_DROPS[token.text])
+    cursor.accept("COLUMN")
+    if_exists = cursor.accept("IF", "EXISTS")
+    return DropColumns(_parse_column_names(cursor, "DROP COLUMN"), if_exists)
+
+
+def _parse_rename_change(cursor: TokenCursor) -> RenameTable | RenameColumn:
+    if cursor.accept("COLUMN"):
+        column = _parse_column_name(cursor)
+        cursor.expect("TO")
+        return RenameColumn(column, _parse_column_name(cursor))
+    if not cursor.accept("TO"):
+        cursor.expect_one_of("COLUMN", "TO")
+    return RenameTable(cursor.parse_name("a table", 3).parts)
+
+
+def _parse_alter_columns(cursor: TokenCursor) -> AlterColumns:
+    changes: list[ColumnChange] = []
+    while True:
+        cursor.accept("COLUMN")
+        at = cursor.current
+        change = _parse_column_change(cursor)
+        if change.column.name in {other.column.name for other in changes}:
+            raise cursor.make_error(f"Column {at.source_text} is changed twice; write it once", at)
+        changes.append(change)
+        if not cursor.accept(","):
+            return AlterColumns(tuple(changes))
+
+
+def _parse_column_change(cursor: TokenCursor) -> ColumnChange:
+    column = _parse_column_name(cursor)
+    if cursor.accept("DROP", "NOT", "NULL"):
+        return ColumnChange(column, None)
+    if cursor.is_next("SET", "NOT", "NULL"):
+        raise cursor.make_error(
+            "SET NOT NULL is not supported: rows that are there may hold NULL; write the condition "
+            "into the query, or make a table anew"
+        )
+    if cursor.is_next("SET", "DEFAULT") or cursor.is_next("DROP", "DEFAULT"):
+        raise cursor.make_error("Defaults do not exist here: send the value with the row")
+    if not (cursor.accept("SET", "DATA", "TYPE") or cursor.accept("TYPE")):
+        raise cursor.make_error(
+            f"Expected DROP NOT NULL or SET DATA TYPE … here, not {cursor.current_label}"
+        )
+    found = parse_column_type(cursor)
+    return ColumnChange(
+        column,
+        Column(
+            name=column.name,
+            kind=found.kind,
+            ordinal=0,
+            precision=found.precision,
+            scale=found.scale,
+            length=found.length,
+            byte_length=found.byte_length,
+        ),
+    )
+
+
+def _parse_cluster_by_change(cursor: TokenCursor) -> ClusterBy:
+    cursor.expect("BY")
+    cursor.expect("(")
+    columns = _parse_column_names(cursor, "CLUSTER BY")
+    if not cursor.is_next(")"):
+        raise cursor.make_error(
+            f"CLUSTER BY takes columns, not expressions: expected a comma or ) here, not "
+            f"{cursor.current_label}"
+        )
+    cursor.expect(")")
+    return ClusterBy(columns)
+
+
+def _parse_set_properties(cursor: TokenCursor) -> SetProperties:
+    return SetProperties(parse_set_or_unset(cursor, NameLevel.TABLE, "SET"))
+
+
+def _parse_unset_properties(cursor: TokenCursor) -> SetProperties:
+    return SetProperties(parse_set_or_unset(cursor, NameLevel.TABLE, "UNSET"))
+
+
+def _parse_column_names(cursor: TokenCursor, clause: str) -> tuple[ColumnName, ...]:
+    found: list[ColumnName] = []
+    while True:
+        at = cursor.current
+        column = _parse_column_name(cursor)
+        if column.name in {other.name for other in found}:
+            raise cursor.make_error(f"{clause} names {at.source_text} twice", at)
+        found.append(column)
+        if not cursor.accept(","):
+            return tuple(found)
+
+
+def _parse_column_name(cursor: TokenCursor) -> ColumnName:
+    place = cursor.current.position
+    return ColumnName(cursor.parse_identifier("a column"), place)
+
+
+_CHANGE_PARSERS: dict[str, Callable[[TokenCursor], TableChange]] = {
+    "ADD": _parse_add_columns,
+    "DROP": _parse_drop_change,
+    "ALTER": _parse_alter_columns,
+    "MODIFY": _parse_alter_columns,
+    "RENAME": _parse_rename_change,
+    "CLUSTER": _parse_cluster_by_change,
+    "SET": _parse_set_properties,
+    "UNSET": _parse_unset_properties,
+}

@@ -1,0 +1,326 @@
+"""Grammar of external functions: clauses, names, arguments with default values, and types.
+
+The clauses are Snowflake's own, and ours.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.sql.lexer import TokenKind
+from snowmelt.catalog.sql.property_clauses import (
+    ClauseDefinition,
+    choice_parser,
+    identifier_parser,
+    integer_parser,
+    number_parser,
+    parse_list,
+    text_parser,
+)
+from snowmelt.catalog.statements.statement_context import OverloadReference
+from snowmelt.functions.ddl_writer import quote_literal
+from snowmelt.functions.definition import (
+    DEFAULT_COMMENT,
+    BatchFailureAction,
+    RequestCompression,
+    RowErrorAction,
+)
+from snowmelt.functions.errors import DeclarationInvalid
+from snowmelt.functions.signature import FunctionArgument, parse_sql_type_text
+from snowmelt.functions.wire.headers import validate_custom_headers
+from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.sql.cursor import TokenCursor
+    from snowmelt.catalog.sql.object_name_types import ObjectName
+    from snowmelt.functions.signature import SqlType
+
+# Specification of the format, §1.1; the last is used in the wild.
+# fmt: off
+CONTEXT_FUNCTIONS = frozenset({
+    "CURRENT_ACCOUNT", "CURRENT_CLIENT", "CURRENT_DATABASE", "CURRENT_DATE", "CURRENT_IP_ADDRESS",
+    "CURRENT_REGION", "CURRENT_ROLE", "CURRENT_SCHEMA", "CURRENT_SCHEMAS", "CURRENT_SESSION",
+    "CURRENT_STATEMENT", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_TRANSACTION",
+    "CURRENT_USER", "CURRENT_VERSION", "CURRENT_WAREHOUSE", "LAST_QUERY_ID", "LAST_TRANSACTION",
+    "LOCALTIME", "LOCALTIMESTAMP", "CURRENT_ACCOUNT_NAME",
+})
+# fmt: on
+
+_MAX_BATCH_ROWS = 1_000_000
+_MAX_BATCH_BYTES = 100_000_000
+_MAX_CACHE_BYTES = 1 << 40
+_MAX_IN_FLIGHT_BATCHES = 1_024
+_MAX_CALLS_PER_S = 1_000_000
+_MAX_BATCH_RETRIES = 100
+_MAX_BATCH_TIMEOUT_S = 86_400
+
+
+def _parse_headers(cursor: TokenCursor) -> tuple[tuple[str, str], ...]:
+    at = cursor.current
+    found: tuple[tuple[str, str], ...] = parse_list(cursor, _parse_header)
+    names = [name.lower() for name, _ in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise cursor.make_error(
+                f"HEADERS has {name!r} twice: case does not count in headers", at
+            )
+    try:
+        validate_custom_headers(dict(found))
+    except DeclarationInvalid as error:
+        raise cursor.make_error(f"HEADERS: {error.fields['reason']}", at) from None
+    return found
+
+
+def _parse_header(cursor: TokenCursor) -> tuple[str, str]:
+    name = cursor.parse_string("the name of a header")
+    cursor.expect("=")
+    return name, cursor.parse_string("the value of a header")
+
+
+def _parse_context_headers(cursor: TokenCursor) -> tuple[str, ...]:
+    at = cursor.current
+    found: tuple[str, ...] = parse_list(cursor, _parse_context_header)
+    for name in found:
+        if found.count(name) > 1:
+            raise cursor.make_error(f"CONTEXT_HEADERS has {name} twice", at)
+    return found
+
+
+def _parse_context_header(cursor: TokenCursor) -> str:
+    token = cursor.current
+    if token.kind in {TokenKind.STRING, TokenKind.QUOTED}:
+        raise cursor.make_error(
+            f"CONTEXT_HEADERS names functions, without quotes: {token.text}; HEADERS takes constants"
+        )
+    if token.kind is not TokenKind.WORD or token.text not in CONTEXT_FUNCTIONS:
+        there = ", ".join(sorted(CONTEXT_FUNCTIONS))
+        raise cursor.make_error(f"{cursor.current_label} is no context function; there are {there}")
+    cursor.advance()
+    if cursor.accept("("):
+        cursor.expect(")")
+    return token.text
+
+
+def _parse_cache_bytes(cursor: TokenCursor) -> int:
+    if cursor.accept("OFF"):
+        return 0
+    if cursor.current.kind is not TokenKind.NUMBER:
+        raise cursor.make_error(f"CACHE is a number of bytes or OFF, not {cursor.current_label}")
+    return cursor.parse_integer("a number of bytes", 0, _MAX_CACHE_BYTES)
+
+
+def _parse_translator_name(cursor: TokenCursor) -> object:
+    return cursor.parse_name("a translator", 3)
+
+
+FUNCTION_CLAUSES = {
+    "COMMENT": ClauseDefinition("comment", text_parser("a comment"), DEFAULT_COMMENT),
+    "API_INTEGRATION": ClauseDefinition(
+        "integration", identifier_parser("an API integration"), is_required=True
+    ),
+    "HEADERS": ClauseDefinition("headers", _parse_headers, ()),
+    "CONTEXT_HEADERS": ClauseDefinition("context_headers", _parse_context_headers, ()),
+    "MAX_BATCH_ROWS": ClauseDefinition(
+        "max_batch_rows", integer_parser("a number of rows", 1, _MAX_BATCH_ROWS)
+    ),
+    "COMPRESSION": ClauseDefinition(
+        "compression",
+        choice_parser(RequestCompression, "COMPRESSION"),
+        RequestCompression.AUTO,
+    ),
+    "REQUEST_TRANSLATOR": ClauseDefinition("request_translator", _parse_translator_name),
+    "RESPONSE_TRANSLATOR": ClauseDefinition("response_translator", _parse_translator_name),
+    "MAX_IN_FLIGHT": ClauseDefinition(
+        "max_in_flight",
+        integer_parser("a number of batches", 1, _MAX_IN_FLIGHT_BATCHES),
+    ),
+    "RATE_LIMIT": ClauseDefinition(
+        "rate_limit",
+        number_parser("a number of calls per second", _MAX_CALLS_PER_S),
+    ),
+    "ROW_ERRORS": ClauseDefinition(
+        "row_errors",
+        choice_parser(RowErrorAction, "ROW_ERRORS"),
+        RowErrorAction.ABORT,
+    ),
+    "CACHE": ClauseDefinition("cache_bytes", _parse_cache_bytes),
+    "MAX_BATCH_SIZE": ClauseDefinition(
+        "max_batch_bytes", integer_parser("a number of bytes", 1, _MAX_BATCH_BYTES)
+    ),
+    "ON_BATCH_FAILURE": ClauseDefinition(
+        "on_batch_failure",
+        choice_parser(BatchFailureAction, "ON_BATCH_FAILURE"),
+        BatchFailureAction.ABORT,
+    ),
+    "MAX_BATCH_RETRIES": ClauseDefinition(
+        "max_batch_retries",
+        integer_parser("a number of retries", 0, _MAX_BATCH_RETRIES),
+    ),
+    "BATCH_TIMEOUT_SECS": ClauseDefinition(
+        "batch_timeout_s",
+        number_parser("a number of seconds", _MAX_BATCH_TIMEOUT_S),
+    ),
+}
+
+
+# --- Names, arguments and types of functions.
+
+_MAX_ARGUMENTS = 500  # as Snowflake's
+_NUMERIC_TYPES = frozenset({LogicalType.FIXED, LogicalType.REAL})
+
+
+def parse_function_name(cursor: TokenCursor) -> tuple[ObjectName, str]:
+    """Go past a function's name; return it, and its last part as it was written.
+
+    Headers carry the name as it was written, so that `ext_func` stays in small letters.
+
+    Raises:
+        StatementError: If no name comes next, or it has too many parts.
+    """
+    name = cursor.parse_name("a function", 3)
+    last = cursor.previous
+    return name, last.source_text if last.kind is TokenKind.WORD else last.text
+
+
+def parse_overload(cursor: TokenCursor) -> OverloadReference:
+    """Go past a function's name and the types of its arguments.
+
+    Raises:
+        StatementError: If they are not there.
+    """
+    name, written = parse_function_name(cursor)
+    if not cursor.is_next("("):
+        raise cursor.make_error(
+            f"Write the types of the function's arguments, such as {written}(NUMBER, VARCHAR), or "
+            f"{written}() if it has none"
+        )
+    return OverloadReference(name, parse_list(cursor, parse_sql_type, min_items=0))
+
+
+def parse_arguments(cursor: TokenCursor) -> tuple[FunctionArgument, ...]:
+    """Go past arguments in parentheses; those with defaults are the last ones.
+
+    Raises:
+        StatementError: If they are not as they must be.
+    """
+    if not cursor.is_next("("):
+        raise cursor.make_error(
+            f"Expected the arguments in parentheses here, or (), not {cursor.current_label}"
+        )
+    cursor.expect("(")
+    found: list[FunctionArgument] = []
+    while not cursor.accept(")"):
+        if found:
+            cursor.expect(",")
+        found.append(_parse_argument(cursor, found))
+    return tuple(found)
+
+
+def parse_sql_type(cursor: TokenCursor) -> SqlType:
+    """Go past a type that can be sent to a service.
+
+    Raises:
+        StatementError: If it is none.
+    """
+    first = cursor.current
+    if first.kind is not TokenKind.WORD:
+        raise cursor.make_error(
+            f"Expected a type here, such as NUMBER(10,2) or VARCHAR, not {cursor.current_label}"
+        )
+    cursor.advance()
+    if first.text == "DOUBLE":
+        cursor.accept("PRECISION")
+    if cursor.accept("("):
+        while not cursor.accept(")"):
+            if cursor.current.kind is not TokenKind.NUMBER and not cursor.is_next(","):
+                raise cursor.make_error(
+                    f"Expected a number or a parenthesis here, not {cursor.current_label}"
+                )
+            cursor.advance()
+    try:
+        return parse_sql_type_text(cursor.source_between(first, cursor.previous))
+    except DeclarationInvalid as error:
+        raise cursor.make_error(_capitalize_first(str(error.fields["reason"])), first) from None
+
+
+def _parse_argument(
+    cursor: TokenCursor, previous_arguments: list[FunctionArgument]
+) -> FunctionArgument:
+    at = cursor.current
+    # Headers carry arguments in capitals, and Spark tells none apart by case.
+    name = cursor.parse_identifier("an argument").upper()
+    if name in {each.name for each in previous_arguments}:
+        raise cursor.make_error(f"Argument {name} is there twice", at)
+    if len(previous_arguments) == _MAX_ARGUMENTS:
+        raise cursor.make_error(f"A function has at most {_MAX_ARGUMENTS} arguments", at)
+    sql_type = parse_sql_type(cursor)
+    default = _parse_default_value(cursor, sql_type) if cursor.accept("DEFAULT") else None
+    if default is None and previous_arguments and previous_arguments[-1].default is not None:
+        raise cursor.make_error(
+            f"Argument {name} needs a DEFAULT, too: {previous_arguments[-1].name} before it has one",
+            at,
+        )
+    return FunctionArgument(name, sql_type, default=default)
+
+
+def _parse_default_value(cursor: TokenCursor, sql_type: SqlType) -> str:
+    """Go past a constant that fits a type, and return it as SQL text."""
+    at = cursor.current
+    if cursor.accept("NULL"):
+        return "NULL"
+    if sql_type.kind in _NUMERIC_TYPES:
+        return _parse_numeric_constant(cursor, sql_type)
+    if sql_type.kind is LogicalType.BOOLEAN:
+        return cursor.expect_one_of("TRUE", "FALSE")
+    if sql_type.kind in SEMI_STRUCTURED_TYPES:
+        raise cursor.make_error(
+            f"The DEFAULT of {sql_type.base_name} can only be NULL, not {cursor.current_label}"
+        )
+    value = cursor.parse_string(f"a constant of type {sql_type.base_name}")
+    try:
+        _check_text_constant(value, sql_type)
+    except ValueError:
+        raise cursor.make_error(f"{at.source_text} is no {sql_type.ddl}", at) from None
+    return quote_literal(value)
+
+
+def _parse_numeric_constant(cursor: TokenCursor, sql_type: SqlType) -> str:
+    at = cursor.current
+    sign = cursor.accept_one_of("-", "+")
+    if cursor.current.kind is not TokenKind.NUMBER:
+        raise cursor.make_error(
+            f"Expected a constant of type {sql_type.base_name} here, not {cursor.current_label}"
+        )
+    digits = cursor.advance().text
+    text = f"-{digits}" if sign is not None and sign.text == "-" else digits
+    scale, precision = sql_type.scale or 0, sql_type.precision or 0
+    if sql_type.kind is LogicalType.FIXED and not _fits_precision(
+        Decimal(digits), precision, scale
+    ):
+        raise cursor.make_error(f"{text} is no {sql_type.ddl}", at)
+    return text
+
+
+def _fits_precision(value: Decimal, precision: int, scale: int) -> bool:
+    _, digits, exponent = value.normalize().as_tuple()
+    exponent = int(exponent)
+    return value == 0 or (exponent >= -scale and len(digits) + exponent <= precision - scale)
+
+
+def _check_text_constant(value: str, sql_type: SqlType) -> None:
+    if sql_type.kind is LogicalType.DATE:
+        dt.date.fromisoformat(value)
+    elif sql_type.kind is LogicalType.TIME:
+        dt.time.fromisoformat(value)
+    elif sql_type.kind is LogicalType.BINARY:
+        bytes.fromhex(value)
+    elif sql_type.kind is not LogicalType.TEXT:
+        dt.datetime.fromisoformat(value)
+    elif sql_type.length is not None and len(value) > sql_type.length:
+        raise ValueError
+
+
+def _capitalize_first(text: str) -> str:
+    return text[:1].upper() + text[1:]

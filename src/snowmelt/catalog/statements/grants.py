@@ -1,0 +1,585 @@
+"""GRANT, REVOKE, SHOW GRANTS and SHOW FUTURE GRANTS: on objects, on the account, and of roles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.model.privilege_kinds import PRIVILEGES
+from snowmelt.catalog.objects import namespaces, s3_buckets, tables
+from snowmelt.catalog.objects.api_integrations import list_api_integrations
+from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
+from snowmelt.catalog.security import access_control, future_grants
+from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName, display_schema
+from snowmelt.catalog.statements.api_integrations import lock_owned_integration
+from snowmelt.catalog.statements.buckets import find_owned_bucket, parse_bucket_name
+from snowmelt.catalog.statements.function_grammar import parse_overload
+from snowmelt.catalog.statements.namespaces import resolve_parts
+from snowmelt.catalog.statements.statement_context import (
+    OverloadReference,
+    Statement,
+    StatementResult,
+)
+from snowmelt.errors import PrivilegeMissing
+from snowmelt.schema.types import to_display_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from sqlalchemy import Connection
+
+    from snowmelt.catalog.model.privilege_kinds import ObjectKind
+    from snowmelt.catalog.objects.s3_buckets import PrefixGrant
+    from snowmelt.catalog.security.access_control import GrantRecord
+    from snowmelt.catalog.security.future_grants import FutureGrantScope
+    from snowmelt.catalog.sql.cursor import TokenCursor
+    from snowmelt.catalog.sql.lexer import SqlToken
+    from snowmelt.catalog.statements.statement_context import StatementSession
+    from snowmelt.catalog.statements.statement_kind import ShowRow
+    from snowmelt.errors import StatementError
+    from snowmelt.functions.signature import SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRole(Statement):
+    """GRANT ROLE … TO USER …, or REVOKE ROLE … FROM USER …."""
+
+    role: str
+    user: str
+    revoke: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        session.require_administrator("GRANT ROLE")
+        change = access_control.revoke_role if self.revoke else access_control.grant_role
+        change(session.connection, self.role, self.user)
+        role, user = to_display_name(self.role), to_display_name(self.user)
+        done = "revoked from" if self.revoke else "granted to"
+        return StatementResult(message=f"Role {role} {done} user {user}.")
+
+
+@dataclass(frozen=True, slots=True)
+class PrivilegeGrant:
+    """Privileges that a role gets or, with `revoke`, loses; ALL is spelt out already."""
+
+    privileges: tuple[str, ...]
+    role: str
+    revoke: bool
+
+    def write(self, session: StatementSession, kind: ObjectKind, *object_ids: int) -> None:
+        """Grant or revoke each privilege on each of the objects."""
+        change = access_control.revoke_privilege if self.revoke else access_control.grant_privilege
+        for privilege in self.privileges:
+            for each in object_ids:
+                change(session.connection, privilege, kind, each, self.role)
+
+    def report(self, label: str) -> StatementResult:
+        """Return the message; `label` says on what the privileges are."""
+        done = "revoked from" if self.revoke else "granted to"
+        privileges, role = ", ".join(self.privileges), to_display_name(self.role)
+        return StatementResult(message=f"{privileges} {label}{done} role {role}.")
+
+
+@dataclass(frozen=True, slots=True)
+class GrantPrivileges(Statement):
+    """GRANT … ON … TO ROLE …, or REVOKE … ON … FROM ROLE …, of a database, schema or table."""
+
+    grant: PrivilegeGrant
+    level: NameLevel
+    name: ObjectName
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        object_id, shown = session.find_object(self.level, self.name)
+        kind = self.level.object_kind
+        session.require_privilege(kind, object_id, shown, "OWNERSHIP")
+        self.grant.write(session, kind, object_id)
+        return self.grant.report(f"on {kind.lower()} {shown} ")
+
+
+@dataclass(frozen=True, slots=True)
+class GrantOnMany(Statement):
+    """GRANT … ON ALL or FUTURE TABLES (or SCHEMAS) IN a schema or database, or REVOKE.
+
+    It is on all that is there, or promised on all that will be; the scope's owner may.
+    """
+
+    grant: PrivilegeGrant
+    level: NameLevel
+    scope: NameLevel
+    name: ObjectName
+    is_future: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        connection, grant = session.connection, self.grant
+        scope_id, shown = session.find_object(self.scope, self.name)
+        scope = _to_future_grant_scope(self.scope)
+        session.require_privilege(scope, scope_id, shown, "OWNERSHIP")
+        kind = self.level.object_kind
+        access_control.require_role(connection, grant.role)
+        if self.is_future:
+            for privilege in grant.privileges:
+                future = future_grants.FutureGrant(grant.role, scope, scope_id, kind, privilege)
+                future_grants.add_or_revoke_future_grant(connection, future, revoke=grant.revoke)
+            count = "future"
+        else:
+            parts = resolve_parts(self.scope, self.name, session)
+            ids = (
+                [each.schema_id for each in namespaces.list_schemas(connection, *parts)]
+                if self.level is NameLevel.SCHEMA
+                else [each.table_id for each in tables.list_tables(connection, *parts)]
+            )
+            grant.write(session, kind, *ids)
+            count = str(len(ids))
+        return grant.report(f"on {count} {kind.lower()}s in {scope.lower()} {shown} ")
+
+
+@dataclass(frozen=True, slots=True)
+class GrantOnBucket(Statement):
+    """GRANT … ON BUCKET … [PREFIX …] TO ROLE …, or REVOKE; without a prefix the whole bucket."""
+
+    grant: PrivilegeGrant
+    bucket: str
+    prefix: str | None
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        grant = self.grant
+        bucket = find_owned_bucket(self.bucket, session)
+        if self.prefix is None:
+            grant.write(session, "BUCKET", bucket.bucket_id)
+            return grant.report(f"on bucket {bucket.name} ")
+        change = s3_buckets.revoke_on_prefix if grant.revoke else s3_buckets.grant_on_prefix
+        for privilege in grant.privileges:
+            change(session.connection, privilege, bucket, self.prefix.encode(), grant.role)
+        return grant.report(f"on bucket {bucket.name} prefix {self.prefix!r} ")
+
+
+@dataclass(frozen=True, slots=True)
+class GrantOnAccount(Statement):
+    """GRANT of one privilege ON ACCOUNT TO ROLE …, or REVOKE."""
+
+    grant: PrivilegeGrant
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        (privilege,) = self.grant.privileges
+        session.require_administrator(f"GRANT {privilege}")
+        access_control.grant_or_revoke_account_privilege(
+            session.connection, self.grant.role, privilege, revoke=self.grant.revoke
+        )
+        return self.grant.report("")
+
+
+@dataclass(frozen=True, slots=True)
+class GrantOnFunction(Statement):
+    """GRANT … ON FUNCTION, or REVOKE."""
+
+    grant: PrivilegeGrant
+    function: OverloadReference
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        found = session.find_function_or_translator(self.function)
+        kind, object_id = found.securable
+        session.require_privilege(kind, object_id, found.display_signature, "OWNERSHIP")
+        self.grant.write(session, kind, object_id)
+        return self.grant.report(f"on function {found.display_signature} ")
+
+
+@dataclass(frozen=True, slots=True)
+class GrantOnIntegration(Statement):
+    """GRANT … ON INTEGRATION, or REVOKE."""
+
+    grant: PrivilegeGrant
+    integration: str
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        record = lock_owned_integration(session, self.integration)
+        self.grant.write(session, "INTEGRATION", record.integration_id)
+        return self.grant.report(f"on integration {to_display_name(self.integration)} ")
+
+
+def _to_future_grant_scope(level: NameLevel) -> FutureGrantScope:
+    return "SCHEMA" if level is NameLevel.SCHEMA else "DATABASE"
+
+
+# --- SHOW GRANTS and SHOW FUTURE GRANTS.
+
+_GRANT_COLUMNS = ("privilege", "granted_on", "name", "granted_to", "grantee_name")
+
+
+@dataclass(frozen=True, slots=True)
+class ShowGrants(Statement):
+    """SHOW GRANTS TO ROLE r, TO USER u, OF ROLE r, ON TABLE t; or of the current role.
+
+    `types` are those of a function's arguments.
+    """
+
+    reads_only = True
+
+    relation: str | None = None
+    kind: str | None = None
+    name: ObjectName | None = None
+    types: tuple[SqlType, ...] = ()
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        if self.relation == "ON" and self.name is not None:
+            rows = self._list_rows_on_object(self.name, session)
+        else:
+            name = session.role if self.name is None else self.name.parts[0]
+            rows = self._list_rows_of_principal(name, session)
+        return StatementResult(_GRANT_COLUMNS, tuple(rows))
+
+    def _list_rows_on_object(
+        self, name: ObjectName, session: StatementSession
+    ) -> Iterable[ShowRow]:
+        connection = session.connection
+        kind: ObjectKind
+        beneath: Iterable[PrefixGrant] = ()
+        if self.kind == "BUCKET":
+            kind, object_id = "BUCKET", session.find_bucket(name.parts[0]).bucket_id
+            beneath = s3_buckets.list_prefix_grants(connection, bucket_id=object_id)
+        elif self.kind == "FUNCTION":
+            overload = OverloadReference(name, self.types)
+            kind, object_id = session.find_function_or_translator(overload).securable
+        elif self.kind == "INTEGRATION":
+            record = session.find_api_integration(name.parts[0])
+            kind, object_id = "INTEGRATION", record.integration_id
+        else:
+            level = NameLevel(self.kind or "")
+            kind, (object_id, _) = level.object_kind, session.find_object(level, name)
+        grants = access_control.list_grants(connection, kind=kind, object_id=object_id)
+        return _list_grant_rows(grants, session, beneath)
+
+    def _list_rows_of_principal(self, name: str, session: StatementSession) -> Iterable[ShowRow]:
+        connection, shown = session.connection, to_display_name(name)
+        if self.kind == "USER":
+            _require_self_or_administrator(session, name == session.user, f"user {shown}")
+            access_control.find_user(connection, name)
+            granted = access_control.list_user_roles(connection, name)
+            return [("USAGE", "ROLE", role, "USER", name) for role in granted]
+        _require_self_or_administrator(session, name == session.role, f"role {shown}")
+        if self.relation == "OF":
+            return [
+                ("USAGE", "ROLE", name, "USER", user.name)
+                for user in access_control.list_users(connection)
+                if name in access_control.list_user_roles(connection, user.name)
+            ]
+        grants = access_control.list_grants(connection, role=name)
+        beneath = s3_buckets.list_prefix_grants(connection, role=name)
+        return (
+            *_list_grant_rows(grants, session, beneath),
+            *(
+                (each, "ACCOUNT", "", "ROLE", name)
+                for each in access_control.list_account_grants(connection, name)
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ShowFutureGrants(Statement):
+    """SHOW FUTURE GRANTS IN a schema or database, or TO ROLE; exactly one is given."""
+
+    reads_only = True
+
+    scope: NameLevel | None
+    name: ObjectName
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        connection = session.connection
+        if self.scope is None:
+            role = self.name.parts[0]
+            _require_self_or_administrator(
+                session, role == session.role, f"role {to_display_name(role)}"
+            )
+            found = future_grants.list_future_grants(connection, role=role)
+        else:
+            object_id, _ = session.find_object(self.scope, self.name)
+            scope = (_to_future_grant_scope(self.scope), object_id)
+            found = future_grants.list_future_grants(connection, scope=scope)
+        names = _map_scope_ids_to_names(connection)
+        rows = tuple(
+            (
+                each.privilege,
+                each.kind,
+                f"{names[each.scope_kind, each.scope_id]}.<{each.kind}>",
+                "ROLE",
+                each.role,
+            )
+            for each in found
+            if (each.scope_kind, each.scope_id) in names
+        )
+        return StatementResult(("privilege", "grant_on", "name", "grant_to", "grantee_name"), rows)
+
+
+def _require_self_or_administrator(
+    session: StatementSession, is_self: bool, object_name: str
+) -> None:
+    if not (is_self or session.is_administrator):
+        raise PrivilegeMissing(role=session.role, privilege="SHOW GRANTS", object=object_name)
+
+
+def _list_grant_rows(
+    grants: Iterable[GrantRecord],
+    session: StatementSession,
+    prefix_grants: Iterable[PrefixGrant] = (),
+) -> Iterator[ShowRow]:
+    connection = session.connection
+    names = _map_scope_ids_to_names(connection)
+    for table in tables.list_tables(connection):
+        names["TABLE", table.table_id] = str(table.name)
+    for bucket in s3_buckets.list_buckets(connection):
+        names["BUCKET", bucket.bucket_id] = bucket.name
+    for function in list_external_functions(connection):
+        names[function.securable] = function.display_signature
+    for translator in list_translators(connection):
+        names[translator.securable] = translator.display_signature
+    for integration in list_api_integrations(connection):
+        names["INTEGRATION", integration.integration_id] = to_display_name(
+            integration.integration.name
+        )
+    for grant in grants:
+        kind = "FUNCTION" if grant.kind == "TRANSLATOR" else grant.kind
+        yield grant.privilege, kind, names[grant.kind, grant.object_id], "ROLE", grant.role
+    for narrow in prefix_grants:
+        name = f"{names['BUCKET', narrow.bucket_id]} PREFIX '{narrow.prefix.decode()}'"
+        yield narrow.privilege, "BUCKET", name, "ROLE", narrow.role
+
+
+def _map_scope_ids_to_names(connection: Connection) -> dict[tuple[str, int], str]:
+    names: dict[tuple[str, int], str] = {}
+    for database in namespaces.list_databases(connection):
+        names["DATABASE", database.database_id] = to_display_name(database.name)
+    for schema in namespaces.list_schemas(connection):
+        names["SCHEMA", schema.schema_id] = display_schema(schema.database, schema.name)
+    return names
+
+
+# --- The grammar.
+
+# ALL leaves OWNERSHIP out, as Snowflake does.
+_EXCLUDED_FROM_ALL = frozenset({"OWNERSHIP"})
+_ACCOUNT_PRIVILEGES = ("CREATE BUCKET", "CREATE INTEGRATION")
+
+
+def parse_grant(cursor: TokenCursor) -> Statement:
+    """Go past what follows GRANT.
+
+    Raises:
+        StatementError: If it grants what does not exist, or to what cannot have it.
+    """
+    return _parse_grant_or_revoke(cursor, revoke=False)
+
+
+def parse_revoke(cursor: TokenCursor) -> Statement:
+    """Go past what follows REVOKE.
+
+    Raises:
+        StatementError: As of GRANT.
+    """
+    if cursor.is_next("GRANT", "OPTION"):
+        raise _grant_option_error(cursor)
+    return _parse_grant_or_revoke(cursor, revoke=True)
+
+
+def _parse_grant_or_revoke(cursor: TokenCursor, *, revoke: bool) -> Statement:
+    if cursor.accept("ROLE"):
+        return _parse_role_grant(cursor, revoke=revoke)
+    words = _parse_privilege_list(cursor)
+    cursor.expect("ON")
+    if len(words) == 1 and words.keys() <= set(_ACCOUNT_PRIVILEGES) and cursor.accept("ACCOUNT"):
+        return GrantOnAccount(_parse_grantee(cursor, tuple(words), revoke=revoke))
+    for phrase, parse in _GRANT_PARSERS.items():
+        if cursor.accept(*phrase.split()):
+            return parse(cursor, words, revoke)
+    level, name = _parse_grant_target(cursor)
+    return GrantPrivileges(_parse_grant(cursor, words, level.object_kind, revoke), level, name)
+
+
+def _parse_grant(
+    cursor: TokenCursor, words: dict[str, SqlToken], kind: ObjectKind, revoke: bool
+) -> PrivilegeGrant:
+    """Go past the role behind an object of a kind, and return what it gets of these words."""
+    return _parse_grantee(cursor, _expand_privileges(cursor, words, kind), revoke=revoke)
+
+
+def _parse_function_grant(
+    cursor: TokenCursor, words: dict[str, SqlToken], revoke: bool
+) -> GrantOnFunction:
+    function = parse_overload(cursor)
+    return GrantOnFunction(_parse_grant(cursor, words, "FUNCTION", revoke), function)
+
+
+def _parse_integration_grant(
+    cursor: TokenCursor, words: dict[str, SqlToken], revoke: bool
+) -> GrantOnIntegration:
+    name = cursor.parse_identifier("an API integration")
+    return GrantOnIntegration(_parse_grant(cursor, words, "INTEGRATION", revoke), name)
+
+
+def _parse_bucket_grant(
+    cursor: TokenCursor, words: dict[str, SqlToken], revoke: bool
+) -> GrantOnBucket:
+    bucket = parse_bucket_name(cursor)
+    prefix = cursor.parse_string("a prefix of keys") if cursor.accept("PREFIX") else None
+    privileges = _expand_privileges(cursor, words, "BUCKET")
+    if prefix is not None and "OWNERSHIP" in privileges:
+        raise cursor.make_error("OWNERSHIP is of a whole bucket: leave PREFIX out")
+    return GrantOnBucket(_parse_grantee(cursor, privileges, revoke=revoke), bucket, prefix)
+
+
+def _parse_role_grant(cursor: TokenCursor, *, revoke: bool) -> GrantRole:
+    role = cursor.parse_identifier("a role")
+    cursor.expect("FROM" if revoke else "TO")
+    if cursor.is_next("ROLE"):
+        raise cursor.make_error("Roles within roles are not supported: grant the role to each user")
+    cursor.expect("USER")
+    user = cursor.parse_identifier("a user")
+    cursor.expect_end("the user's name")
+    return GrantRole(role, user, revoke)
+
+
+def _parse_grant_on_many(
+    is_future: bool, cursor: TokenCursor, words: dict[str, SqlToken], revoke: bool
+) -> GrantOnMany:
+    """Go past what follows ALL or FUTURE: TABLES or SCHEMAS of a schema or database."""
+    level = NameLevel(cursor.expect_one_of("TABLES", "SCHEMAS").removesuffix("S"))
+    cursor.expect("IN")
+    scopes = ("DATABASE", "SCHEMA") if level is NameLevel.TABLE else ("DATABASE",)
+    scope = NameLevel(cursor.expect_one_of(*scopes))
+    name = cursor.parse_name(f"a {scope.lower()}", scope.part_count)
+    at = cursor.current
+    privileges = _expand_privileges(cursor, words, level.object_kind)
+    if "OWNERSHIP" in privileges:
+        raise cursor.make_error("OWNERSHIP is granted on one object at a time: name it", at)
+    grant = _parse_grantee(cursor, privileges, revoke=revoke)
+    return GrantOnMany(grant, level, scope, name, is_future)
+
+
+_GRANT_PARSERS: dict[str, Callable[[TokenCursor, dict[str, SqlToken], bool], Statement]] = {
+    "EXTERNAL FUNCTION": _parse_function_grant,
+    "FUNCTION": _parse_function_grant,
+    "API INTEGRATION": _parse_integration_grant,
+    "INTEGRATION": _parse_integration_grant,
+    "BUCKET": _parse_bucket_grant,
+    "ALL": partial(_parse_grant_on_many, False),
+    "FUTURE": partial(_parse_grant_on_many, True),
+}
+
+
+def _parse_grantee(
+    cursor: TokenCursor, privileges: tuple[str, ...], *, revoke: bool
+) -> PrivilegeGrant:
+    cursor.expect("FROM" if revoke else "TO")
+    if cursor.is_next("USER"):
+        raise cursor.make_error(
+            "Privileges go to roles: grant them to a role, and the role to the user"
+        )
+    cursor.accept("ROLE")
+    role = cursor.parse_identifier("a role")
+    if cursor.is_next("WITH", "GRANT", "OPTION"):
+        raise _grant_option_error(cursor)
+    for word in ("COPY", "REVOKE"):
+        if cursor.accept(word):
+            cursor.expect("CURRENT", "GRANTS")
+    cursor.expect_end(f"the role of {'REVOKE' if revoke else 'GRANT'}")
+    return PrivilegeGrant(privileges, role, revoke)
+
+
+def _grant_option_error(cursor: TokenCursor) -> StatementError:
+    return cursor.make_error("GRANT OPTION is not supported: the owner of an object grants on it")
+
+
+def parse_show_grants(cursor: TokenCursor) -> ShowGrants:
+    """Go past what follows SHOW GRANTS.
+
+    Raises:
+        StatementError: If it is anything but TO, OF or ON something.
+    """
+    if cursor.accept("ON", "BUCKET"):
+        place = cursor.current.position
+        shown = ShowGrants("ON", "BUCKET", ObjectName((parse_bucket_name(cursor),), place))
+    elif cursor.accept("ON", "FUNCTION"):
+        function = parse_overload(cursor)
+        shown = ShowGrants("ON", "FUNCTION", function.name, function.types)
+    elif cursor.accept("ON", "INTEGRATION"):
+        shown = ShowGrants("ON", "INTEGRATION", cursor.parse_name("an API integration", 1))
+    elif cursor.accept("ON"):
+        level, name = _parse_grant_target(cursor)
+        shown = ShowGrants("ON", level.value, name)
+    elif cursor.accept("TO"):
+        kind = cursor.expect_one_of("ROLE", "USER")
+        shown = ShowGrants("TO", kind, cursor.parse_name(f"a {kind.lower()}", 1))
+    elif cursor.accept("OF"):
+        cursor.expect("ROLE")
+        shown = ShowGrants("OF", "ROLE", cursor.parse_name("a role", 1))
+    else:
+        shown = ShowGrants()
+    cursor.expect_end("SHOW GRANTS")
+    return shown
+
+
+def parse_show_future_grants(cursor: TokenCursor) -> ShowFutureGrants:
+    """Go past what follows SHOW FUTURE GRANTS.
+
+    Raises:
+        StatementError: If it is anything but IN a schema or database, or TO ROLE.
+    """
+    if cursor.expect_one_of("IN", "TO") == "TO":
+        cursor.expect("ROLE")
+        shown = ShowFutureGrants(None, cursor.parse_name("a role", 1))
+    else:
+        scope = NameLevel(cursor.expect_one_of("SCHEMA", "DATABASE"))
+        shown = ShowFutureGrants(scope, cursor.parse_name(f"a {scope.lower()}", scope.part_count))
+    cursor.expect_end("SHOW FUTURE GRANTS")
+    return shown
+
+
+def _parse_privilege_list(cursor: TokenCursor) -> dict[str, SqlToken]:
+    words: dict[str, SqlToken] = {}
+    while True:
+        at = cursor.current
+        word = _parse_privilege(cursor)
+        if word in words:
+            raise cursor.make_error(f"{word} is there twice", at)
+        words[word] = at
+        if not cursor.accept(","):
+            return words
+
+
+def _parse_privilege(cursor: TokenCursor) -> str:
+    known = sorted({*_ACCOUNT_PRIVILEGES, *(each for line in PRIVILEGES.values() for each in line)})
+    for privilege in known:
+        if cursor.accept(*privilege.split()):
+            return privilege
+    if cursor.accept("ALL"):
+        cursor.accept("PRIVILEGES")
+        return "ALL"
+    raise cursor.make_error(
+        f"{cursor.current.source_text} is no privilege; there are {', '.join(known)} and ALL"
+    )
+
+
+def _parse_grant_target(cursor: TokenCursor) -> tuple[NameLevel, ObjectName]:
+    """Go past `TABLE a.b.c` and the like; without a word it is a table."""
+    if cursor.is_next("ACCOUNT"):
+        raise cursor.make_error(
+            f"Nothing can be granted on the account but {' and '.join(_ACCOUNT_PRIVILEGES)}, one at a time: "
+            "databases, users and roles are created by ACCOUNTADMIN alone"
+        )
+    word = cursor.accept_one_of("DATABASE", "SCHEMA", "TABLE")
+    level = NameLevel(word.text) if word is not None else NameLevel.TABLE
+    return level, cursor.parse_name(f"a {level.lower()}", level.part_count)
+
+
+def _expand_privileges(
+    cursor: TokenCursor, words: dict[str, SqlToken], kind: ObjectKind
+) -> tuple[str, ...]:
+    there = PRIVILEGES[kind]
+    if list(words) == ["ALL"]:
+        return tuple(each for each in there if each not in _EXCLUDED_FROM_ALL)
+    for word, at in words.items():
+        if word == "ALL":
+            raise cursor.make_error("ALL stands alone: leave the other privileges out", at)
+        if word not in there:
+            raise cursor.make_error(
+                f"{word} cannot be granted on a {kind.lower()}; {', '.join(there)} can", at
+            )
+    return tuple(words)

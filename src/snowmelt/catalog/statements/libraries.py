@@ -1,0 +1,360 @@
+"""Libraries of user code, and the filters, parsers and sources in them; the grammar is Vertica's.
+
+CREATE FILTER, PARSER and SOURCE check that the library has the factory without running its code.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, cast
+
+from snowmelt.catalog.objects import libraries
+from snowmelt.catalog.objects.libraries import LibraryRecord, LoadFunctionRecord
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
+from snowmelt.catalog.statements.function_grammar import parse_function_name
+from snowmelt.catalog.statements.statement_context import (
+    NothingDone,
+    Statement,
+    StatementResult,
+    creation_result,
+    skip_if_exists,
+)
+from snowmelt.catalog.statements.statement_kind import Listing, StatementKind
+from snowmelt.errors import NotFound, ObjectMissing, UserError
+from snowmelt.schema.types import to_display_name
+from snowmelt.storage.store_factory import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snowmelt.catalog.objects.libraries import FunctionKind
+    from snowmelt.catalog.sql.cursor import TokenCursor
+    from snowmelt.catalog.statements.statement_context import StatementSession
+    from snowmelt.catalog.statements.statement_kind import ShowObjects, ShowRow
+
+# Calls that may bind names of a module.
+_NAME_BINDING_CALLS = frozenset({"globals", "vars", "exec", "setattr", "locals"})
+_MAX_LIBRARY_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CreateLibrary(Statement):
+    """CREATE LIBRARY: a file of user code, and the path of files that it needs."""
+
+    name: str
+    path: str
+    depends: str | None
+    create_mode: CreateMode
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        session.require_administrator("CREATE LIBRARY")
+        shown = to_display_name(self.name)
+        known = {each.name for each in libraries.list_libraries(session.connection)}
+        there = self.name in known
+        skip_if_exists(f"Library {shown}", self.create_mode, exists=there)
+        contents = _read_library_files(self)
+        record = LibraryRecord(
+            name=self.name,
+            language="Python",
+            origin=self.path,
+            files=tuple(contents),
+            owner=session.role,
+            created_at=session.now,
+        )
+        libraries.create_library(
+            session.connection, record, contents, replace=self.create_mode is CreateMode.OR_REPLACE
+        )
+        files = "1 file" if len(contents) == 1 else f"{len(contents)} files"
+        return StatementResult(
+            message=f"Library {shown} {'replaced' if there else 'created'}, {files}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CreateLoadFunction(Statement):
+    """CREATE FILTER, PARSER or SOURCE; `kind` is that word, lower-case."""
+
+    kind: str
+    name: str
+    factory: str
+    library: str
+    create_mode: CreateMode
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        kind = cast("FunctionKind", self.kind)
+        session.require_administrator(f"CREATE {kind.upper()}")
+        known = {each.name for each in libraries.list_load_functions(session.connection, kind)}
+        there = self.name in known
+        label = f"{kind.capitalize()} {to_display_name(self.name)}"
+        skip_if_exists(label, self.create_mode, exists=there)
+        _check_factory_exists(self, session)
+        record = LoadFunctionRecord(
+            kind=kind,
+            name=self.name,
+            factory=self.factory,
+            library=self.library,
+            owner=session.role,
+            created_at=session.now,
+        )
+        libraries.create_load_function(
+            session.connection, record, replace=self.create_mode is CreateMode.OR_REPLACE
+        )
+        return creation_result(label, replaced=there)
+
+
+@dataclass(frozen=True, slots=True)
+class DropLoadObject(Statement):
+    """DROP LIBRARY, FILTER, PARSER or SOURCE; `kind` is that word, lower-case."""
+
+    kind: str
+    name: str
+    if_exists: bool
+    cascade: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        session.require_administrator(f"DROP {self.kind.upper()}")
+        shown = f"{self.kind.capitalize()} {to_display_name(self.name)}"
+        try:
+            if self.kind == "library":
+                libraries.drop_library(session.connection, self.name, cascade=self.cascade)
+            else:
+                kind = cast("FunctionKind", self.kind)
+                libraries.drop_load_function(session.connection, kind, self.name)
+        except NotFound:
+            if not self.if_exists:
+                raise
+            raise NothingDone(f"{shown} does not exist; nothing was done.") from None
+        return StatementResult(message=f"{shown} dropped.")
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFunction(Statement):
+    """CREATE FUNCTION of a library as Vertica has it, which is no part of a load.
+
+    `kind` is how it is written, such as "Transform function".
+    """
+
+    kind: str
+    name: str
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        del session
+        return StatementResult(
+            message=f"{self.kind} {self.name} was skipped: of a library's functions a load "
+            "runs filters, parsers and sources. A function for queries is an EXTERNAL FUNCTION."
+        )
+
+
+def _check_factory_exists(statement: CreateLoadFunction, session: StatementSession) -> None:
+    """Verify that a library has a factory, without running any of its code.
+
+    Raises:
+        NotFound: If there is no such library.
+        UserError: If no file of it binds the name, or a file is no Python.
+    """
+    files = libraries.read_library_files(session.connection, [statement.library])[statement.library]
+    shown = to_display_name(statement.library)
+    bound: dict[str, None] = {}
+    for path, data in files.items():
+        parts = PurePosixPath(path)
+        is_top = len(parts.parts) == 1 or (len(parts.parts) == 2 and parts.name == "__init__.py")
+        if parts.suffix != ".py" or not is_top:
+            continue
+        try:
+            tree = ast.parse(data, path)
+        except (SyntaxError, ValueError) as error:
+            raise UserError(f"Cannot use library {shown}: {path} is no Python: {error}.") from None
+        found = _find_bound_names(tree.body)
+        if found is None:
+            return  # a star import, or names that are made while it runs
+        bound.update(dict.fromkeys(found))
+    if statement.factory.lower() not in {name.lower() for name in bound}:
+        offered = ", ".join(name for name in bound if not name.startswith("_")) or "nothing"
+        raise UserError(
+            f"Cannot create {statement.kind} {to_display_name(statement.name)}: library {shown} has no "
+            f"{statement.factory}; it has {offered}."
+        )
+
+
+def _find_bound_names(body: Sequence[ast.stmt]) -> list[str] | None:
+    """Return the names that a module binds; None if that is known only by running it."""
+    names: list[str] = []
+    waiting: list[ast.AST] = list(body)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            # What is within binds nothing outside.
+            names.append(node.name)
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names += [each.asname or each.name.partition(".")[0] for each in node.names]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.append(node.id)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in _NAME_BINDING_CALLS:
+            return None
+        waiting = [*ast.iter_child_nodes(node), *waiting]
+    return None if {"*", "__getattr__"} & set(names) else names
+
+
+def _read_library_files(statement: CreateLibrary) -> dict[str, bytes]:
+    """Read a library's files, the named one first; others by their path beneath DEPENDS."""
+    folder, _, name = statement.path.rpartition("/")
+    if "://" not in folder and not Path(statement.path).is_file():
+        raise ObjectMissing(path=name, store=folder or ".")
+    contents = {name: open_store(folder or ".").get(name)}
+    size = len(contents[name])
+    for path, data in _read_dependencies(statement.depends):
+        size += len(data)
+        if size > _MAX_LIBRARY_BYTES:
+            raise UserError(
+                f"The files of library {to_display_name(statement.name)} have more than "
+                f"{_MAX_LIBRARY_BYTES:,} bytes."
+            )
+        contents.setdefault(path, data)
+    return contents
+
+
+def _read_dependencies(depends: str | None) -> Iterator[tuple[str, bytes]]:
+    """Yield what DEPENDS names: files and folders, with `:` between them, `*` for a folder's all."""
+    for part in filter(None, (depends or "").split(":")):
+        path = Path(part.removesuffix("/*"))
+        if path.is_file():
+            yield path.name, path.read_bytes()
+        elif path.is_dir():
+            store = open_store(str(path))
+            for found in sorted(store.list(), key=lambda info: info.path):
+                if "__pycache__" not in found.path:
+                    yield found.path, store.get(found.path)
+        else:
+            raise UserError(f"DEPENDS {part}: there is no such file or folder.")
+
+
+def _list_library_rows(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
+    for each in libraries.list_libraries(session.connection):
+        yield each.created_at, each.name, each.language, each.origin, len(each.files), each.owner
+
+
+def _list_load_function_rows(
+    kind: FunctionKind, _statement: ShowObjects, session: StatementSession
+) -> Iterator[ShowRow]:
+    for each in libraries.list_load_functions(session.connection, kind):
+        yield each.created_at, each.name, each.factory, each.library, each.owner
+
+
+# --- The grammar.
+
+
+def _parse_create(
+    kind: str, cursor: TokenCursor, create_mode: CreateMode
+) -> CreateLibrary | CreateLoadFunction:
+    name = _parse_load_object_name(cursor, kind)
+    cursor.expect("AS")
+    if kind == "LIBRARY":
+        return _parse_create_library(cursor, name, create_mode)
+    _parse_language(cursor)
+    cursor.expect("NAME")
+    at = cursor.current
+    factory = cursor.parse_string("the name of a factory class")
+    if not factory.isidentifier():
+        raise cursor.make_error("The name of a factory class is one word", at)
+    cursor.expect("LIBRARY")
+    library = _parse_load_object_name(cursor, "LIBRARY")
+    # Where user code runs is the same either way.
+    cursor.accept("NOT")
+    cursor.accept("FENCED")
+    cursor.expect_end(f"CREATE {kind}")
+    return CreateLoadFunction(kind.lower(), name, factory, library, create_mode)
+
+
+def parse_skipped_function(cursor: TokenCursor, kind: str, name: str) -> SkippedFunction:
+    """Go past AS LANGUAGE … NAME … LIBRARY … behind CREATE FUNCTION with a name.
+
+    Raises:
+        StatementError: It is not as it must be.
+    """
+    cursor.expect("AS")
+    if cursor.accept("LANGUAGE"):
+        cursor.parse_string("a language")
+    cursor.expect("NAME")
+    cursor.parse_string("the name of a factory class")
+    cursor.expect("LIBRARY")
+    _parse_load_object_name(cursor, "LIBRARY")
+    cursor.accept("NOT")
+    cursor.accept("FENCED")
+    cursor.expect_end("CREATE FUNCTION")
+    return SkippedFunction(kind, name)
+
+
+def _parse_drop(kind: str, cursor: TokenCursor, if_exists: bool) -> DropLoadObject:
+    name = _parse_load_object_name(cursor, kind)
+    if kind != "LIBRARY" and cursor.accept("("):
+        cursor.expect(")")
+    cascade = kind == "LIBRARY" and cursor.accept("CASCADE")
+    cursor.expect_end("DROP")
+    return DropLoadObject(kind.lower(), name, if_exists, cascade)
+
+
+def _parse_create_library(cursor: TokenCursor, name: str, create_mode: CreateMode) -> CreateLibrary:
+    path = cursor.parse_string("the path of a file")
+    depends: str | None = None
+    if cursor.accept("DEPENDS"):
+        depends = cursor.parse_string("the path of files that it needs")
+    _parse_language(cursor)
+    if depends is None and cursor.accept("DEPENDS"):
+        depends = cursor.parse_string("the path of files that it needs")
+    cursor.expect_end("CREATE LIBRARY")
+    return CreateLibrary(name, path, depends, create_mode)
+
+
+def _parse_language(cursor: TokenCursor) -> None:
+    if not cursor.accept("LANGUAGE"):
+        return
+    at = cursor.current
+    language = cursor.parse_string("a language")
+    if language.lower() != "python":
+        raise cursor.make_error(f"There is LANGUAGE 'Python' alone, not {language!r}", at)
+
+
+def _parse_load_object_name(cursor: TokenCursor, kind: str) -> str:
+    name = cursor.parse_name(f"a {kind.lower()}", 3)
+    if len(name.parts) > 1 and name.parts[:-1] != ("PUBLIC",):
+        raise cursor.make_error(
+            f"A {kind.lower()} is in no schema: write its name alone, {name.parts[-1]}"
+        )
+    return name.parts[-1]
+
+
+def _parse_create_skipped(
+    kind: str, cursor: TokenCursor, _create_mode: CreateMode
+) -> SkippedFunction:
+    return parse_skipped_function(cursor, kind, parse_function_name(cursor)[1])
+
+
+KINDS = tuple(
+    StatementKind(kind, partial(_parse_create, kind), drop=partial(_parse_drop, kind))
+    for kind in ("LIBRARY", "FILTER", "PARSER", "SOURCE")
+)
+# Vertica's functions that are no part of a load, so that its scripts can be run.
+SKIPPED_KINDS = tuple(
+    StatementKind(f"{kind.upper()} FUNCTION", partial(_parse_create_skipped, f"{kind} function"))
+    for kind in ("Transform", "Analytic", "Aggregate")
+)
+LIBRARIES = Listing(
+    "LIBRARIES",
+    NameLevel.ACCOUNT,
+    "created_on name language origin files owner",
+    _list_library_rows,
+)
+_LOAD_FUNCTION_KINDS: tuple[FunctionKind, ...] = ("filter", "parser", "source")
+LOAD_FUNCTIONS = tuple(
+    Listing(
+        f"{kind.upper()}S",
+        NameLevel.ACCOUNT,
+        "created_on name factory library owner",
+        partial(_list_load_function_rows, kind),
+    )
+    for kind in _LOAD_FUNCTION_KINDS
+)

@@ -1,0 +1,430 @@
+"""Databases and schemas, and what is said of databases, schemas and tables in the same words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.objects import namespaces, renames_and_evolution, retention
+from snowmelt.catalog.objects import tables as table_objects
+from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
+from snowmelt.catalog.security import access_control, future_grants
+from snowmelt.catalog.security.visibility import VisibleObjects
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, display_schema
+from snowmelt.catalog.statements import tables
+from snowmelt.catalog.statements.alter_table import parse_alter_table
+from snowmelt.catalog.statements.object_properties import parse_properties, parse_set_or_unset
+from snowmelt.catalog.statements.statement_context import (
+    Statement,
+    StatementResult,
+    creation_result,
+    skip_if_exists,
+    skipping_missing,
+)
+from snowmelt.catalog.statements.statement_kind import Listing, StatementKind
+from snowmelt.errors import NotEmpty, NotRestorable
+from snowmelt.schema.types import to_display_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord
+    from snowmelt.catalog.sql.cursor import TokenCursor
+    from snowmelt.catalog.sql.object_name_types import ObjectName
+    from snowmelt.catalog.statements.statement_context import StatementSession
+    from snowmelt.catalog.statements.statement_kind import ShowObjects, ShowRow
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase(Statement):
+    """CREATE DATABASE; `properties` are fields of `object_properties` and their values."""
+
+    name: str
+    create_mode: CreateMode
+    properties: Mapping[str, object] = field(default_factory=dict)
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        session.require_administrator("CREATE DATABASE")
+        label = f"Database {to_display_name(self.name)}"
+        there = self.name in {each.name for each in namespaces.list_databases(session.connection)}
+        skip_if_exists(label, self.create_mode, exists=there)
+        namespaces.create_database(
+            session.connection,
+            self.name,
+            owner=session.role,
+            now=session.now,
+            replace=self.create_mode is CreateMode.OR_REPLACE,
+            if_not_exists=self.create_mode is CreateMode.IF_NOT_EXISTS,
+        )
+        new = namespaces.find_database(session.connection, self.name)
+        retention.set_object_properties(
+            session.connection, "DATABASE", new.database_id, self.properties
+        )
+        return creation_result(label, replaced=there)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSchema(Statement):
+    """CREATE SCHEMA; `properties` as of a database."""
+
+    name: ObjectName
+    create_mode: CreateMode
+    properties: Mapping[str, object] = field(default_factory=dict)
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        connection = session.connection
+        database, name = session.resolve_schema_name(self.name)
+        _require_create_schema(session, session.find_database(database))
+        shown = display_schema(database, name)
+        there = [
+            each for each in namespaces.list_schemas(connection, database) if each.name == name
+        ]
+        skip_if_exists(f"Schema {shown}", self.create_mode, exists=bool(there))
+        replace = self.create_mode is CreateMode.OR_REPLACE
+        if there and replace:
+            session.require_privilege("SCHEMA", there[0].schema_id, shown, "OWNERSHIP")
+        namespaces.create_schema(
+            connection,
+            database,
+            name,
+            owner=session.role,
+            now=session.now,
+            replace=replace,
+            if_not_exists=self.create_mode is CreateMode.IF_NOT_EXISTS,
+        )
+        new = namespaces.find_schema(connection, database, name)
+        retention.set_object_properties(connection, "SCHEMA", new.schema_id, self.properties)
+        future_grants.apply_future_grants(
+            connection, "SCHEMA", new.schema_id, [("DATABASE", new.database_id)]
+        )
+        return creation_result(f"Schema {shown}", replaced=bool(there))
+
+
+@dataclass(frozen=True, slots=True)
+class DropObject(Statement):
+    """DROP DATABASE, SCHEMA or TABLE; `restrict` refuses when something is still inside."""
+
+    level: NameLevel
+    name: ObjectName
+    if_exists: bool
+    restrict: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        kind, connection, now = self.level.capitalize(), session.connection, session.now
+        with skipping_missing(self.if_exists):
+            object_id, shown = session.find_object(self.level, self.name)
+            session.require_privilege(self.level.object_kind, object_id, shown, "OWNERSHIP")
+            # Nothing hangs on a table but its channels, which go with it.
+            if self.restrict and self.level is not NameLevel.TABLE:
+                _require_empty(kind, shown, session, *resolve_parts(self.level, self.name, session))
+            if self.level is NameLevel.TABLE:
+                table_objects.drop_table(connection, session.resolve_table_name(self.name), now)
+            elif self.level is NameLevel.SCHEMA:
+                namespaces.drop_schema(connection, *session.resolve_schema_name(self.name), now)
+            else:
+                namespaces.drop_database(connection, session.resolve_database_name(self.name), now)
+        return StatementResult(message=f"{kind} {shown} dropped.")
+
+
+@dataclass(frozen=True, slots=True)
+class Undrop(Statement):
+    """UNDROP DATABASE, SCHEMA or TABLE."""
+
+    level: NameLevel
+    name: ObjectName
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        undrop = {
+            NameLevel.TABLE: tables.undrop_table,
+            NameLevel.SCHEMA: _undrop_schema,
+            NameLevel.DATABASE: _undrop_database,
+        }[self.level]
+        shown = undrop(self.name, session)
+        return StatementResult(message=f"{self.level.capitalize()} {shown} restored.")
+
+
+@dataclass(frozen=True, slots=True)
+class AlterNamespace(Statement):
+    """ALTER DATABASE or SCHEMA … SET or UNSET, or COMMENT ON: properties and their new values."""
+
+    level: NameLevel
+    name: ObjectName
+    properties: Mapping[str, object]
+    if_exists: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        kind = self.level.object_kind
+        with skipping_missing(self.if_exists):
+            object_id, shown = session.find_object(self.level, self.name)
+        session.require_privilege(kind, object_id, shown, "OWNERSHIP")
+        retention.set_object_properties(session.connection, kind, object_id, self.properties)
+        return StatementResult(message=f"{self.level.capitalize()} {shown} altered.")
+
+
+@dataclass(frozen=True, slots=True)
+class RenameNamespace(Statement):
+    """ALTER DATABASE or SCHEMA … RENAME TO."""
+
+    level: NameLevel
+    name: ObjectName
+    new_name: ObjectName
+    if_exists: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        with skipping_missing(self.if_exists):
+            object_id, shown = session.find_object(self.level, self.name)
+        session.require_privilege(self.level.object_kind, object_id, shown, "OWNERSHIP")
+        rename = _rename_database if self.level is NameLevel.DATABASE else _rename_schema
+        new = rename(self.name, self.new_name, session)
+        return StatementResult(message=f"{self.level.capitalize()} {shown} is called {new} now.")
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeObject(Statement):
+    """DESCRIBE DATABASE, SCHEMA or TABLE."""
+
+    reads_only = True
+
+    level: NameLevel
+    name: ObjectName
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        if self.level is NameLevel.TABLE:
+            return tables.describe_table(self.name, session)
+        rows: Iterator[ShowRow]
+        if self.level is NameLevel.DATABASE:
+            database = session.find_database(session.resolve_database_name(self.name))
+            schemas = list_visible_schemas(session, database.name)
+            rows = ((each.created_at, each.name, "SCHEMA") for each in schemas)
+        else:
+            schema = session.find_schema(*session.resolve_schema_name(self.name))
+            found = tables.list_visible_tables(session, schema.database, schema.name)
+            rows = ((each.created_at, each.name.table, "TABLE") for each in found)
+        return StatementResult(("created_on", "name", "kind"), tuple(rows))
+
+
+def list_visible_schemas(session: StatementSession, database: str | None) -> list[SchemaRecord]:
+    """Return the schemas that the role may know of, of one database when given."""
+    sight = VisibleObjects(session.connection, session.role)
+    found = namespaces.list_schemas(session.connection, database)
+    return [each for each in found if sight.includes_schema(each)]
+
+
+def resolve_parts(level: NameLevel, name: ObjectName, session: StatementSession) -> tuple[str, ...]:
+    """Return a database's name, or those of a schema's database and of the schema.
+
+    Raises:
+        StatementError: If the database is neither written nor known.
+    """
+    if level is NameLevel.DATABASE:
+        return (session.resolve_database_name(name),)
+    return session.resolve_schema_name(name)
+
+
+def _require_create_schema(session: StatementSession, parent: DatabaseRecord) -> None:
+    session.require_privilege(
+        "DATABASE", parent.database_id, to_display_name(parent.name), "CREATE SCHEMA"
+    )
+
+
+def _require_empty(
+    kind: str, object_name: str, session: StatementSession, *name_parts: str
+) -> None:
+    table_count = len(table_objects.list_tables(session.connection, *name_parts))
+    function_count = len(list_external_functions(session.connection, *name_parts))
+    function_count += len(list_translators(session.connection, *name_parts))
+    if function_count:
+        raise NotEmpty(
+            f"{kind} {object_name} still holds {table_count} tables and {function_count} functions; "
+            "drop them first, or leave RESTRICT out.",
+            kind=kind,
+            name=object_name,
+            tables=table_count,
+        )
+    if table_count:
+        raise NotEmpty(kind=kind, name=object_name, tables=table_count)
+
+
+def _undrop_schema(requested_name: ObjectName, session: StatementSession) -> str:
+    database, name = session.resolve_schema_name(requested_name)
+    parent = session.find_database(database)
+    shown = display_schema(database, name)
+    schema_id = retention.find_restorable_schema(session.connection, database, name, session.now)
+    if not access_control.has_privilege(session.connection, session.role, "SCHEMA", schema_id):
+        raise NotRestorable(kind="schema", name=shown)
+    _require_create_schema(session, parent)
+    retention.undrop_schema(session.connection, schema_id, database, name, session.now)
+    return shown
+
+
+def _undrop_database(requested_name: ObjectName, session: StatementSession) -> str:
+    name = session.resolve_database_name(requested_name)
+    session.require_administrator("CREATE DATABASE")
+    database_id = retention.find_restorable_database(session.connection, name, session.now)
+    retention.undrop_database(session.connection, database_id, name, session.now)
+    return to_display_name(name)
+
+
+def _rename_database(old_name: ObjectName, new_name: ObjectName, session: StatementSession) -> str:
+    session.require_administrator("CREATE DATABASE")
+    database = session.find_database(session.resolve_database_name(old_name))
+    name = session.resolve_database_name(new_name)
+    renames_and_evolution.rename_database(session.connection, database, name, session.now)
+    return to_display_name(name)
+
+
+def _rename_schema(old_name: ObjectName, new_name: ObjectName, session: StatementSession) -> str:
+    schema = session.find_schema(*session.resolve_schema_name(old_name))
+    parts = new_name.parts
+    database, name = (schema.database, parts[0]) if len(parts) == 1 else parts
+    target = session.find_database(database)
+    _require_create_schema(session, target)
+    renames_and_evolution.rename_schema(session.connection, schema, target, name, session.now)
+    return display_schema(database, name)
+
+
+def _list_database_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
+    sight = VisibleObjects(session.connection, session.role, with_dropped=statement.with_history)
+    found = namespaces.list_databases(session.connection)
+    if statement.with_history:
+        found += namespaces.list_restorable_databases(session.connection, session.now)
+    for each in filter(sight.includes_database, found):
+        row = (each.created_at, each.name, each.owner, each.comment or "", each.retention_days)
+        yield (*row, each.dropped_at) if statement.with_history else row
+
+
+def _list_schema_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
+    database, _, _ = statement.resolve_scope(session)
+    found = list_visible_schemas(session, database)
+    if statement.with_history:
+        sight = VisibleObjects(session.connection, session.role, with_dropped=True)
+        found += [
+            each
+            for each in namespaces.list_restorable_schemas(session.connection, session.now)
+            if database in {None, each.database} and sight.includes_schema(each)
+        ]
+    for each in found:
+        name = (each.created_at, each.name, each.database, each.owner)
+        row = (*name, each.comment or "", each.retention_days)
+        yield (*row, each.dropped_at) if statement.with_history else row
+
+
+# --- The grammar.
+
+
+def _parse_create_database(cursor: TokenCursor, create_mode: CreateMode) -> CreateDatabase:
+    name = cursor.parse_identifier("a database")
+    properties = parse_properties(cursor, NameLevel.DATABASE)
+    cursor.expect_end("the properties of a database")
+    return CreateDatabase(name, create_mode, properties)
+
+
+def _parse_create_schema(cursor: TokenCursor, create_mode: CreateMode) -> CreateSchema:
+    name = cursor.parse_name("a schema", 2)
+    properties = parse_properties(cursor, NameLevel.SCHEMA)
+    cursor.expect_end("the properties of a schema")
+    return CreateSchema(name, create_mode, properties)
+
+
+def _parse_alter(
+    level: NameLevel, cursor: TokenCursor, if_exists: bool
+) -> AlterNamespace | RenameNamespace:
+    label = f"a {level.lower()}"
+    name = cursor.parse_name(label, level.part_count)
+    if cursor.is_next("SWAP"):
+        raise cursor.make_error("SWAP WITH is not supported: RENAME both")
+    word = cursor.expect_one_of("RENAME", "SET", "UNSET")
+    if word == "RENAME":
+        cursor.expect("TO")
+        new_name = cursor.parse_last_name(label, level.part_count, "RENAME TO")
+        return RenameNamespace(level, name, new_name, if_exists)
+    return AlterNamespace(level, name, parse_set_or_unset(cursor, level, word), if_exists)
+
+
+def parse_drop_object(level: NameLevel, cursor: TokenCursor, if_exists: bool) -> DropObject:
+    """Go past what follows DROP and the level's word.
+
+    Raises:
+        StatementError: It is more than a name with CASCADE or RESTRICT.
+    """
+    name = cursor.parse_name(f"a {level.lower()}", level.part_count)
+    behaviour = cursor.accept_one_of("CASCADE", "RESTRICT")
+    cursor.expect_end("DROP")
+    restrict = behaviour is not None and behaviour.text == "RESTRICT"
+    return DropObject(level, name, if_exists, restrict)
+
+
+def parse_describe_object(level: NameLevel, cursor: TokenCursor) -> DescribeObject:
+    """Go past what follows DESCRIBE and the level's word.
+
+    Raises:
+        StatementError: It is more than a name.
+    """
+    label = f"a {level.lower()}"
+    return DescribeObject(level, cursor.parse_last_name(label, level.part_count, "DESCRIBE"))
+
+
+def parse_undrop(cursor: TokenCursor) -> Undrop:
+    """Go past what follows UNDROP.
+
+    Raises:
+        StatementError: If it is anything but a database, schema or table.
+    """
+    level, name = _parse_target_object(cursor)
+    cursor.expect_end("UNDROP")
+    return Undrop(level, name)
+
+
+def parse_comment_on(cursor: TokenCursor) -> AlterNamespace:
+    """Go past what follows COMMENT.
+
+    Raises:
+        StatementError: If it is about anything but a database, schema or table.
+    """
+    if_exists = cursor.accept("IF", "EXISTS")
+    cursor.expect("ON")
+    if cursor.is_next("COLUMN"):
+        raise cursor.make_error(
+            "Comments on columns are not kept: write them into the table's comment"
+        )
+    level, name = _parse_target_object(cursor)
+    cursor.expect("IS")
+    comment = cursor.parse_string("the comment")
+    cursor.expect_end("COMMENT")
+    return AlterNamespace(level, name, {"comment": comment or None}, if_exists)
+
+
+def _parse_target_object(cursor: TokenCursor) -> tuple[NameLevel, ObjectName]:
+    level = NameLevel(cursor.expect_one_of("DATABASE", "SCHEMA", "TABLE"))
+    return level, cursor.parse_name(f"a {level.lower()}", level.part_count)
+
+
+KINDS = tuple(
+    StatementKind(
+        level.value,
+        create,
+        alter,
+        partial(parse_drop_object, level),
+        partial(parse_describe_object, level),
+    )
+    for level, create, alter in (
+        (NameLevel.DATABASE, _parse_create_database, partial(_parse_alter, NameLevel.DATABASE)),
+        (NameLevel.SCHEMA, _parse_create_schema, partial(_parse_alter, NameLevel.SCHEMA)),
+        (NameLevel.TABLE, tables.parse_create_table, parse_alter_table),
+    )
+)
+DATABASES = Listing(
+    "DATABASES",
+    NameLevel.ACCOUNT,
+    "created_on name owner comment retention_time",
+    _list_database_rows,
+    has_history=True,
+)
+SCHEMAS = Listing(
+    "SCHEMAS",
+    NameLevel.DATABASE,
+    "created_on name database_name owner comment retention_time",
+    _list_schema_rows,
+    has_history=True,
+)

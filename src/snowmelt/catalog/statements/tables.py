@@ -1,0 +1,463 @@
+"""Tables: CREATE, TRUNCATE, UNDROP, DESCRIBE and SHOW, and SHOW CHANNELS.
+
+Each option that is not supported has an error of its own. TRUNCATE replaces a table with an empty
+one in one transaction, and retains the old one as dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.objects import error_table_lookup, renames_and_evolution, retention, tables
+from snowmelt.catalog.objects.channel_tombstones import transfer_channels
+from snowmelt.catalog.security import access_control, future_grants
+from snowmelt.catalog.security.visibility import VisibleObjects
+from snowmelt.catalog.sql.column_types import parse_column_type
+from snowmelt.catalog.sql.lexer import TokenKind
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, display_schema
+from snowmelt.catalog.sql.property_clauses import is_at_end
+from snowmelt.catalog.statements.object_properties import (
+    make_property_reader,
+    resolve_error_table_property,
+)
+from snowmelt.catalog.statements.statement_context import (
+    Statement,
+    StatementResult,
+    creation_result,
+    skip_if_exists,
+    skipping_missing,
+)
+from snowmelt.catalog.statements.statement_kind import Listing
+from snowmelt.catalog.streaming.channels import list_channels
+from snowmelt.errors import NotRestorable, TableNotFound
+from snowmelt.schema.types import Column, to_display_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from snowmelt.catalog.model.records import TableRecord
+    from snowmelt.catalog.sql.cursor import TokenCursor
+    from snowmelt.catalog.sql.object_name_types import ObjectName
+    from snowmelt.catalog.statements.statement_context import StatementSession
+    from snowmelt.catalog.statements.statement_kind import ShowObjects, ShowRow
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable(Statement):
+    """CREATE TABLE with its columns in ordinal order; `cluster_by` names some of them.
+
+    With `copies_grants` the privileges on the table that it replaces go over to it.
+    """
+
+    name: ObjectName
+    columns: tuple[Column, ...]
+    cluster_by: tuple[str, ...]
+    create_mode: CreateMode
+    properties: Mapping[str, object] = field(default_factory=dict)
+    copies_grants: bool = False
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        connection = session.connection
+        name = session.resolve_table_name(self.name)
+        parent = session.find_schema(name.database, name.schema)
+        shown = display_schema(name.database, name.schema)
+        session.require_privilege("SCHEMA", parent.schema_id, shown, "CREATE TABLE")
+        try:
+            there = tables.find_table(connection, name)
+        except TableNotFound:
+            there = None
+        skip_if_exists(f"Table {name}", self.create_mode, exists=there is not None)
+        if there is not None and self.create_mode is CreateMode.OR_REPLACE:
+            session.require_privilege("TABLE", there.table_id, name, "OWNERSHIP")
+        properties = resolve_error_table_property(self.properties, session, name)
+        new = tables.create_table(
+            connection,
+            name,
+            self.columns,
+            cluster_by=self.cluster_by,
+            owner=session.role,
+            now=session.now,
+            replace=self.create_mode is CreateMode.OR_REPLACE,
+            if_not_exists=self.create_mode is CreateMode.IF_NOT_EXISTS,
+        )
+        retention.set_object_properties(connection, "TABLE", new.table_id, properties)
+        if there is not None and self.copies_grants:
+            access_control.copy_grants(connection, "TABLE", there.table_id, new.table_id)
+        else:
+            future_grants.apply_future_table_grants(connection, new)
+        return creation_result(f"Table {name}", replaced=there is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTableLike(Statement):
+    """CREATE TABLE … LIKE: the columns of another, without its rows."""
+
+    name: ObjectName
+    source: ObjectName
+    create_mode: CreateMode
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        source = session.find_table(session.resolve_table_name(self.source))
+        session.require_privilege("TABLE", source.table_id, source.name, "SELECT")
+        columns = tuple(
+            replace(column, ordinal=ordinal)
+            for ordinal, column in enumerate(source.schema.columns, start=1)
+        )
+        properties = {"schema_evolution": source.schema_evolution}
+        return CreateTable(
+            self.name, columns, source.cluster_by, self.create_mode, properties
+        ).execute(session)
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTable(Statement):
+    """TRUNCATE TABLE."""
+
+    name: ObjectName
+    if_exists: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        """Put an empty table in the place of a full one, which is kept as if it were dropped.
+
+        So it is one transaction beside all that goes on: what was registered before is gone, what
+        comes later counts, and a migration, COPY or compaction that is at work finds its table gone.
+        """
+        connection, now = session.connection, session.now
+        name = session.resolve_table_name(self.name)
+        with skipping_missing(self.if_exists):
+            table = session.find_table(name)
+        session.require_privilege("TABLE", table.table_id, table.name, "OWNERSHIP")
+        # The schema before the table, as everywhere.
+        tables.find_namespace_ids(connection, name.database, name.schema, lock=True)
+        old = renames_and_evolution.lock_table(connection, table)
+        new = tables.create_table(
+            connection,
+            name,
+            old.schema.columns,
+            cluster_by=old.cluster_by,
+            owner=old.owner,
+            now=now,
+            replace=True,
+        )
+        retention.transfer_table_properties(connection, old.table_id, new.table_id)
+        access_control.copy_grants(connection, "TABLE", old.table_id, new.table_id)
+        transfer_channels(connection, old.table_id, new.table_id, now)
+        error_table_lookup.redirect_error_rows(connection, old.table_id, new.table_id)
+        return StatementResult(message=f"Table {name} truncated.")
+
+
+def undrop_table(requested_name: ObjectName, session: StatementSession) -> str:
+    """Restore the table of a name that was dropped last, and return its name.
+
+    Raises:
+        NotRestorable: There is none, or the role may not know of it.
+        PrivilegeMissing: The role may not create tables there.
+    """
+    name = session.resolve_table_name(requested_name)
+    schema = session.find_schema(name.database, name.schema)
+    shown = display_schema(name.database, name.schema)
+    table = retention.lock_restorable_table(session.connection, name, session.now)
+    if not access_control.has_privilege(session.connection, session.role, "TABLE", table.table_id):
+        raise NotRestorable(kind="table", name=name)
+    session.require_privilege("SCHEMA", schema.schema_id, shown, "CREATE TABLE")
+    retention.undrop_table(session.connection, table, session.now)
+    return str(name)
+
+
+def describe_table(name: ObjectName, session: StatementSession) -> StatementResult:
+    """Return the columns of a table.
+
+    Raises:
+        TableNotFound: If there is no such table (DatabaseNotFound and SchemaNotFound: alike).
+    """
+    table = session.find_table(session.resolve_table_name(name))
+    return StatementResult(
+        ("name", "type", "nullable", "ordinal"),
+        tuple(
+            (column.name, column.sql_type, column.nullable, column.ordinal)
+            for column in table.schema.columns
+        ),
+    )
+
+
+def list_visible_tables(
+    session: StatementSession, database: str | None, schema: str | None
+) -> list[TableRecord]:
+    """Return the tables that the role may know of, of one database or schema when given."""
+    sight = VisibleObjects(session.connection, session.role)
+    found = tables.list_tables(session.connection, database, schema)
+    return [each for each in found if sight.includes_table(each)]
+
+
+def _list_table_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
+    database, schema, _ = statement.resolve_scope(session)
+    found = list_visible_tables(session, database, schema)
+    if statement.with_history:
+        sight = VisibleObjects(session.connection, session.role, with_dropped=True)
+        found += [
+            each
+            for each in tables.list_restorable_tables(session.connection, session.now)
+            if database in {None, each.name.database}
+            and schema in {None, each.name.schema}
+            and sight.includes_table(each)
+        ]
+    for each in found:
+        error_table = error_table_lookup.find_error_table(session.connection, each)
+        row = (
+            each.created_at,
+            each.name.table,
+            each.name.database,
+            each.name.schema,
+            each.comment or "",
+            ", ".join(map(to_display_name, each.cluster_by)),
+            each.schema_evolution,
+            each.owner,
+            each.retention_days,
+            "" if error_table is None else str(error_table.name),
+        )
+        yield (*row, each.dropped_at) if statement.with_history else row
+
+
+def _list_channel_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
+    database, schema, table = statement.resolve_scope(session)
+    seen = {
+        each.table_id: each.name
+        for each in list_visible_tables(session, database, schema)
+        if table in {None, each.name.table}
+    }
+    # Without a scope all are fetched: a list of every table could be too long for a query.
+    found = list_channels(session.connection, None if statement.scope is None else list(seen))
+    mine = [each for each in found if each.table_id in seen]
+    for each in sorted(mine, key=lambda channel: (seen[channel.table_id], channel.name)):
+        name = seen[each.table_id]
+        yield (
+            each.opened_at,
+            each.name,
+            name.table,
+            name.database,
+            name.schema,
+            each.client_sequencer,
+            each.row_sequencer,
+            each.offset_token,
+            each.last_commit_at,
+            each.rows,
+        )
+
+
+TABLES = Listing(
+    "TABLES",
+    NameLevel.SCHEMA,
+    "created_on name database_name schema_name comment cluster_by enable_schema_evolution owner "
+    "retention_time error_table",
+    _list_table_rows,
+    has_history=True,
+)
+CHANNELS = Listing(
+    "CHANNELS",
+    NameLevel.TABLE,
+    "created_on name table_name database_name schema_name client_sequencer row_sequencer "
+    "offset_token last_commit_on rows",
+    _list_channel_rows,
+)
+
+
+# --- The grammar.
+
+_KEYS_UNSUPPORTED = (
+    "keys are not checked while rows stream in; leave it out, and write NOT NULL where nulls are "
+    "to be refused"
+)
+_COLUMN_COMMENTS_UNSUPPORTED = (
+    "comments on columns are not kept; write them into the table's comment"
+)
+_AUTOINCREMENT_UNSUPPORTED = "rows are numbered by nobody; send the number with the row"
+_COMPUTED_COLUMNS_UNSUPPORTED = (
+    "columns are not computed; send the value with the row, or compute it in the query"
+)
+
+_UNSUPPORTED_COLUMN_OPTIONS = {
+    "COLLATE": "text is compared by its code points; leave it out",
+    "AUTOINCREMENT": _AUTOINCREMENT_UNSUPPORTED,
+    "IDENTITY": _AUTOINCREMENT_UNSUPPORTED,
+    "AS": _COMPUTED_COLUMNS_UNSUPPORTED,
+    "GENERATED": _COMPUTED_COLUMNS_UNSUPPORTED,
+    "PRIMARY": _KEYS_UNSUPPORTED,
+    "UNIQUE": _KEYS_UNSUPPORTED,
+    "FOREIGN": _KEYS_UNSUPPORTED,
+    "REFERENCES": _KEYS_UNSUPPORTED,
+    "CONSTRAINT": _KEYS_UNSUPPORTED,
+    "CHECK": "rows are checked by type and NOT NULL alone; leave it out",
+    "COMMENT": _COLUMN_COMMENTS_UNSUPPORTED,
+    "WITH": "policies and tags do not exist here; leave it out",
+    "MASKING": "policies and tags do not exist here; leave it out",
+    "TAG": "policies and tags do not exist here; leave it out",
+}
+_COLUMN_OPTION_LABELS = {
+    "PRIMARY": "PRIMARY KEY",
+    "FOREIGN": "FOREIGN KEY",
+    "AS": "A computed column",
+}
+_UNSUPPORTED_TABLE_OPTIONS = {
+    "AS": "create the table with its columns, then INSERT INTO it SELECT …",
+    "CLONE": "CREATE TABLE … LIKE it, then INSERT INTO the new one SELECT * FROM it",
+}
+_TABLE_OPTION_LABELS = {"AS": "CREATE TABLE … AS SELECT", "CLONE": "CREATE TABLE … CLONE"}
+
+
+def parse_truncate(cursor: TokenCursor) -> TruncateTable:
+    """Go past what follows TRUNCATE.
+
+    Raises:
+        StatementError: If it is anything but a table.
+    """
+    cursor.accept("TABLE")
+    if_exists = cursor.accept("IF", "EXISTS")
+    return TruncateTable(cursor.parse_last_name("a table", 3, "TRUNCATE TABLE"), if_exists)
+
+
+def parse_create_table(
+    cursor: TokenCursor, create_mode: CreateMode
+) -> CreateTable | CreateTableLike:
+    """Go past what follows CREATE TABLE.
+
+    Raises:
+        StatementError: If something is wrong, or not supported.
+    """
+    name = cursor.parse_name("a table", 3)
+    if cursor.accept("LIKE"):
+        source = cursor.parse_last_name("a table", 3, "CREATE TABLE … LIKE")
+        return CreateTableLike(name, source, create_mode)
+    _reject_unsupported(cursor, _UNSUPPORTED_TABLE_OPTIONS, _TABLE_OPTION_LABELS)
+    cursor.expect("(")
+    columns = [parse_column(cursor, 1, frozenset())]
+    while cursor.accept(","):
+        if cursor.is_next(")"):
+            raise cursor.make_error("Expected another column after the comma, or no comma")
+        seen = frozenset(column.name for column in columns)
+        columns.append(parse_column(cursor, len(columns) + 1, seen))
+    if not cursor.is_next(")"):
+        cursor.expect_one_of(",", ")")
+    cursor.expect(")")
+    cluster_by: tuple[str, ...] = ()
+    properties = make_property_reader(NameLevel.TABLE)
+    copies_grants = False
+    names = frozenset(column.name for column in columns)
+    while True:
+        if not cluster_by and cursor.is_next("CLUSTER", "BY"):
+            cluster_by = _parse_cluster_by(cursor, names)
+        elif cursor.accept("COPY", "GRANTS"):
+            copies_grants = True
+        elif not properties.parse_next(cursor):
+            break
+    _reject_unsupported(cursor, _UNSUPPORTED_TABLE_OPTIONS, _TABLE_OPTION_LABELS)
+    cursor.expect_end("the columns of a table but CLUSTER BY and its properties")
+    return CreateTable(
+        name, tuple(columns), cluster_by, create_mode, properties.field_values(), copies_grants
+    )
+
+
+def parse_column(
+    cursor: TokenCursor, ordinal: int, seen_names: frozenset[str], *, in_parentheses: bool = True
+) -> Column:
+    """Go past a column: name, type, and whether it may be NULL.
+
+    Args:
+        cursor: Stands before the name.
+        ordinal: What the column gets.
+        seen_names: The names of columns that the statement has written before.
+        in_parentheses: Whether a `)` ends it besides a comma, or the statement's end.
+
+    Raises:
+        StatementError: If something is wrong, or not supported.
+    """
+    # PRIMARY and FOREIGN are names elsewhere; the other words are reserved.
+    if (
+        cursor.is_next("PRIMARY", "KEY")
+        or cursor.is_next("FOREIGN", "KEY")
+        or any(cursor.is_next(word) for word in ("UNIQUE", "CONSTRAINT", "CHECK"))
+    ):
+        _reject_unsupported(cursor, _UNSUPPORTED_COLUMN_OPTIONS, _COLUMN_OPTION_LABELS)
+    at = cursor.current
+    name = cursor.parse_identifier("a column")
+    if name in seen_names:
+        raise cursor.make_error(
+            f"Column {at.source_text} is there twice; names that fold alike are the same", at
+        )
+    column_type = parse_column_type(cursor)
+    nullable = _parse_nullability(cursor, in_parentheses=in_parentheses)
+    return Column(
+        name=name,
+        kind=column_type.kind,
+        ordinal=ordinal,
+        nullable=nullable,
+        precision=column_type.precision,
+        scale=column_type.scale,
+        length=column_type.length,
+        byte_length=column_type.byte_length,
+    )
+
+
+def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
+    """Go past what follows a column's type, and tell whether nulls are allowed."""
+    allowed: bool | None = None
+    while not (cursor.is_next(",") or _is_column_list_end(cursor, in_parentheses=in_parentheses)):
+        at = cursor.current
+        if cursor.accept("DEFAULT"):
+            if not cursor.accept("NULL"):
+                raise cursor.make_error(
+                    "A default other than NULL is not supported: rows are stored as they are "
+                    "sent; send the value with the row"
+                )
+            continue
+        _reject_unsupported(cursor, _UNSUPPORTED_COLUMN_OPTIONS, _COLUMN_OPTION_LABELS)
+        if at.kind is TokenKind.END:
+            cursor.expect_one_of(",", ")")
+        wanted = not cursor.accept("NOT")
+        if not cursor.accept("NULL"):
+            end = ")" if in_parentheses else "the end"
+            raise cursor.make_error(
+                f"Expected NOT NULL, a comma or {end} here, not {cursor.current_label}"
+            )
+        if allowed not in {None, wanted}:
+            raise cursor.make_error("This column is both NULL and NOT NULL; write one of them", at)
+        allowed = wanted
+    return allowed is not False
+
+
+def _is_column_list_end(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
+    return cursor.is_next(")") if in_parentheses else is_at_end(cursor)
+
+
+def _parse_cluster_by(cursor: TokenCursor, column_names: frozenset[str]) -> tuple[str, ...]:
+    if not cursor.accept("CLUSTER", "BY"):
+        return ()
+    cursor.expect("(")
+    names: list[str] = []
+    while True:
+        at = cursor.current
+        name = cursor.parse_identifier("a column")
+        if not (cursor.is_next(",") or cursor.is_next(")")):
+            raise cursor.make_error(
+                "CLUSTER BY takes columns, not expressions: write the column's name alone", at
+            )
+        if name not in column_names:
+            raise cursor.make_error(
+                f"CLUSTER BY names {at.source_text}, which is no column of this table", at
+            )
+        if name in names:
+            raise cursor.make_error(f"CLUSTER BY names {at.source_text} twice", at)
+        names.append(name)
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    return tuple(names)
+
+
+def _reject_unsupported(
+    cursor: TokenCursor, reasons: dict[str, str], labels: dict[str, str]
+) -> None:
+    token = cursor.current
+    if token.kind is TokenKind.WORD and token.text in reasons:
+        what = labels.get(token.text, token.text)
+        raise cursor.make_error(f"{what} is not supported: {reasons[token.text]}")
