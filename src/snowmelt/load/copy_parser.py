@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.cursor import TokenCursor
-from snowmelt.catalog.sql.lexer import TokenKind, tokenize_copy
+from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.load.copy_ast import (
     ComputedColumn,
     CopyStatement,
@@ -27,7 +27,7 @@ from snowmelt.load.copy_ast import (
     StandardInput,
 )
 from snowmelt.load.phase_protocols import ColumnOptions
-from snowmelt.schema.types import Column, LogicalType, to_display_name
+from snowmelt.schema.types import Column, to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def parse_copy(sql: str) -> CopyStatement:
         StatementError: If it cannot be understood or is not supported; says where and what
             would be right.
     """
-    cursor = TokenCursor(sql, tokenize_copy)
+    cursor = TokenCursor(sql, is_copy=True)
     cursor.expect("COPY")
     table = cursor.parse_name("a table", 3)
     items = _parse_column_list(cursor) if cursor.accept("(") else None
@@ -107,16 +107,7 @@ def _parse_filler(cursor: TokenCursor, name: str) -> Column:
     # Vertica's words for the longest texts and bytes; ours are as long by themselves.
     if cursor.is_next("LONG", "VARCHAR") or cursor.is_next("LONG", "VARBINARY"):
         cursor.advance()
-    found = parse_column_type(cursor)
-    return Column(
-        name=name,
-        kind=LogicalType(found.kind),
-        ordinal=0,
-        precision=found.precision,
-        scale=found.scale,
-        length=found.length,
-        byte_length=found.byte_length,
-    )
+    return parse_column_type(cursor).to_column(name)
 
 
 def _scan_expression(cursor: TokenCursor) -> str:
@@ -233,6 +224,32 @@ _UNSUPPORTED_OPTIONS = {
     "STORAGE": "a load goes to the one warehouse",
 }
 
+# Options with a string: the field, what errors call the string, and a word that may precede it.
+_TEXT_OPTIONS = {
+    "DELIMITER": ("delimiter", "the delimiter", "AS"),
+    "ENCLOSED": ("enclosed_by", "the quote", "BY"),
+    "ESCAPE": ("escape", "the escape", "AS"),
+    "NULL": ("null", "what means NULL", "AS"),
+    "TRIM": ("trim", "the character to trim", ""),
+}
+_COLUMN_TEXT_OPTIONS = {**_TEXT_OPTIONS, "FORMAT": ("format", "the format", "")}
+_STATEMENT_TEXT_OPTIONS = {
+    **_TEXT_OPTIONS,
+    "COLLECTIONDELIMITER": ("collection_delimiter", "the delimiter", "AS"),
+    "COLLECTIONOPEN": ("collection_open", "the opening sign", "AS"),
+    "COLLECTIONCLOSE": ("collection_close", "the closing sign", "AS"),
+    "COLLECTIONENCLOSE": ("collection_enclose", "the quote", "BY"),
+    "COLLECTIONNULLELEMENT": ("collection_null_element", "what means NULL", "AS"),
+}
+
+
+def _parse_text_option(cursor: TokenCursor, option: tuple[str, str, str]) -> tuple[str, str]:
+    """Go past the string of an option whose word was read; return the field and the string."""
+    field, label, word = option
+    if word:
+        cursor.accept(word)
+    return field, cursor.parse_string(label)
+
 
 class ColumnOptionParser:
     """Reads the options of one column."""
@@ -264,22 +281,8 @@ class ColumnOptionParser:
             self._set_option("enforce_length", True, token)
         elif cursor.accept("NO", "ESCAPE"):
             self._set_option("escape", "", token)
-        elif cursor.accept("DELIMITER"):
-            cursor.accept("AS")
-            self._set_option("delimiter", cursor.parse_string("the delimiter"), token)
-        elif cursor.accept("ENCLOSED"):
-            cursor.accept("BY")
-            self._set_option("enclosed_by", cursor.parse_string("the quote"), token)
-        elif cursor.accept("ESCAPE"):
-            cursor.accept("AS")
-            self._set_option("escape", cursor.parse_string("the escape"), token)
-        elif cursor.accept("NULL"):
-            cursor.accept("AS")
-            self._set_option("null", cursor.parse_string("what means NULL"), token)
-        elif cursor.accept("FORMAT"):
-            self._set_option("format", cursor.parse_string("the format"), token)
-        elif cursor.accept("TRIM"):
-            self._set_option("trim", cursor.parse_string("the character to trim"), token)
+        elif cursor.accept_one_of(*_COLUMN_TEXT_OPTIONS) is not None:
+            self._set_option(*_parse_text_option(cursor, _COLUMN_TEXT_OPTIONS[token.text]), token)
         else:
             return False
         return True
@@ -322,26 +325,7 @@ class StatementOptionParser:
             "ENFORCELENGTH": self._make_flag_option_parser("enforce_length"),
             "FORCE": self._make_flag_option_parser("force"),
             "STREAM": self._parse_stream_name,
-            "DELIMITER": self._make_text_option_parser("delimiter", "the delimiter", "AS"),
-            "ENCLOSED": self._make_text_option_parser("enclosed_by", "the quote", "BY"),
-            "ESCAPE": self._make_text_option_parser("escape", "the escape", "AS"),
-            "NULL": self._make_text_option_parser("null", "what means NULL", "AS"),
-            "TRIM": self._make_text_option_parser("trim", "the character to trim"),
-            "COLLECTIONDELIMITER": self._make_text_option_parser(
-                "collection_delimiter", "the delimiter", "AS"
-            ),
-            "COLLECTIONOPEN": self._make_text_option_parser(
-                "collection_open", "the opening sign", "AS"
-            ),
-            "COLLECTIONCLOSE": self._make_text_option_parser(
-                "collection_close", "the closing sign", "AS"
-            ),
-            "COLLECTIONENCLOSE": self._make_text_option_parser(
-                "collection_enclose", "the quote", "BY"
-            ),
-            "COLLECTIONNULLELEMENT": self._make_text_option_parser(
-                "collection_null_element", "what means NULL", "AS"
-            ),
+            **dict.fromkeys(_STATEMENT_TEXT_OPTIONS, self._parse_text_option),
         }
         self._known = frozenset(
             {*self._option_parsers, *_IGNORED_OPTIONS, *_UNSUPPORTED_OPTIONS, "WITH"}
@@ -477,15 +461,9 @@ class StatementOptionParser:
             self._overwritten.add(option)
         return path
 
-    def _make_text_option_parser(
-        self, name: str, description: str, *words: str
-    ) -> Callable[[SqlToken], None]:
-        def read(token: SqlToken) -> None:
-            for word in words:
-                self._cursor.accept(word)
-            self._set_parser_option(name, self._cursor.parse_string(description), token)
-
-        return read
+    def _parse_text_option(self, token: SqlToken) -> None:
+        option = _STATEMENT_TEXT_OPTIONS[token.text]
+        self._set_parser_option(*_parse_text_option(self._cursor, option), token)
 
     def _make_flag_option_parser(self, name: str, *rest: str) -> Callable[[SqlToken], None]:
         def read(token: SqlToken) -> None:

@@ -199,7 +199,7 @@ def test_a_plain_installation_explains_itself_and_names_what_is_missing(tmp_path
         assert (shown.returncode, shown.stderr) == (0, ""), command
     assert _plain("--version").returncode == 0
     for arguments, package, extra in (
-        (("sql", "SHOW TABLES"), "sqlglot", "server"),
+        (("sql", "SHOW TABLES"), "sqlalchemy", "server"),
         (("demo", "--folder", str(tmp_path / "demo")), "rich", "demo"),
     ):
         ended = _plain(*arguments)

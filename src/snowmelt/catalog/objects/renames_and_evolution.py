@@ -202,15 +202,7 @@ def make_column(name: str, type_text: str) -> Column:
     cursor = TokenCursor(type_text)
     found = parse_column_type(cursor)
     cursor.expect_end("the type of a column")
-    return Column(
-        name=name,
-        kind=found.kind,
-        ordinal=0,
-        precision=found.precision,
-        scale=found.scale,
-        length=found.length,
-        byte_length=found.byte_length,
-    )
+    return found.to_column(name)
 
 
 def evolve_table(

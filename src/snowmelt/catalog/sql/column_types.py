@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, LogicalType
+from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType
 
 if TYPE_CHECKING:
     from snowmelt.catalog.sql.cursor import TokenCursor
@@ -28,6 +28,19 @@ class ColumnType:
     scale: int | None = None
     length: int | None = None
     byte_length: int | None = None
+
+    def to_column(self, name: str, ordinal: int = 0, *, nullable: bool = True) -> Column:
+        """Return a column of this type."""
+        return Column(
+            name,
+            self.kind,
+            ordinal,
+            nullable,
+            precision=self.precision,
+            scale=self.scale,
+            length=self.length,
+            byte_length=self.byte_length,
+        )
 
 
 _TypeParser: TypeAlias = Callable[["TokenCursor"], ColumnType]

@@ -11,8 +11,6 @@ from snowmelt.errors import StatementError
 from snowmelt.schema.types import RESERVED_WORDS, TableName, to_display_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from snowmelt.catalog.sql.lexer import SqlToken
 
 MAX_NAME_LENGTH = 255  # as Snowflake's
@@ -21,12 +19,10 @@ MAX_NAME_LENGTH = 255  # as Snowflake's
 class TokenCursor:
     """A position in the tokens of one statement."""
 
-    def __init__(
-        self, text: str, tokenizer: Callable[[str], tuple[SqlToken, ...]] = tokenize
-    ) -> None:
-        """`tokenizer` is how the text becomes tokens."""
+    def __init__(self, text: str, *, is_copy: bool = False) -> None:
+        """`is_copy` reads the text as a COPY statement."""
         self._text = text
-        self._tokens = tokenizer(text)
+        self._tokens = tokenize(text, is_copy=is_copy)
         self._index = 0
 
     @property
@@ -198,7 +194,7 @@ class TokenCursor:
         """Return the error that one of some words is expected at this token, or at the next one."""
         token = token or self.current
         return self.make_error(
-            f"Expected {_join_alternatives(words)} here, not {_label_token(token)}", token
+            f"Expected {join_alternatives(words)} here, not {_label_token(token)}", token
         )
 
     def source_between(self, first: SqlToken, last: SqlToken) -> str:
@@ -219,7 +215,8 @@ def _text_if_unquoted(token: SqlToken) -> str | None:
     return token.text if token.kind in {TokenKind.WORD, TokenKind.SYMBOL} else None
 
 
-def _join_alternatives(words: tuple[str, ...]) -> str:
+def join_alternatives(words: tuple[str, ...]) -> str:
+    """Return words as an error lists what may be written."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 

@@ -1,7 +1,8 @@
-"""Lexers of DDL and COPY with source positions, and the split of scripts into statements.
+"""Lexer of statements with source positions, and the split of scripts into statements.
 
-DDL uses sqlglot's Snowflake tokenizer. COPY has Vertica's strings: a backslash is literal
-in `'…'`, so that ESCAPE AS can name a single backslash, and starts an escape in `E'…'`.
+Statements have Snowflake's strings, comments and operators, and Spark's quoted names, so that a
+query's `;` inside backticks is seen. COPY has Vertica's strings: a backslash is literal in `'…'`,
+so that ESCAPE AS can name a single backslash, and starts an escape in `E'…'`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,10 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from sqlglot import TokenType
-from sqlglot.dialects.snowflake import Snowflake
-from sqlglot.errors import TokenError
-
 from snowmelt.errors import StatementError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class TokenKind(StrEnum):
@@ -53,22 +50,6 @@ class SqlToken:
     start_offset: int
 
 
-class _TokenizerDialect(Snowflake):
-    """Snowflake with Spark's quoted names, so that a query's `;` inside backticks is seen."""
-
-    class Tokenizer(Snowflake.Tokenizer):
-        IDENTIFIERS = ['"', "`"]  # noqa: RUF012 - declared as a plain list by sqlglot
-
-
-_TOKEN_KINDS = {
-    TokenType.IDENTIFIER: TokenKind.QUOTED,
-    TokenType.STRING: TokenKind.STRING,
-    TokenType.RAW_STRING: TokenKind.STRING,
-    TokenType.NUMBER: TokenKind.NUMBER,
-}
-_OPENING_CHARACTERS = frozenset("'\"`$/")
-
-
 class PositionIndex:
     """Offsets of a text to places."""
 
@@ -82,119 +63,129 @@ class PositionIndex:
         return SourcePosition(line, offset - self._line_starts[line - 1] + 1)
 
 
-def tokenize(text: str) -> tuple[SqlToken, ...]:
-    """Cut one statement or a script into tokens, the last of them of kind END.
-
-    Raises:
-        StatementError: If a string, quoted name or comment is not closed.
-    """
-    places = PositionIndex(text)
-    tokens: list[SqlToken] = []
-    for start, end, kind, value in _tokenize_with_sqlglot(text, places):
-        written = text[start:end]
-        if kind is TokenKind.SYMBOL and value[:1].isidentifier():
-            tokens.extend(_split_keyword(written, start, places))
-        else:
-            tokens.append(SqlToken(kind, value, written, places.position_at(start), start))
-    end = len(text.rstrip())
-    return (*tokens, SqlToken(TokenKind.END, "", "", places.position_at(end), end))
-
-
-def _tokenize_with_sqlglot(
-    text: str, positions: PositionIndex
-) -> list[tuple[int, int, TokenKind, str]]:
-    try:
-        tokens = _TokenizerDialect().tokenize(text)
-    except TokenError:
-        place = positions.position_at(_find_unclosed_offset(text))
-        raise StatementError(
-            reason="This string, quoted name or comment is not closed",
-            line=place.line,
-            column=place.column,
-        ) from None
-    return [
-        (
-            token.start,
-            token.end + 1,
-            _TOKEN_KINDS.get(token.token_type, TokenKind.SYMBOL),
-            token.text,
-        )
-        for token in tokens
-    ]
-
-
-def _split_keyword(source_text: str, start: int, positions: PositionIndex) -> list[SqlToken]:
-    """Split what sqlglot reads as one keyword, such as `CLUSTER BY`, into its words."""
-    words: list[SqlToken] = []
-    offset = 0
-    for word in source_text.split():
-        offset = source_text.index(word, offset)
-        at = start + offset
-        words.append(SqlToken(TokenKind.WORD, word.upper(), word, positions.position_at(at), at))
-        offset += len(word)
-    return words
-
-
-def _find_unclosed_offset(text: str) -> int:
-    """Return the offset at which the part that is not closed begins.
-
-    It is the last opening sign before which the text is whole.
-    """
-    for offset in range(len(text) - 1, -1, -1):
-        if text[offset] in _OPENING_CHARACTERS:
-            try:
-                _TokenizerDialect().tokenize(text[:offset])
-            except TokenError:
-                continue
-            return offset
-    return 0
-
-
-# --- COPY's text into words that know their place; strings are Vertica's.
-#
+# Signs that end a word; `$` does not, but begins none.
+_SIGNS = r"!\"#%&'()*+,\-./:;<=>?@\[\\\]^`{|}~"
+_TOKEN = re.compile(
+    rf"""
+    (?P<blank>\s+|(?:--|//)[^\r\n]*|/\*.*?\*/|\{{\#.*?\#\}})
+  | (?P<raw>\$\$.*?\$\$)
+  | (?P<string>'(?:[^'\\]++|\\.|'')*')
+  | (?P<quoted>"(?:[^"]++|"")*"|`(?:[^`]++|``)*`)
+  | (?P<word>[xXnN]'(?:[^'\\]++|\\.|'')*'|[^\s0-9${_SIGNS}][^\s{_SIGNS}]*)
+  | (?P<open>['"`]|/\*|\$\$|\{{\#)
+  | (?P<hex>0[xX][0-9a-fA-F]+)
+  | (?P<number>(?:(?<=[$@])[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE](?:[+-](?=[0-9]))?[0-9]*)?)
+  | (?P<operator><<->>|<->|<=>|->>|\#>>|\?::|~~~|~~\*|-\|-|\(\+\)
+      |&<|&>|==|::|\|\||\|>|>=|<=|<>|!=|:=|->|=>|\#>|&&|\?\?|~~|~\*|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 # A backslash in `'…'` is a backslash, so that `ESCAPE AS '\'` is whole; in `E'…'` it escapes.
-
 _COPY_TOKEN = re.compile(
     r"""
     (?P<blank>\s+|--[^\n]*|/\*.*?\*/)
   | (?P<escaped>[eE]'(?:[^'\\]|\\.|'')*')
   | (?P<unclosed>[eE]')
-  | (?P<string>'(?:[^']|'')*')
+  | (?P<plain>'(?:[^']|'')*')
   | (?P<quoted>"(?:[^"]|"")+")
   | (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
   | (?P<word>[^\W\d][\w$]*)
   | (?P<open>['"]|/\*)
-  | (?P<symbol>.)
+  | (?P<operator>.)
     """,
     re.VERBOSE | re.DOTALL,
 )
-# Halves of surrogate pairs, and what is beyond Unicode, are no escapes.
-_ESCAPE_SEQUENCE = re.compile(
-    r"''|\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u((?![dD][89a-fA-F])[0-9a-fA-F]{4})"
-    r"|U(00(?:0[0-9a-fA-F]|10)(?![dD][89a-fA-F])[0-9a-fA-F]{4})|(.))",
+# Halves of surrogate pairs alone, and what is beyond Unicode, are no escapes.
+_ESCAPE = re.compile(
+    r"''|\\(?:(?P<octal>[0-3][0-7]{2}|[0-7]{1,2})|x(?P<hex>[0-9a-fA-F]{2})"
+    r"|u(?P<utf16>[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|u(?P<short>(?![dD][89a-fA-F])[0-9a-fA-F]{4})|(?P<other>.))",
+    re.DOTALL,
+)
+_COPY_ESCAPE = re.compile(
+    r"''|\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9a-fA-F]{1,2})"
+    r"|u(?P<short>(?![dD][89a-fA-F])[0-9a-fA-F]{4})"
+    r"|U(?P<long>00(?:0[0-9a-fA-F]|10)(?![dD][89a-fA-F])[0-9a-fA-F]{4})|(?P<other>.))",
     re.DOTALL,
 )
 _ESCAPED_CHARACTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-def is_copy_statement(text: str, start: int = 0) -> bool:
-    """Return whether a statement is a COPY; what follows the word is not looked at."""
-    first = next(_iterate_copy_tokens(text, PositionIndex(text), start), None)
-    return first is not None and first.kind is TokenKind.WORD and first.text == "COPY"
+def _unescape(found: re.Match[str]) -> str:
+    digits = found[found.lastgroup or 0]
+    match found.lastgroup:
+        case None:
+            return "'"
+        case "other":
+            return _ESCAPED_CHARACTERS.get(digits, digits)
+        case "octal":
+            return chr(int(digits, 8))
+        case "utf16":
+            return bytes.fromhex(digits.replace("\\u", "")).decode("utf-16-be")
+    return chr(int(digits, 16))
 
 
-def tokenize_copy(text: str) -> tuple[SqlToken, ...]:
-    """Cut one COPY statement into tokens, the last of them of kind END.
+# What a token of each kind of text means.
+_TOKEN_MEANINGS: dict[str, tuple[TokenKind, Callable[[str], str]]] = {
+    "raw": (TokenKind.STRING, lambda text: text[2:-2]),
+    "string": (TokenKind.STRING, lambda text: _ESCAPE.sub(_unescape, text[1:-1])),
+    "plain": (TokenKind.STRING, lambda text: text[1:-1].replace("''", "'")),
+    "escaped": (TokenKind.STRING, lambda text: _COPY_ESCAPE.sub(_unescape, text[2:-1])),
+    "quoted": (TokenKind.QUOTED, lambda text: text[1:-1].replace(text[0] * 2, text[0])),
+    "word": (TokenKind.WORD, str.upper),
+    "number": (TokenKind.NUMBER, str),
+    "hex": (TokenKind.SYMBOL, str),
+    "operator": (TokenKind.SYMBOL, str),
+}
+
+
+def tokenize(text: str, *, is_copy: bool = False) -> tuple[SqlToken, ...]:
+    """Cut one statement or a script into tokens, the last of them of kind END.
+
+    `is_copy` reads the text as one COPY statement.
 
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
     """
-    places = PositionIndex(text)
+    positions = PositionIndex(text)
     end = len(text.rstrip())
     return (
-        *_iterate_copy_tokens(text, places),
-        SqlToken(TokenKind.END, "", "", places.position_at(end), end),
+        *_iterate_tokens(text, positions, is_copy=is_copy),
+        SqlToken(TokenKind.END, "", "", positions.position_at(end), end),
     )
+
+
+def _iterate_tokens(
+    text: str,
+    positions: PositionIndex,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    is_copy: bool = False,
+) -> Iterator[SqlToken]:
+    pattern = _COPY_TOKEN if is_copy else _TOKEN
+    for found in pattern.finditer(text, start, len(text) if end is None else end):
+        kind, source_text = found.lastgroup or "", found.group()
+        if kind == "blank":
+            continue
+        position = positions.position_at(found.start())
+        if kind not in _TOKEN_MEANINGS:
+            raise StatementError(
+                reason="This string, quoted name or comment is not closed",
+                line=position.line,
+                column=position.column,
+            )
+        meaning, read = _TOKEN_MEANINGS[kind]
+        value = read(source_text)
+        if meaning is TokenKind.WORD and not value[:1].isidentifier():
+            meaning, value = TokenKind.SYMBOL, source_text
+        yield SqlToken(meaning, value, source_text, position, found.start())
+
+
+def is_copy_statement(text: str, start: int = 0) -> bool:
+    """Return whether a statement is a COPY; what follows the word is not looked at."""
+    first = next(_iterate_tokens(text, PositionIndex(text), start, is_copy=True), None)
+    return first is not None and first.kind is TokenKind.WORD and first.text == "COPY"
 
 
 def find_copy_end(text: str, start: int) -> int:
@@ -203,47 +194,10 @@ def find_copy_end(text: str, start: int) -> int:
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
     """
-    for token in _iterate_copy_tokens(text, PositionIndex(text), start):
+    for token in _iterate_tokens(text, PositionIndex(text), start, is_copy=True):
         if token.text == ";" and token.kind is TokenKind.SYMBOL:
             return token.start_offset
     return len(text)
-
-
-def _iterate_copy_tokens(text: str, positions: PositionIndex, start: int = 0) -> Iterator[SqlToken]:
-    for found in _COPY_TOKEN.finditer(text, start):
-        kind, written = found.lastgroup, found.group()
-        place, at = positions.position_at(found.start()), found.start()
-        if kind in {"open", "unclosed"}:
-            raise StatementError(
-                reason="This string, quoted name or comment is not closed",
-                line=place.line,
-                column=place.column,
-            )
-        if kind == "word":
-            yield SqlToken(TokenKind.WORD, written.upper(), written, place, at)
-        elif kind == "string":
-            yield SqlToken(TokenKind.STRING, written[1:-1].replace("''", "'"), written, place, at)
-        elif kind == "escaped":
-            yield SqlToken(TokenKind.STRING, _unescape(written[2:-1]), written, place, at)
-        elif kind == "quoted":
-            yield SqlToken(TokenKind.QUOTED, written[1:-1].replace('""', '"'), written, place, at)
-        elif kind != "blank":
-            known = TokenKind.NUMBER if kind == "number" else TokenKind.SYMBOL
-            yield SqlToken(known, written, written, place, at)
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE_SEQUENCE.sub(_unescape_match, text)
-
-
-def _unescape_match(match: re.Match[str]) -> str:
-    octal, hexadecimal, short, long, other = match.groups()
-    if match.group() == "''":
-        return "'"
-    if octal is not None:
-        return chr(int(octal, 8))
-    digits = hexadecimal or short or long
-    return chr(int(digits, 16)) if digits else _ESCAPED_CHARACTERS.get(other, other)
 
 
 # --- Kinds of statements by their first words, and scripts.
@@ -312,9 +266,8 @@ def _split_statements(
 ) -> list[ScriptStatement]:
     pieces: list[ScriptStatement] = []
     first: SqlToken | None = None
-    # Blanks instead of what was cut already, so that places are those of the whole.
-    before = re.sub(r"[^\n]", " ", text[:start])
-    for token in tokenize(before + text[start:end]):
+    at_end = SqlToken(TokenKind.END, "", "", positions.position_at(end), end)
+    for token in (*_iterate_tokens(text, positions, start, end), at_end):
         if token.kind is TokenKind.END or (token.text == ";" and token.kind is TokenKind.SYMBOL):
             if first is not None:
                 pieces.append(

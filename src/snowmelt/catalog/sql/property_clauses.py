@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from snowmelt.catalog.sql.cursor import join_alternatives
 from snowmelt.catalog.sql.lexer import TokenKind
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def choice_parser(enum_type: type[_Choice], label: str) -> Callable[[TokenCursor
         values = {each.value: each for each in enum_type}
         if token.kind not in _TEXT_TOKEN_KINDS or token.text.upper() not in values:
             raise cursor.make_error(
-                f"{label} is {_join_alternatives(values)}, not {cursor.current_label}"
+                f"{label} is {join_alternatives(tuple(values))}, not {cursor.current_label}"
             )
         cursor.advance()
         return values[token.text.upper()]
@@ -239,8 +240,3 @@ def is_next_string(cursor: TokenCursor) -> bool:
 def is_at_end(cursor: TokenCursor) -> bool:
     """Tell whether the statement ends here, with a semicolon or without."""
     return cursor.current.kind is TokenKind.END or cursor.is_next(";")
-
-
-def _join_alternatives(words: Iterable[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} or {last}"

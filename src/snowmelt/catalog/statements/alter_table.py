@@ -392,19 +392,7 @@ def _parse_column_change(cursor: TokenCursor) -> ColumnChange:
         raise cursor.make_error(
             f"Expected DROP NOT NULL or SET DATA TYPE … here, not {cursor.current_label}"
         )
-    found = parse_column_type(cursor)
-    return ColumnChange(
-        column,
-        Column(
-            name=column.name,
-            kind=found.kind,
-            ordinal=0,
-            precision=found.precision,
-            scale=found.scale,
-            length=found.length,
-            byte_length=found.byte_length,
-        ),
-    )
+    return ColumnChange(column, parse_column_type(cursor).to_column(column.name))
 
 
 def _parse_cluster_by_change(cursor: TokenCursor) -> ClusterBy:

@@ -65,17 +65,8 @@ LISTINGS = {
     )
 }
 _UNSUPPORTED_TABLE_KINDS = (
-    "TRANSIENT",
-    "TEMPORARY",
-    "TEMP",
-    "VOLATILE",
-    "LOCAL",
-    "GLOBAL",
-    "EXTERNAL",
-    "DYNAMIC",
-    "HYBRID",
-    "ICEBERG",
-    "EVENT",
+    *("TRANSIENT", "TEMPORARY", "TEMP", "VOLATILE", "LOCAL", "GLOBAL"),
+    *("EXTERNAL", "DYNAMIC", "HYBRID", "ICEBERG", "EVENT"),
 )
 _ROW_INGESTION_HINT = (
     "rows come in through channels (snowmelt.Client), and are never changed in place"

@@ -386,16 +386,7 @@ def parse_column(
         )
     column_type = parse_column_type(cursor)
     nullable = _parse_nullability(cursor, in_parentheses=in_parentheses)
-    return Column(
-        name=name,
-        kind=column_type.kind,
-        ordinal=ordinal,
-        nullable=nullable,
-        precision=column_type.precision,
-        scale=column_type.scale,
-        length=column_type.length,
-        byte_length=column_type.byte_length,
-    )
+    return column_type.to_column(name, ordinal, nullable=nullable)
 
 
 def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:

@@ -151,15 +151,7 @@ class _ExpressionCompiler:
 
 def make_cast_column(column_type: ColumnType) -> Column:
     """Return the column that a value of a cast's type would be in; errors do not name it."""
-    return Column(
-        "VALUE",
-        column_type.kind,
-        1,
-        precision=column_type.precision,
-        scale=column_type.scale,
-        length=column_type.length,
-        byte_length=column_type.byte_length,
-    )
+    return column_type.to_column("VALUE", 1)
 
 
 def _from_stored_value(value: object, stored: object, column: Column) -> object:

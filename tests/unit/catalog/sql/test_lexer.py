@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind, tokenize
+from snowmelt.errors import StatementError
 
 
 def test_words_that_belong_together_are_still_single_words():
@@ -25,3 +28,34 @@ def test_quotes_are_undone():
     assert (quoted.kind, quoted.text) == (TokenKind.QUOTED, 'a"b')
     assert (text.kind, text.text) == (TokenKind.STRING, "it's")
     assert end.kind is TokenKind.END
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (r"'a\nb\\c\'d'", "a\nb\\c'd"),
+        (r"'\101\x41\u0041\0'", "AAA\0"),
+        (r"'\777\x4\u41\ud800\q'", "?7x4u41ud800q"),
+        (r"'\ud83d\ude00'", "😀"),
+        ("''''", "'"),
+        ("$$it's \\n$$", "it's \\n"),
+    ],
+)
+def test_strings_are_those_of_snowflake(written, text):
+    [token, _] = tokenize(written)
+    assert (token.kind, token.text) == (TokenKind.STRING, text)
+
+
+def test_numbers_operators_and_comments_end_where_they_do_for_snowflake():
+    text = "$1.a::b || 1.5e-3-1e-x=>0x1F // c\r--d\n/* e */ `f` n'g' a$b 1_0 {# h #};"
+    assert [token.source_text for token in tokenize(text)] == [
+        *("$", "1", ".", "a", "::", "b", "||", "1.5e-3", "-", "1e", "-", "x", "=>", "0x1F"),
+        *("`f`", "n'g'", "a$b", "1", "_0", ";", ""),
+    ]
+
+
+@pytest.mark.parametrize("text", ["a 'b", 'a "b', "a `b", "a /* b", "a $$b", r"a 'b\'", "a x'b"])
+def test_what_is_not_closed_is_shown_where_it_begins(text):
+    with pytest.raises(StatementError) as caught:
+        tokenize(text)
+    assert caught.value.fields["column"] == (4 if "x" in text else 3)

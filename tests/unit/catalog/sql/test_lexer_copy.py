@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.sql.lexer import TokenKind, find_copy_end, is_copy_statement, tokenize_copy
+from snowmelt.catalog.sql.lexer import TokenKind, find_copy_end, is_copy_statement, tokenize
 from snowmelt.errors import StatementError
 
 
@@ -24,13 +24,13 @@ from snowmelt.errors import StatementError
     ],
 )
 def test_strings_are_those_of_vertica(written: str, text: str) -> None:
-    token, end = tokenize_copy(written)
+    token, end = tokenize(written, is_copy=True)
     assert (token.kind, token.text, token.source_text) == (TokenKind.STRING, text, written)
     assert end.kind is TokenKind.END
 
 
 def test_comments_and_blanks_are_left_out() -> None:
-    tokens = tokenize_copy('COPY -- a\n "a""b" /* c */ 1.5e3;')
+    tokens = tokenize('COPY -- a\n "a""b" /* c */ 1.5e3;', is_copy=True)
     assert [token.text for token in tokens] == ["COPY", 'a"b', "1.5e3", ";", ""]
     assert (tokens[1].position.line, tokens[1].position.column) == (2, 2)
 
@@ -38,7 +38,7 @@ def test_comments_and_blanks_are_left_out() -> None:
 @pytest.mark.parametrize("text", ["COPY 'a", 'COPY "a', "COPY /* a", r"COPY E'\'"])
 def test_what_is_not_closed_is_shown_where_it_begins(text: str) -> None:
     with pytest.raises(StatementError) as refused:
-        tokenize_copy(text)
+        tokenize(text, is_copy=True)
     assert refused.value.fields["line"] == 1
 
 
