@@ -19,16 +19,16 @@ import duckdb
 import numpy as np
 import select_data
 
-from snowmelt.select.dialect import Dialect
-from snowmelt.select.formats.csv_dialect import make_csv_rules
-from snowmelt.select.formats.csv_tokenizer import (
+from snowmelt.kernels.csv_tokenizer import (
     CsvBlockCutter,
     CsvRecordCounter,
     CsvRecordFinder,
     find_invalid_utf8_byte,
 )
+from snowmelt.kernels.slices import PADDING_BYTES
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.formats.csv_dialect import make_csv_rules
 from snowmelt.select.request import CsvInput
-from snowmelt.select.vectors import PADDING_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

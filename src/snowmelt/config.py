@@ -323,7 +323,7 @@ def read_environment_variable(name: str) -> str | None:
 _NUMBA_CACHE_VARIABLE = "NUMBA_CACHE_DIR"
 
 
-def set_numba_cache_dir(folder: Path, *, package: Path = Path(__file__).parent / "select") -> None:
+def set_numba_cache_dir(folder: Path, *, package: Path = Path(__file__).parent / "kernels") -> None:
     """Let compiled queries be kept in a folder where they cannot lie beside the package.
 
     To be called before numba is first imported; where `NUMBA_CACHE_DIR` is set, that stands.

@@ -28,7 +28,8 @@ def jit_kernel(function: _KernelT) -> _KernelT:
         return cast("_KernelT", njit(function, nogil=True))
     # numba looks at the function's own file; what the function calls may stand in others.
     kept = compiled._cache._cache_file  # noqa: SLF001 - there is no other way to say it
-    sources = _digest_kernel_sources(_find_package_folder(function))
+    shared = Path(__file__).parent / "kernels"
+    sources = tuple(map(_digest_kernel_sources, (_find_package_folder(function), shared)))
     kept._source_stamp = (kept._source_stamp, sources)  # noqa: SLF001
     return cast("_KernelT", compiled)
 

@@ -14,26 +14,21 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from snowmelt.kernels.slices import (
+    EMPTY_NULL,
+    NEEDS_UNQUOTING,
+    PAST_END,
+    Mask,
+    RowIndexes,
+    StringSlices,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.select.errors import SelectError
     from snowmelt.select.sql.ast import ColumnRef
     from snowmelt.select.timestamps import TimestampPrecision
-
-# Kernels load 64 bytes at once, so a block's buffer goes on for that much behind its data.
-PADDING_BYTES = 64
-
-
-Bytes: TypeAlias = NDArray[np.uint8]
-Positions: TypeAlias = NDArray[np.int32]
-Mask: TypeAlias = NDArray[np.bool_]
-RowIndexes: TypeAlias = NDArray[np.int64]
-
-# Flags of one slice.
-PAST_END = 1  # the record has no such field
-NEEDS_UNQUOTING = 2  # quotes or escapes inside: the bytes are not the value yet
-EMPTY_NULL = 4  # empty, which the dialect reads as NULL
 
 
 class VectorKind(Enum):
@@ -46,27 +41,6 @@ class VectorKind(Enum):
     NUMERIC_TEXT = "numeral"  # Slices: integers and decimals as they are written, no exponents
     TIMESTAMP = "instant"  # Instants
     OBJECT = "values"  # anything, as the evaluator would give it
-
-
-@dataclass(frozen=True, slots=True)
-class StringSlices:
-    """Texts as places in one buffer: UTF-8 from `start` up to `end`, with `flags` for each."""
-
-    buffer: Bytes
-    start: Positions
-    end: Positions
-    flags: Bytes
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def take(self, rows: RowIndexes) -> StringSlices:
-        """Return the slices of these rows, in their order; the buffer is shared."""
-        return StringSlices(self.buffer, self.start[rows], self.end[rows], self.flags[rows])
-
-    def read_bytes(self, row: int) -> bytes:
-        """Return the bytes of one slice."""
-        return self.buffer[self.start[row] : self.end[row]].tobytes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ import numpy as np
 from snowmelt.select.formats.csv_dialect import make_csv_rules
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.request import CsvInput
-from snowmelt.select.formats.csv_tokenizer import CsvRecordCounter
+from snowmelt.kernels.csv_tokenizer import CsvRecordCounter
 data = np.frombuffer(bytearray(b"a\\nb\\n" + bytes(64)), np.uint8)
 print(CsvRecordCounter(make_csv_rules(CsvInput(), Dialect.AWS))(data, 0, 4)[0])
 """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from snowmelt.kernels.slices import StringSlices
 from snowmelt.select.errors import SelectError
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
 from snowmelt.select.sql.ast import StarExpr
@@ -21,17 +22,18 @@ from snowmelt.select.vector.operands_and_frames import (
     make_null_vector,
     vector_to_values,
 )
-from snowmelt.select.vectors import StringSlices, TimestampVector, ValueVector, VectorKind
+from snowmelt.select.vectors import TimestampVector, ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from snowmelt.kernels.slices import Mask, RowIndexes
     from snowmelt.select.sql.ast import Expression
     from snowmelt.select.sql.bound_query import BoundQuery
     from snowmelt.select.timestamps import Timestamp
-    from snowmelt.select.vectors import BatchRow, ColumnBatch, Mask, RowIndexes
+    from snowmelt.select.vectors import BatchRow, ColumnBatch
 
 # --- What a worker found in one block: the records that pass, with the values that were asked for.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import numpy as np
 
+from snowmelt.kernels.slices import PADDING_BYTES, StringSlices
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.block_executor import StarValue
@@ -32,17 +33,18 @@ from snowmelt.select.request import CsvOutput, JsonOutput
 from snowmelt.select.timestamps import Timestamp, TimestampPrecision
 from snowmelt.select.values import MISSING, format_decimal, format_value
 from snowmelt.select.vector.operands_and_frames import vector_to_values
-from snowmelt.select.vectors import PADDING_BYTES, StringSlices, ValueVector, VectorKind
+from snowmelt.select.vectors import ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from snowmelt.kernels.csv_tokenizer import CsvRules
+    from snowmelt.kernels.slices import Bytes, Positions
     from snowmelt.select.execution.block_executor import SelectedRecords
-    from snowmelt.select.formats.csv_dialect import CsvRules
     from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.vectors import Bytes, Positions, TimestampVector
+    from snowmelt.select.vectors import TimestampVector
 
 _QUOTE_NEVER, _QUOTE_AS_NEEDED, _QUOTE_ALWAYS = 0, 1, 2
 # Between these Python writes a float without an exponent.

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from snowmelt.kernels.slices import RowIndexes
     from snowmelt.select.errors import ErrorBudget
     from snowmelt.select.execution.serializer import RecordSerializer
     from snowmelt.select.scalar.aggregates import Accumulator
     from snowmelt.select.sql.ast import Expression
     from snowmelt.select.sql.bound_query import BoundQuery
     from snowmelt.select.timestamps import Timestamp
-    from snowmelt.select.vectors import RowIndexes
 
 OutputSegment: TypeAlias = "tuple[bytes, NDArray[np.int64]]"
 

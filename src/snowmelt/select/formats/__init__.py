@@ -3,7 +3,6 @@
 `byte_streams`: object sources and byte streams, plain or decompressed.
 `blocks`: byte streams as blocks of whole records, and scan ranges.
 `csv_dialect`: CSV parsing rules of a request.
-`csv_tokenizer`: record and field positions in a CSV block.
 `csv_state_machine`: reference CSV parser in pure Python.
 `csv_reader`: CSV objects as record batches.
 `json_reader`: JSON objects as record batches.

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from snowmelt.kernels.csv_tokenizer import can_overlap_itself
+from snowmelt.kernels.slices import PADDING_BYTES
 from snowmelt.select.errors import SelectError
-from snowmelt.select.vectors import PADDING_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,11 +223,6 @@ def find_stream_offset(delimiter: bytes, span: RecordStartSpan) -> int:
     may overlap does that depend on all that lies before.
     """
     return 0 if can_overlap_itself(delimiter) else max(0, span.start - len(delimiter))
-
-
-def can_overlap_itself(delimiter: bytes) -> bool:
-    """Tell whether occurrences can overlap, so that where one begins depends on those before."""
-    return any(delimiter[:size] == delimiter[-size:] for size in range(1, len(delimiter)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,53 +6,16 @@ Every CSV reader (the compiled tokenizer, the state machine, the block cutter) o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from snowmelt.kernels.csv_tokenizer import CsvRules
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-from snowmelt.select.formats.blocks import can_overlap_itself
 
 if TYPE_CHECKING:
     from snowmelt.select.request import CsvInput
 
 MAX_DELIMITER_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class CsvRules:
-    """Delimiters are one or more bytes; quote, escape and comment may be empty: there is none."""
-
-    record: bytes
-    field: bytes
-    quote: bytes
-    # Empty also where doubling takes its place.
-    escape: bytes
-    comment: bytes
-    # A quote counts wherever it stands, not only as the first byte of a field.
-    quotes_anywhere: bool
-    # Quotes stay in the value.
-    keeps_quotes: bool
-    # The escape counts wherever it stands (else only in quotes, before a quote or an escape).
-    escapes_anywhere: bool
-    # Two quotes inside quotes are one.
-    doubles: bool
-    # A record delimiter in quotes is data.
-    quoted_records: bool
-    # A quote that is open where its record ends is an error.
-    open_quote_fails: bool
-    # A carriage return before the record delimiter belongs to the delimiter.
-    drops_return: bool
-    skips_blank: bool
-    # An empty field is NULL.
-    empty_is_null: bool
-    skips_byte_order_mark: bool
-    validates_utf8: bool
-
-    @property
-    def ends_at_every_delimiter(self) -> bool:
-        """Whether the last occurrence of the record delimiter always is the end of a record."""
-        return not self.quoted_records and not can_overlap_itself(self.record)
 
 
 def make_csv_rules(

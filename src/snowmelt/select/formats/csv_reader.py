@@ -10,6 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from snowmelt.kernels.csv_tokenizer import (
+    ROW_HAS_QUOTES,
+    ROW_IRREGULAR,
+    CsvBlockCutter,
+    CsvRecordCounter,
+    CsvRecordFinder,
+    CsvRules,
+    CsvTokens,
+    RaggedCsvTokens,
+    find_invalid_utf8_byte,
+)
+from snowmelt.kernels.slices import NEEDS_UNQUOTING, PAST_END, StringSlices
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats import csv_state_machine
 from snowmelt.select.formats.blocks import (
@@ -29,34 +41,18 @@ from snowmelt.select.formats.byte_streams import (
     UncompressedStream,
     open_decompressed_stream,
 )
-from snowmelt.select.formats.csv_dialect import CsvRules, make_csv_rules
-from snowmelt.select.formats.csv_tokenizer import (
-    ROW_HAS_QUOTES,
-    ROW_IRREGULAR,
-    CsvBlockCutter,
-    CsvRecordCounter,
-    CsvRecordFinder,
-    CsvTokens,
-    RaggedCsvTokens,
-    find_invalid_utf8_byte,
-)
+from snowmelt.select.formats.csv_dialect import make_csv_rules
 from snowmelt.select.values import MISSING, Missing
-from snowmelt.select.vectors import (
-    NEEDS_UNQUOTING,
-    PAST_END,
-    StringSlices,
-    ValueVector,
-    make_masked_text_vector,
-)
+from snowmelt.select.vectors import ValueVector, make_masked_text_vector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from snowmelt.kernels.slices import Mask, Positions
     from snowmelt.select.dialect import Dialect
     from snowmelt.select.formats.byte_streams import ByteStream, ObjectSource
     from snowmelt.select.request import CsvInput, ScanRange
     from snowmelt.select.sql.ast import ColumnRef
-    from snowmelt.select.vectors import Mask, Positions
 
 
 # The exact state machine reads a header, at some 0.5 MB/s, and holds the interpreter meanwhile.

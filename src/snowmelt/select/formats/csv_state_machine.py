@@ -1,7 +1,6 @@
 """Reference CSV parser: a byte-by-byte state machine in pure Python.
 
-It specifies the compiled tokenizer, and tests compare the two. It also unquotes single fields, and
-reads all input where Numba is not installed.
+It specifies the compiled tokenizer, and tests compare the two. It also unquotes single fields.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from snowmelt.select.formats.csv_dialect import CsvRules
+    from snowmelt.kernels.csv_tokenizer import CsvRules
 
 _CARRIAGE_RETURN = 0x0D
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from snowmelt.select.formats.csv_tokenizer import find_invalid_utf8_byte
+from snowmelt.kernels.csv_tokenizer import find_invalid_utf8_byte
+from snowmelt.kernels.numbers import parse_integers
+from snowmelt.kernels.slices import StringSlices
 from snowmelt.select.kernels.json import (
     ABSENT,
     DECIMAL,
@@ -28,23 +30,22 @@ from snowmelt.select.kernels.json import (
     scan_json_lines,
     scan_nested_fields,
 )
-from snowmelt.select.kernels.numbers import parse_integers
 from snowmelt.select.scalar.paths import follow_path
 from snowmelt.select.sql.ast import ColumnRef, KeyStep, walk_outer_first
 from snowmelt.select.values import MISSING
-from snowmelt.select.vectors import StringSlices, ValueVector, VectorKind
+from snowmelt.select.vectors import ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from snowmelt.kernels.slices import Bytes, Positions
     from snowmelt.select.errors import SelectError
     from snowmelt.select.formats.blocks import RecordBlock
     from snowmelt.select.kernels.json import ValuePositions
     from snowmelt.select.sql.ast import Expression, PathStep
     from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.vectors import Bytes, Positions
 
 _RECORD_STEP = KeyStep("_1")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from snowmelt.jit import jit_kernel
+from snowmelt.kernels.csv_tokenizer import find_invalid_utf8_byte
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import (
     BlockLimits,
@@ -24,7 +25,6 @@ from snowmelt.select.formats.blocks import (
     resolve_scan_range,
 )
 from snowmelt.select.formats.byte_streams import open_decompressed_stream
-from snowmelt.select.formats.csv_tokenizer import find_invalid_utf8_byte
 from snowmelt.select.formats.json_lines import (
     JSON_DECODE_ERRORS,
     JsonLineColumns,
@@ -40,13 +40,14 @@ from snowmelt.select.values import MISSING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from snowmelt.kernels.slices import Bytes, Positions
     from snowmelt.select.formats.blocks import RecordBlock
     from snowmelt.select.formats.byte_streams import ObjectSource
     from snowmelt.select.request import JsonInput, SelectRequest
     from snowmelt.select.resource_limits import EngineSettings
     from snowmelt.select.sql.ast import ColumnRef, PathStep
     from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.vectors import Bytes, Positions, ValueVector
+    from snowmelt.select.vectors import ValueVector
 
 # --- Where the values of a JSON text begin and end, without looking at what they say.
 

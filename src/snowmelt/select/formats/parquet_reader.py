@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from snowmelt.kernels.slices import StringSlices
 from snowmelt.select.errors import SelectError
 from snowmelt.select.kernels.strings import mask_containing_byte
 from snowmelt.select.kernels.timestamps import pack_epoch_micros
@@ -31,23 +32,17 @@ from snowmelt.select.timestamps import (
     date_to_epoch_days,
 )
 from snowmelt.select.values import MISSING
-from snowmelt.select.vectors import (
-    StringSlices,
-    TimestampFormat,
-    TimestampVector,
-    ValueVector,
-    VectorKind,
-)
+from snowmelt.select.vectors import TimestampFormat, TimestampVector, ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from snowmelt.kernels.slices import Mask
     from snowmelt.select.formats.byte_streams import ObjectSource
     from snowmelt.select.request import SelectRequest
     from snowmelt.select.resource_limits import EngineSettings
     from snowmelt.select.sql.ast import Expression
     from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.vectors import Mask
 
 # --- Row groups that no record of can pass, by their statistics.
 #

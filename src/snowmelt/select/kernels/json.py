@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from snowmelt.jit import jit_kernel
-from snowmelt.select.kernels.delimiter_masks import inline_jit, load_byte
+from snowmelt.kernels.delimiter_masks import inline_jit, load_byte
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.select.vectors import Bytes, Mask, Positions
+    from snowmelt.kernels.slices import Bytes, Mask, Positions
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: C901, PLR0911, PLR0912, PLR0915

@@ -19,13 +19,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from snowmelt.jit import jit_kernel
-from snowmelt.select.kernels.delimiter_masks import count_ones, find_delimiters, find_json_escapes
-from snowmelt.select.vectors import PADDING_BYTES
+from snowmelt.kernels.delimiter_masks import count_ones, find_delimiters, find_json_escapes
+from snowmelt.kernels.slices import PADDING_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.select.vectors import Bytes, Positions, RowIndexes
+    from snowmelt.kernels.slices import Bytes, Positions, RowIndexes
 
 _QUOTE_ALWAYS = 2
 _BACKSLASH = 92

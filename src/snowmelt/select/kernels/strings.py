@@ -8,14 +8,14 @@ import numpy as np
 from numba import njit
 
 from snowmelt.jit import jit_kernel
-from snowmelt.select.vectors import StringSlices
+from snowmelt.kernels.slices import StringSlices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from snowmelt.select.vectors import Bytes, Mask, Positions
+    from snowmelt.kernels.slices import Bytes, Mask, Positions
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202, C901

@@ -1,4 +1,4 @@
-"""Timestamp kernels: parse full ISO timestamps, pack and unpack their fields, format them."""
+"""Timestamp kernels: pack and unpack the fields of timestamps, format them."""
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202
@@ -9,17 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
-from numba.extending import intrinsic
 
 from snowmelt.jit import jit_kernel
-from snowmelt.select.vectors import Mask, TimestampVector
+from snowmelt.kernels.timestamps import parse_iso_timestamps, unpack_utc_micros
+from snowmelt.select.vectors import TimestampVector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.select.vectors import Bytes, Positions, StringSlices
+    from snowmelt.kernels.slices import Bytes, Mask, Positions, StringSlices
 
 _DAY_MICROS = 86_400_000_000
 # Where a packed timestamp holds its parts: shift, and the bits that count.
@@ -31,162 +29,6 @@ _PACKED_FIELDS = {
     "minute": (26, 0x3F),
     "second": (20, 0x3F),
 }
-
-_HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
-_ASCII_ZEROS = np.uint64(0x3030_3030_3030_3030)
-_ABOVE_NINE_CHECK = np.uint64(0x4646_4646_4646_4646)
-_BYTE_MASK = np.uint64(0xFF)
-# `yyyy-mm-` and `ddThh:mm`: where separators stand, what they are, and what makes them zeros.
-_DATE_MASK = np.uint64(0xFF00_00FF_0000_0000)
-_DATE_SEPARATORS = np.uint64(0x2D00_002D_0000_0000)
-_DATE_FLIP = np.uint64(0x1D00_001D_0000_0000)
-_TIME_MASK = np.uint64(0x0000_FF00_00FF_0000)
-_TIME_SEPARATORS = np.uint64(0x0000_3A00_0054_0000)
-_BLANK_TIME_SEPARATORS = np.uint64(0x0000_3A00_0020_0000)
-_ZERO_TIME_SEPARATORS = np.uint64(0x0000_3000_0030_0000)
-
-
-@intrinsic
-def _load_word(_context, data, position):
-    """Return data[place:place + 8] as one word, the first byte lowest."""
-    signature = types.uint64(data, position)
-
-    def generate(_context, builder, _signature, arguments):
-        word = ir.IntType(64)
-        address = builder.add(arguments[0], arguments[1])
-        return builder.load(builder.inttoptr(address, word.as_pointer()), align=1)
-
-    return signature, generate
-
-
-@njit(nogil=True, forceinline=True)
-def _parse_digit_pairs(word):
-    """Return in each byte the two digits that begin there; 0 at the top if one is no digit."""
-    if ((word + _ABOVE_NINE_CHECK) | (word - _ASCII_ZEROS)) & _HIGH_BITS:
-        return np.uint64(0)
-    word -= _ASCII_ZEROS
-    return (word * np.uint64(10) + (word >> np.uint64(8))) | (np.uint64(1) << np.uint64(63))
-
-
-@njit(nogil=True, forceinline=True)
-def _extract_byte(word, byte_index):
-    return np.int64((word >> np.uint64(8 * byte_index)) & _BYTE_MASK)
-
-
-@njit(nogil=True, forceinline=True)
-def _parse_two_digits(buffer, position):
-    """Return a number of two digits, -1 where one is none."""
-    tens = np.int64(buffer[position]) - 48
-    ones = np.int64(buffer[position + 1]) - 48
-    if tens < 0 or tens > 9 or ones < 0 or ones > 9:
-        return -1
-    return tens * 10 + ones
-
-
-@njit(nogil=True, forceinline=True)
-def _days_in_month(year, month):
-    if month == 2:
-        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
-    return 30 if month in (4, 6, 9, 11) else 31
-
-
-@njit(nogil=True, forceinline=True)
-def _parse_fraction_and_offset(buffer, position, end):
-    """Read what stands behind the seconds.
-
-    Returns:
-        Microseconds, the offset in minutes, and whether it was understood.
-    """
-    micros = np.int64(0)
-    if position < end and buffer[position] == 46:
-        position += 1
-        scale = np.int64(1_000_000)
-        while position < end and scale > 1 and 48 <= buffer[position] <= 57:
-            micros = micros * 10 + buffer[position] - 48
-            scale //= 10
-            position += 1
-        if scale == 1_000_000:
-            return micros, 0, False
-        micros *= scale
-    if position == end:
-        return micros, 0, True
-    if buffer[position] == 90:
-        return micros, 0, position + 1 == end
-    if end - position != 6 or buffer[position + 3] != 58 or buffer[position] not in (43, 45):
-        return micros, 0, False
-    hours = _parse_two_digits(buffer, position + 1)
-    minutes = _parse_two_digits(buffer, position + 4)
-    if hours < 0 or hours > 23 or minutes < 0 or minutes > 59:
-        return micros, 0, False
-    offset = hours * 60 + minutes
-    return micros, -offset if buffer[position] == 45 else offset, True
-
-
-@jit_kernel
-def _parse_iso_timestamps(
-    buffer: Bytes, starts: Positions, ends: Positions
-) -> tuple[NDArray[np.int64], NDArray[np.int16], Mask]:
-    """Read `yyyy-mm-ddThh:mi:ss`, up to six digits of a fraction, `Z` or `±hh:mm` or nothing."""
-    count = len(starts)
-    packed = np.zeros(count, np.int64)
-    offsets = np.zeros(count, np.int16)
-    odd = np.ones(count, np.bool_)
-    data = np.uint64(buffer.ctypes.data)
-    for r in range(count):
-        at = np.int64(starts[r])
-        end = np.int64(ends[r])
-        if end - at < 19:
-            continue
-        date = _load_word(data, np.uint64(at))
-        time = _load_word(data, np.uint64(at + 8))
-        signs = time & _TIME_MASK
-        if date & _DATE_MASK != _DATE_SEPARATORS or (
-            signs != _TIME_SEPARATORS and signs != _BLANK_TIME_SEPARATORS
-        ):
-            continue
-        date = _parse_digit_pairs(date ^ _DATE_FLIP)
-        time = _parse_digit_pairs((time & ~_TIME_MASK) | _ZERO_TIME_SEPARATORS)
-        second = _parse_two_digits(buffer, at + 17)
-        if date == 0 or time == 0 or buffer[at + 16] != 58 or second < 0:
-            continue
-        year = _extract_byte(date, 0) * 100 + _extract_byte(date, 2)
-        month = _extract_byte(date, 5)
-        day = _extract_byte(time, 0)
-        hour = _extract_byte(time, 3)
-        minute = _extract_byte(time, 6)
-        if year < 1 or month < 1 or month > 12 or day < 1:
-            continue
-        if day > 28 and day > _days_in_month(year, month):
-            continue
-        if hour > 23 or minute > 59 or second > 59:
-            continue
-        micros, offset, good = _parse_fraction_and_offset(buffer, at + 19, end)
-        if not good:
-            continue
-        date_bits = (year << 46) | (month << 42) | (day << 37)
-        packed[r] = date_bits | (hour << 32) | (minute << 26) | (second << 20) | micros
-        offsets[r] = offset
-        odd[r] = False
-    return packed, offsets, odd
-
-
-@jit_kernel
-def _unpack_utc_micros(packed: NDArray[np.int64], offsets: NDArray[np.int16]) -> NDArray[np.int64]:
-    """Return microseconds since 1970 in UTC."""
-    found = np.empty(len(packed), np.int64)
-    for r in range(len(packed)):
-        word = packed[r]
-        year = word >> 46
-        month = (word >> 42) & 0xF
-        shifted = year - 1 if month <= 2 else year
-        era = shifted // 400
-        of_era = shifted - era * 400
-        of_year = (153 * ((month + 9) % 12) + 2) // 5 + ((word >> 37) & 0x1F) - 1
-        days = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
-        minutes = ((word >> 32) & 0x1F) * 60 + ((word >> 26) & 0x3F) - offsets[r]
-        seconds = minutes * 60 + ((word >> 20) & 0x3F)
-        found[r] = days * _DAY_MICROS + seconds * 1_000_000 + (word & 0xFFFFF)
-    return found
 
 
 @jit_kernel
@@ -267,7 +109,7 @@ def format_timestamps(
 
 def to_utc_micros(timestamps: TimestampVector) -> NDArray[np.int64]:
     """Return microseconds since 1970-01-01T00:00Z."""
-    found: NDArray[np.int64] = _unpack_utc_micros(timestamps.packed, timestamps.offset_minutes)
+    found: NDArray[np.int64] = unpack_utc_micros(timestamps.packed, timestamps.offset_minutes)
     return found
 
 
@@ -276,7 +118,7 @@ def parse_timestamps(slices: StringSlices) -> tuple[TimestampVector, Mask]:
 
     Those are for the evaluator: shorter forms, more than six digits of a fraction, errors.
     """
-    packed, offsets, odd = _parse_iso_timestamps(slices.buffer, slices.start, slices.end)
+    packed, offsets, odd = parse_iso_timestamps(slices.buffer, slices.start, slices.end)
     return TimestampVector(packed, offsets), odd
 
 

@@ -46,8 +46,8 @@ from snowmelt.select.vectors import ValueVector, VectorKind, make_false_mask
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from snowmelt.kernels.slices import Mask, RowIndexes
     from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.vectors import Mask, RowIndexes
 
 _COMPARISON_OPERATORS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from snowmelt.kernels.numbers import parse_floats, parse_integers
+from snowmelt.kernels.slices import StringSlices
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.kernels.numbers import parse_floats, parse_integers
 from snowmelt.select.kernels.strings import mask_non_ascii, to_lower_ascii, to_upper_ascii
 from snowmelt.select.kernels.timestamps import extract_packed_field, parse_timestamps
 from snowmelt.select.vector.operands_and_frames import (
@@ -20,7 +21,7 @@ from snowmelt.select.vector.operands_and_frames import (
     Operand,
     RecordFrame,
 )
-from snowmelt.select.vectors import StringSlices, ValueVector, VectorKind
+from snowmelt.select.vectors import ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

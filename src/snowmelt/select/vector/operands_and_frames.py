@@ -8,22 +8,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from snowmelt.kernels.slices import PAST_END, StringSlices
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.kernels.timestamps import to_utc_micros
 from snowmelt.select.timestamps import Timestamp
-from snowmelt.select.vectors import (
-    PAST_END,
-    StringSlices,
-    TimestampVector,
-    ValueVector,
-    VectorKind,
-    make_false_mask,
-)
+from snowmelt.select.vectors import TimestampVector, ValueVector, VectorKind, make_false_mask
 
 if TYPE_CHECKING:
+    from snowmelt.kernels.slices import Mask, RowIndexes
     from snowmelt.select.sql.ast import ColumnRef
     from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.vectors import ColumnBatch, Mask, RowIndexes
+    from snowmelt.select.vectors import ColumnBatch
 
 
 class KernelUnsupported(Exception):

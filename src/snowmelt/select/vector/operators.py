@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from snowmelt.kernels.numbers import parse_floats, parse_integers
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-from snowmelt.select.kernels.numbers import parse_floats, parse_integers
 from snowmelt.select.kernels.strings import compare_strings, match_like_pattern
 from snowmelt.select.kernels.timestamps import parse_timestamps, to_utc_micros
 from snowmelt.select.scalar.like_patterns import compile_like_pattern
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from snowmelt.kernels.slices import Mask
     from snowmelt.select.scalar.like_patterns import LikePattern
-    from snowmelt.select.vectors import Mask
 
 _INT64_MIN = -(2**63)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from snowmelt.kernels.slices import PADDING_BYTES
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import (
     BlockLimits,
@@ -14,7 +15,6 @@ from snowmelt.select.formats.blocks import (
     find_stream_offset,
 )
 from snowmelt.select.formats.byte_streams import UncompressedStream
-from snowmelt.select.vectors import PADDING_BYTES
 from support.memory_objects import MemoryObject
 
 DELIMITERS = st.sampled_from([b"\n", b"\r\n", b"\n\n", b"aba", b"|"])

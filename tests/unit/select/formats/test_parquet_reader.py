@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.local_query import open_local_select
-from snowmelt.select.request import (
-    CsvInput,
-    CsvOutput,
-    JsonOutput,
-    ParquetInput,
-    SelectRequest,
-)
+from snowmelt.select.request import CsvInput, CsvOutput, JsonOutput, ParquetInput, SelectRequest
 
 TYPES = {
     "bool": (pa.bool_(), st.booleans()),

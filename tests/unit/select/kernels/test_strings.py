@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from snowmelt.kernels.slices import StringSlices
 from snowmelt.select.kernels.strings import compare_strings, match_like_pattern
 from snowmelt.select.scalar.like_patterns import parse_like_pattern
-from snowmelt.select.vectors import StringSlices
 
 _TEXTS = st.lists(st.text("aabcé%_! \udcff", max_size=8), min_size=1, max_size=20)
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snowmelt.kernels.slices import StringSlices
 from snowmelt.select.kernels.timestamps import extract_packed_field, parse_timestamps, to_utc_micros
 from snowmelt.select.timestamps import extract_date_part, parse_iso_timestamp
-from snowmelt.select.vectors import StringSlices
 
 _PARTS = ("year", "month", "day", "hour", "minute", "second")
 _FINE = st.builds(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from snowmelt.jit import jit_kernel
-from snowmelt.select.kernels.delimiter_masks import (
+from snowmelt.kernels.delimiter_masks import (
     ONE,
     DelimiterSet,
     clip_mask,
@@ -28,7 +28,7 @@ from snowmelt.select.kernels.delimiter_masks import (
 )
 
 if TYPE_CHECKING:
-    from snowmelt.select.vectors import Bytes, Positions, RowIndexes
+    from snowmelt.kernels.slices import Bytes, Positions, RowIndexes
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0913, PLR0915, PLR0917

@@ -9,21 +9,23 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from snowmelt.select.dialect import Dialect
-from snowmelt.select.errors import SelectError
-from snowmelt.select.formats import csv_state_machine
-from snowmelt.select.formats.csv_dialect import make_csv_rules
-from snowmelt.select.formats.csv_tokenizer import (
+from snowmelt.kernels.csv_tokenizer import (
+    FIELD_QUOTED,
     ROW_HAS_QUOTES,
     ROW_IRREGULAR,
     CsvBlockCutter,
     CsvRecordCounter,
     CsvRecordFinder,
+    CsvRules,
+    CsvTokens,
     find_invalid_utf8_byte,
-    tokenize_without_numba,
 )
+from snowmelt.kernels.slices import EMPTY_NULL, NEEDS_UNQUOTING, PADDING_BYTES, PAST_END
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.errors import SelectError
+from snowmelt.select.formats import csv_state_machine
+from snowmelt.select.formats.csv_dialect import make_csv_rules
 from snowmelt.select.request import CsvInput
-from snowmelt.select.vectors import EMPTY_NULL, NEEDS_UNQUOTING, PADDING_BYTES, PAST_END
 
 _DELIMITERS = st.sampled_from(
     [b",", b"|", b"\t", b"\x01", b"||", b"\r", b"\xc2\xb6", b"ab", b",,", b'","', b"aba"]
@@ -34,6 +36,77 @@ _RECORD_DELIMITERS = st.sampled_from(
 _QUOTES = st.sampled_from([b'"', b'"', b"'", b"", b"\xc2\xab", b"q"])
 _ESCAPES = st.sampled_from([b'"', b"\\", b"\\", b"", b"'", b"\xc2\xa6", b"\\/"])
 _COMMENTS = st.sampled_from([b"", b"#", b"#", b"--", b'"', b"\xc2\xa7"])
+
+
+def tokenize_with_state_machine(
+    data: np.ndarray, start: int, end: int, rules: CsvRules, field_indexes: list[int] | None
+) -> CsvTokens:
+    """Find records and fields with the state machine."""
+    text = data[start:end].tobytes()
+    rows: list[tuple[int, int, int]] = []
+    cells: list[list[tuple[int, int, int]]] = []
+    stop = None
+    for record in csv_state_machine.parse_records(text, rules):
+        if record.has_open_quote and rules.open_quote_fails:
+            stop = start + record.start
+            break
+        fields = [_locate_field_value(text, start, field, rules) for field in record.fields]
+        row_flags = 0
+        for field in record.fields:
+            row_flags |= _compute_field_flags(text, field, rules)
+        rows.append((start + record.start, start + record.end, row_flags))
+        if field_indexes is not None:
+            past = (0, 0, PAST_END)
+            fields = [fields[place] if place < len(fields) else past for place in field_indexes]
+        cells.append(fields)
+    bounds = np.array(rows, np.int32).reshape(-1, 3)
+    first = None
+    if field_indexes is None:
+        first = np.zeros(len(cells) + 1, np.int64)
+        np.cumsum([len(fields) for fields in cells], out=first[1:])
+        table = np.array([cell for fields in cells for cell in fields], np.int32)
+        table = table.reshape(1, -1, 3)
+    else:
+        table = (
+            np.array(cells, np.int32).reshape(len(cells), len(field_indexes), 3).transpose(1, 0, 2)
+        )
+    return CsvTokens(
+        bounds[:, 0],
+        bounds[:, 1],
+        bounds[:, 2].astype(np.uint8),
+        table[:, :, 0],
+        table[:, :, 1],
+        table[:, :, 2].astype(np.uint8),
+        first,
+        stop,
+    )
+
+
+def _locate_field_value(
+    text: bytes, start: int, field: csv_state_machine.CsvField, rules: CsvRules
+) -> tuple[int, int, int]:
+    flags = 0
+    at, end = field.start, field.end
+    if text[at:end] != field.value:
+        if not field.is_plain:
+            return start + at, start + end, NEEDS_UNQUOTING
+        at, end, flags = at + len(rules.quote), end - len(rules.quote), FIELD_QUOTED
+    if at == end and rules.empty_is_null:
+        flags |= EMPTY_NULL
+    return start + at, start + end, flags
+
+
+def _compute_field_flags(text: bytes, field: csv_state_machine.CsvField, rules: CsvRules) -> int:
+    """Return what a field adds to the flags of its record."""
+    raw = text[field.start : field.end]
+    marks = [mark for mark in (rules.quote, rules.escape) if mark]
+    if not any(mark in raw for mark in marks):
+        return 0
+    needed = any(mark in field.value for mark in (rules.field, rules.record, rules.quote))
+    doubled = rules.quote + field.value.replace(rules.quote, 2 * rules.quote) + rules.quote
+    if rules.quotes_anywhere or not needed or raw != doubled:
+        return ROW_HAS_QUOTES | ROW_IRREGULAR
+    return ROW_HAS_QUOTES
 
 
 @st.composite
@@ -99,7 +172,7 @@ def test_tokens_are_those_of_the_state_machine(case, places, before, fewest):
     data = padded(text, before)
     bounds = len(before), len(before) + len(text)
     found = CsvRecordFinder(rules, wanted, min_table_rows=fewest)(data, *bounds)
-    plain = tokenize_without_numba(data, *bounds, rules, wanted)
+    plain = tokenize_with_state_machine(data, *bounds, rules, wanted)
     assert said(data, found, rules) == said(data, plain, rules)
     # What may be copied as it is has been found to be so; the other way round costs time only.
     assert not np.any(plain.row_flags & ~found.row_flags & ROW_IRREGULAR)
@@ -159,7 +232,7 @@ def test_many_records_overflow_no_table(dialect, places):
         text = text.replace(b'"', b"")
     data = padded(text)
     found = CsvRecordFinder(rules, places)(data, 0, len(text))
-    plain = tokenize_without_numba(data, 0, len(text), rules, places)
+    plain = tokenize_with_state_machine(data, 0, len(text), rules, places)
     assert said(data, found, rules) == said(data, plain, rules)
 
 
@@ -197,7 +270,7 @@ import numpy as np
 from snowmelt.select.formats.csv_dialect import make_csv_rules
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.request import CsvInput
-from snowmelt.select.formats.csv_tokenizer import CsvRecordFinder
+from snowmelt.kernels.csv_tokenizer import CsvRecordFinder
 
 chance = random.Random(5)
 for dialect in Dialect:

@@ -6,15 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.select.kernels.numbers import (
+from snowmelt.kernels.numbers import (
     NOT_A_NUMBER,
     TO_BE_EVALUATED,
     VALUE,
     parse_floats,
     parse_integers,
 )
+from snowmelt.kernels.slices import StringSlices
 from snowmelt.select.values import parse_number_text
-from snowmelt.select.vectors import StringSlices
 
 _SIGNS = st.sampled_from(["", "", "-", "+"])
 _DIGITS = st.text("0123456789", max_size=9)

@@ -1,7 +1,6 @@
 """CSV tokenizer: positions and flags of the records and fields in a block.
 
-Calls the compiled kernels with tables of sufficient size. Where Numba is not installed, the state
-machine makes the same tables.
+Calls the compiled kernels with tables of sufficient size.
 """
 
 from __future__ import annotations
@@ -12,20 +11,61 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from snowmelt.select.formats import csv_state_machine
-from snowmelt.select.formats.blocks import can_overlap_itself
-from snowmelt.select.kernels import csv
-from snowmelt.select.kernels.csv import CountRules, TokenTables
-from snowmelt.select.kernels.delimiter_masks import DelimiterPattern, DelimiterSet
-from snowmelt.select.vectors import EMPTY_NULL, NEEDS_UNQUOTING, PADDING_BYTES, PAST_END
+from snowmelt.kernels import csv
+from snowmelt.kernels.csv import CountRules, TokenTables
+from snowmelt.kernels.delimiter_masks import DelimiterPattern, DelimiterSet
+from snowmelt.kernels.slices import PADDING_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.select.formats.csv_dialect import CsvRules
-    from snowmelt.select.vectors import Bytes, Positions, RowIndexes
+    from snowmelt.kernels.slices import Bytes, Positions, RowIndexes
 
-# --- Where the records of a block and their fields lie: what both tokenizers make.
+# --- The rules that tokenizer, state machine and block cutter obey.
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRules:
+    """Delimiters are one or more bytes; quote, escape and comment may be empty: there is none."""
+
+    record: bytes
+    field: bytes
+    quote: bytes
+    # Empty also where doubling takes its place.
+    escape: bytes
+    comment: bytes
+    # A quote counts wherever it stands, not only as the first byte of a field.
+    quotes_anywhere: bool
+    # Quotes stay in the value.
+    keeps_quotes: bool
+    # The escape counts wherever it stands (else only in quotes, before a quote or an escape).
+    escapes_anywhere: bool
+    # Two quotes inside quotes are one.
+    doubles: bool
+    # A record delimiter in quotes is data.
+    quoted_records: bool
+    # A quote that is open where its record ends is an error.
+    open_quote_fails: bool
+    # A carriage return before the record delimiter belongs to the delimiter.
+    drops_return: bool
+    skips_blank: bool
+    # An empty field is NULL.
+    empty_is_null: bool
+    skips_byte_order_mark: bool
+    validates_utf8: bool
+
+    @property
+    def ends_at_every_delimiter(self) -> bool:
+        """Whether the last occurrence of the record delimiter always is the end of a record."""
+        return not self.quoted_records and not can_overlap_itself(self.record)
+
+
+def can_overlap_itself(delimiter: bytes) -> bool:
+    """Tell whether occurrences can overlap, so that where one begins depends on those before."""
+    return any(delimiter[:size] == delimiter[-size:] for size in range(1, len(delimiter)))
+
+
+# --- Where the records of a block and their fields lie.
 
 # Flag of a slice, beside those of `vectors`: it stood in quotes, which the slice leaves out.
 FIELD_QUOTED = 8
@@ -87,77 +127,6 @@ class RaggedCsvTokens(NamedTuple):
     starts: Positions
     ends: Positions
     flags: Bytes
-
-
-def tokenize_without_numba(
-    data: Bytes, start: int, end: int, rules: CsvRules, field_indexes: Sequence[int] | None
-) -> CsvTokens:
-    """Find records and fields with the state machine: slow, where numba is not installed."""
-    text = data[start:end].tobytes()
-    rows: list[tuple[int, int, int]] = []
-    cells: list[list[tuple[int, int, int]]] = []
-    stop = None
-    for record in csv_state_machine.parse_records(text, rules):
-        if record.has_open_quote and rules.open_quote_fails:
-            stop = start + record.start
-            break
-        fields = [_locate_field_value(text, start, field, rules) for field in record.fields]
-        row_flags = 0
-        for field in record.fields:
-            row_flags |= _compute_field_flags(text, field, rules)
-        rows.append((start + record.start, start + record.end, row_flags))
-        if field_indexes is not None:
-            past = (0, 0, PAST_END)
-            fields = [fields[place] if place < len(fields) else past for place in field_indexes]
-        cells.append(fields)
-    bounds = np.array(rows, np.int32).reshape(-1, 3)
-    first = None
-    if field_indexes is None:
-        first = np.zeros(len(cells) + 1, np.int64)
-        np.cumsum([len(fields) for fields in cells], out=first[1:])
-        table = np.array([cell for fields in cells for cell in fields], np.int32)
-        table = table.reshape(1, -1, 3)
-    else:
-        table = (
-            np.array(cells, np.int32).reshape(len(cells), len(field_indexes), 3).transpose(1, 0, 2)
-        )
-    return CsvTokens(
-        bounds[:, 0],
-        bounds[:, 1],
-        bounds[:, 2].astype(np.uint8),
-        table[:, :, 0],
-        table[:, :, 1],
-        table[:, :, 2].astype(np.uint8),
-        first,
-        stop,
-    )
-
-
-def _locate_field_value(
-    text: bytes, start: int, field: csv_state_machine.CsvField, rules: CsvRules
-) -> tuple[int, int, int]:
-    flags = 0
-    at, end = field.start, field.end
-    if text[at:end] != field.value:
-        if not field.is_plain:
-            return start + at, start + end, NEEDS_UNQUOTING
-        at, end, flags = at + len(rules.quote), end - len(rules.quote), FIELD_QUOTED
-    if at == end and rules.empty_is_null:
-        flags |= EMPTY_NULL
-    return start + at, start + end, flags
-
-
-def _compute_field_flags(text: bytes, field: csv_state_machine.CsvField, rules: CsvRules) -> int:
-    """Return what a field adds to the flags of its record."""
-    raw = text[field.start : field.end]
-    marks = [mark for mark in (rules.quote, rules.escape) if mark]
-    if not any(mark in raw for mark in marks):
-        return 0
-    needed = any(mark in field.value for mark in (rules.field, rules.record, rules.quote))
-    doubled = rules.quote + field.value.replace(rules.quote, 2 * rules.quote) + rules.quote
-    if rules.quotes_anywhere or not needed or raw != doubled:
-        return ROW_HAS_QUOTES | ROW_IRREGULAR
-    return ROW_HAS_QUOTES
 
 
 # The first guess of how long a record is; tables grow where records are shorter.

@@ -14,12 +14,12 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from snowmelt.jit import jit_kernel
-from snowmelt.select.kernels.delimiter_masks import load_byte
+from snowmelt.kernels.delimiter_masks import load_byte
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.select.vectors import Bytes, Positions, StringSlices
+    from snowmelt.kernels.slices import Bytes, Positions, StringSlices
 
 VALUE, NOT_A_NUMBER, TO_BE_EVALUATED = 0, 1, 2
 _NOT_PARSED = 3
