@@ -4,6 +4,7 @@
 `clock`, `config`, `backoff`: time, settings, retry delays.
 `failpoints`, `tracing`, `jit`: test interruption points, OpenTelemetry spans, compiled kernels.
 `schema`, `storage`, `blob`, `wire`: columns and types, object stores, blob format, HTTP messages.
+`kernels`: compiled scanners of texts.
 `functions`: external functions in SQL, and the SDK for their services.
 `catalog`: tables, channels, users and jobs in a SQL database.
 `table`, `buckets`: native tables with migration and compaction, S3 buckets.
