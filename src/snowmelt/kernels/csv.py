@@ -120,7 +120,7 @@ def _scan_field(data, field_start, end, mask_position, delimiter_mask, delimiter
         byte = load_byte(data, p)
         if (
             byte == delimiters.first[0]
-            and p >= field_start
+            and p >= (resume if delimiters.escapes_records else field_start)
             and matches_after_first_byte(data, p, end, delimiters.record)
         ):
             if not (inside and delimiters.quoted_records):
@@ -168,7 +168,7 @@ def _scan_field(data, field_start, end, mask_position, delimiter_mask, delimiter
     if (
         how == RECORD
         and delimiters.drops_return
-        and p > field_start
+        and p > (resume if delimiters.escapes_records else field_start)
         and load_byte(data, p - 1) == _CARRIAGE_RETURN
     ):
         value_end = p - 1
@@ -183,7 +183,7 @@ def _scan_field(data, field_start, end, mask_position, delimiter_mask, delimiter
             value_end -= size
         if delimiters.quotes_anywhere or irregular or (quotes and not (around and needed)):
             row_flags |= _ROW_IRREGULAR
-        if inside:
+        if inside or (delimiters.text_after_quote_fails and quotes and not around):
             row_flags |= _ROW_OPEN_QUOTE
     if delimiters.empty_is_null and value_start == value_end:
         flags |= _EMPTY_NULL
@@ -205,6 +205,32 @@ def _scan_plain_field(data, end, mask_position, delimiter_mask, delimiters):
         if load_byte(data, p) == delimiters.first[1]:
             return mask_position, delimiter_mask & (delimiter_mask - ONE), p
     return mask_position, delimiter_mask, -1
+
+
+@inline_jit
+def _scan_quoted_field(data, field_start, end, mask_position, delimiter_mask, delimiters):
+    """Read one field if it is quotes around nothing that has a meaning, and another follows it.
+
+    Returns:
+        base, word, where the field ends or -1: then it is still to be read.
+    """
+    quote = delimiters.first[2]
+    if delimiter_mask == 0 or load_byte(data, field_start) != quote:
+        return mask_position, delimiter_mask, -1
+    base, word = mask_position, delimiter_mask & (delimiter_mask - ONE)
+    while word == 0:
+        base += 64
+        if base >= end:
+            return mask_position, delimiter_mask, -1
+        word = find_delimiters(data, base, end, delimiters.first)
+    p = base + count_trailing_zeros(word) + 1
+    if p >= end or load_byte(data, p - 1) != quote or load_byte(data, p) != delimiters.first[1]:
+        return mask_position, delimiter_mask, -1
+    word &= word - ONE
+    if word == 0:
+        base += 64
+        word = find_delimiters(data, base, end, delimiters.first)
+    return base, word & (word - ONE), p
 
 
 @inline_jit
@@ -356,6 +382,19 @@ def find_records(
                     if cell >= room:
                         break
                     base, word, p = _scan_plain_field(data, end, base, word, delimiters)
+                if p < 0 and delimiters.quotes_simply:
+                    base, word, p = _scan_quoted_field(data, position, end, base, word, delimiters)
+                    if p >= 0:
+                        row_flags |= _ROW_HAS_QUOTES | _ROW_IRREGULAR
+                        if skip > 0:
+                            skip -= 1
+                        else:
+                            starts[cell] = position + 1
+                            ends[cell] = p - 1
+                            every_flags[cell] = _QUOTED | (empty if position + 2 == p else 0)
+                            cell += step
+                        position = p + 1
+                        continue
             if p < 0:
                 base, word, how, p, start, stop, flags, more = _scan_field(
                     data, position, end, base, word, delimiters

@@ -53,6 +53,10 @@ class CsvRules:
     empty_is_null: bool
     skips_byte_order_mark: bool
     validates_utf8: bool
+    # An escape takes what begins a record delimiter as data, too.
+    escapes_records: bool = False
+    # What follows the closing quote of a field is an error like a quote that is open.
+    text_after_quote_fails: bool = False
 
     @property
     def ends_at_every_delimiter(self) -> bool:
@@ -66,9 +70,6 @@ def can_overlap_itself(delimiter: bytes) -> bool:
 
 
 # --- Where the records of a block and their fields lie.
-
-# Flag of a slice, beside those of `vectors`: it stood in quotes, which the slice leaves out.
-FIELD_QUOTED = 8
 
 # Flags of a record.
 ROW_HAS_QUOTES = 1  # it holds a quote or an escape
@@ -162,7 +163,7 @@ class CsvRecordFinder:
         """
         if not 0 <= start <= end <= len(data) - PADDING_BYTES:
             raise ValueError((start, end, len(data)))
-        guess = (end - start) // _INITIAL_RECORD_BYTES
+        guess = (end - start) // max(_INITIAL_RECORD_BYTES, 2 * self._field_count)
         rows = max(
             self._min_table_rows,
             guess + _CACHE_OFFSET_ROWS if guess > _CACHE_OFFSET_ROWS else guess,
@@ -258,6 +259,10 @@ def find_invalid_utf8_byte(data: Bytes, start: int, end: int) -> int:
 def make_delimiter_set(rules: CsvRules) -> DelimiterSet:
     """Return rules in the form that kernels take."""
     record = rules.record[0]
+    simple = len(rules.field) == 1 and not any(
+        mark.startswith(rules.field) for mark in (rules.record, rules.quote, rules.escape)
+    )
+    others = (rules.record[:1], rules.escape[:1])
     return DelimiterSet(
         record=_make_delimiter_pattern(rules.record),
         field=_make_delimiter_pattern(rules.field),
@@ -279,11 +284,14 @@ def make_delimiter_set(rules: CsvRules) -> DelimiterSet:
         drops_return=rules.drops_return,
         skips_blank=rules.skips_blank,
         empty_is_null=rules.empty_is_null,
-        skims=not can_overlap_itself(rules.field),
-        simple=len(rules.field) == 1
-        and not any(
-            mark.startswith(rules.field) for mark in (rules.record, rules.quote, rules.escape)
-        ),
+        skims=not can_overlap_itself(rules.field) and not rules.escapes_records,
+        simple=simple,
+        quotes_simply=simple
+        and len(rules.quote) == 1
+        and not rules.keeps_quotes
+        and rules.quote not in others,
+        escapes_records=rules.escapes_records,
+        text_after_quote_fails=rules.text_after_quote_fails,
     )
 
 

@@ -55,6 +55,10 @@ class DelimiterSet(NamedTuple):
     skims: bool
     # Whether a byte alone tells that a field delimiter stands there.
     simple: bool
+    # Whether the same holds for a quote, and quotes are no part of a value.
+    quotes_simply: bool
+    escapes_records: bool
+    text_after_quote_fails: bool
 
 
 def _load_unaligned(builder, arguments, kind):

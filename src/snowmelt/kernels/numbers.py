@@ -19,7 +19,7 @@ from snowmelt.kernels.delimiter_masks import load_byte
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.kernels.slices import Bytes, Positions, StringSlices
+    from snowmelt.kernels.slices import Bytes, Mask, Positions, StringSlices
 
 VALUE, NOT_A_NUMBER, TO_BE_EVALUATED = 0, 1, 2
 _NOT_PARSED = 3
@@ -258,6 +258,48 @@ def _parse_floats(
             values[r] = -value if negative else value
             status[r] = found
     return values, status
+
+
+@jit_kernel
+def parse_decimals(
+    buffer: Bytes,
+    starts: Positions,
+    ends: Positions,
+    factors: NDArray[np.int64],
+    bounds: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], Mask]:
+    """Read digits with a point at most as unscaled integers, in pairs of low and high word.
+
+    `factors` and `bounds` have, by the digits behind the point, what a number is multiplied by
+    and what its digits must be less than.
+
+    Returns:
+        The words, and which texts are such numbers; the words of others are zero.
+    """
+    count = len(starts)
+    words = np.zeros(2 * count, np.int64)
+    good = np.zeros(count, np.bool_)
+    data = np.uint64(buffer.ctypes.data)
+    safe = len(buffer) - 8
+    for r in range(count):
+        start, end = np.int64(starts[r]), np.int64(ends[r])
+        found = False
+        if end - start <= 8 and start <= safe:
+            number, behind, _, negative, found = _parse_short_number(
+                _load_word(data, np.uint64(start)),
+                np.uint64(end - start),
+            )
+        else:
+            number, behind, _, negative, status = _parse_any_number(data, start, end)
+            found = status == VALUE
+        place = np.int64(behind)
+        if found and place < len(factors) and number < bounds[place]:
+            number *= factors[place]
+            number = -number if negative else number
+            words[2 * r] = number
+            words[2 * r + 1] = number >> 63
+            good[r] = True
+    return words, good
 
 
 def parse_integers(slices: StringSlices) -> tuple[NDArray[np.int64], Bytes]:

@@ -21,6 +21,7 @@ RowIndexes: TypeAlias = NDArray[np.int64]
 PAST_END = 1  # the record has no such field
 NEEDS_UNQUOTING = 2  # quotes or escapes inside: the bytes are not the value yet
 EMPTY_NULL = 4  # empty, which the dialect reads as NULL
+FIELD_QUOTED = 8  # it stood in quotes, which the slice leaves out
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,19 +159,51 @@ def parse_iso_timestamps(
     return packed, offsets, odd
 
 
+@njit(nogil=True, forceinline=True)
+def _count_days(year, month, day):
+    """Return the days since 1970-01-01."""
+    shifted = year - 1 if month <= 2 else year
+    era = shifted // 400
+    of_era = shifted - era * 400
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+@jit_kernel
+def parse_iso_days(
+    buffer: Bytes, starts: Positions, ends: Positions
+) -> tuple[NDArray[np.int32], Mask]:
+    """Read `yyyy-mm-dd`; return the days since 1970-01-01, and which texts are none."""
+    days = np.zeros(len(starts), np.int32)
+    odd = np.ones(len(starts), np.bool_)
+    data = np.uint64(buffer.ctypes.data)
+    for r in range(len(starts)):
+        at = np.int64(starts[r])
+        if np.int64(ends[r]) - at != 10:
+            continue
+        date = _load_word(data, np.uint64(at))
+        if date & _DATE_MASK != _DATE_SEPARATORS:
+            continue
+        date = _parse_digit_pairs(date ^ _DATE_FLIP)
+        day = _parse_two_digits(buffer, at + 8)
+        year = _extract_byte(date, 0) * 100 + _extract_byte(date, 2)
+        month = _extract_byte(date, 5)
+        if date == 0 or year < 1 or not 1 <= month <= 12 or day < 1:
+            continue
+        if day > 28 and day > _days_in_month(year, month):
+            continue
+        days[r] = _count_days(year, month, day)
+        odd[r] = False
+    return days, odd
+
+
 @jit_kernel
 def unpack_utc_micros(packed: NDArray[np.int64], offsets: NDArray[np.int16]) -> NDArray[np.int64]:
     """Return microseconds since 1970 in UTC."""
     found = np.empty(len(packed), np.int64)
     for r in range(len(packed)):
         word = packed[r]
-        year = word >> 46
-        month = (word >> 42) & 0xF
-        shifted = year - 1 if month <= 2 else year
-        era = shifted // 400
-        of_era = shifted - era * 400
-        of_year = (153 * ((month + 9) % 12) + 2) // 5 + ((word >> 37) & 0x1F) - 1
-        days = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+        days = _count_days(word >> 46, (word >> 42) & 0xF, (word >> 37) & 0x1F)
         minutes = ((word >> 32) & 0x1F) * 60 + ((word >> 26) & 0x3F) - offsets[r]
         seconds = minutes * 60 + ((word >> 20) & 0x3F)
         found[r] = days * _DAY_MICROS + seconds * 1_000_000 + (word & 0xFFFFF)

@@ -17,6 +17,7 @@
 `parsers`: bytes or records into rows.
 `column_converter`: columns of text or values into native columns of the table.
 `arrow_text_casts`: texts that Arrow casts exactly, and the syntax of arrays.
+`text_cells`: cells of delimited text, and their casts by kernels.
 `projection`: parsed columns into the columns of the table.
 `expressions`: computed columns of COPY, evaluated in DuckDB.
 `udx`: execution of user-defined sources, filters and parsers.

@@ -23,6 +23,8 @@ from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
 from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, Column, LogicalType
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from snowmelt.schema.chunk_types import Int64s, Mask
 
 TRUE_WORDS = ["true", "t", "yes", "y", "on", "1", "TRUE", "T", "YES", "Y", "ON", "True"]
@@ -137,20 +139,22 @@ class ArrowTextCaster:
         if pc.any(zoned).as_py():
             offsets = _parse_offset_minutes(pc.if_else(zoned, texts, pa.scalar(None, pa.string())))
             texts = pc.replace_substring_regex(texts, _ZONE_SUFFIX_PATTERN, "")
-        clock = texts.cast(pa.timestamp("us"))
-        if self._kind is LogicalType.TIMESTAMP_NTZ:
-            return self._truncate_to_scale(clock)
-        if offsets is not None:
-            micros = clock.view(pa.int64()).fill_null(0).to_numpy() - offsets * 60_000_000
-            mask = make_null_mask(texts) if texts.null_count else None
-            clock = pa.array(micros, mask=mask).view(pa.timestamp("us"))
-        parts = self._truncate_to_scale(clock.view(pa.timestamp("us", "UTC")))
+        micros = texts.cast(pa.timestamp("us")).view(pa.int64()).fill_null(0).to_numpy()
+        if offsets is None:
+            offsets = np.zeros(len(texts), np.int64)
+        elif self._kind is not LogicalType.TIMESTAMP_NTZ:
+            micros = micros - offsets * 60_000_000
+        return self.make_timestamps(micros, offsets, make_null_mask(texts))
+
+    def make_timestamps(
+        self, micros: Int64s, offset_minutes: NDArray[np.integer], null: Mask
+    ) -> list[pa.Array]:
+        """Return native timestamps of microseconds, in UTC unless they have no zone."""
+        mask = null if null.any() else None
+        zone = None if self._kind is LogicalType.TIMESTAMP_NTZ else "UTC"
+        parts = self._truncate_to_scale(pa.array(micros, mask=mask).view(pa.timestamp("us", zone)))
         if self._kind is LogicalType.TIMESTAMP_TZ:
-            minutes = (
-                np.zeros(len(texts), np.int32) if offsets is None else offsets.astype(np.int32)
-            )
-            mask = make_null_mask(texts) if texts.null_count else None
-            parts.append(pa.array(minutes, mask=mask))
+            parts.append(pa.array(offset_minutes.astype(np.int32), mask=mask))
         return parts
 
     def _truncate_to_scale(self, array: pa.Array) -> list[pa.Array]:

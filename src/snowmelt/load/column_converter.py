@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from snowmelt.load.arrow_text_casts import ArraySyntax
     from snowmelt.load.phase_protocols import ParseTarget
+    from snowmelt.load.text_cells import TextCells
     from snowmelt.schema.value_errors import StoredValue
 
 if TYPE_CHECKING:
@@ -170,6 +171,30 @@ class TextColumnConverter:
         texts, broken = decode_texts(data, self.label)
         parts, refused = self.convert_texts(texts)
         return parts, {**refused, **broken}
+
+    def convert_cells(self, cells: TextCells) -> tuple[list[pa.Array], dict[int, str]]:
+        """Do as `decode_and_convert_texts` does with the bytes of cells of delimited text."""
+        cast = None
+        if not self.trim and self.rewrite.is_standard_form:
+            cast = cells.cast(self.column, self._text_caster)
+        if cast is None:
+            return self.decode_and_convert_texts(cells.to_array(pa.binary()))
+        parts, rest = cast
+        if (outside := out_of_range_mask(self.column, parts)) is not None:
+            rest |= outside
+        rows = np.flatnonzero(rest)
+        refused: dict[int, str] = {}
+        if len(rows):
+            exact, reasons = self.decode_and_convert_texts(cells.take(rows).to_array(pa.binary()))
+            refused = {int(rows[place]): reason for place, reason in reasons.items()}
+            parts = [
+                pc.replace_with_mask(part, pa.array(rest), found)
+                for part, found in zip(parts, exact, strict=True)
+            ]
+        if not self.column.nullable:
+            reason = f"{self.label}: {NOT_NULL_VIOLATION}"
+            refused |= dict.fromkeys(np.flatnonzero(cells.is_null).tolist(), reason)
+        return parts, refused
 
     def convert_values(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
         """Do as `convert_texts` does with values that a format with types holds; None is NULL.

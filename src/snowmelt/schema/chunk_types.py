@@ -91,7 +91,7 @@ def decimal_from_words(
     words = np.empty((len(low), 2), dtype=np.uint64)
     words[:, 0] = low
     words[:, 1] = high.view(np.uint64)
-    validity = None if nulls is None or not nulls.any() else _pack_bitmap(~nulls)
+    validity = None if nulls is None or not nulls.any() else pack_bitmap(~nulls)
     return pa.Array.from_buffers(
         pa.decimal128(precision, scale), len(low), [validity, pa.py_buffer(words)]
     )
@@ -103,7 +103,7 @@ def decimal_from_unscaled(
     """Return decimals of unscaled Python integers of any size up to 128 bits; None is null."""
     words = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values)
     nulls = np.fromiter((value is None for value in values), np.bool_, len(values))
-    validity = _pack_bitmap(~nulls) if nulls.any() else None
+    validity = pack_bitmap(~nulls) if nulls.any() else None
     return pa.Array.from_buffers(
         pa.decimal128(precision, scale), len(values), [validity, pa.py_buffer(words)]
     )
@@ -153,5 +153,6 @@ def to_contiguous_array(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
-def _pack_bitmap(valid: Mask) -> pa.Buffer:
+def pack_bitmap(valid: Mask) -> pa.Buffer:
+    """Return the validity of an array as Arrow holds it."""
     return pa.py_buffer(np.packbits(valid, bitorder="little"))

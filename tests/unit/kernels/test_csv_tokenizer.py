@@ -10,7 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.kernels.csv_tokenizer import (
-    FIELD_QUOTED,
     ROW_HAS_QUOTES,
     ROW_IRREGULAR,
     CsvBlockCutter,
@@ -20,7 +19,13 @@ from snowmelt.kernels.csv_tokenizer import (
     CsvTokens,
     find_invalid_utf8_byte,
 )
-from snowmelt.kernels.slices import EMPTY_NULL, NEEDS_UNQUOTING, PADDING_BYTES, PAST_END
+from snowmelt.kernels.slices import (
+    EMPTY_NULL,
+    FIELD_QUOTED,
+    NEEDS_UNQUOTING,
+    PADDING_BYTES,
+    PAST_END,
+)
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats import csv_state_machine

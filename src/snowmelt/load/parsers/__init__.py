@@ -2,7 +2,7 @@
 
 `portion_stream`: the bytes of one portion in blocks, cut at record boundaries.
 `delimited_text`: the dialect of delimited text, and the exact reader of its records.
-`delimited_arrow_check`: blocks of delimited records prepared for Arrow's CSV reader.
+`delimited_scanner`: the records of a block as cells of columns, by the compiled scanner.
 `delimited_block_parser`: blocks of delimited text into rows and rejects.
 `delimited`: the parsers DELIMITED, FDELIMITEDPARSER and FCSVPARSER.
 `line_parsers`: fixed-width, regular-expression, key-value pair and whole-message parsers.

@@ -1,33 +1,31 @@
-"""Blocks of delimited text into rows and rejects, by Arrow where that is exact, else per field."""
+"""Blocks of delimited text into rows and rejects, by the scanner where it reads the dialect."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as arrow_csv
 
-from snowmelt.load.arrow_text_casts import FALSE_WORDS, TRUE_WORDS
-from snowmelt.load.parsers.delimited_arrow_check import prepare_arrow_block
+from snowmelt.errors import InternalError
 from snowmelt.load.parsers.delimited_text import DelimitedRecordReader
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
-from snowmelt.schema.chunk_types import to_contiguous_array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from snowmelt.load.column_converter import TableConverter
-    from snowmelt.load.parsers.delimited_arrow_check import ArrowBlock
+    from snowmelt.load.parsers.delimited_scanner import DelimitedScanner
     from snowmelt.load.parsers.delimited_text import DelimitedDialect
 
     Reasons = dict[int, tuple[str | None, str]]
-    Converted = tuple[list[pa.Array], dict[int, tuple[str, str]]]
 
-_ARROW_COLUMN_ERROR = re.compile(r"CSV column #(\d+)")
+# Less than this is read exactly before the scanner, which takes a while to load, would be ready.
+_MIN_SCANNED_BYTES = 1 << 15
+# The scanner's positions are of 32 bits, and its terminators of 16 bytes.
+_END_SCANNED_BYTES = 1 << 31
+_MAX_TERMINATOR_BYTES = 16
 
 
 @dataclass(slots=True)
@@ -41,14 +39,6 @@ class RecordFieldMapping:
     field_count: int
     field_indexes: list[int | None]
     pads_missing_fields: bool = False
-    field_names: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.field_names = [f"f{place}" for place in range(self.field_count)]
-
-    def is_identity(self) -> bool:
-        """Tell whether all fields become columns in their order."""
-        return self.field_indexes == list(range(self.field_count))
 
 
 class DelimitedBlockParser:
@@ -62,20 +52,8 @@ class DelimitedBlockParser:
         self._shape = shape
         self._record_reader = DelimitedRecordReader(dialect)
         self._records = 0
-        self._types: dict[str, pa.DataType] = {}
-        # Arrow knows one text for NULL; where there are several, texts are compared behind it.
-        own = dialect.null_overrides or {}
-        self._nulls: dict[int, bytes] = {}
-        for column, place in zip(converter.columns, shape.field_indexes, strict=True):
-            if place is not None:
-                direct = column.csv_reader_arrow_type or pa.binary()
-                if place in own and not pa.types.is_string(direct):
-                    direct = pa.binary()
-                self._types[shape.field_names[place]] = direct
-                if own:
-                    self._nulls[place] = own.get(place, dialect.default_field.null)
-        wanted = [name for name in shape.field_names if name in self._types]
-        self._options = _ArrowCsvReader(dialect, shape.field_names, wanted)
+        self._is_scannable = _is_scannable(dialect)
+        self._scanner: DelimitedScanner | None = None
 
     def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[ParsedBatch | None, int]:
         """Parse the whole records at the front of a block, which is at `offset` of its stream.
@@ -83,16 +61,10 @@ class DelimitedBlockParser:
         Returns:
             What became of them, None if there is none; and the bytes that they take.
         """
-        layout = prepare_arrow_block(data, self._dialect, is_last=is_last)
-        if layout is None or (is_last and not layout.source_length):
-            return self._parse_exactly(data, offset, is_last=is_last)
-        if not layout.source_length:
-            return None, 0
-        parsed = self._parse_with_arrow(layout, offset)
-        if parsed is None:
-            return self._parse_exactly(data[: layout.source_length], offset, is_last=True)
-        self._records += parsed.records
-        return parsed, min(layout.source_length, len(data))
+        least = _MIN_SCANNED_BYTES if self._scanner is None else 0
+        if self._is_scannable and least <= len(data) < _END_SCANNED_BYTES:
+            return self._parse_scanned(data, offset, is_last=is_last)
+        return self._parse_exactly(data, offset, is_last=is_last)
 
     def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
         """Return a rejected record as all that was parsed."""
@@ -100,110 +72,74 @@ class DelimitedBlockParser:
         rejected = ParseReject(self._records, offset, data, reason)
         return ParsedBatch(self._converter.arrow_schema.empty_table(), (rejected,), 1)
 
-    def _parse_with_arrow(self, arrow_block: ArrowBlock, offset: int) -> ParsedBatch | None:
-        """Let Arrow find fields, and make values where it can; None if it cannot find them.
-
-        A column of which it cannot make a value is read as bytes from then on.
-        """
-        for _ in range(self._shape.field_count + 1):
-            ragged: dict[int, int] = {}
-            try:
-                read = self._options.read(arrow_block, self._types, ragged)
-            except pa.ArrowInvalid as error:
-                if not self._mark_column_as_bytes(_ARROW_COLUMN_ERROR.search(str(error))):
-                    return None
-                continue
-            except UnicodeDecodeError:
-                return None
-            found = self._convert_columns(read)
-            if found is not None:
-                return self._make_batch(arrow_block, offset, read, ragged, found)
-        return None
-
-    def _mark_column_as_bytes(self, error_match: re.Match[str] | None) -> bool:
-        """Read a column that Arrow blames as bytes; tell whether there is one."""
-        name = None if error_match is None else self._shape.field_names[int(error_match[1])]
-        if name is None or self._types.get(name) in {None, pa.binary()}:
-            return False
-        self._types[name] = pa.binary()
-        return True
-
-    def _convert_columns(self, arrow_table: pa.Table) -> Converted | None:
-        """Return native arrays and refused values; None if a column must be read as bytes."""
+    def _parse_scanned(
+        self, data: bytes, offset: int, *, is_last: bool
+    ) -> tuple[ParsedBatch | None, int]:
+        scanner = self._scanner or self._load_scanner()
+        block = scanner.scan(data, is_last=is_last)
+        count, rows = len(block.record_starts), len(block.row_records)
+        if not count:
+            return None, block.size
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str, str]] = {}
-        for column, place in zip(self._converter.columns, self._shape.field_indexes, strict=True):
-            name = None if place is None else self._shape.field_names[place]
-            array = pa.nulls(arrow_table.num_rows, pa.binary())
-            if name is not None:
-                array = self._apply_column_null(
-                    to_contiguous_array(arrow_table.column(name)), place
-                )
-                if self._types[name] != pa.binary():
-                    finished = column.convert_csv_reader_values(array)
-                    if finished is None:
-                        self._types[name] = pa.binary()
-                        return None
-                    arrays.extend(finished)
-                    continue
-            parts, reasons = column.decode_and_convert_texts(array)
+        for column, cells in zip(self._converter.columns, block.columns, strict=True):
+            parts, found = (
+                column.decode_and_convert_texts(pa.nulls(rows, pa.binary()))
+                if cells is None
+                else column.convert_cells(cells)
+            )
             arrays.extend(parts)
-            for row, reason in reasons.items():
+            for row, reason in found.items():
                 refused.setdefault(row, (column.column.display_name, reason))
-        return arrays, refused
+        spans: dict[int, tuple[int, int]] = {}
+        reasons: Reasons = {int(block.row_records[row]): why for row, why in refused.items()}
+        others = set(range(count)).difference(block.row_records.tolist()) if rows < count else set()
+        for index in others.union(reasons):
+            start = int(block.record_starts[index])
+            record = self._record_reader.read_record(data, start, is_last=is_last)
+            if record is None:
+                raise InternalError("a record that was scanned has no end")
+            spans[index] = start, record.end
+            if index in others:
+                problem = record.problem or self._find_count_error(record.fields)
+                if problem is None:
+                    raise InternalError("the scanner leaves out a record that can be read")
+                reasons[index] = None, problem
+        table = self._converter.drop_rejected_rows(self._converter.make_table(arrays), refused)
+        return self._make_batch(data, offset, count, table, reasons, spans), block.size
 
-    def _apply_column_null(self, array: pa.Array, field_index: int | None) -> pa.Array:
-        null = None if field_index is None else self._nulls.get(field_index)
-        if null is None or not (pa.types.is_string(array.type) or pa.types.is_binary(array.type)):
-            return array
-        is_null = pc.equal(array, pa.scalar(null, pa.binary()).cast(array.type))
-        return pc.if_else(is_null, pa.scalar(None, array.type), array)
+    def _load_scanner(self) -> DelimitedScanner:
+        """Make the scanner, whose module loads what compiles it."""
+        module = import_module("snowmelt.load.parsers.delimited_scanner")
+        scanner: DelimitedScanner = module.DelimitedScanner(
+            self._dialect,
+            self._record_reader,
+            self._shape.field_count,
+            self._shape.field_indexes,
+            pads_missing_fields=self._shape.pads_missing_fields,
+        )
+        self._scanner = scanner
+        return scanner
 
     def _make_batch(
         self,
-        arrow_block: ArrowBlock,
+        data: bytes,
         offset: int,
-        arrow_table: pa.Table,
-        ragged: dict[int, int],
-        converted: Converted,
-    ) -> ParsedBatch | None:
-        """Put rows and rejects together; None if Arrow's rows may not be the records."""
-        if self._may_have_blank_lines(arrow_table, arrow_block):
-            return None
-        if (
-            ragged
-            and self._shape.pads_missing_fields
-            and min(ragged.values()) < self._shape.field_count
-        ):
-            return None
-        arrays, refused = converted
-        table = self._converter.drop_rejected_rows(self._converter.make_table(arrays), refused)
-        count = arrow_table.num_rows + len(ragged)
-        if count == table.num_rows:
-            return ParsedBatch(table, (), count)
-        ends = arrow_block.find_record_ends()
-        if len(ends) != count:
-            return None
-        reasons: Reasons = {
-            index: (None, self._describe_count_error(count)) for index, count in ragged.items()
-        }
-        if refused:
-            numbers = np.delete(np.arange(count), list(ragged))
-            reasons |= {int(numbers[row]): reason for row, reason in refused.items()}
-        starts = np.concatenate(([0], ends[:-1]))
+        count: int,
+        table: pa.Table,
+        reasons: Reasons,
+        spans: Mapping[int, tuple[int, int]],
+    ) -> ParsedBatch:
+        """Put rows and rejects of so many records together; `spans` has where rejects are."""
         rejects = []
         for index in sorted(reasons):
-            raw = _strip_line_end(arrow_block.data[starts[index] : ends[index]])
-            column, reason = reasons[index]
-            # Behind each end, what stands for it in the block may be wider than a line end.
-            at = (
-                offset
-                + int(starts[index])
-                + (arrow_block.terminator_length - 1)
-                * index
-                * _count_added_terminator_bytes(arrow_block)
+            start, end = spans[index]
+            column_name, reason = reasons[index]
+            number = self._records + index + 1
+            rejects.append(
+                ParseReject(number, offset + start, data[start:end], reason, column_name)
             )
-            rejects.append(ParseReject(self._records + index + 1, at, raw, reason, column))
+        self._records += count
         return ParsedBatch(table, tuple(rejects), count)
 
     def _parse_exactly(
@@ -234,34 +170,9 @@ class DelimitedBlockParser:
         texts = [pa.array(column, pa.binary()) for column in columns]
         table, refused = self._converter.convert_columns(texts, len(numbers))
         reasons |= {numbers[row]: reason for row, reason in refused.items()}
-        rejects = []
-        for index in sorted(reasons):
-            start, end = spans[index]
-            column_name, reason = reasons[index]
-            number = self._records + index + 1
-            rejects.append(
-                ParseReject(number, offset + start, data[start:end], reason, column_name)
-            )
-        self._records += len(spans)
-        return ParsedBatch(
-            self._converter.drop_rejected_rows(table, refused), tuple(rejects), len(spans)
-        ), at
-
-    def _may_have_blank_lines(self, arrow_table: pa.Table, arrow_block: ArrowBlock) -> bool:
-        """Tell whether Arrow may have made a row of NULLs of a blank line."""
-        if (
-            self._shape.field_count == 1
-            or self._shape.pads_missing_fields
-            or not self._dialect.keeps_blank_lines
-        ):
-            return False
-        # An empty field is NULL by default: then a blank line is NULL everywhere.
-        seen = (
-            self._dialect.default_field.null
-            or self._nulls
-            or all(column.null_count for column in arrow_table.columns)
-        )
-        return bool(seen) and arrow_block.has_blank_lines()
+        table = self._converter.drop_rejected_rows(table, refused)
+        batch = self._make_batch(data, offset, len(spans), table, reasons, dict(enumerate(spans)))
+        return batch, at
 
     def _append_fields(
         self, columns: list[list[bytes | None]], fields: Sequence[bytes | None]
@@ -287,69 +198,15 @@ class DelimitedBlockParser:
         return f"{text}: too few"
 
 
-class _ArrowCsvReader:
-    """How Arrow is asked to read a block."""
-
-    def __init__(
-        self, dialect: DelimitedDialect, names: list[str], included_names: list[str]
-    ) -> None:
-        self._dialect = dialect
-        self._names = names
-        self._wanted = included_names
-
-    def read(
-        self, arrow_block: ArrowBlock, types: dict[str, pa.DataType], ragged: dict[int, int]
-    ) -> pa.Table:
-        """Read a block; of records with another number of fields note place and number.
-
-        Raises:
-            ArrowInvalid: A value is not of its column's type.
-        """
-
-        def skip(row: arrow_csv.InvalidRow) -> str:
-            ragged[row.number - 1] = row.actual_columns
-            return "skip"
-
-        usual = self._dialect.default_field
-        block = pa.py_buffer(arrow_block.data).slice(0, arrow_block.data_length)
-        return arrow_csv.read_csv(
-            pa.BufferReader(block),
-            arrow_csv.ReadOptions(
-                column_names=self._names, use_threads=False, block_size=arrow_block.data_length + 1
-            ),
-            arrow_csv.ParseOptions(
-                delimiter=usual.delimiter.decode(),
-                quote_char=usual.quote.decode() if arrow_block.has_quotes else False,
-                escape_char=usual.escape.decode() if arrow_block.has_escapes else False,
-                newlines_in_values=arrow_block.has_quotes or arrow_block.has_escapes,
-                ignore_empty_lines=not self._dialect.keeps_blank_lines and len(self._names) > 1,
-                # It is called with the row as text, and without one nobody could be told.
-                invalid_row_handler=skip if _is_utf8(block) else None,
-            ),
-            arrow_csv.ConvertOptions(
-                column_types=types,
-                include_columns=self._wanted,
-                null_values=[usual.null.decode(errors="replace")],
-                true_values=TRUE_WORDS,
-                false_values=FALSE_WORDS,
-                strings_can_be_null=not self._dialect.field_overrides,
-                quoted_strings_can_be_null=False,
-            ),
+def _is_scannable(dialect: DelimitedDialect) -> bool:
+    """Tell whether the scanner reads a dialect: one whose marks do not begin inside each other."""
+    marks = dialect.default_field
+    return (
+        len(dialect.terminator) <= _MAX_TERMINATOR_BYTES
+        and not dialect.is_terminator_self_overlapping
+        and dialect.null_overrides is not None
+        and not any(
+            mark and mark in dialect.terminator
+            for mark in (marks.delimiter, marks.quote, marks.escape)
         )
-
-
-def _is_utf8(block: pa.Buffer) -> bool:
-    ends = pa.py_buffer(np.array([0, block.size], np.int32))
-    try:
-        pa.Array.from_buffers(pa.string(), 1, [None, ends, block]).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _strip_line_end(data: bytes) -> bytes:
-    return data[:-2] if data.endswith(b"\r\n") else data[:-1]
-
-
-def _count_added_terminator_bytes(arrow_block: ArrowBlock) -> int:
-    return 0 if arrow_block.data_length == arrow_block.source_length else 1
+    )

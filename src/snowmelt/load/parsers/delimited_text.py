@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from snowmelt.load.phase_protocols import ColumnOptions, ParseTarget
 
+UTF8_BOM = b"\xef\xbb\xbf"
 _MAX_ASCII = 127
 DEFAULT_MAX_RECORD_BYTES = 32 * 1024 * 1024
 

@@ -19,7 +19,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
-from snowmelt.load.parsers.delimited_arrow_check import UTF8_BOM
+from snowmelt.load.parsers.delimited_text import UTF8_BOM
 from snowmelt.schema.chunk_types import decimal_from_int64, make_null_mask, to_contiguous_array
 from snowmelt.schema.iceberg_table_form import native_fields
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType

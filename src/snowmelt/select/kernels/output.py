@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from snowmelt.jit import jit_kernel
+from snowmelt.kernels.cells import copy_field
 from snowmelt.kernels.delimiter_masks import count_ones, find_delimiters, find_json_escapes
 from snowmelt.kernels.slices import PADDING_BYTES
 
@@ -31,7 +32,6 @@ _QUOTE_ALWAYS = 2
 _BACKSLASH = 92
 _DOUBLE_QUOTE = 34
 _FIRST_PRINTABLE = 32
-_COPY_BLOCK_BYTES = 32
 # So many bytes are looked for in fields of CSV.
 SPECIAL_BYTE_COUNT = 8
 
@@ -47,27 +47,6 @@ def _copy_bytes(_context, target, source, size):
         cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
 
     return signature, generate
-
-
-@intrinsic
-def _copy_block(_context, target, source):
-    """Copy `_COPY_BLOCK_BYTES` bytes from one address to another."""
-    signature = types.void(target, source)
-    wide = ir.VectorType(ir.IntType(8), _COPY_BLOCK_BYTES)
-
-    def generate(_context, builder, _signature, arguments):
-        target, source = (builder.inttoptr(each, wide.as_pointer()) for each in arguments)
-        builder.store(builder.load(source, align=1), target, align=1)
-
-    return signature, generate
-
-
-@njit(nogil=True, forceinline=True)
-def _copy_field(target, source, size):
-    """Copy a few bytes; up to `PADDING_BYTES` bytes behind them are read and written, too."""
-    _copy_block(target, source)
-    for done in range(_COPY_BLOCK_BYTES, size, _COPY_BLOCK_BYTES):
-        _copy_block(target + np.uint64(done), source + np.uint64(done))
 
 
 @jit_kernel
@@ -117,17 +96,17 @@ def write_csv_rows(
     for r in range(rows):
         for f in range(fields):
             if f:
-                _copy_field(target + np.uint64(at), first, between)
+                copy_field(target + np.uint64(at), first, between)
                 at += between
             start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
             if mode != _QUOTE_ALWAYS and needs[r, f] == 0:
-                _copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
+                copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
                 at += end - start
                 continue
             out[at] = quote
             at += 1
             if needs[r, f] < 2:
-                _copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
+                copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
                 at += end - start
             else:
                 for i in range(start, end):
@@ -139,7 +118,7 @@ def write_csv_rows(
                     at += 1
             out[at] = quote
             at += 1
-        _copy_field(target + np.uint64(at), first + np.uint64(between), after)
+        copy_field(target + np.uint64(at), first + np.uint64(between), after)
         at += after
         row_ends[r] = at
     return out[:at], row_ends
@@ -230,7 +209,7 @@ def write_json_rows(
                 out[at] = 44
                 at += 1
             label, size = np.int64(name_places[f]), name_places[f + 1] - name_places[f]
-            _copy_field(target + np.uint64(at), labels + np.uint64(label), size)
+            copy_field(target + np.uint64(at), labels + np.uint64(label), size)
             at += size
             start, end = np.int64(starts[f, r]), np.int64(ends[f, r])
             if needs[r, f]:
@@ -239,14 +218,14 @@ def write_json_rows(
             if value_modes[f, r]:
                 out[at] = _DOUBLE_QUOTE
                 at += 1
-            _copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
+            copy_field(target + np.uint64(at), source + np.uint64(start), end - start)
             at += end - start
             if value_modes[f, r]:
                 out[at] = _DOUBLE_QUOTE
                 at += 1
         out[at] = 125
         at += 1
-        _copy_field(target + np.uint64(at), labels + np.uint64(name_places[fields]), delimiter_size)
+        copy_field(target + np.uint64(at), labels + np.uint64(name_places[fields]), delimiter_size)
         at += delimiter_size
         row_ends[r] = at
     return out[:at], row_ends

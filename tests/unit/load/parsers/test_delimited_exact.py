@@ -9,9 +9,20 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow
 from snowmelt.load.column_converter import TableConverter
+from snowmelt.load.parsers import delimited_block_parser
 from snowmelt.load.phase_protocols import ParseTarget
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import load
+
+
+@pytest.fixture(autouse=True, params=["exact", "scanned"], scope="module")
+def _way(request):
+    """Read even small blocks by the scanner, or none."""
+    with pytest.MonkeyPatch.context() as patch:
+        least = 0 if request.param == "scanned" else 1 << 40
+        patch.setattr(delimited_block_parser, "_MIN_SCANNED_BYTES", least)
+        yield
+
 
 TEXTS = TableSchema(
     1, tuple(Column(n, LogicalType.TEXT, i + 1, length=100) for i, n in enumerate("AB"))

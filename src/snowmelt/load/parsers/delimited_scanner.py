@@ -1,0 +1,161 @@
+"""The records of a block of delimited text as cells of columns, by the compiled scanner.
+
+What the scanner does not read as a good record it leaves to `delimited_text.DelimitedRecordReader`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from snowmelt.kernels.cells import find_nulls
+from snowmelt.kernels.csv_tokenizer import CsvRecordFinder, CsvRules, find_invalid_utf8_byte
+from snowmelt.kernels.slices import PADDING_BYTES, PAST_END, StringSlices
+from snowmelt.load.text_cells import TextCells
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snowmelt.kernels.csv_tokenizer import CsvTokens
+    from snowmelt.kernels.slices import Bytes, Mask, Positions, RowIndexes
+    from snowmelt.load.parsers.delimited_text import DelimitedDialect, DelimitedRecordReader
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedBlock:
+    """The records at the front of a block, which take `size` bytes of it.
+
+    `row_records` are the numbers, from zero, of the records that are rows; `record_starts` has the
+    places of all. A column of the target that no field belongs to has None in `columns`.
+    """
+
+    size: int
+    record_starts: Positions
+    row_records: RowIndexes
+    columns: list[TextCells | None]
+
+
+class DelimitedScanner:
+    """Scans the blocks of one stream; `field_indexes` has each column's field or None."""
+
+    def __init__(
+        self,
+        dialect: DelimitedDialect,
+        record_reader: DelimitedRecordReader,
+        field_count: int,
+        field_indexes: Sequence[int | None],
+        *,
+        pads_missing_fields: bool,
+    ) -> None:
+        marks = dialect.default_field
+        escape = b"" if marks.escape == marks.quote else marks.escape
+        rules = CsvRules(
+            record=dialect.terminator or b"\n",
+            field=marks.delimiter,
+            quote=marks.quote,
+            escape=escape,
+            comment=b"",
+            quotes_anywhere=False,
+            keeps_quotes=False,
+            escapes_anywhere=True,
+            doubles=True,
+            quoted_records=bool(marks.quote),
+            open_quote_fails=True,
+            drops_return=not dialect.terminator,
+            skips_blank=not dialect.keeps_blank_lines and field_count > 1,
+            empty_is_null=False,
+            skips_byte_order_mark=False,
+            validates_utf8=False,
+            escapes_records=bool(escape),
+            text_after_quote_fails=True,
+        )
+        self._record_reader = record_reader
+        self._field_indexes = field_indexes
+        self._pads_missing_fields = pads_missing_fields
+        # The field before the end must be there, and none behind it.
+        places = {place for place in field_indexes if place is not None}
+        wanted = sorted(places | {field_count - 1, field_count})
+        self._cell_rows = {place: row for row, place in enumerate(wanted)}
+        self._finder = CsvRecordFinder(rules, wanted)
+        self._quote = marks.quote[0] if marks.quote else -1
+        self._escape = escape[0] if escape else -1
+        own = dialect.null_overrides or {}
+        self._nulls = {
+            place: np.frombuffer(own.get(place, marks.null), np.uint8) for place in places
+        }
+
+    def scan(self, data: bytes, *, is_last: bool) -> ScannedBlock:
+        """Scan the whole records at the front of a block."""
+        buffer = np.zeros(len(data) + PADDING_BYTES, np.uint8)
+        buffer[: len(data)] = np.frombuffer(data, np.uint8)
+        found: list[CsvTokens] = []
+        broken: list[int] = []
+        starts: list[Positions] = []
+        count = size = 0
+        while size < len(data):
+            tokens = self._finder(buffer, size, len(data))
+            rows, stop = tokens.row_count, tokens.invalid_record_start
+            is_cut = bool(
+                stop is None and not is_last and rows and tokens.row_ends[-1] == len(data)
+            )
+            if is_cut:
+                # The last record may go on in the next block.
+                rows -= 1
+                stop = int(tokens.row_starts[rows])
+                tokens = tokens.truncate(rows, stop)
+            found.append(tokens)
+            starts.append(tokens.row_starts)
+            count += rows
+            size = len(data) if stop is None else stop
+            if is_cut or stop is None:
+                break
+            record = self._record_reader.read_record(data, stop, is_last=is_last)
+            if record is None:
+                break
+            broken.append(count)
+            starts.append(np.array([stop], np.int32))
+            count += 1
+            size = record.next_start
+        if not found:
+            return ScannedBlock(0, np.empty(0, np.int32), np.empty(0, np.int64), [])
+        return self._make_block(
+            size, buffer, found, np.concatenate(starts), np.delete(np.arange(count), broken)
+        )
+
+    def _make_block(
+        self,
+        size: int,
+        buffer: Bytes,
+        found: Sequence[CsvTokens],
+        record_starts: Positions,
+        row_records: RowIndexes,
+    ) -> ScannedBlock:
+        first = found[0]
+        cells = (first.starts, first.ends, first.flags)
+        if len(found) > 1:
+            cells = (
+                np.concatenate([tokens.starts for tokens in found], axis=1),
+                np.concatenate([tokens.ends for tokens in found], axis=1),
+                np.concatenate([tokens.flags for tokens in found], axis=1),
+            )
+        wrong: Mask = cells[2][-1] != PAST_END
+        if not self._pads_missing_fields:
+            wrong |= cells[2][-2] == PAST_END
+        if wrong.any():
+            cells = (cells[0][:, ~wrong], cells[1][:, ~wrong], cells[2][:, ~wrong])
+            row_records = row_records[~wrong]
+        is_utf8 = find_invalid_utf8_byte(buffer, 0, size) < 0
+        columns: list[TextCells | None] = []
+        for place in self._field_indexes:
+            if place is None:
+                columns.append(None)
+                continue
+            row = self._cell_rows[place]
+            slices = StringSlices(buffer, cells[0][row], cells[1][row], cells[2][row])
+            null = find_nulls(
+                buffer, slices.start, slices.end, slices.flags, self._nulls[place], self._quote
+            )
+            columns.append(TextCells(slices, null, self._quote, self._escape, is_utf8))
+        return ScannedBlock(size, record_starts, row_records, columns)

@@ -1,0 +1,106 @@
+"""The scanner makes of hostile bytes what the exact reader makes of them, in any dialect."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snowmelt.errors import LoadRefused, PhaseFailed
+from snowmelt.load.parsers import delimited_block_parser, portion_stream
+from snowmelt.load.phase_protocols import ColumnOptions
+from snowmelt.schema.types import Column, LogicalType, TableSchema
+from support.parser_runs import load
+
+_SCHEMA = TableSchema(
+    1,
+    (
+        Column("N", LogicalType.FIXED, 1, precision=6, scale=2),
+        Column("T", LogicalType.TEXT, 2, length=4, nullable=False),
+        Column("R", LogicalType.REAL, 3),
+        Column("D", LogicalType.DATE, 4),
+        Column("TZ", LogicalType.TIMESTAMP_TZ, 5, scale=3),
+        Column("O", LogicalType.BOOLEAN, 6),
+    ),
+)
+_TERMINATORS = ["", "", "\n", "\r\n", "\r", "ab", "~|~", "xyx", "é", "NN"]
+_VALUES = [
+    "1",
+    "-2.50",
+    "+3.",
+    ".5",
+    "-0",
+    "123456789012345678901",
+    "1e3",
+    "abcde",
+    "2013-02-28",
+    "0999-01-01",
+    "2013-02-28T01:02:03.1234567Z",
+    "2013-02-28 01:02:03+17:59",
+    "2013-02-28 01:02:03-18:00",
+    "true",
+    "N",
+    " ",
+]
+
+
+@st.composite
+def _dialects(draw):
+    parameters = {
+        "delimiter": draw(st.sampled_from("||,\t\x00N1")),
+        "enclosed_by": draw(st.sampled_from(["", '"', '"', "'", "q", "1"])),
+        "escape": draw(st.sampled_from(["", "\\", "\\", '"', "1", "q"])),
+        "null": draw(st.sampled_from(["", "", "N", "\\N", "ab", '"N"'])),
+        "record_terminator": draw(st.sampled_from(_TERMINATORS)),
+        "trailing_nullcols": draw(st.booleans()),
+    }
+    name = draw(st.sampled_from(["delimited", "delimited", "csv"]))
+    if name == "csv":
+        parameters |= {"type": "traditional", "header": False, "trim": draw(st.booleans())}
+    options = {
+        column.name: ColumnOptions(null=draw(st.sampled_from(["1", "", "\\N"])))
+        for column in _SCHEMA.columns
+        if draw(st.integers(0, 9)) == 0
+    }
+    return name, parameters, options
+
+
+@st.composite
+def _texts(draw, parameters):
+    marks = [parameters["delimiter"]] * 4 + [
+        parameters["enclosed_by"],
+        parameters["escape"],
+        parameters["null"],
+        parameters["record_terminator"] or "\n",
+        "\n",
+        "\r\n",
+        "\r",
+        "a",
+    ]
+    quote, ends = parameters["enclosed_by"], parameters["record_terminator"] or "\n"
+    values = st.sampled_from(_VALUES)
+    row = st.lists(
+        st.one_of(values, values.map(lambda text: quote + text + quote)), min_size=6, max_size=6
+    ).map(lambda row: (parameters["delimiter"].join(row) + ends).encode())
+    noise = st.sampled_from(marks).map(str.encode)
+    wild = st.sampled_from([b"\xff", b"\xc3", b"\x00", "é€".encode()])
+    return b"".join(draw(st.lists(st.one_of(row, row, noise, noise, wild), max_size=14)))
+
+
+@settings(max_examples=150)
+@given(data=st.data(), dialect=_dialects(), size=st.integers(1, 40), block=st.integers(4, 60))
+def test_both_ways_give_the_same_rows_and_rejects(data, dialect, size, block):
+    name, parameters, options = dialect
+    text = data.draw(_texts(parameters))
+    found = []
+    for least in (0, 1 << 40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(delimited_block_parser, "_MIN_SCANNED_BYTES", least)
+            patch.setattr(portion_stream, "_BLOCK_BYTES", block)
+            try:
+                found.append(
+                    repr(load(name, text, _SCHEMA, size=size, options=options, **parameters))
+                )
+            except (LoadRefused, PhaseFailed) as error:
+                found.append(repr(error))
+    assert found[0] == found[1]
