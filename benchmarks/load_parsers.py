@@ -160,7 +160,7 @@ def delimited(bench: Bench, count: int, folder: Path) -> None:
         size,
         whole,
         lambda: parsed("delimited", good, FLIGHTS),
-        "0.95",
+        "1.3",
     )
     marks = folder / "quoted.csv"
     marks.write_bytes(b"\n".join(quoted))
@@ -169,7 +169,7 @@ def delimited(bench: Bench, count: int, folder: Path) -> None:
         marks.stat().st_size,
         lambda: by_arrow(marks, quote='"'),
         lambda: parsed("delimited", marks, FLIGHTS, enclosed_by='"'),
-        "0.95",
+        "1.1",
     )
     bench.compare(
         "DELIMITED, one column with a NULL of its own",
