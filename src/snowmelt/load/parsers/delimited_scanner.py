@@ -88,8 +88,10 @@ class DelimitedScanner:
 
     def scan(self, data: bytes, *, is_last: bool) -> ScannedBlock:
         """Scan the whole records at the front of a block."""
-        buffer = np.zeros(len(data) + PADDING_BYTES, np.uint8)
+        # Zeros everywhere would be new pages for each block.
+        buffer = np.empty(len(data) + PADDING_BYTES, np.uint8)
         buffer[: len(data)] = np.frombuffer(data, np.uint8)
+        buffer[len(data) :] = 0
         found: list[CsvTokens] = []
         broken: list[int] = []
         starts: list[Positions] = []
