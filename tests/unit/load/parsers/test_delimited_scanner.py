@@ -44,6 +44,16 @@ _VALUES = [
 ]
 
 
+_FITTING = [
+    ["1", "-2.50", "+3.", ".5", "-0", "12.3", ""],
+    ["abcd", "é", "a b", "x"],
+    ["1", "1e3", "-2.50", "-0", "0.123456789012345678", ""],
+    ["2013-02-28", "0999-01-01", ""],
+    ["2013-02-28 01:02:03+17:59", "2013-02-28T01:02:03.123456Z", "2013-02-28T01:02:03", ""],
+    ["true", "0", "F", ""],
+]
+
+
 @st.composite
 def _dialects(draw):
     parameters = {
@@ -79,12 +89,18 @@ def _texts(draw, parameters):
     ]
     quote, ends = parameters["enclosed_by"], parameters["record_terminator"] or "\n"
     values = st.sampled_from(_VALUES)
-    row = st.lists(
-        st.one_of(values, values.map(lambda text: quote + text + quote)), min_size=6, max_size=6
-    ).map(lambda row: (parameters["delimiter"].join(row) + ends).encode())
+    rows = [
+        st.tuples(
+            *(
+                st.one_of(choice, choice.map(lambda text: quote + text + quote))
+                for choice in choices
+            )
+        ).map(lambda row: (parameters["delimiter"].join(row) + ends).encode())
+        for choices in ([values] * 6, [st.sampled_from(fitting) for fitting in _FITTING])
+    ]
     noise = st.sampled_from(marks).map(str.encode)
     wild = st.sampled_from([b"\xff", b"\xc3", b"\x00", "é€".encode()])
-    return b"".join(draw(st.lists(st.one_of(row, row, noise, noise, wild), max_size=14)))
+    return b"".join(draw(st.lists(st.one_of(*rows, rows[1], rows[1], noise, wild), max_size=14)))
 
 
 @settings(max_examples=150)
