@@ -34,15 +34,16 @@ if TYPE_CHECKING:
     from snowmelt.client.channel_state import ChannelState
     from snowmelt.client.counters_and_metrics import ChannelStatus
     from snowmelt.schema.conversion.deferred_row_batches import DeferredRows
+    from snowmelt.schema.conversion.deferred_single_rows import FastRows
     from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
     from snowmelt.schema.types import TableName
 
 _log = logging.getLogger(__name__)
 
 _VARIABLE_VALUE_OVERHEAD_BYTES = 4.25
-# The rows of a call of so many are converted with others when they are flushed. With fewer, what
-# that costs a channel and a flush is more than what it saves; with more, there is little to save.
-_MIN_DEFERRED_ROWS, _MAX_DEFERRED_ROWS = 500, 5_000
+# From so many rows on a call is packed by columns. With fewer, the fixed price of a column costs more
+# than looking at each row: see "Calls of few rows" in benchmarks/results/sdk_speed.md.
+_MIN_PACKED_ROWS = 64
 
 
 class OnError(StrEnum):
@@ -262,11 +263,12 @@ class Channel:
     ) -> InsertResult:
         check_offset_token(start_offset_token)
         check_offset_token(offset_token)
-        later = self._try_defer_conversion(data) if isinstance(data, list) else None
-        if later is not None:
-            size = later.size_bytes
+        deferred = self._try_defer_conversion(data) if isinstance(data, list) else None
+        if deferred is not None:
             self._append_batch(
-                InsertBatch(later, later.rows, size, start_offset_token, offset_token)
+                InsertBatch(
+                    deferred, len(data), deferred.size_bytes, start_offset_token, offset_token
+                )
             )
             return _NO_ERRORS
         abort = self._on_error is OnError.ABORT
@@ -429,12 +431,16 @@ class Channel:
         self._manager.start_flusher()
         failpoints.hit_failpoint(failpoints.Failpoint.ROWS_BUFFERED)
 
-    def _try_defer_conversion(self, rows: list[Mapping[str, object]]) -> DeferredRows | None:
+    def _try_defer_conversion(
+        self, rows: list[Mapping[str, object]]
+    ) -> DeferredRows | FastRows | None:
         """Check the rows of a call without converting them; None if some may be refused."""
-        if not _MIN_DEFERRED_ROWS <= len(rows) < _MAX_DEFERRED_ROWS:
-            return None
+        if 0 < len(rows) < _MIN_PACKED_ROWS:
+            checked = self._state.converter.fast_checker.try_check_all(rows)
+            if checked is not None:
+                return checked
         with self._conversion_lock:
-            return self._state.converter.deferred_converter.try_defer(rows)
+            return self._state.converter.try_defer(rows)
 
     def _convert(
         self, data: list[Mapping[str, object]] | pa.Table, *, stop_at_first: bool

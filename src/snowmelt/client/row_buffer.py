@@ -44,7 +44,7 @@ class InsertBatch:
     Without rows it only moves the offset token. `schema` is what one row's values are for.
     """
 
-    data: pa.Table | DeferredRows | StoredRow | None
+    data: pa.Table | DeferredRows | FastRows | StoredRow | None
     row_count: int
     size_bytes: int
     start_token: str | None = None
@@ -131,10 +131,8 @@ class RowBuffer:
         self._add_counts(batch.row_count, batch.size_bytes)
         parts = portion.segments
         last = parts[-1] if parts else None
-        if isinstance(batch.data, DeferredRows) and isinstance(last, DeferredRows):
-            if last.form is batch.data.form:
-                last.extend(batch.data)
-            else:
+        if isinstance(batch.data, (DeferredRows, FastRows)):
+            if not (isinstance(last, (DeferredRows, FastRows)) and last.try_extend(batch.data)):
                 parts.append(batch.data)
         elif not isinstance(batch.data, tuple):
             parts.append(batch.data)

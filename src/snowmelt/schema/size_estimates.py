@@ -62,9 +62,12 @@ def estimate_array_bytes(array: pa.Array | pa.ChunkedArray, width_bytes: float |
     return size + values * _LENGTH_BYTES + sum(map(_array_content_bytes, pieces))
 
 
-def estimate_non_null_bytes(count: int, content_bytes: int, width_bytes: float | None) -> float:
-    """Return the same for so many values, none of them null; texts have so many bytes in all."""
-    own = count * _LENGTH_BYTES + content_bytes if width_bytes is None else count * width_bytes
+def estimate_packed_bytes(
+    count: int, null_count: int, content_bytes: int, width_bytes: float | None
+) -> float:
+    """Return the same for so many values, nulls among them; texts have so many bytes in all."""
+    values = count - null_count
+    own = values * _LENGTH_BYTES + content_bytes if width_bytes is None else values * width_bytes
     return count * _LEVEL_BYTES + own
 
 

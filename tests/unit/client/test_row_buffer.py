@@ -107,7 +107,7 @@ def test_rows_of_other_columns_begin_a_run_of_their_own():
 
 def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them():
     schema = TableSchema(1, (Column("A", LogicalType.REAL, 1),))
-    older, newer = (RowConverter(schema, zone=ZoneInfo("UTC")).deferred_converter for _ in range(2))
+    older, newer = (RowConverter(schema, zone=ZoneInfo("UTC")) for _ in range(2))
     buffer = RowBuffer(None)
     parts = [older.try_defer([{"a": 1.0}]), older.try_defer([{"a": None}]), (9.0,)]
     parts += [

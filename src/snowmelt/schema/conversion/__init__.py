@@ -7,11 +7,10 @@
 `timestamps`: dates, times and timestamps, and their text formats.
 `timestamp_limits`: the range of dates and timestamps that every reader can represent.
 `json_text`: JSON text, normalized or written from Python values.
-`msgpack_fast_path`: plain columns read through MessagePack.
 `column_converter`: whole columns into Arrow arrays in chunk form.
 `packed_input_columns`: plain columns as a few bytes until a flush.
 `deferred_single_rows`: single rows that are checked immediately and converted in a batch.
-`deferred_row_batches`: batches of rows that are checked immediately and converted at a flush.
+`deferred_row_batches`: batches of rows that were packed, and are converted at a flush.
 `arrow_to_python`: Arrow values into the Python values that rows would hold.
 `arrow_input`: Arrow arrays and tables of a user into chunk form.
 `row_converter`: rows and Arrow tables into a table in chunk form, with all errors.

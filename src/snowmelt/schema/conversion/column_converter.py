@@ -10,7 +10,6 @@ Offsets of a time zone are cached for whole days, so that local times convert a 
 from __future__ import annotations
 
 import re
-import struct
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -20,25 +19,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.errors import InvalidRow
+from snowmelt.errors import InternalError, InvalidRow
 from snowmelt.schema.chunk_types import (
     chunk_arrow_type,
     decimal_from_int64,
     decimal_from_unscaled,
     decimal_from_words,
-    make_null_mask,
 )
-from snowmelt.schema.conversion import msgpack_fast_path
 from snowmelt.schema.conversion.numbers import convert_fixed
+from snowmelt.schema.conversion.packed_input_columns import (
+    CompactColumn,
+    insert_nulls,
+    max_int64_for_column,
+    try_compact_column,
+)
 from snowmelt.schema.conversion.timestamp_limits import are_timestamps_in_range
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
     MAX_TEXT_BYTES,
+    SEMI_STRUCTURED_TYPES,
     TIMESTAMP_TYPES,
     Column,
     Compatibility,
     LogicalType,
+    TableSchema,
 )
 
 if TYPE_CHECKING:
@@ -169,8 +174,8 @@ def _find_offsets_by_day(
 
 
 if TYPE_CHECKING:
-    # The values, the types among them that are not None's, and whether some are None.
-    Fast = Callable[[Sequence[object], set[type], bool], pa.Array | None]
+    # Values without None, and the types among them.
+    Fast = Callable[[Sequence[Any], set[type]], pa.Array | None]
 
 _MAX_INT64 = 2**63 - 1
 _INT64_DIGITS = 18
@@ -185,18 +190,8 @@ _MAX_FLOAT_SCALE = 15
 _FIRST_S, _LAST_S = -62_135_510_400, 253_402_214_399
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 _DURATION_US_TYPE = pa.duration("us")
-# Of these kinds a value that a QuickForm took is of one type, or None.
-_PYTHON_TYPES = {
-    LogicalType.BOOLEAN: bool,
-    LogicalType.TEXT: str,
-    LogicalType.BINARY: bytes,
-    LogicalType.DATE: date,
-    LogicalType.TIME: time,
-}
 _ZERO_OFFSET = np.array(0, dtype=np.int64)
 _MAX_OFFSET = timedelta(hours=18)
-# So many times a column is not tried as one of the plainest values after it was none.
-_SKIPPED_CALLS_AFTER_MISS = 15
 _PLAIN_TIMESTAMP_PATTERN = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}"
     r"(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-5][0-9])?"
@@ -223,78 +218,67 @@ class ColumnConverter:
             column.kind is LogicalType.TIMESTAMP_NTZ and not compatibility.is_java
         )
         self._max_int64 = max_int64_for_column(column)
-        self._max_text_characters = MAX_TEXT_BYTES if column.length is None else column.length
-        self._calls_to_skip = 0
         self._convert_fast = self._select_fast_path()
 
     def convert(self, values: list[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
         """Return the array, and the positions of values that were refused (null in the array)."""
-        array = self._try_convert_vectorized(values)
+        piece, refused = self.pack(values)
+        return (self.unpack(piece) if isinstance(piece, CompactColumn) else piece), refused
+
+    def pack(
+        self, values: list[object]
+    ) -> tuple[CompactColumn | pa.Array | pa.ChunkedArray, list[int]]:
+        """Do the same, but leave what is plain as a few bytes for `unpack`."""
+        packed = self._try_pack(values)
+        return self._convert_unpacked(values) if packed is None else (packed, [])
+
+    def unpack(self, packed: CompactColumn) -> pa.Array | pa.ChunkedArray:
+        """Return the array of values that `pack` returned, of this column or one like it."""
+        array = packed.to_array(self)
+        if array is not None:
+            return array
+        array, refused = self._convert_unpacked(packed.to_python_values())
+        if refused:
+            raise InternalError(
+                f"Values were taken that column {self.column.display_name} refuses."
+            )
+        return array
+
+    def _try_pack(self, values: Sequence[object]) -> CompactColumn | None:
+        if not values:
+            return None
+        return try_compact_column(
+            self.column, values, keeps_clock_times=self._keeps_naive_timestamps
+        )
+
+    def _convert_unpacked(
+        self, values: list[object]
+    ) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
+        array = self._try_convert_by_type(values)
         if array is not None:
             return array, []
-        if self._convert_fast is _no_fast_path:
+        if self.column.kind in SEMI_STRUCTURED_TYPES:
             return self._convert_exactly(values)
         return convert_by_halving(values, self._try_convert_vectorized, self._convert_exactly)
 
-    def convert_prechecked(self, values: list[Any]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
-        """Do the same for values that a `FastRowChecker` took: mostly their types need no second look."""
-        if not values:
-            return self.convert(values)
-        try:
-            array = self._convert_prechecked_fast(values)
-        except (AttributeError, TypeError, OverflowError):  # some are None, or of other types
-            array = None
-        return self.convert(values) if array is None else (array, [])
-
-    def _convert_prechecked_fast(self, values: list[Any]) -> pa.Array | None:
-        kind = self.column.kind
-        if kind is LogicalType.FIXED:
-            numbers = _pack_numbers(values, "q", pa.int64())
-            return None if numbers is None else self.integers_to_fixed(_int64_values(numbers), None)
-        if kind is LogicalType.REAL:
-            return _pack_numbers(values, "d", self.type)
-        if kind in TIMESTAMP_TYPES:
-            return self._convert_datetimes(values, has_nulls=False)
-        return self._convert_fast(values, {_PYTHON_TYPES[kind]}, True)
-
     def _try_convert_vectorized(self, values: Sequence[object]) -> pa.Array | None:
-        array = self._try_convert_msgpack(values)
-        if array is not None:
-            return array
+        packed = self._try_pack(values)
+        array = None if packed is None else packed.to_array(self)
+        return self._try_convert_by_type(values) if array is None else array
+
+    def _try_convert_by_type(self, values: Sequence[object]) -> pa.Array | None:
         types = set(map(type, values))
-        nulls = type(None) in types
-        types.discard(type(None))
-        if nulls and not self.column.nullable:
+        if type(None) not in types:
+            return self._convert_fast(values, types) if values else pa.nulls(0, self.type)
+        if not self.column.nullable:
             return None
+        types.discard(type(None))
         if not types:
             return pa.nulls(len(values), self.type)
-        return self._convert_fast(values, types, nulls)
-
-    def _try_convert_msgpack(self, values: Sequence[Any]) -> pa.Array | None:
-        """Read values that are all of the plainest type; None where they may not be."""
-        if self._calls_to_skip or not values:
-            self._calls_to_skip = max(self._calls_to_skip - 1, 0)
-            return None
-        kind = self.column.kind
-        array = None
-        if kind is LogicalType.TEXT:
-            array = msgpack_fast_path.convert_strings(values, self._max_text_characters)
-        elif kind is LogicalType.REAL:
-            array = msgpack_fast_path.convert_floats(values)
-        elif kind is LogicalType.BOOLEAN:
-            array = msgpack_fast_path.convert_booleans(values)
-        elif kind in TIMESTAMP_TYPES:
-            array = self._try_convert_fixed_offset_datetimes(values)
-        if array is None:
-            self._calls_to_skip = _SKIPPED_CALLS_AFTER_MISS
-        return array
-
-    def _try_convert_fixed_offset_datetimes(self, values: Sequence[Any]) -> pa.Array | None:
-        zone = getattr(values[0], "tzinfo", None)
-        clock = (
-            msgpack_fast_path.convert_timestamps(values, zone) if type(zone) is timezone else None
-        )
-        return None if clock is None else self.local_times_to_timestamps(clock, zone, None)
+        present = [value for value in values if value is not None]
+        array = self._convert_fast(present, types)
+        null_bytes = bytes([value is None for value in values])
+        return None if array is None else insert_nulls(array, null_bytes)
 
     def stored_to_array(self, values: Sequence[StoredValue]) -> pa.Array | pa.ChunkedArray:
         """Return the array of values that are stored values already."""
@@ -324,35 +308,18 @@ class ColumnConverter:
         return {
             LogicalType.FIXED: self._convert_numbers,
             LogicalType.REAL: self._convert_floats,
-            LogicalType.BOOLEAN: self._convert_booleans,
             LogicalType.TEXT: self._convert_strings,
             LogicalType.BINARY: self._convert_binary,
             LogicalType.DATE: self._convert_dates,
             LogicalType.TIME: self._convert_times,
         }.get(self.column.kind, _no_fast_path)
 
-    def _convert_numbers(
-        self, values: Sequence[object], types: set[type], has_nulls: bool
-    ) -> pa.Array | None:
-        if types == {int}:
-            return self._convert_integers(values, has_nulls)
+    def _convert_numbers(self, values: Sequence[Any], types: set[type]) -> pa.Array | None:
         if types == {Decimal}:
             return _try_make_array(values, self.type)
         if types == {float}:
-            return self._convert_floats_to_fixed(values)
+            return self.floats_to_fixed(np.array(values), None)
         return None
-
-    def _convert_integers(self, values: Sequence[object], has_nulls: bool) -> pa.Array | None:
-        array = (
-            _try_make_array(values, pa.int64())
-            if has_nulls
-            else _pack_numbers(values, "q", pa.int64())
-        )
-        return (
-            None
-            if array is None
-            else self.integers_to_fixed(_int64_values(array), _null_mask_or_none(array))
-        )
 
     def integers_to_fixed(self, numbers: Int64s, nulls: Mask | None) -> pa.Array | None:
         """Return FIXED values; None where only the exact path knows."""
@@ -364,14 +331,6 @@ class ColumnConverter:
         if scale:
             numbers = numbers * np.int64(10**scale)
         return decimal_from_int64(numbers, nulls, precision, scale)
-
-    def _convert_floats_to_fixed(self, values: Sequence[object]) -> pa.Array | None:
-        array = _try_make_array(values, pa.float64())
-        return (
-            None
-            if array is None
-            else self.floats_to_fixed(_float64_values(array), _null_mask_or_none(array))
-        )
 
     def floats_to_fixed(self, numbers: Float64s, nulls: Mask | None) -> pa.Array | None:
         """Return FIXED values, rounded; None where only the exact path knows."""
@@ -394,21 +353,10 @@ class ColumnConverter:
                 return None
         return decimal_from_int64(unscaled, nulls, precision, scale)
 
-    def _convert_floats(
-        self, values: Sequence[object], types: set[type], has_nulls: bool
-    ) -> pa.Array | None:
-        if types == {float} and not has_nulls:
-            return _pack_numbers(values, "d", self.type)
+    def _convert_floats(self, values: Sequence[Any], types: set[type]) -> pa.Array | None:
         return _try_make_array(values, self.type) if types <= {float, int} else None
 
-    def _convert_booleans(
-        self, values: Sequence[object], types: set[type], _: bool
-    ) -> pa.Array | None:
-        return _try_make_array(values, self.type) if types == {bool} else None
-
-    def _convert_strings(
-        self, values: Sequence[object], types: set[type], _: bool
-    ) -> pa.Array | None:
+    def _convert_strings(self, values: Sequence[Any], types: set[type]) -> pa.Array | None:
         if types != {str}:
             return None
         array = _try_make_array(values, self.type)
@@ -424,9 +372,7 @@ class ColumnConverter:
             return None
         return array
 
-    def _convert_binary(
-        self, values: Sequence[object], types: set[type], _: bool
-    ) -> pa.Array | None:
+    def _convert_binary(self, values: Sequence[Any], types: set[type]) -> pa.Array | None:
         array = _try_make_array(values, self.type) if types == {bytes} else None
         return None if array is None else self.check_binary_lengths(array)
 
@@ -435,18 +381,14 @@ class ColumnConverter:
         limit = MAX_BINARY_BYTES if self.column.byte_length is None else self.column.byte_length
         return None if _max_value_bytes(array) > limit else array
 
-    def _convert_dates(
-        self, values: Sequence[object], types: set[type], _: bool
-    ) -> pa.Array | None:
+    def _convert_dates(self, values: Sequence[Any], types: set[type]) -> pa.Array | None:
         return _try_make_array(values, self.type) if types == {date} else None
 
-    def _convert_times(
-        self, values: Sequence[object], types: set[type], _: bool
-    ) -> pa.Array | None:
+    def _convert_times(self, values: Sequence[Any], types: set[type]) -> pa.Array | None:
         array = _try_make_array(values, pa.time64("us")) if types == {time} else None
         if array is None:
             return None
-        return self.scale_times(_int64_values(array), 6, _null_mask_or_none(array))
+        return self.scale_times(_int64_values(array), 6, None)
 
     def scale_times(self, counts: Int64s, digits: int, nulls: Mask | None) -> pa.Array:
         """Return times of day that were counted in units of 10**-digits s."""
@@ -454,31 +396,28 @@ class ColumnConverter:
         units = _rescale_counts(counts, digits, scale)
         return decimal_from_int64(units, nulls, self.type.precision, scale)
 
-    def _convert_timestamps(
-        self, values: Sequence[object], types: set[type], has_nulls: bool
-    ) -> pa.Array | None:
+    def _convert_timestamps(self, values: Sequence[Any], types: set[type]) -> pa.Array | None:
         if types == {str}:
             read = _parse_plain_timestamps(values, java=self.compatibility.is_java)
-            return None if read is None else self._convert_datetimes(read, has_nulls)
-        if types == {datetime}:
-            return self._convert_datetimes(values, has_nulls)  # type: ignore[arg-type]
-        return None
+            return None if read is None else self._convert_datetimes(read)
+        return self._convert_datetimes(values) if types == {datetime} else None
 
-    def _convert_datetimes(self, values: list[datetime | None], has_nulls: bool) -> pa.Array | None:
-        given: list[datetime] = values  # type: ignore[assignment]
-        if has_nulls:
-            given = [value for value in values if value is not None]
-        zone = given[0].tzinfo
-        if zone is not None and [value.tzinfo for value in given].count(zone) != len(given):
+    def _convert_datetimes(self, values: Sequence[datetime]) -> pa.Array | None:
+        zone = values[0].tzinfo
+        if zone is not None and [value.tzinfo for value in values].count(zone) != len(values):
             return None
-        if zone is not None and self.compatibility.is_java and not _has_offset(given[0]):
+        if zone is not None and self.compatibility.is_java and not _has_offset(values[0]):
             return None
         # Clock times: within one zone the difference does not ask for offsets.
-        since = _subtract_epoch(_EPOCH.replace(tzinfo=zone), values, has_nulls)
-        array = None if since is None else _try_make_array(since, _DURATION_US_TYPE)
+        epoch = _EPOCH.replace(tzinfo=zone)
+        try:
+            since = [value - epoch for value in values]
+        except TypeError:  # some have a zone, others none
+            return None
+        array = _try_make_array(since, _DURATION_US_TYPE)
         if array is None:
             return None
-        return self.local_times_to_timestamps(_int64_values(array), zone, _null_mask_or_none(array))
+        return self.local_times_to_timestamps(_int64_values(array), zone, None)
 
     def local_times_to_timestamps(
         self, local_us: Int64s, zone: tzinfo | None, nulls: Mask | None
@@ -571,13 +510,7 @@ def _has_offset(value: datetime) -> bool:
         return False
 
 
-def max_int64_for_column(column: Column) -> int:
-    """Return the largest integer of a FIXED column whose unscaled value has 64 bits."""
-    precision, scale = column.precision or 38, column.scale or 0
-    return int(min(10**precision - 1, _MAX_INT64) // 10**scale)
-
-
-def _no_fast_path(values: Sequence[object], types: set[type], has_nulls: bool) -> pa.Array | None:  # noqa: ARG001
+def _no_fast_path(values: Sequence[Any], types: set[type]) -> pa.Array | None:  # noqa: ARG001
     return None
 
 
@@ -590,37 +523,9 @@ def _try_make_array(values: Sequence[object], arrow_type: pa.DataType) -> pa.Arr
     return array if isinstance(array, pa.Array) else None
 
 
-def _pack_numbers(values: Sequence[object], code: str, arrow_type: pa.DataType) -> pa.Array | None:
-    """Build an array of numbers without nulls, in a third of the time that Arrow takes."""
-    try:
-        words = struct.pack(f"{len(values)}{code}", *values)
-    except struct.error:
-        return None
-    return pa.Array.from_buffers(arrow_type, len(values), [None, pa.py_buffer(words)])
-
-
 def _int64_values(array: pa.Array) -> Int64s:
-    """Return the values of a new array; 0 where it is null."""
+    """Return the values of a new array without nulls."""
     return np.frombuffer(array.buffers()[1], dtype=np.int64, count=len(array))
-
-
-def _float64_values(array: pa.Array) -> Float64s:
-    return np.frombuffer(array.buffers()[1], dtype=np.float64, count=len(array))
-
-
-def _subtract_epoch(
-    epoch: datetime, values: list[datetime | None], has_nulls: bool
-) -> list[timedelta | None] | None:
-    try:
-        if has_nulls:
-            return [None if value is None else value - epoch for value in values]
-        return [value - epoch for value in values]  # type: ignore[operator]
-    except TypeError:  # some have a zone, others none
-        return None
-
-
-def _null_mask_or_none(array: pa.Array) -> Mask | None:
-    return make_null_mask(array) if array.null_count else None
 
 
 def _max_value_bytes(array: pa.Array) -> int:
@@ -642,24 +547,17 @@ def _fixed_offset_s(zone: timezone) -> Int64s | None:
     return np.array(offset // timedelta(seconds=1), dtype=np.int64)
 
 
-def _parse_plain_timestamps(
-    values: Sequence[object], *, java: bool
-) -> list[datetime | None] | None:
+def _parse_plain_timestamps(values: Sequence[str], *, java: bool) -> list[datetime] | None:
     """Read texts of the most usual form; None when some text needs the exact reader."""
-    read: list[datetime | None] = []
     fits = _PLAIN_TIMESTAMP_PATTERN.fullmatch
+    if not all(fits(value) and not (java and value[10] == " ") for value in values):
+        return None
     try:
-        for value in values:
-            if value is None:
-                read.append(None)
-            elif isinstance(value, str) and fits(value) and not (java and value[10] == " "):
-                read.append(datetime.fromisoformat(value))
-            else:
-                return None
+        read = list(map(datetime.fromisoformat, values))
     except ValueError:
         return None
     # fromisoformat takes offsets of nearly a day; the wire's limit is 18 hours.
-    return read if all(_is_offset_allowed(value) for value in read) else None
+    return read if all(map(_is_offset_allowed, read)) else None
 
 
 def is_plain_timestamp(text: str, *, java: bool) -> bool:
@@ -667,8 +565,15 @@ def is_plain_timestamp(text: str, *, java: bool) -> bool:
     return _parse_plain_timestamps([text], java=java) is not None
 
 
-def _is_offset_allowed(value: datetime | None) -> bool:
-    if value is None or value.tzinfo is None:
+def _is_offset_allowed(value: datetime) -> bool:
+    if value.tzinfo is None:
         return True
     offset = value.utcoffset()
     return offset is not None and abs(offset) <= _MAX_OFFSET
+
+
+def make_column_converters(
+    schema: TableSchema, zone: tzinfo, compatibility: Compatibility
+) -> list[ColumnConverter]:
+    """Return a converter for each column; of one thread at a time, as they cache offsets."""
+    return [ColumnConverter(column, zone, compatibility) for column in schema.columns]

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from snowmelt.errors import InternalError, InvalidRow
 from snowmelt.schema.chunk_types import chunk_arrow_schema
-from snowmelt.schema.conversion.column_converter import ColumnConverter, is_plain_timestamp
+from snowmelt.schema.conversion.column_converter import is_plain_timestamp, make_column_converters
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
@@ -97,6 +97,16 @@ class FastRowChecker:
         except InvalidRow:
             return None
 
+    def try_check_all(self, rows: Sequence[Mapping[str, object]]) -> FastRows | None:
+        """Return the rows of a call, all of which are good; None for the other paths."""
+        checked = FastRows(self)
+        for row in rows:
+            values = self.try_check(row)
+            if values is None:
+                return None
+            checked.items += values
+        return checked
+
     def is_compatible_with(self, other: FastRowChecker) -> bool:
         """Tell whether rows that `other` took may be converted here, among those of this one."""
         return self is other or (
@@ -108,16 +118,17 @@ class FastRowChecker:
     def build_table(self, items: list[Any]) -> pa.Table:
         """Return the table, in chunk form, of rows that `try_check` returned, one behind the other."""
         arrays = []
-        for place, column in enumerate(self.schema.columns):
-            # A converter of its own each time: two threads may be at work.
-            converter = ColumnConverter(column, self._zone, self._compatibility)
+        # Converters of their own each time: two threads may be at work.
+        converters = make_column_converters(self.schema, self._zone, self._compatibility)
+        for place, converter in enumerate(converters):
             values = items[place :: self.items_per_row]
-            if column.kind in SEMI_STRUCTURED_TYPES:
+            if converter.column.kind in SEMI_STRUCTURED_TYPES:
                 arrays.append(converter.stored_to_array(values))
                 continue
-            array, refused = converter.convert_prechecked(values)
+            array, refused = converter.convert(values)
             if refused:
-                raise InternalError(f"A row was taken that column {column.display_name} refuses.")
+                name = converter.column.display_name
+                raise InternalError(f"A row was taken that column {name} refuses.")
             arrays.append(array)
         return pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(self.schema))
 
@@ -206,10 +217,22 @@ class FastRows:
         """How many there are."""
         return len(self.items) // self.form.items_per_row
 
+    @property
+    def size_bytes(self) -> int:
+        """Their estimated bytes."""
+        return self.estimated_bytes_from(0)
+
     def estimated_bytes_from(self, first_row: int) -> int:
         """Return the bytes of the rows from that one on."""
         width = self.form.items_per_row
         return sum(self.items[first_row * width + width - 1 :: width])
+
+    def try_extend(self, other: object) -> bool:
+        """Append the rows of a later call if they are of the same form."""
+        if not (isinstance(other, FastRows) and other.form is self.form):
+            return False
+        self.items += other.items
+        return True
 
     def to_table(self) -> pa.Table:
         """Return them in chunk form."""

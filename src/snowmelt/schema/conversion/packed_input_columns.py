@@ -3,6 +3,10 @@
 The bytes of many calls become one array later, mostly without holding the interpreter's lock. By
 then no value may be rejected, so only values that are certainly valid are accepted. A function
 returns None where it is not certain.
+
+msgspec writes a list of floats, booleans or timestamps in a few nanoseconds each, in records of one
+size, which NumPy reads as an array. It accepts no subclasses, but writes an enumeration's member as
+its value. So the records also prove that the values have no other types.
 """
 
 from __future__ import annotations
@@ -17,28 +21,51 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from snowmelt.errors import InternalError
-from snowmelt.schema.conversion import msgpack_fast_path
-from snowmelt.schema.conversion.column_converter import max_int64_for_column
-from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, LogicalType
+from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, Column, LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snowmelt.schema.conversion.column_converter import ColumnConverter
-    from snowmelt.schema.conversion.msgpack_fast_path import Int32s
-    from snowmelt.schema.types import Column
+    from numpy.typing import NDArray
 
+    from snowmelt.schema.chunk_types import Int64s
+    from snowmelt.schema.conversion.column_converter import ColumnConverter
+
+    Int32s = NDArray[np.int32]
+
+_MAX_INT64 = 2**63 - 1
 _encode_json_lines = msgspec.json.Encoder(decimal_format="string").encode_lines
+_encode_msgpack = msgspec.msgpack.Encoder().encode
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
+_MICROSECOND = timedelta(microseconds=1)
+_MAX_ARRAY_CHARACTERS = 2**31 - 1
 # A datetime without a zone as a line of JSON, with and without a fraction; none with a zone is
 # as long as either.
 _FRACTIONAL_LINE_BYTES = len('"2026-01-01T00:00:00.000001"\n')
 _WHOLE_SECOND_LINE_BYTES = len('"2026-01-01T00:00:00"\n')
+# The quotes of a line of JSON, and its end.
+_LINE_FRAME_BYTES = 3
+
+# Lists of fewer than so many items have heads of one and of three bytes.
+_FIXARRAY_END, _ARRAY16_END = 2**4, 2**16
+# What a byte of the list says: 0, 1, or nothing that a single byte could be the number of.
+_BOOLEAN_TAGS = bytes({0xC2: 0, 0xC3: 1}.get(byte, 0xFF) for byte in range(256))
+_DOUBLE_BYTES = 9
+_DOUBLE_TAG = 0xCB
+# A moment is 34 bits of seconds below 30 bits of nanoseconds, or 32 bits of seconds alone.
+_TIMESTAMP64_RECORD = np.dtype([("tag", ">u2"), ("value", ">u8")])
+_TIMESTAMP64_TAG = b"\xd7\xff"
+_SECONDS_MASK = np.uint64(2**34 - 1)
+_SECOND_BITS = np.uint64(34)
+_TIMESTAMP32_RECORD = np.dtype([("tag", ">u2"), ("seconds", ">u4")])
+_TIMESTAMP32_TAG = b"\xd6\xff"
+_WIDENED_TIMESTAMP_TAG = _TIMESTAMP64_TAG + bytes(4)
+# Beyond this share of moments without a fraction, among others, they are not put right one by one.
+_WIDENED_SHARE_DIVISOR = 8
 
 
 class CompactColumn(ABC):
-    """Values of a column, one or many calls' of them, none of them null."""
+    """Values of a column, one or many calls' of them."""
 
     __slots__ = ("body", "count")
 
@@ -49,6 +76,11 @@ class CompactColumn(ABC):
     @property
     def content_bytes(self) -> int:
         """How many bytes texts have in all."""
+        return 0
+
+    @property
+    def null_count(self) -> int:
+        """How many of the values are null."""
         return 0
 
     def can_concatenate(self, other: CompactColumn) -> bool:
@@ -83,7 +115,7 @@ class CompactIntegers(CompactColumn):
         except struct.error:
             return None
         numbers = np.frombuffer(words, np.int64)
-        if numbers.max() > max_value or numbers.min() < -max_value:
+        if np.maximum.reduce(numbers) > max_value or np.minimum.reduce(numbers) < -max_value:
             return None
         return cls(words, len(values))
 
@@ -101,9 +133,24 @@ class CompactFloats(CompactColumn):
 
     __slots__ = ()
 
+    @classmethod
+    def try_pack(cls, values: Sequence[Any]) -> CompactFloats | None:
+        """Take values that are all floats."""
+        count = len(values)
+        body = _encode_items(values)
+        if body is None or len(body) != count * _DOUBLE_BYTES:
+            return None
+        if body[::_DOUBLE_BYTES].count(_DOUBLE_TAG) != count:
+            return None
+        try:
+            # Not those of the records: an enumeration's member may be a number, and have another.
+            return cls(struct.pack(f"{count}d", *values), count)
+        except struct.error:
+            return None
+
     def to_array(self, _: ColumnConverter) -> pa.Array:
         """Return the doubles."""
-        return msgpack_fast_path.unpack_float_array(self.body)
+        return pa.Array.from_buffers(pa.float64(), self.count, [None, pa.py_buffer(self.body)])
 
     def to_python_values(self) -> list[Any]:
         """Return the floats."""
@@ -111,13 +158,26 @@ class CompactFloats(CompactColumn):
 
 
 class CompactBooleans(CompactColumn):
-    """Booleans."""
+    """Booleans, a byte each."""
 
     __slots__ = ()
 
+    @classmethod
+    def try_pack(cls, values: Sequence[Any]) -> CompactBooleans | None:
+        """Take values that are all booleans."""
+        body = _encode_items(values)
+        if body is None or len(body) != len(values):
+            return None
+        try:
+            bits = bytes(values)
+        except (TypeError, ValueError):
+            return None
+        return cls(bits, len(values)) if body.translate(_BOOLEAN_TAGS) == bits else None
+
     def to_array(self, _: ColumnConverter) -> pa.Array:
         """Return the booleans."""
-        return msgpack_fast_path.unpack_boolean_array(self.body)
+        bits = np.packbits(np.frombuffer(self.body, np.uint8), bitorder="little")
+        return pa.Array.from_buffers(pa.bool_(), self.count, [None, pa.py_buffer(bits)])
 
     def to_python_values(self) -> list[Any]:
         """Return the booleans."""
@@ -125,13 +185,33 @@ class CompactBooleans(CompactColumn):
 
 
 class CompactStrings(CompactColumn):
-    """ASCII texts."""
+    """Texts in UTF-8, joined; `lengths` are in bytes."""
 
     __slots__ = ("lengths",)
 
     def __init__(self, body: bytes, lengths: Int32s) -> None:
         super().__init__(body, len(lengths))
         self.lengths = lengths
+
+    @classmethod
+    def try_pack(cls, values: Sequence[Any], max_bytes: int) -> CompactStrings | None:
+        """Take texts of at most so many bytes, none with a NUL."""
+        try:
+            separated = "\0".join(values).encode()
+        except (TypeError, UnicodeEncodeError):
+            return None
+        # Found by NumPy the lengths cost a third of what len() of each text does.
+        separators = np.flatnonzero(np.frombuffer(separated, np.uint8) == 0)
+        count = len(values)
+        if len(separators) != count - 1 or len(separated) > _MAX_ARRAY_CHARACTERS:
+            return None
+        lengths = np.empty(count, np.int32)
+        lengths[:-1] = separators
+        lengths[-1] = len(separated)
+        lengths[1:] -= lengths[:-1] + np.int32(1)
+        if np.maximum.reduce(lengths) > max_bytes:
+            return None
+        return cls("".join(values).encode(), lengths)
 
     @property
     def content_bytes(self) -> int:
@@ -143,13 +223,16 @@ class CompactStrings(CompactColumn):
         lengths = np.concatenate([piece.lengths for piece in columns])
         return type(self)(b"".join(piece.body for piece in columns), lengths)
 
-    def to_array(self, _: ColumnConverter) -> pa.Array:
+    def to_array(self, _: ColumnConverter | None = None) -> pa.Array:
         """Return the texts."""
-        return msgpack_fast_path.unpack_string_array(self.body, self.lengths)
+        offsets = np.zeros(self.count + 1, np.int32)
+        self.lengths.cumsum(out=offsets[1:])
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.body)]
+        return pa.Array.from_buffers(pa.string(), self.count, buffers)
 
     def to_python_values(self) -> list[Any]:
         """Return the texts."""
-        return msgpack_fast_path.unpack_string_array(self.body, self.lengths).to_pylist()  # type: ignore[no-any-return]
+        return list(self.to_array().to_pylist())
 
 
 class CompactDecimals(CompactColumn):
@@ -166,8 +249,12 @@ class CompactDecimals(CompactColumn):
         # Infinities, what is no number, and exponents.
         if b"N" in body or b"I" in body or b"E" in body:
             return None
-        # Rounding does not add a digit where one is to spare; else it is looked at twice.
-        if max(map(Decimal.adjusted, values)) >= max_whole_digits - 1:
+        # Rounding does not add a digit where one is to spare; else it is looked at twice. Most
+        # texts are so short that they have no more digits with all of their decimals.
+        if (
+            _max_line_bytes(body) - _LINE_FRAME_BYTES >= max_whole_digits
+            and max(map(Decimal.adjusted, values)) >= max_whole_digits - 1
+        ):
             bound = 10**max_whole_digits - 1
             if max(values) > bound or min(values) < -bound:
                 return None
@@ -188,20 +275,29 @@ class CompactNaiveTimestamps(CompactColumn):
     __slots__ = ()
 
     @classmethod
-    def try_pack(cls, values: Sequence[Any]) -> CompactNaiveTimestamps | None:
-        """Take datetimes that all lack a zone; a later one of two equal clock times is none."""
-        if not _are_all_of_type(datetime, values) or 1 in [value.fold for value in values]:
+    def try_pack(
+        cls, values: Sequence[Any], *, keeps_clock_times: bool
+    ) -> CompactNaiveTimestamps | None:
+        """Take datetimes that all lack a zone; a later one of two equal clock times is none.
+
+        With `keeps_clock_times` no zone tells them apart.
+        """
+        if not _are_all_of_type(datetime, values):
+            return None
+        if not keeps_clock_times and 1 in [value.fold for value in values]:
             return None
         try:
             body, count = _encode_json_lines(values), len(values)
         except Exception:  # noqa: BLE001 - code of a zone may raise anything
             return None
-        # In the first and the last year an offset may move an instant out of range.
-        if b'"9999-' in body or b'"0001-' in body:
-            return None
+        # In the first and the last year an offset may move an instant out of range: no year
+        # that begins with either's digit.
         for size in (_FRACTIONAL_LINE_BYTES, _WHOLE_SECOND_LINE_BYTES):
             if len(body) == count * size and body[size - 1 :: size].count(b"\n") == count:
-                return cls(body, count)
+                digits = body[1::size]
+                return None if b"0" in digits or b"9" in digits else cls(body, count)
+        if b'"9' in body or b'"0' in body:
+            return None
         naive = [value.tzinfo for value in values].count(None) == count
         return cls(body, count) if naive else None
 
@@ -227,6 +323,22 @@ class CompactZonedTimestamps(CompactColumn):
         super().__init__(body, count)
         self.zone = zone
 
+    @classmethod
+    def try_pack(cls, values: Sequence[Any], zone: timezone) -> CompactZonedTimestamps | None:
+        """Take datetimes of one zone as records of one size, all with a fraction or all without."""
+        # The rules cut an offset to seconds.
+        body = None if zone.utcoffset(None).microseconds else _encode_items(values)
+        if body is None or not _are_all_in_zone(zone, values):
+            return None
+        count, size, tag = len(values), _TIMESTAMP32_RECORD.itemsize, _TIMESTAMP32_TAG
+        if len(body) != count * size:
+            size, tag = _TIMESTAMP64_RECORD.itemsize, _TIMESTAMP64_TAG
+            body = _widen_timestamps(body, count)
+        if len(body) != count * size:
+            return None
+        tagged = all(body[place::size].count(byte) == count for place, byte in enumerate(tag))
+        return cls(body, count, zone) if tagged else None
+
     def can_concatenate(self, other: CompactColumn) -> bool:
         """Tell whether both are of one zone, and their records of one size."""
         return (
@@ -243,46 +355,120 @@ class CompactZonedTimestamps(CompactColumn):
 
     def to_array(self, converter: ColumnConverter) -> pa.Array | None:
         """Return the timestamps."""
-        clock = msgpack_fast_path.unpack_local_times_us(self.body, self.count, self.zone)
-        return converter.local_times_to_timestamps(clock, self.zone, None)
+        return converter.local_times_to_timestamps(self._local_times_us(), self.zone, None)
 
     def to_python_values(self) -> list[Any]:
         """Return the datetimes."""
-        clock = msgpack_fast_path.unpack_local_times_us(self.body, self.count, self.zone)
         epoch = _EPOCH.replace(tzinfo=self.zone)
-        return [epoch + timedelta(microseconds=us) for us in clock.tolist()]
+        return [epoch + timedelta(microseconds=us) for us in self._local_times_us().tolist()]
+
+    def _local_times_us(self) -> Int64s:
+        """Return what the clocks show, in µs since 1970."""
+        if len(self.body) == self.count * _TIMESTAMP32_RECORD.itemsize:
+            us = np.frombuffer(self.body, _TIMESTAMP32_RECORD)["seconds"].astype(np.int64)
+            us *= 1_000_000
+        else:
+            words = np.frombuffer(self.body, _TIMESTAMP64_RECORD)["value"].astype(np.uint64)
+            nanos = (words >> _SECOND_BITS).view(np.int64)
+            us = (words & _SECONDS_MASK).view(np.int64) * 1_000_000 + nanos // 1000
+        local_us: Int64s = us + self.zone.utcoffset(None) // _MICROSECOND
+        return local_us
 
 
-def try_compact_column(column: Column, values: Sequence[Any]) -> CompactColumn | None:
-    """Take the values of a column, of which there are some."""
+class CompactNullable(CompactColumn):
+    """Values of which some are null: a byte each that is 1 for a null, and the other values."""
+
+    __slots__ = ("present",)
+
+    def __init__(self, null_bytes: bytes, present: CompactColumn) -> None:
+        super().__init__(null_bytes, len(null_bytes))
+        self.present = present
+
+    @property
+    def content_bytes(self) -> int:
+        """How many bytes texts have in all."""
+        return self.present.content_bytes
+
+    @property
+    def null_count(self) -> int:
+        """How many of the values are null."""
+        return self.count - self.present.count
+
+    def can_concatenate(self, other: CompactColumn) -> bool:
+        """Tell whether both can be joined."""
+        return isinstance(other, CompactNullable) and self.present.can_concatenate(other.present)
+
+    def concatenate(self, columns: Sequence[Self]) -> Self:
+        """Return the values of several pieces."""
+        present = self.present.concatenate([piece.present for piece in columns])
+        return type(self)(b"".join(piece.body for piece in columns), present)
+
+    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
+        """Return the array with its nulls."""
+        array = self.present.to_array(converter)
+        return None if array is None else insert_nulls(array, self.body)
+
+    def to_python_values(self) -> list[Any]:
+        """Return the values, None among them."""
+        present = iter(self.present.to_python_values())
+        return [None if null else next(present) for null in self.body]
+
+
+def insert_nulls(array: pa.Array, null_bytes: bytes) -> pa.Array:
+    """Return an array with a null at each 1 of `null_bytes`, and its own values at each 0."""
+    nulls = np.frombuffer(null_bytes, np.bool_)
+    return array.take(pa.array(np.cumsum(~nulls) - 1, mask=nulls))
+
+
+def max_int64_for_column(column: Column) -> int:
+    """Return the largest integer of a FIXED column whose unscaled value has 64 bits."""
+    precision, scale = column.precision or 38, column.scale or 0
+    return int(min(10**precision - 1, _MAX_INT64) // 10**scale)
+
+
+def try_compact_column(
+    column: Column, values: Sequence[Any], *, keeps_clock_times: bool
+) -> CompactColumn | None:
+    """Take the values of a column, of which there are some.
+
+    `keeps_clock_times` tells that datetimes without a zone pass through none.
+    """
+    packed = _try_compact_values(column, values, keeps_clock_times=keeps_clock_times)
+    if packed is not None or not column.nullable:
+        return packed
+    null_bytes = bytes([value is None for value in values])
+    if not 0 < null_bytes.count(1) < len(values):
+        return None
+    present = [value for value in values if value is not None]
+    packed = _try_compact_values(column, present, keeps_clock_times=keeps_clock_times)
+    return None if packed is None else CompactNullable(null_bytes, packed)
+
+
+def _try_compact_values(
+    column: Column, values: Sequence[Any], *, keeps_clock_times: bool
+) -> CompactColumn | None:
     kind = column.kind
-    if kind is LogicalType.FIXED:
-        return _try_compact_numbers(column, values)
-    if kind in TIMESTAMP_TYPES:
-        return _try_compact_timestamps(values)
-    if kind is LogicalType.TEXT:
+    packed: CompactColumn | None = None
+    if kind is LogicalType.FIXED and type(values[0]) is int:
+        packed = CompactIntegers.try_pack(values, max_int64_for_column(column))
+    elif kind is LogicalType.FIXED:
+        packed = CompactDecimals.try_pack(values, (column.precision or 38) - (column.scale or 0))
+    elif kind in TIMESTAMP_TYPES:
+        zone = getattr(values[0], "tzinfo", None)
+        packed = (
+            CompactZonedTimestamps.try_pack(values, zone)
+            if type(zone) is timezone
+            else CompactNaiveTimestamps.try_pack(values, keeps_clock_times=keeps_clock_times)
+        )
+    elif kind is LogicalType.TEXT:
+        # In bytes: most texts are ASCII, and far shorter than allowed.
         limit = MAX_TEXT_BYTES if column.length is None else column.length
-        read = msgpack_fast_path.pack_strings(values, min(limit, MAX_TEXT_BYTES))
-        return None if read is None else CompactStrings(*read)
-    if kind is LogicalType.REAL:
-        words = msgpack_fast_path.pack_floats(values)
-        return None if words is None else CompactFloats(words, len(values))
-    bits = msgpack_fast_path.pack_booleans(values) if kind is LogicalType.BOOLEAN else None
-    return None if bits is None else CompactBooleans(bits, len(values))
-
-
-def _try_compact_numbers(column: Column, values: Sequence[Any]) -> CompactColumn | None:
-    if type(values[0]) is int:
-        return CompactIntegers.try_pack(values, max_int64_for_column(column))
-    return CompactDecimals.try_pack(values, (column.precision or 38) - (column.scale or 0))
-
-
-def _try_compact_timestamps(values: Sequence[Any]) -> CompactColumn | None:
-    zone = getattr(values[0], "tzinfo", None)
-    if type(zone) is not timezone:
-        return CompactNaiveTimestamps.try_pack(values)
-    records = msgpack_fast_path.pack_timestamps(values, zone)
-    return None if records is None else CompactZonedTimestamps(records, len(values), zone)
+        packed = CompactStrings.try_pack(values, min(limit, MAX_TEXT_BYTES))
+    elif kind is LogicalType.REAL:
+        packed = CompactFloats.try_pack(values)
+    elif kind is LogicalType.BOOLEAN:
+        packed = CompactBooleans.try_pack(values)
+    return packed
 
 
 def concatenate_to_arrays(
@@ -295,9 +481,7 @@ def concatenate_to_arrays(
     for piece in columns:
         if isinstance(piece, CompactColumn):
             letters += len(piece.body)
-            if run and not (
-                run[-1].can_concatenate(piece) and letters <= msgpack_fast_path.MAX_ARRAY_CHARACTERS
-            ):
+            if run and not (run[-1].can_concatenate(piece) and letters <= _MAX_ARRAY_CHARACTERS):
                 arrays.append(_run_to_array(run, converter))
                 run, letters = [], len(piece.body)
             run.append(piece)
@@ -314,15 +498,7 @@ def concatenate_to_arrays(
 def _run_to_array(
     run: Sequence[CompactColumn], converter: ColumnConverter
 ) -> pa.Array | pa.ChunkedArray:
-    piece = run[0] if len(run) == 1 else run[0].concatenate(run)
-    array = piece.to_array(converter)
-    if array is not None:
-        return array
-    array, refused = converter.convert(piece.to_python_values())
-    if refused:
-        name = converter.column.display_name
-        raise InternalError(f"Values were taken that column {name} refuses.")
-    return array
+    return converter.unpack(run[0] if len(run) == 1 else run[0].concatenate(run))
 
 
 def _count_values(columns: Sequence[CompactColumn]) -> int:
@@ -358,3 +534,47 @@ def _unquote_lines(body: bytes, count: int) -> pa.Array:
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(body)]
     both = pa.Array.from_buffers(pa.string(), 2 * count - 1, buffers)
     return both.take(pa.array(np.arange(0, 2 * count - 1, 2)))
+
+
+def _max_line_bytes(body: bytes) -> int:
+    """Return the length of the longest line, its end included."""
+    ends = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n"))
+    ends[1:] -= ends[:-1].copy()
+    ends[0] += 1
+    return int(np.maximum.reduce(ends))
+
+
+def _are_all_in_zone(zone: timezone, values: Sequence[Any]) -> bool:
+    try:
+        return [value.tzinfo for value in values].count(zone) == len(values)
+    except AttributeError:
+        return False
+
+
+def _encode_items(values: Sequence[object]) -> bytes | None:
+    """Return the values as MessagePack without the list's own head."""
+    try:
+        written = _encode_msgpack(values)
+    except Exception:  # noqa: BLE001 - code of a value's own type may raise anything
+        return None
+    return written[1 if len(values) < _FIXARRAY_END else 3 if len(values) < _ARRAY16_END else 5 :]
+
+
+def _widen_timestamps(body: bytes, count: int) -> bytes:
+    """Give the moments without a fraction one of zeros, if they are few; else return nothing."""
+    size, short = _TIMESTAMP64_RECORD.itemsize, _TIMESTAMP32_RECORD.itemsize
+    lacking = count * size - len(body)
+    if not 0 < lacking <= count // _WIDENED_SHARE_DIVISOR * (size - short):
+        return b"" if lacking else body
+    pieces: list[bytes] = []
+    done, at = 0, body.find(_TIMESTAMP32_TAG)
+    while at >= 0:
+        # Only behind full records does another begin; what is no record at all, the tags tell.
+        if (at - done) % size == 0:
+            seconds = body[at + len(_TIMESTAMP32_TAG) : at + short]
+            pieces += (body[done:at], _WIDENED_TIMESTAMP_TAG, seconds)
+            done = at = at + short
+        else:
+            at += 1
+        at = body.find(_TIMESTAMP32_TAG, at)
+    return b"".join([*pieces, body[done:]])

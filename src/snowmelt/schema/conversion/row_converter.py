@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,35 +23,39 @@ from snowmelt.schema.conversion.arrow_input import (
     combine_small_arrow_chunks,
     convert_arrow_array,
 )
-from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.deferred_row_batches import DeferredConverter, MixedKeys
+from snowmelt.schema.conversion.column_converter import make_column_converters
+from snowmelt.schema.conversion.deferred_row_batches import DeferredRows
 from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker
+from snowmelt.schema.conversion.packed_input_columns import CompactColumn
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.size_estimates import (
     estimate_array_bytes,
     estimate_bytes_per_value,
     estimate_fixed_value_bytes,
+    estimate_packed_bytes,
     estimate_value_bytes,
 )
 from snowmelt.schema.types import Column, Compatibility, TableSchema, to_internal_name
 from snowmelt.schema.value_errors import python_type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from zoneinfo import ZoneInfo
 
+    from snowmelt.schema.conversion.column_converter import ColumnConverter
     from snowmelt.schema.conversion.value_rules import Rule
     from snowmelt.schema.value_errors import StoredValue
 
     Row = Mapping[str, object]
     Shape = tuple[tuple[int, ...], tuple[Rule, ...]]
-    Source = Callable[[], list[object] | None]
+    Piece: TypeAlias = CompactColumn | pa.Array | pa.ChunkedArray
 
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
 # Each spelling of a column is remembered; rows with random keys must not fill the memory.
 _MAX_CACHED_SPELLINGS = 100_000
 _MAX_CACHED_KEY_SETS = 1_000
+_PACKED_TOGETHER = 1_024
 _MESSAGE_PREFIX = "The given row cannot be converted to the internal format:"
 
 
@@ -96,18 +101,15 @@ class RowConverter:
         max_row_bytes: int = MAX_ROW_BYTES,
     ) -> None:
         self.schema = schema
+        self._zone = zone
+        self._compatibility = compatibility
         self._max_row_bytes = max_row_bytes
         self.fast_checker = FastRowChecker(
             schema, zone, compatibility, self._resolve_keys, max_row_bytes
         )
-        self.deferred_converter = DeferredConverter(
-            schema, zone, compatibility, self._make_column_sources, max_row_bytes
-        )
         self._arrow_schema = chunk_arrow_schema(schema)
         self._columns = schema.columns
-        self._converters = [
-            ColumnConverter(column, zone, compatibility) for column in schema.columns
-        ]
+        self._converters = self.make_converters()
         self._widths = [estimate_fixed_value_bytes(column) for column in schema.columns]
         self._positions = {column.name: place for place, column in enumerate(schema.columns)}
         self._cached_spellings: dict[str, int] = {}
@@ -124,13 +126,30 @@ class RowConverter:
         """
         if not rows:
             return RowConversion(self._arrow_schema.empty_table(), 0, 0, [])
-        try:
-            arrays, refused = self._convert_columns(rows, *self._make_column_sources(rows))
-        except MixedKeys:
-            arrays, refused = self._convert_columns(
-                rows, *self._make_column_sources(rows, has_mixed_keys=True)
-            )
+        pieces, refused = self._pack_columns(rows)
+        arrays = [
+            converter.unpack(piece) if isinstance(piece, CompactColumn) else piece
+            for piece, converter in zip(pieces, self._converters, strict=True)
+        ]
         return self._finish_conversion(arrays, refused, rows, stop_at_first=stop_at_first)
+
+    def try_defer(self, rows: Sequence[Row]) -> DeferredRows | None:
+        """Pack the rows of a batch, to be converted later; None if some are, or may be, refused."""
+        columns: list[list[Piece]] = [[] for _ in self._columns]
+        size = 0.0
+        # Piece by piece: what was gathered is still in the processor's cache when it is packed.
+        for start in range(0, len(rows), _PACKED_TOGETHER):
+            pieces, refused = self._pack_columns(rows[start : start + _PACKED_TOGETHER])
+            size += sum(map(_estimate_piece_bytes, pieces, self._widths))
+            if refused or size > self._max_row_bytes:
+                return None
+            for column, piece in zip(columns, pieces, strict=True):
+                column.append(piece)
+        return DeferredRows(self, columns, len(rows), int(size) + 1) if rows else None
+
+    def make_converters(self) -> list[ColumnConverter]:
+        """Return converters that no other thread uses."""
+        return make_column_converters(self.schema, self._zone, self._compatibility)
 
     def convert_arrow_table(self, table: pa.Table, *, stop_at_first: bool = False) -> RowConversion:
         """Convert a table whose columns are named as keys of rows are; the outcome is theirs."""
@@ -242,54 +261,55 @@ class RowConverter:
             stored[place] = self._rules[place](value, row_index)
         return stored
 
-    def _convert_columns(
-        self, rows: Sequence[Row], sources: Sequence[Source], rejected: set[int]
-    ) -> tuple[list[pa.Array | pa.ChunkedArray], set[int]]:
-        """Gather and convert one column after the other, while its values are in the cache."""
-        arrays: list[pa.Array | pa.ChunkedArray] = []
-        for source, converter in zip(sources, self._converters, strict=True):
-            values = source()
-            if values is not None:
-                array, positions = converter.convert(values)
-                rejected.update(positions)
-            else:
-                array = pa.nulls(len(rows), converter.type)
+    def _pack_columns(self, rows: Sequence[Row]) -> tuple[list[Piece], set[int]]:
+        """Return each column as `ColumnConverter.pack` does, and which rows are refused."""
+        columns, refused = self._gather_columns(rows)
+        pieces: list[Piece] = []
+        for values, converter in zip(columns, self._converters, strict=True):
+            if values is None:
+                pieces.append(pa.nulls(len(rows), converter.type))
                 if not converter.column.nullable:
-                    rejected.update(range(len(rows)))
-            arrays.append(array)
-        return arrays, rejected
+                    refused.update(range(len(rows)))
+                continue
+            piece, positions = converter.pack(values)
+            refused.update(positions)
+            pieces.append(piece)
+        return pieces, refused
 
-    def _make_column_sources(
-        self, rows: Sequence[Row], *, has_mixed_keys: bool = False
-    ) -> tuple[list[Source], set[int]]:
-        """Tell how to gather each column, and which rows are refused already.
-
-        Rows that all have the keys of the first one are read directly; if one turns out to have
-        others, gathering stops with Uneven.
-        """
+    def _gather_columns(self, rows: Sequence[Row]) -> tuple[list[list[object] | None], set[int]]:
+        """Return the values of each column, None for one in no row, and which rows are refused."""
+        columns: list[list[object] | None] = [None] * len(self._columns)
         if list(map(type, rows)).count(dict) == len(rows):
-            keys = rows[0].keys()
-            places = self._distinct_positions(keys)
-            # Each has all these keys, or gathering stops: none has more if their sum is right.
-            even = not has_mixed_keys and sum(map(len, rows)) == len(keys) * len(rows)
-            if places is not None and even:
-                return self._make_sources_by_key(rows, places, _gather_same_keys), set()
+            gathered = self._gather_same_keys(rows)
+            if gathered is not None:
+                return gathered, set()
             places = self._distinct_positions(set().union(*rows))
             if places is not None:
-                return self._make_sources_by_key(rows, places, _gather_optional_key), set()
-        gathered, refused = self._gather_row_by_row(rows)
-        return [partial(_return_values, values) for values in gathered], refused
+                for key, place in places.items():
+                    columns[place] = [row.get(key) for row in rows]
+                return columns, set()
+        given, refused = self._gather_row_by_row(rows)
+        return list(given), refused
 
-    def _make_sources_by_key(
-        self,
-        rows: Sequence[Row],
-        positions: dict[str, int],
-        gather: Callable[[Sequence[Row], str], list[object]],
-    ) -> list[Source]:
-        sources: list[Source] = [_return_none] * len(self._columns)
-        for key, place in positions.items():
-            sources[place] = partial(gather, rows, key)
-        return sources
+    def _gather_same_keys(self, rows: Sequence[Row]) -> list[list[object] | None] | None:
+        """Return the columns of dicts that all have the keys of the first; None if others are there."""
+        keys = tuple(rows[0])
+        places = self._distinct_positions(keys)
+        # Each has all these keys, or a lookup fails: none has more if their sum is right.
+        if not places or sum(map(len, rows)) != len(keys) * len(rows):
+            return None
+        columns: list[list[object] | None] = [None] * len(self._columns)
+        try:
+            if len(keys) == 1:
+                columns[places[keys[0]]] = [row[keys[0]] for row in rows]
+                return columns
+            # Row by row into one list: each row is looked at once, while it is in the cache.
+            values = list(chain.from_iterable(map(itemgetter(*keys), rows)))
+        except KeyError:
+            return None
+        for number, place in enumerate(places.values()):
+            columns[place] = values[number :: len(keys)]
+        return columns
 
     def _gather_row_by_row(self, rows: Sequence[Row]) -> tuple[list[list[object]], set[int]]:
         gathered: list[list[object]] = [[None] * len(rows) for _ in self._columns]
@@ -403,23 +423,12 @@ class RowConverter:
         raise InternalError(f"row {row_index} was refused by a column but is valid")
 
 
-def _gather_same_keys(rows: Sequence[Row], key: str) -> list[object]:
-    try:
-        return [row[key] for row in rows]
-    except KeyError:
-        raise MixedKeys from None
-
-
-def _gather_optional_key(rows: Sequence[Row], key: str) -> list[object]:
-    return [row.get(key) for row in rows]
-
-
-def _return_values(values: list[object]) -> list[object]:
-    return values
-
-
-def _return_none() -> None:
-    return None
+def _estimate_piece_bytes(piece: Piece, width_bytes: float | None) -> float:
+    if isinstance(piece, CompactColumn):
+        return estimate_packed_bytes(
+            piece.count, piece.null_count, piece.content_bytes, width_bytes
+        )
+    return estimate_array_bytes(piece, width_bytes)
 
 
 def _error_column_names(error: InvalidRow, key: str) -> tuple[str, ...] | None:

@@ -12,10 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.packed_input_columns import (
-    concatenate_to_arrays,
-    try_compact_column,
-)
+from snowmelt.schema.conversion.packed_input_columns import concatenate_to_arrays
 from snowmelt.schema.types import Column, Compatibility, LogicalType
 
 LOS_ANGELES = ZoneInfo("America/Los_Angeles")
@@ -137,7 +134,7 @@ def test_what_is_taken_becomes_what_the_rules_say(call):
     converter = COLUMNS[name]
     pieces, expected = [], []
     for values in given:
-        piece = try_compact_column(converter.column, values)
+        piece = converter._try_pack(values)
         exact, refused = converter._convert_exactly(values)
         if piece is not None:
             assert refused == []
@@ -172,7 +169,7 @@ def test_what_is_taken_becomes_what_the_rules_say(call):
 )
 def test_plain_values_are_taken_and_those_of_many_calls_become_one_array(name, values):
     converter = COLUMNS[name]
-    pieces = [try_compact_column(converter.column, values) for _ in range(3)]
+    pieces = [converter._try_pack(values) for _ in range(3)]
     assert None not in pieces
     (array,) = concatenate_to_arrays(pieces, converter)
     assert array.to_pylist() == 3 * converter._convert_exactly(values)[0].to_pylist()

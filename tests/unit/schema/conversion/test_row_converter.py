@@ -180,12 +180,12 @@ def test_a_batch_is_the_sum_of_its_rows(rows, zone):
         converter.build_table([pair[1] for pair in quick]),
     )
     assert all(same(checked[name], exact[name]) for name in checked.column_names)
-    later = converter.deferred_converter.try_defer(rows)
+    later = converter.try_defer(rows)
     assert (later is None) == bool(messages)
     if later is not None:
         assert later.size_bytes == done.size_bytes
-        more = converter.deferred_converter.try_defer(rows[::-1])
-        later.extend(more)
+        more = converter.try_defer(rows[::-1])
+        assert later.try_extend(more)
         both = later.to_table()
         both.validate(full=True)
         twice = converter.build_table(stored + stored[::-1])
@@ -213,7 +213,7 @@ def orders(**options):
 
 
 def test_an_empty_batch_is_an_empty_table():
-    assert orders().deferred_converter.try_defer([]) is None
+    assert orders().try_defer([]) is None
     done = orders().convert([])
     assert (done.row_count, done.size_bytes, done.errors) == (0, 0, [])
     assert done.table.schema.equals(chunk_arrow_schema(ORDERS), check_metadata=True)

@@ -151,7 +151,7 @@ def ways(converter, value):
     quick = converter.fast_checker.try_check(row)
     if quick is not None:
         found["quick"] = outcome(lambda: converter.fast_checker.build_table(list(quick)))
-    later = converter.deferred_converter.try_defer([row] * 3)
+    later = converter.try_defer([row] * 3)
     if later is not None:
         found["later"] = outcome(later.to_table)
     return found

@@ -44,7 +44,7 @@ def converted_each_way(column, zone, value):
     item = converter.fast_checker.try_check(rows[0])
     if item is not None:
         found["quick"] = (1, converter.fast_checker.build_table(list(item)))
-    later = converter.deferred_converter.try_defer(rows)
+    later = converter.try_defer(rows)
     if later is not None:
         found["later"] = (len(rows), later.to_table())
     # Arrow has an instant in one zone for all: of its clock time in another one nothing is left.
