@@ -15,7 +15,7 @@ import struct
 from abc import ABC, abstractmethod
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -25,11 +25,11 @@ from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, Column, Logic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import tzinfo
 
     from numpy.typing import NDArray
 
-    from snowmelt.schema.chunk_types import Int64s
-    from snowmelt.schema.conversion.column_converter import ColumnConverter
+    from snowmelt.schema.chunk_types import Int64s, Mask
 
     Int32s = NDArray[np.int32]
 
@@ -64,6 +64,23 @@ _WIDENED_TIMESTAMP_TAG = _TIMESTAMP64_TAG + bytes(4)
 _WIDENED_SHARE_DIVISOR = 8
 
 
+class PackedColumnReader(Protocol):
+    """What a column's converter does for its packed values."""
+
+    type: pa.Decimal128Type
+
+    def unpack(self, packed: CompactColumn) -> pa.Array | pa.ChunkedArray:
+        """Return the array of packed values."""
+
+    def integers_to_fixed(self, numbers: Int64s, nulls: Mask | None) -> pa.Array | None:
+        """Return FIXED values; None where only the exact path knows."""
+
+    def local_times_to_timestamps(
+        self, local_us: Int64s, zone: tzinfo | None, nulls: Mask | None
+    ) -> pa.Array | None:
+        """Return timestamps whose clocks show so many µs since 1970, all in one zone or none."""
+
+
 class CompactColumn(ABC):
     """Values of a column, one or many calls' of them."""
 
@@ -92,7 +109,7 @@ class CompactColumn(ABC):
         return type(self)(b"".join(piece.body for piece in columns), _count_values(columns))
 
     @abstractmethod
-    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
+    def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
         """Return the column's array; None where only the exact path knows."""
 
     @abstractmethod
@@ -119,7 +136,7 @@ class CompactIntegers(CompactColumn):
             return None
         return cls(words, len(values))
 
-    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
+    def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
         """Return the unscaled values."""
         return converter.integers_to_fixed(np.frombuffer(self.body, np.int64), None)
 
@@ -148,7 +165,7 @@ class CompactFloats(CompactColumn):
         except struct.error:
             return None
 
-    def to_array(self, _: ColumnConverter) -> pa.Array:
+    def to_array(self, _: PackedColumnReader) -> pa.Array:
         """Return the doubles."""
         return pa.Array.from_buffers(pa.float64(), self.count, [None, pa.py_buffer(self.body)])
 
@@ -174,7 +191,7 @@ class CompactBooleans(CompactColumn):
             return None
         return cls(bits, len(values)) if body.translate(_BOOLEAN_TAGS) == bits else None
 
-    def to_array(self, _: ColumnConverter) -> pa.Array:
+    def to_array(self, _: PackedColumnReader) -> pa.Array:
         """Return the booleans."""
         bits = np.packbits(np.frombuffer(self.body, np.uint8), bitorder="little")
         return pa.Array.from_buffers(pa.bool_(), self.count, [None, pa.py_buffer(bits)])
@@ -223,7 +240,7 @@ class CompactStrings(CompactColumn):
         lengths = np.concatenate([piece.lengths for piece in columns])
         return type(self)(b"".join(piece.body for piece in columns), lengths)
 
-    def to_array(self, _: ColumnConverter | None = None) -> pa.Array:
+    def to_array(self, _: PackedColumnReader | None = None) -> pa.Array:
         """Return the texts."""
         offsets = np.zeros(self.count + 1, np.int32)
         self.lengths.cumsum(out=offsets[1:])
@@ -260,7 +277,7 @@ class CompactDecimals(CompactColumn):
                 return None
         return cls(body, len(values))
 
-    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
+    def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
         """Return them; None if some would have to be rounded."""
         return _parse_quoted_lines(self.body, self.count, converter.type)
 
@@ -301,7 +318,7 @@ class CompactNaiveTimestamps(CompactColumn):
         naive = [value.tzinfo for value in values].count(None) == count
         return cls(body, count) if naive else None
 
-    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
+    def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
         """Return the timestamps."""
         read = _parse_quoted_lines(self.body, self.count, pa.timestamp("us"))
         if read is None:
@@ -353,7 +370,7 @@ class CompactZonedTimestamps(CompactColumn):
             b"".join(piece.body for piece in columns), _count_values(columns), self.zone
         )
 
-    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
+    def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
         """Return the timestamps."""
         return converter.local_times_to_timestamps(self._local_times_us(), self.zone, None)
 
@@ -403,7 +420,7 @@ class CompactNullable(CompactColumn):
         present = self.present.concatenate([piece.present for piece in columns])
         return type(self)(b"".join(piece.body for piece in columns), present)
 
-    def to_array(self, converter: ColumnConverter) -> pa.Array | None:
+    def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
         """Return the array with its nulls."""
         array = self.present.to_array(converter)
         return None if array is None else insert_nulls(array, self.body)
@@ -472,7 +489,7 @@ def _try_compact_values(
 
 
 def concatenate_to_arrays(
-    columns: Sequence[CompactColumn | pa.Array], converter: ColumnConverter
+    columns: Sequence[CompactColumn | pa.Array], converter: PackedColumnReader
 ) -> list[pa.Array | pa.ChunkedArray]:
     """Return the arrays of a column's pieces, those that are alike together."""
     arrays: list[pa.Array | pa.ChunkedArray] = []
@@ -496,7 +513,7 @@ def concatenate_to_arrays(
 
 
 def _run_to_array(
-    run: Sequence[CompactColumn], converter: ColumnConverter
+    run: Sequence[CompactColumn], converter: PackedColumnReader
 ) -> pa.Array | pa.ChunkedArray:
     return converter.unpack(run[0] if len(run) == 1 else run[0].concatenate(run))
 
