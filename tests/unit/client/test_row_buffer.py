@@ -122,3 +122,16 @@ def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them()
     assert single == [(9.0,)]
     assert [part.to_table().column("A").to_pylist() for part in others] == [[3.0], [4.0, 5.0]]
     assert [part.form for part in others] == [older, newer]
+
+
+def test_small_calls_that_were_checked_row_by_row_are_one_run():
+    checker = form()
+    buffer = RowBuffer(None)
+    for number in range(3):
+        checked = checker.try_check_all([{"a": float(number)}, {"a": None}])
+        buffer.append_batch(InsertBatch(checked, 2, checked.size_bytes, end_token=str(number)), 0)
+    assert checker.try_check_all([{"a": 1.0}, {"a": object()}]) is None
+    portion = buffer.pop_slice()
+    assert (portion.row_count, portion.end_token) == (6, "2")
+    (run,) = portion.segments
+    assert run.to_table().column("A").to_pylist() == [0.0, None, 1.0, None, 2.0, None]

@@ -200,6 +200,18 @@ def same(left, right):
     return left.equals(right)
 
 
+def test_a_large_batch_of_rows_with_other_keys_each_is_packed():
+    columns = [Column(name, LogicalType.REAL, place) for place, name in enumerate("AB", 1)]
+    rows = [{"a": 1.0}, {"b": 2.0}, {"a": 3.0, "b": None}] * 1_000
+    converter = RowConverter(TableSchema(1, tuple(columns)), zone=LOS_ANGELES)
+    later = converter.try_defer(rows)
+    assert later is not None
+    assert later.rows == 3_000
+    done = converter.convert(rows)
+    assert later.to_table().combine_chunks().equals(done.table.combine_chunks())
+    assert later.size_bytes == done.size_bytes
+
+
 ORDERS = table(
     ("ID", LogicalType.FIXED, {"precision": 38, "scale": 0, "nullable": False}),
     ("NOTE", LogicalType.TEXT, {"length": 10, "byte_length": 40}),
