@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 _VARIABLE_VALUE_OVERHEAD_BYTES = 4.25
 # From so many rows on a call is packed by columns. With fewer, what a column costs by itself is more than
 # a look at each row: 10 rows a call take 0.7 instead of 5.0 µs a row (benchmarks/row_packing.py).
-_MIN_PACKED_ROWS = 64
+_MIN_PACKED_ROWS = 100
 
 
 class OnError(StrEnum):
