@@ -118,7 +118,7 @@ def test_skip_batch_keeps_none_of_a_batch_with_errors(connect, ids):
 
 
 def test_threads_keep_their_batches_whole_and_in_order(connect, ids, monkeypatch):
-    monkeypatch.setattr(channels, "_MIN_DEFERRED_ROWS", 50)
+    monkeypatch.setattr(channels, "_MIN_PACKED_ROWS", 50)
     channel = connect().open_channel("c", table=T)
 
     def insert(thread):
