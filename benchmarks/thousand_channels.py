@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,15 +88,20 @@ def load(
     """Insert a row into each channel of a share; its offset token is when (monotonic ns)."""
     row = rows(1)[0]
     with contextlib.ExitStack() as opened:
-        channels: list[Channel] = []
-        for client in range(share, options.clients, options.processes):
+        clients = range(share, options.clients, options.processes)
+
+        def connect(client: int) -> list[Channel]:
             connected = opened.enter_context(
                 running.client(max_client_lag=dt.timedelta(seconds=LAG_S))
             )
-            channels += [
+            return [
                 connected.open_channel(f"c{number}", table=TABLE)
                 for number in range(client, options.channels, options.clients)
             ]
+
+        # Clients of many machines would not wait for each other.
+        with ThreadPoolExecutor(len(clients)) as threads:
+            channels = [channel for each in threads.map(connect, clients) for channel in each]
         opened_all.set()
         go.wait()
         until = time.monotonic() + options.minutes * 60

@@ -21,6 +21,8 @@ from snowmelt.errors import (
     ChannelNotFound,
     NameMissing,
     RequestMalformed,
+    SnowmeltError,
+    TableNotFound,
     Unsupported,
     UserError,
 )
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.security.encryption_keys import KeyRing
+    from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
     from snowmelt.clock import Clock
     from snowmelt.ingest.channel_write_batcher import WriteBatcher
     from snowmelt.ingest.immutable_catalog_cache import CatalogCache
@@ -65,6 +67,16 @@ _NAME_FIELDS = (
     ("schema", ResponseCode.SCHEMA_NAME_MISSING),
     ("table", ResponseCode.TABLE_NAME_MISSING),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _RequestedOpen:
+    """An open of one channel, whose names are read."""
+
+    table: TableName
+    channel: str
+    user: str
+    request: OpenChannelRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,56 +143,79 @@ class ChannelService:
         name, channel = _parse_table_name(request), _parse_channel_name(request.channel)
         if "\0" in (request.offset_token or ""):
             raise RequestMalformed(reason="an offset token cannot contain the character NUL")
-        identity = self._parse_request_id(request.request_id, user)
-        return self.write_batcher.submit(
-            lambda connection: self._open_in_transaction(
-                connection, request, (name, channel, user, *identity)
-            ),
-            group_key=name,
+        return self.write_batcher.submit_item(
+            self._open_in_transaction, _RequestedOpen(name, channel, user, request), group_key=name
         )
 
     def _open_in_transaction(
-        self,
-        connection: sa.Connection,
-        request: OpenChannelRequest,
-        arguments: tuple[TableName, str, str, str | None, str | None],
-    ) -> OpenChannelResponse:
-        name, channel, user, client_prefix, request_id = arguments
-        table = self._find_writable_table(connection, name, user, request.role)
-        table_columns = [streaming.column_to_message(column) for column in table.schema.columns]
-        opened = channels.open_channel(
-            connection,
-            table,
-            channel,
-            user=user,
-            client_prefix=client_prefix,
-            request_id=request_id,
-            offset_token=request.offset_token,
-            now=self.clock.now(),
-        )
-        data_key = self.keyring.get_or_create_data_key(connection, table, user)
+        self, connection: sa.Connection, requests: Sequence[_RequestedOpen]
+    ) -> list[OpenChannelResponse | SnowmeltError]:
+        """Open channels of any tables, in the order given within each; return a response for each."""
+        responses: dict[int, OpenChannelResponse | SnowmeltError] = {}
+        tables_by_sender: dict[tuple[TableName, str, str | None], TableRecord | SnowmeltError] = {}
+        together: dict[int, tuple[TableRecord, list[int]]] = {}
+        for number, requested in enumerate(requests):
+            sender = requested.table, requested.user, requested.request.role
+            if sender not in tables_by_sender:
+                try:
+                    tables_by_sender[sender] = self._find_writable_table(connection, *sender)
+                except SnowmeltError as error:
+                    tables_by_sender[sender] = error
+            table = tables_by_sender[sender]
+            if isinstance(table, SnowmeltError):
+                responses[number] = table
+            else:
+                together.setdefault(table.table_id, (table, []))[1].append(number)
+        for table, numbers in together.values():
+            opens = [self._make_channel_open(requests[number]) for number in numbers]
+            found = self._open_channels_of_table(connection, table, opens)
+            responses.update(zip(numbers, found, strict=True))
+        return [responses[number] for number in range(len(requests))]
+
+    def _open_channels_of_table(
+        self, connection: sa.Connection, table: TableRecord, opens: Sequence[channels.ChannelOpen]
+    ) -> Sequence[OpenChannelResponse | SnowmeltError]:
+        try:
+            opened = channels.open_channels(connection, table, opens, now=self.clock.now())
+        except TableNotFound as error:
+            return [error] * len(opens)
         error_table = _find_error_table_name(connection, table)
-        record = opened.record
-        return OpenChannelResponse(
-            status_code=0,
-            message="Success",
-            database=to_display_name(table.name.database),
-            schema=to_display_name(table.name.schema),
-            table=to_display_name(table.name.table),
-            channel=to_display_name(record.name),
-            client_sequencer=record.client_sequencer,
-            row_sequencer=record.row_sequencer,
-            offset_token=record.offset_token,
-            table_columns=table_columns,
-            encryption_key=base64.b64encode(data_key.key).decode(),
-            encryption_key_id=data_key.key_id,
-            previous_owner=opened.previous_owner,
-            last_path=record.last_path,
-            last_chunk_offset=record.last_chunk_offset,
-            schema_version=table.schema.version,
-            error_table=error_table,
-            takes_rowless=True,
-        )
+        table_columns = [streaming.column_to_message(column) for column in table.schema.columns]
+        keys: dict[str, DataKey] = {}
+
+        def make_response(
+            request: channels.ChannelOpen, result: channels.OpenChannelResult
+        ) -> OpenChannelResponse:
+            record, user = result.record, request.user
+            if user not in keys:
+                keys[user] = self.keyring.get_or_create_data_key(connection, table, user)
+            return OpenChannelResponse(
+                status_code=0,
+                message="Success",
+                database=to_display_name(table.name.database),
+                schema=to_display_name(table.name.schema),
+                table=to_display_name(table.name.table),
+                channel=to_display_name(record.name),
+                client_sequencer=record.client_sequencer,
+                row_sequencer=record.row_sequencer,
+                offset_token=record.offset_token,
+                table_columns=table_columns,
+                encryption_key=base64.b64encode(keys[user].key).decode(),
+                encryption_key_id=keys[user].key_id,
+                previous_owner=result.previous_owner,
+                last_path=record.last_path,
+                last_chunk_offset=record.last_chunk_offset,
+                schema_version=table.schema.version,
+                error_table=error_table,
+                takes_rowless=True,
+            )
+
+        return [
+            make_response(request, result)
+            if isinstance(result, channels.OpenChannelResult)
+            else result
+            for request, result in zip(opens, opened, strict=True)
+        ]
 
     def get_channel_statuses(
         self, request: ChannelStatusRequest, user: str
@@ -258,12 +293,8 @@ class ChannelService:
             )
         except ChannelNotFound:
             # The same drop a second time, because its answer was lost, is a success.
-            asked = request.client_sequencer
-            if (
-                asked is None
-                or channel_tombstones.find_tombstone_client_sequencer(connection, name, channel)
-                != asked
-            ):
+            left = channel_tombstones.find_tombstones(connection, name, [channel]).get(channel)
+            if left is None or left.client_sequencer != request.client_sequencer:
                 raise
         return DropChannelResponse(
             status_code=0,
@@ -308,17 +339,24 @@ class ChannelService:
         table = resolved_tables[asked]
         return table if isinstance(table, UserError) else (table, channel)
 
-    def _parse_request_id(self, request_id: str | None, user: str) -> tuple[str | None, str | None]:
-        """Return client prefix and id of an open request, whose id is `<client prefix>_<n>`.
+    def _make_channel_open(self, requested: _RequestedOpen) -> channels.ChannelOpen:
+        """Return what is to be opened; the id of a request is `<client prefix>_<n>`.
 
         An id without a prefix of this user's own makes no identity (None), or one user could
         answer for another.
         """
+        request_id, token = requested.request.request_id, requested.request.offset_token
         client_prefix, _, count = (request_id or "").rpartition("_")
         prefix = client_prefix.rpartition("_")[0] or client_prefix
-        if count and prefix and self.catalog_cache.find_prefix_owner(prefix) == user:
-            return client_prefix, request_id
-        return client_prefix or None, None
+        if (
+            not count
+            or not prefix
+            or self.catalog_cache.find_prefix_owner(prefix) != requested.user
+        ):
+            request_id = None
+        return channels.ChannelOpen(
+            requested.channel, requested.user, client_prefix or None, request_id, token
+        )
 
 
 def _find_queries_matching_foreign_channels(
@@ -343,9 +381,9 @@ def _find_queries_matching_foreign_channels(
     return {
         number
         for table, names in asked.items()
-        for name, at in channel_tombstones.find_removal_times(connection, table, names).items()
+        for name, left in channel_tombstones.find_tombstones(connection, table, names).items()
         for number in names[name]
-        if at > opened_at[number]
+        if left.dropped_at > opened_at[number]
     }
 
 

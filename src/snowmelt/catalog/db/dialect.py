@@ -30,9 +30,12 @@ def replace_nul(text: str | None) -> str | None:
 
 def make_insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
     """Return an INSERT that knows ON CONFLICT, for this connection's database."""
-    if connection.dialect.name == "postgresql":
-        return postgresql.insert(table)
-    return sqlite.insert(table)
+    return make_dialect_insert(connection.dialect.name, table)
+
+
+def make_dialect_insert(dialect: str, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    """Return an INSERT that knows ON CONFLICT, for a statement that is built once."""
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
 
 # --- Many values in one parameter, so that a statement's text does not depend on how many.
@@ -139,7 +142,11 @@ def _decode_bytes_to_text(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
 
 @lru_cache
 def _render_sqlite_insert(table: sa.Table, column_names: tuple[str, ...]) -> str:
-    return str(sa.insert(table).compile(dialect=sqlite.dialect(), column_keys=list(column_names)))
+    # `sa.insert` would name the columns in the table's order, which need not be that of the rows.
+    quoting = sqlite.dialect().identifier_preparer
+    columns = ", ".join(quoting.format_column(table.c[name]) for name in column_names)
+    parameters = ", ".join("?" * len(column_names))
+    return f"INSERT INTO {quoting.format_table(table)} ({columns}) VALUES ({parameters})"
 
 
 @lru_cache

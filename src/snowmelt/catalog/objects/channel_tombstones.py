@@ -6,12 +6,13 @@ a writer of the old table can never match a channel of the new one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import make_insert
+from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert
 from snowmelt.catalog.model import row_channels
 
 if TYPE_CHECKING:
@@ -27,7 +28,16 @@ _SCHEMAS = model.schemas
 _DATABASES = model.databases
 _CHANNEL_TOMBSTONES = model.channel_tombstones
 _ROW_CHANNELS = row_channels
-_CHANNELS_PER_QUERY = 500
+_SELECT_TOMBSTONES = sa.select(
+    _CHANNEL_TOMBSTONES.c.channel,
+    _CHANNEL_TOMBSTONES.c.client_sequencer,
+    _CHANNEL_TOMBSTONES.c.dropped_at,
+).where(
+    _CHANNEL_TOMBSTONES.c.database_name == sa.bindparam("database"),
+    _CHANNEL_TOMBSTONES.c.schema_name == sa.bindparam("schema"),
+    _CHANNEL_TOMBSTONES.c.table_name == sa.bindparam("table"),
+    in_array(_CHANNEL_TOMBSTONES.c.channel, sa.bindparam("channels", type_=sa.Text)),
+)
 # What a channel does not take along to another table.
 _UNTRANSFERRED_COLUMNS = frozenset({"channel_id", "table_id", "client_sequencer"})
 
@@ -106,39 +116,32 @@ def write_rename_tombstones(connection: sa.Connection, table_id: int, now: dt.da
     _write_tombstones(connection, _CHANNELS.c.table_id == table_id, now)
 
 
-def find_tombstone_client_sequencer(
-    connection: sa.Connection, table: TableName, channel: str
-) -> int | None:
-    """Return the last client sequencer of a channel that is gone; None when there was none."""
-    return connection.execute(
-        sa.select(_CHANNEL_TOMBSTONES.c.client_sequencer).where(
-            _CHANNEL_TOMBSTONES.c.database_name == table.database,
-            _CHANNEL_TOMBSTONES.c.schema_name == table.schema,
-            _CHANNEL_TOMBSTONES.c.table_name == table.table,
-            _CHANNEL_TOMBSTONES.c.channel == channel,
-        )
-    ).scalar()
+@dataclass(frozen=True, slots=True)
+class ChannelTombstone:
+    """What remains of a removed channel: its last client sequencer, and when it went away."""
+
+    client_sequencer: int
+    dropped_at: dt.datetime
 
 
-def find_removal_times(
+def find_tombstones(
     connection: sa.Connection, table: TableName, channels: Collection[str]
-) -> dict[str, dt.datetime]:
-    """Return of these channels when one of that name, under that table's name, went away last.
+) -> dict[str, ChannelTombstone]:
+    """Return the tombstones of these channels, by name, that there are under a table's name.
 
-    A channel that was opened before has come by the name since, with its table: who asks for it by
-    the name may mean the one that went.
+    A channel that was opened before `dropped_at` has come by the name since, with its table: who
+    asks for it by the name may mean the one that went.
     """
-    found: dict[str, dt.datetime] = {}
-    ordered = sorted(channels)
-    for start in range(0, len(ordered), _CHANNELS_PER_QUERY):
-        query = sa.select(_CHANNEL_TOMBSTONES.c.channel, _CHANNEL_TOMBSTONES.c.dropped_at).where(
-            _CHANNEL_TOMBSTONES.c.database_name == table.database,
-            _CHANNEL_TOMBSTONES.c.schema_name == table.schema,
-            _CHANNEL_TOMBSTONES.c.table_name == table.table,
-            _CHANNEL_TOMBSTONES.c.channel.in_(ordered[start : start + _CHANNELS_PER_QUERY]),
-        )
-        found.update({row.channel: row.dropped_at for row in connection.execute(query)})
-    return found
+    found = connection.execute(
+        _SELECT_TOMBSTONES,
+        {
+            "database": table.database,
+            "schema": table.schema,
+            "table": table.table,
+            "channels": encode_array(sorted(channels)),
+        },
+    )
+    return {row[0]: ChannelTombstone(row[1], row[2]) for row in found}
 
 
 def _remove_channels(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db import dialect as sets
 from snowmelt.catalog.objects.channel_tombstones import (
-    find_tombstone_client_sequencer,
+    find_tombstones,
     tombstone_channel,
     tombstone_expired_channels,
 )
@@ -19,7 +21,7 @@ from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
     from snowmelt.catalog.model.records import TableRecord
 
@@ -30,6 +32,37 @@ _CHANNELS = model.channels
 _CHANNEL_HISTORY = model.channel_history
 _TABLES = model.tables
 _MAX_EXPIRED_PER_CALL = 1_000
+
+# Client prefix, request id, channel and user of an open.
+_OpenKey: TypeAlias = tuple[str, str, str, str]
+
+_STORED_OPEN_KEY = ("client_prefix", "request_id", "table_id", "channel")
+
+# Built once, for opens come by hundreds.
+_SELECT_NAMED_CHANNELS = sa.select(_CHANNELS).where(
+    _CHANNELS.c.table_id == sa.bindparam("table_id"),
+    sets.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
+)
+_COUNT_CHANNELS = sa.select(sa.func.count()).where(_CHANNELS.c.table_id == sa.bindparam("table_id"))
+
+
+@cache
+def _select_stored_opens(dialect: str) -> sa.Select[Any]:
+    columns = _CHANNEL_HISTORY.c
+    # With the table's id in each row: as a parameter it would let SQLite read a table's whole history.
+    given = sets.make_rows_source(
+        dialect,
+        *(sa.column(name, columns[name].type) for name in _STORED_OPEN_KEY),
+    )
+    return sa.select(
+        *(columns[name] for name in ("client_prefix", "request_id", "channel", "user")),
+        *(columns[name] for name in _StoredOpen.__dataclass_fields__),
+    ).select_from(
+        given.join(
+            _CHANNEL_HISTORY,
+            sa.and_(*(columns[name] == given.c[name] for name in _STORED_OPEN_KEY)),
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +125,36 @@ class ChannelEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class _OpenRequest:
+class ChannelOpen:
+    """A request to open a channel of a table.
+
+    `client_prefix` is the opening client and `request_id` its name for this open: without one of
+    them each open is a new one. `offset_token` becomes the channel's committed token when given.
+    """
+
+    channel: str
     user: str
-    client_prefix: str | None
-    request_id: str | None
+    client_prefix: str | None = None
+    request_id: str | None = None
+    offset_token: str | None = None
+
+    @property
+    def key(self) -> _OpenKey | None:
+        """What a repetition has equal; None where none can be known."""
+        if self.client_prefix is None or self.request_id is None:
+            return None
+        return self.client_prefix, self.request_id, self.channel, self.user
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredOpen:
+    """The answer to an earlier open, as its line of the history has it."""
+
+    client_sequencer: int
+    row_sequencer: int
+    offset_token: str | None
+    at: dt.datetime
+    previous_owner: str | None
 
 
 def open_channel(  # noqa: PLR0913 - what an open request carries
@@ -109,69 +168,86 @@ def open_channel(  # noqa: PLR0913 - what an open request carries
     offset_token: str | None = None,
     now: dt.datetime,
 ) -> OpenChannelResult:
-    """Open a channel for a new owner, created when it is missing, and fence the one before.
-
-    The same request of the same client again gets the same sequencer, and fences nobody: an
-    answer that was lost must not cost the channel, a request that was late not its next owner.
-
-    Args:
-        connection: A writing transaction.
-        table: The table, as found in this transaction.
-        channel: The channel's internal name.
-        user: Who opens it.
-        client_prefix: The opening client; without it or `request_id` each open is a new one.
-        request_id: The client's name for this open.
-        offset_token: Becomes the channel's committed token at once, when given.
-        now: The time of the opening.
+    """Open one channel as `open_channels` does.
 
     Raises:
         TableNotFound: The table was dropped meanwhile.
         TooManyChannels: The table has 10,000 channels and this would be one more.
     """
+    request = ChannelOpen(channel, user, client_prefix, request_id, offset_token)
+    [opened] = open_channels(connection, table, [request], now=now)
+    if isinstance(opened, TooManyChannels):
+        raise opened
+    return opened
+
+
+def open_channels(
+    connection: sa.Connection,
+    table: TableRecord,
+    requests: Sequence[ChannelOpen],
+    *,
+    now: dt.datetime,
+) -> list[OpenChannelResult | TooManyChannels]:
+    """Open channels of a table for new owners, created where missing, and fence those before.
+
+    Requests count one after the other; the number of statements does not depend on theirs. The
+    same request of the same client again gets the same sequencer, and fences nobody: an answer
+    that was lost must not cost the channel, a request that was late not its next owner. Where the
+    table has 10,000 channels and this would be one more, the result is TooManyChannels.
+
+    Args:
+        connection: A writing transaction.
+        table: The table, as found in this transaction.
+        requests: What is to be opened.
+        now: The time of the opening.
+
+    Raises:
+        TableNotFound: The table was dropped meanwhile.
+    """
     if not lock_tables(connection, [table.table_id]):
         raise TableNotFound(table=table.name)
-    request = _OpenRequest(user, client_prefix, request_id)
-    earlier = _find_replayed_open(connection, table, channel, request)
-    if earlier is not None:
-        return earlier
-    previous = _find_channel_row(connection, table.table_id, channel)
-    changed: dict[str, Any] = {
-        "owner_user": user,
-        "client_prefix": client_prefix,
-        "opened_at": now,
-    }
-    if offset_token is not None:
-        changed["offset_token"] = offset_token
-    if previous is None:
-        changed |= _new_channel_values(connection, table, channel)
-        write: sa.Insert | sa.Update = sa.insert(_CHANNELS)
-    else:
-        # Others may have counted further under the name that its table has now.
-        last = find_tombstone_client_sequencer(connection, table.name, channel) or 0
-        changed["client_sequencer"] = max(previous.client_sequencer, last) + 1
-        write = sa.update(_CHANNELS).where(_CHANNELS.c.channel_id == previous.channel_id)
-    record = _to_channel_record(
-        connection.execute(write.values(changed).returning(*_CHANNELS.c)).one()
-    )
-    connection.execute(
-        sa.insert(_CHANNEL_HISTORY).values(
-            table_id=table.table_id,
-            channel=channel,
-            event="opened",
-            at=now,
-            client_sequencer=record.client_sequencer,
-            row_sequencer=record.row_sequencer,
-            offset_token=record.offset_token,
-            user=user,
-            client_prefix=client_prefix,
-            request_id=request_id,
-            previous_user=previous.owner_user if previous else None,
-            previous_owner=previous.client_prefix if previous else None,
-        )
-    )
-    return OpenChannelResult(
-        record, previous.client_prefix if previous else None, is_replayed=False
-    )
+    stored_opens = _find_stored_opens(connection, table.table_id, requests)
+    names = {request.channel for request in requests}
+    ids: dict[str, int] = {}
+    records: dict[str, ChannelRecord] = {}
+    wanted = {"table_id": table.table_id, "names": sets.encode_array(sorted(names))}
+    for row in connection.execute(_SELECT_NAMED_CHANNELS, wanted):
+        ids[row.name], records[row.name] = row.channel_id, _to_channel_record(row)
+    # Others may have counted further under the name that the table has now.
+    tombstones = find_tombstones(connection, table.name, names)
+    free = MAX_CHANNELS_PER_TABLE
+    if names - ids.keys():
+        free -= connection.execute(_COUNT_CHANNELS, {"table_id": table.table_id}).scalar_one()
+    results: list[OpenChannelResult | TooManyChannels] = []
+    history: list[tuple[Any, ...]] = []
+    for request in requests:
+        previous = records.get(request.channel)
+        stored = stored_opens.get(request.key)
+        if stored is not None:
+            record = _to_replayed_record(table.table_id, request, stored, previous)
+            results.append(OpenChannelResult(record, stored.previous_owner, is_replayed=True))
+            continue
+        if previous is None and free <= 0:
+            limit = f"{MAX_CHANNELS_PER_TABLE:,}"
+            results.append(TooManyChannels(table=table.name, limit=limit))
+            continue
+        free -= previous is None
+        tombstone = tombstones.get(request.channel)
+        counted = -1 if tombstone is None else tombstone.client_sequencer
+        record = _to_opened_record(table.table_id, request, previous, counted, now)
+        records[request.channel] = record
+        owner = previous.client_prefix if previous else None
+        if request.key is not None:
+            stored_opens[request.key] = _StoredOpen(
+                record.client_sequencer, record.row_sequencer, record.offset_token, now, owner
+            )
+        history.append(_to_history_row(record, request, previous))
+        results.append(OpenChannelResult(record, owner, is_replayed=False))
+    if history:
+        opened = {row[1] for row in history}
+        _write_opened_channels(connection, [records[name] for name in sorted(opened)], ids)
+        sets.insert_rows(connection, _CHANNEL_HISTORY, _HISTORY_COLUMNS, history)
+    return results
 
 
 def find_channel(
@@ -318,61 +394,141 @@ def list_channel_history(
     ]
 
 
-def _find_replayed_open(
-    connection: sa.Connection, table: TableRecord, channel: str, open_request: _OpenRequest
-) -> OpenChannelResult | None:
-    """Return the stored answer to this open request, with the sequencer it was given then."""
-    if open_request.client_prefix is None or open_request.request_id is None:
-        return None
-    line = connection.execute(
-        sa.select(_CHANNEL_HISTORY).where(
-            _CHANNEL_HISTORY.c.client_prefix == open_request.client_prefix,
-            _CHANNEL_HISTORY.c.request_id == open_request.request_id,
-            _CHANNEL_HISTORY.c.table_id == table.table_id,
-            _CHANNEL_HISTORY.c.channel == channel,
-            _CHANNEL_HISTORY.c.user == open_request.user,
-        )
-    ).first()
-    if line is None:
-        return None
-    row = _find_channel_row(connection, table.table_id, channel)
-    if row is not None and row.client_sequencer == line.client_sequencer:
-        return OpenChannelResult(_to_channel_record(row), line.previous_owner, is_replayed=True)
+def _find_stored_opens(
+    connection: sa.Connection, table_id: int, requests: Sequence[ChannelOpen]
+) -> dict[_OpenKey | None, _StoredOpen]:
+    """Return what was answered to these requests before, by their keys."""
+    repeatable = {
+        (request.client_prefix, request.request_id, table_id, request.channel)
+        for request in requests
+        if request.key is not None
+    }
+    if not repeatable:
+        return {}
+    found = connection.execute(
+        _select_stored_opens(connection.dialect.name),
+        sets.encode_rows(_STORED_OPEN_KEY, repeatable),
+    )
+    return {tuple(row[:4]): _StoredOpen(*row[4:]) for row in found}
+
+
+def _to_replayed_record(
+    table_id: int, request: ChannelOpen, stored: _StoredOpen, current: ChannelRecord | None
+) -> ChannelRecord:
+    """Return the channel with the sequencer that the same request was given before."""
+    if current is not None and current.client_sequencer == stored.client_sequencer:
+        return current
     # Opened by somebody else or dropped since: the old answer, whose holder is fenced already.
-    stale = ChannelRecord(
-        table_id=table.table_id,
-        name=channel,
-        client_sequencer=line.client_sequencer,
-        row_sequencer=line.row_sequencer,
-        offset_token=line.offset_token,
-        owner_user=open_request.user,
-        client_prefix=open_request.client_prefix,
+    return ChannelRecord(
+        table_id=table_id,
+        name=request.channel,
+        client_sequencer=stored.client_sequencer,
+        row_sequencer=stored.row_sequencer,
+        offset_token=stored.offset_token,
+        owner_user=request.user,
+        client_prefix=request.client_prefix,
         last_path=None,
         last_chunk_offset=None,
         last_chunk_md5=None,
-        opened_at=line.at,
+        opened_at=stored.at,
         last_commit_at=None,
         rows=None,
         bytes=None,
     )
-    return OpenChannelResult(stale, line.previous_owner, is_replayed=True)
 
 
-def _new_channel_values(
-    connection: sa.Connection, table: TableRecord, channel: str
-) -> dict[str, Any]:
-    count = sa.select(sa.func.count()).where(_CHANNELS.c.table_id == table.table_id)
-    if connection.execute(count).scalar_one() >= MAX_CHANNELS_PER_TABLE:
-        raise TooManyChannels(table=table.name, limit=f"{MAX_CHANNELS_PER_TABLE:,}")
-    last = find_tombstone_client_sequencer(connection, table.name, channel)
-    return {
-        "table_id": table.table_id,
-        "name": channel,
-        "client_sequencer": 0 if last is None else last + 1,
-        "row_sequencer": 0,
-        "rows": 0,
-        "bytes": 0,
-    }
+def _to_opened_record(
+    table_id: int,
+    request: ChannelOpen,
+    previous: ChannelRecord | None,
+    last_client_sequencer: int,
+    now: dt.datetime,
+) -> ChannelRecord:
+    """Return a channel after an open; `last_client_sequencer` is its tombstone's, -1 for none."""
+    if previous is None:
+        return ChannelRecord(
+            table_id=table_id,
+            name=request.channel,
+            client_sequencer=last_client_sequencer + 1,
+            row_sequencer=0,
+            offset_token=request.offset_token,
+            owner_user=request.user,
+            client_prefix=request.client_prefix,
+            last_path=None,
+            last_chunk_offset=None,
+            last_chunk_md5=None,
+            opened_at=now,
+            last_commit_at=None,
+            rows=0,
+            bytes=0,
+        )
+    token = request.offset_token
+    return replace(
+        previous,
+        client_sequencer=max(previous.client_sequencer, last_client_sequencer) + 1,
+        offset_token=previous.offset_token if token is None else token,
+        owner_user=request.user,
+        client_prefix=request.client_prefix,
+        opened_at=now,
+    )
+
+
+_HISTORY_COLUMNS = (
+    *("table_id", "channel", "event", "at", "client_sequencer", "row_sequencer", "offset_token"),
+    *("user", "client_prefix", "request_id", "previous_user", "previous_owner"),
+)
+
+
+def _to_history_row(
+    record: ChannelRecord, request: ChannelOpen, previous: ChannelRecord | None
+) -> tuple[Any, ...]:
+    return (
+        record.table_id,
+        record.name,
+        "opened",
+        model.to_microseconds(record.opened_at),
+        record.client_sequencer,
+        record.row_sequencer,
+        record.offset_token,
+        request.user,
+        request.client_prefix,
+        request.request_id,
+        previous.owner_user if previous else None,
+        previous.client_prefix if previous else None,
+    )
+
+
+_OPENED_COLUMNS = (
+    *("client_sequencer", "offset_token", "owner_user", "client_prefix", "opened_at"),
+    *("row_sequencer", "rows", "bytes"),
+)
+
+
+def _write_opened_channels(
+    connection: sa.Connection, records: Sequence[ChannelRecord], ids: Mapping[str, int]
+) -> None:
+    created: list[tuple[Any, ...]] = []
+    updated: list[tuple[Any, ...]] = []
+    for record in records:
+        values = (
+            record.client_sequencer,
+            record.offset_token,
+            record.owner_user,
+            record.client_prefix,
+            model.to_microseconds(record.opened_at),
+            record.row_sequencer,
+            record.rows,
+            record.bytes,
+        )
+        if record.name in ids:
+            updated.append((ids[record.name], *values))
+        else:
+            created.append((record.table_id, record.name, *values))
+    if created:
+        columns = ("table_id", "name", *_OPENED_COLUMNS)
+        sets.insert_rows(connection, _CHANNELS, columns, created)
+    if updated:
+        sets.update_rows(connection, _CHANNELS, ("channel_id", *_OPENED_COLUMNS), updated)
 
 
 def _find_channel_row(connection: sa.Connection, table_id: int, channel: str) -> sa.Row[Any] | None:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PUBLIC
-from snowmelt.catalog.objects.channel_tombstones import find_tombstone_client_sequencer
+from snowmelt.catalog.objects.channel_tombstones import find_tombstones
 from snowmelt.catalog.objects.error_table_lookup import can_write_error_rows
 from snowmelt.catalog.objects.tables import (
     find_namespace_ids,
@@ -371,10 +371,7 @@ def _load_renamed_tables(
         if offer.table in commit_state.tables or key is None:
             continue
         # A renaming leaves the channels' sequencers behind under the old name.
-        if (
-            find_tombstone_client_sequencer(connection, offer.table, offer.channels[0].name)
-            is not None
-        ):
+        if find_tombstones(connection, offer.table, [offer.channels[0].name]):
             with suppress(TableNotFound):
                 table = find_table_by_id(connection, key[0])
                 if table.dropped_at is None:

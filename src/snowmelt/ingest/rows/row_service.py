@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.objects.channel_tombstones import find_removal_times
+from snowmelt.catalog.objects.channel_tombstones import find_tombstones
 from snowmelt.catalog.streaming import channels, row_request_state
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import (
@@ -192,14 +192,14 @@ class RowService:
             known = row_request_state.find_row_channels(
                 connection, table.table_id, list(wanted.values())
             )
-            left = find_removal_times(connection, table.name, known)
+            left = find_tombstones(connection, table.name, known)
         found = {
             name: build_channel_status(path, name, known[internal])
             for name, internal in wanted.items()
             # One that came by the name since is told to nobody before it is opened by it: another
             # channel's committed token would be taken for one's own.
             if internal in known
-            and (internal not in left or left[internal] <= known[internal].opened_at)
+            and (internal not in left or left[internal].dropped_at <= known[internal].opened_at)
         }
         for name in names:
             if is_elastic_channel(name) and name not in found:
