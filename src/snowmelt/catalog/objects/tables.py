@@ -286,18 +286,23 @@ def delete_table_record(connection: sa.Connection, table_id: int) -> None:
     )
 
 
+_LOCK_TABLES = (
+    sa.select(_TABLES.c.table_id)
+    .where(
+        _TABLES.c.table_id.in_(sa.bindparam("table_ids", expanding=True)),
+        _TABLES.c.dropped_at.is_(None),
+    )
+    .order_by(_TABLES.c.table_id)
+    .with_for_update()
+)
+
+
 def lock_tables(connection: sa.Connection, table_ids: Collection[int]) -> list[int]:
     """Lock the rows of tables in id order and return the ids of those that are live.
 
     Always in this order, so that two transactions never wait for each other.
     """
-    query = (
-        sa.select(_TABLES.c.table_id)
-        .where(_TABLES.c.table_id.in_(sorted(table_ids)), _TABLES.c.dropped_at.is_(None))
-        .order_by(_TABLES.c.table_id)
-        .with_for_update()
-    )
-    return list(connection.execute(query).scalars())
+    return list(connection.execute(_LOCK_TABLES, {"table_ids": sorted(table_ids)}).scalars())
 
 
 def list_table_schema_versions(connection: sa.Connection, table_id: int) -> dict[int, TableSchema]:

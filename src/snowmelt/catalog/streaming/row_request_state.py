@@ -7,6 +7,7 @@ for paths on which a client was told to write base64; elsewhere no client writes
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
@@ -208,12 +209,17 @@ def apply_appends(
     ]
     if not rows:
         return
-    insert = make_insert(connection, _ROW_CHANNELS)
+    connection.execute(_add_to_row_channels(connection.dialect.name), rows)
+
+
+@cache
+def _add_to_row_channels(dialect_name: str) -> sa.Insert:
+    insert = dialect.make_dialect_insert(dialect_name, _ROW_CHANNELS)
     new = insert.excluded
     failed = new.last_error.is_not(None)
     counts = ("rows_parsed", "rows_inserted", "rows_error")
     errors = ("last_error", "last_error_at", "last_error_offset")
-    statement = insert.on_conflict_do_update(
+    return insert.on_conflict_do_update(
         index_elements=["channel_id"],
         set_={
             "request_id": new.request_id,
@@ -221,7 +227,6 @@ def apply_appends(
             **{name: sa.case((failed, new[name]), else_=_ROW_CHANNELS.c[name]) for name in errors},
         },
     )
-    connection.execute(statement, rows)
 
 
 def apply_empty_append(
