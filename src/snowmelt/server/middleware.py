@@ -96,9 +96,13 @@ class _ImmediateRouteRequest:
 
     route: PostRoute
     handle: Callable[[AuthenticatedRequest, Callable[[object], None]], None]
-    label: str
+    path: str
     principal: Principal
     headers: Mapping[bytes, bytes]
+
+    @property
+    def label(self) -> str:
+        return self.path.rstrip("/")
 
     @property
     def has_failpoint(self) -> bool:
@@ -107,13 +111,13 @@ class _ImmediateRouteRequest:
     def begin(self, body: bytes, on_result: Callable[[object], None]) -> None:
         caller = self.principal
         self.handle(
-            AuthenticatedRequest(self.label, caller.user, body, self.headers, caller.scope),
+            AuthenticatedRequest(self.path, caller.user, body, self.headers, caller.scope),
             on_result,
         )
 
     def build_response(self, result: object) -> ServerResponse:
         if isinstance(result, Exception):
-            return error_response(result, path=self.label, user=self.principal.user)
+            return error_response(result, path=self.path, user=self.principal.user)
         return json_response(result)
 
 
@@ -189,12 +193,14 @@ class ServiceMiddleware:
         await send({"type": "http.response.body", "body": answer.body})
 
     def find_immediate_handler(
-        self, method: bytes, path: str, headers: Iterable[tuple[bytes, bytes]]
+        self, method: bytes, url: str, headers: Iterable[tuple[bytes, bytes]]
     ) -> ImmediateHandler | None:
         """Return how a request may be answered without waiting for anything, None when not.
 
         None also for what is to be refused: the ordinary way does that.
         """
+        # Clients of v1 name each request in the query; nothing there matters.
+        path = url.partition("?")[0]
         lane = self._fast_routes.get(path)
         if self._find_app_handler is None if lane is None else lane.handle_immediately is None:
             return None
@@ -213,7 +219,7 @@ class ServiceMiddleware:
             return (
                 None
                 if self._find_app_handler is None
-                else self._find_app_handler(method, path, known)
+                else self._find_app_handler(method, url, known)
             )
         caller = self._checks.authenticator.get_cached_principal(known)
         if caller is None or lane.handle_immediately is None:

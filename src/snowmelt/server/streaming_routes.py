@@ -27,6 +27,7 @@ from snowmelt.wire.streaming import (
     DropChannelRequest,
     EvolveTableRequest,
     OpenChannelRequest,
+    OpenChannelResponse,
     RegisterBlobsRequest,
     RegisterBlobsResponse,
 )
@@ -67,7 +68,9 @@ class StreamingRoutes:
         """Return the routes by path, without trailing slash."""
         return {
             "/v1/streaming/client/configure": PostRoute(self.configure_client),
-            "/v1/streaming/channels/open": PostRoute(self.open_channel),
+            "/v1/streaming/channels/open": PostRoute(
+                self.open_channel, handle_immediately=self.open_channel_immediately
+            ),
             "/v1/streaming/channels/status": PostRoute(self.get_channel_status),
             "/v1/streaming/channels/drop": PostRoute(self.drop_channel),
             "/v1/streaming/channels/write/blobs": PostRoute(
@@ -89,11 +92,21 @@ class StreamingRoutes:
 
     async def open_channel(self, call: AuthenticatedRequest) -> ServerResponse:
         """Open a channel."""
+        return await _await_result(partial(self.open_channel_immediately, call))
+
+    def open_channel_immediately(
+        self, call: AuthenticatedRequest, on_result: Callable[[object], None]
+    ) -> None:
+        """Open a channel; `on_result` gets the answer, or what went wrong, in the event loop."""
         request = decode_message(call.body, OpenChannelRequest)
         request.role = call.resolve_role(request.role)
-        response = await self._await_write(self._channel_service.open_channel, request, call.user)
-        self.channels_opened += 1
-        return response
+
+        def count_and_report(result: object) -> None:
+            self.channels_opened += isinstance(result, OpenChannelResponse)
+            on_result(result)
+
+        future = self._channel_service.open_channel(request, call.user)
+        self._report_when_done(future, count_and_report)
 
     async def get_channel_status(self, call: AuthenticatedRequest) -> ServerResponse:
         """Tell what is committed."""
@@ -107,27 +120,17 @@ class StreamingRoutes:
         """Drop a channel."""
         request = decode_message(call.body, DropChannelRequest)
         request.role = call.resolve_role(request.role)
-        return await self._await_write(self._channel_service.drop_channel, request, call.user)
+        future = self._channel_service.drop_channel(request, call.user)
+        return await _await_result(partial(self._report_when_done, future))
 
     async def register_blobs(self, call: AuthenticatedRequest) -> ServerResponse:
         """Register blobs."""
-        loop = asyncio.get_running_loop()
         if len(call.body) <= SMALL_BODY_BYTES:
             request = decode_registration(call.body)
         else:
+            loop = asyncio.get_running_loop()
             request = await loop.run_in_executor(self._threads, decode_registration, call.body)
-        answered: asyncio.Future[RegisterBlobsResponse] = loop.create_future()
-
-        def report_result(response: object) -> None:
-            if answered.done():
-                return
-            if isinstance(response, RegisterBlobsResponse):
-                answered.set_result(response)
-            elif isinstance(response, Exception):
-                answered.set_exception(response)
-
-        self._submit_registration(request, call, report_result)
-        return json_response(await answered)
+        return await _await_result(partial(self._submit_registration, request, call))
 
     def register_blobs_immediately(
         self, call: AuthenticatedRequest, on_result: Callable[[object], None]
@@ -166,17 +169,33 @@ class StreamingRoutes:
         loop = asyncio.get_running_loop()
         return json_response(await loop.run_in_executor(self._threads, work, request, requester))
 
-    async def _await_write(
-        self,
-        work: Callable[[_Message, _Requester], Future[_Result]],
-        request: _Message,
-        requester: _Requester,
-    ) -> ServerResponse:
-        """Answer when the write that `work` queues is committed; no thread waits for it."""
-        loop = asyncio.get_running_loop()
-        future = await loop.run_in_executor(self._threads, work, request, requester)
-        response: _Result = await asyncio.wrap_future(future)
-        return json_response(response)
+    def _report_when_done(
+        self, future: Future[_Result], on_result: Callable[[object], None]
+    ) -> None:
+        """Pass what a write ends with to `on_result`, in the event loop; no thread waits for it."""
+        report = self._response_queue.make_callback(asyncio.get_running_loop(), on_result)
+        future.add_done_callback(lambda done: report(done.exception() or done.result()))
+
+
+async def _await_result(
+    submit: Callable[[Callable[[object], None]], None],
+) -> ServerResponse:
+    """Return the answer to what `submit` begins, which reports its end in the event loop.
+
+    Raises:
+        Exception: What it ended with.
+    """
+    ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def end(result: object) -> None:
+        if not ended.done():
+            ended.set_result(result)
+
+    submit(end)
+    result = await ended
+    if isinstance(result, Exception):
+        raise result
+    return json_response(result)
 
 
 def _end_span_on_result(

@@ -115,3 +115,15 @@ def test_a_client_that_hangs_up_does_no_harm(port) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
             connection.sendall(sent)
     assert codes(answers(port, request(EMPTY, "Connection: close"))) == [(200, 11)]
+
+
+def test_the_id_of_a_request_in_the_query_takes_no_request_off_the_short_way(port, taken) -> None:
+    opens = "/v1/streaming/channels/open/?requestId=7"
+    found = answers(
+        port,
+        request(EMPTY, path=f"{PATH}?requestId=5"),
+        request(b'{"database": ""}', "Connection: close", path=opens),
+    )
+    assert [status for status, _ in found] == [200, 200]
+    assert all(body["status_code"] for _, body in found)
+    assert taken == [True, True]
