@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
@@ -10,6 +12,7 @@ from snowmelt.catalog import model
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.streaming import channels
 from snowmelt.errors import ChannelFenced, ChannelNotFound, TableNotFound, TooManyChannels
+from snowmelt.schema.types import TableName
 
 
 def _drop(world, channel="C", **options):
@@ -177,6 +180,80 @@ def test_history_tells_who_took_a_channel_from_whom(world):
     assert (taken.event, taken.user, taken.previous_user) == ("opened", "OTHER", "LOADER")
     assert (taken.previous_owner, taken.client_prefix) == (first.prefix, second.prefix)
     assert taken.at - opened.at == dt.timedelta(seconds=5)
+
+
+def _read_stored(world, table: sa.Table, table_id: int, *order: sa.Column) -> list[tuple]:
+    """Return a table's channels, or their history, without the numbers that the catalog gave."""
+    kept = [each for each in table.c if each.name not in {"channel_id", "history_id", "table_id"}]
+    with world.database.reading() as connection:
+        query = sa.select(*kept).where(table.c.table_id == table_id).order_by(*order)
+        return [tuple(row) for row in connection.execute(query)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_opens_in_one_call_end_like_the_same_ones_one_after_the_other(world, seed):
+    """Random opens and repetitions of few channels, some of which are dropped in between."""
+    chance = random.Random(seed)
+    together = world.table()
+    single = world.create_table(TableName("DB", "PUBLIC", "OTHER"))
+    for _ in range(6):
+        requests = [
+            channels.ChannelOpen(
+                f"C{chance.randrange(6)}",
+                chance.choice(("LOADER", "OTHER")),
+                chance.choice(("p1", "p2", None)),
+                None,
+                chance.choice((None, None, "", "7")),
+            )
+            for _ in range(chance.randrange(1, 12))
+        ]
+        requests = [
+            # An id of its user's own, as the service sees to.
+            replace(each, request_id=f"{each.user}{chance.randrange(40)}")
+            if chance.random() < 0.8
+            else each
+            for each in requests
+        ]
+        with world.database.writing() as connection:
+            found = channels.open_channels(connection, together, requests, now=world.now)
+        expected = []
+        for request in requests:
+            with world.database.writing() as connection:
+                expected += channels.open_channels(connection, single, [request], now=world.now)
+        assert [replace(each.record, table_id=0) for each in found] == [
+            replace(each.record, table_id=0) for each in expected
+        ]
+        assert [(each.previous_owner, each.is_replayed) for each in found] == [
+            (each.previous_owner, each.is_replayed) for each in expected
+        ]
+        gone = f"C{chance.randrange(6)}"
+        with world.database.writing() as connection:
+            for table in (together, single):
+                if channels.find_channel(connection, table, gone) is not None:
+                    channels.drop_channel(connection, table, gone, now=world.now)
+        world.clock.sleep(1)
+    for table, order in (
+        (model.channels, model.channels.c.name),
+        (model.channel_history, model.channel_history.c.history_id),
+    ):
+        assert _read_stored(world, table, together.table_id, order) == _read_stored(
+            world, table, single.table_id, order
+        )
+
+
+def test_opens_in_one_call_fill_a_table_in_their_order(world, monkeypatch):
+    monkeypatch.setattr(channels, "MAX_CHANNELS_PER_TABLE", 2)
+    requests = [channels.ChannelOpen(name, "LOADER") for name in ("A", "B", "C", "A", "D")]
+    with world.database.writing() as connection:
+        found = channels.open_channels(connection, world.table(), requests, now=world.now)
+    assert [isinstance(each, TooManyChannels) for each in found] == [
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert found[3].record.client_sequencer == 1
 
 
 def test_old_history_is_trimmed_from_its_oldest_line_on(world):

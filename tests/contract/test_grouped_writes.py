@@ -81,6 +81,41 @@ def test_writes_that_wait_share_a_transaction(database, writes, held_up, lines):
     assert commits < 40
 
 
+def test_items_of_one_work_that_wait_share_a_call(writes, held_up, lines):
+    go_on = held_up()
+    calls: list[list[int]] = []
+
+    def insert_even(connection: sa.Connection, items: list[int]) -> list[int | RequestMalformed]:
+        calls.append(items)
+        for item in items:
+            if item % 2 == 0:
+                insert(connection, item)
+        return [RequestMalformed(reason="it is odd") if item % 2 else item for item in items]
+
+    futures = [writes.submit_item(insert_even, item, group_key="t") for item in range(5)]
+    between = writes.submit(lambda c: insert(c, 100), group_key="t")
+    futures += [writes.submit_item(insert_even, item, group_key="t") for item in range(5, 9)]
+    go_on.set()
+    assert between.result(LONG_S) == 100
+    outcomes = [future.exception(LONG_S) for future in futures]
+    assert [outcome is None for outcome in outcomes] == [item % 2 == 0 for item in range(9)]
+    assert lines() == [0, 2, 4, 6, 8, 100]
+    assert calls == [[0, 1, 2, 3, 4], [5, 6, 7, 8]]
+
+
+def test_an_item_that_the_database_refuses_costs_its_neighbours_nothing(writes, held_up, lines):
+    go_on = held_up()
+
+    def insert_all(connection: sa.Connection, items: list[int]) -> list[int]:
+        return [insert(connection, item) for item in items]
+
+    futures = [writes.submit_item(insert_all, item, group_key="t") for item in (1, 1, 2)]
+    go_on.set()
+    outcomes = [future.exception(LONG_S) for future in futures]
+    assert [outcome is None for outcome in outcomes] == [True, False, True]
+    assert lines() == [1, 2]
+
+
 def test_a_write_that_fails_is_rolled_back_alone(writes, held_up, lines):
     go_on = held_up()
 
