@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import sqlalchemy as sa
 from growth import catalog
 from harness import Running
@@ -49,6 +50,8 @@ class Loader:
     """Processes with clients: each inserts into its share of the channels, again and again."""
 
     def __init__(self, running: Running, options: argparse.Namespace) -> None:
+        # Arrow imports pandas at its first conversion, a second of each process: not what is measured.
+        pa.array([], pa.int64())
         forking = multiprocessing.get_context("fork")
         self._go = forking.Event()
         self._opened = [forking.Event() for _ in range(options.processes)]
