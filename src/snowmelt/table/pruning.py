@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -22,14 +23,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from snowmelt.schema.iceberg_table_form import native_fields, needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import StoredBound, decode_bound
-from snowmelt.wire.column_statistics import StoredStatistics
+from snowmelt.wire.column_statistics import StoredStatisticsDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
-    from snowmelt.catalog.streaming.chunks import ChunkRecord
+    from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord
     from snowmelt.table.iceberg import NativeFile
     from snowmelt.wire.column_statistics import StatisticBounds
 
@@ -122,7 +123,7 @@ def prune_files(
 
 
 def prune_chunks(
-    chunks: Iterable[ChunkRecord],
+    chunks: ChunkRange | Sequence[ChunkRecord],
     schema: TableSchema,
     schemas: Mapping[int, TableSchema],
     predicates: Sequence[Predicate],
@@ -133,16 +134,30 @@ def prune_chunks(
     """
     if not predicates:
         return list(chunks)
-    columns = {
-        version: _map_written_columns(schema, written) for version, written in schemas.items()
+    names = set(list_predicate_columns(predicates))
+    finders = {
+        version: _make_chunk_range_finder(_map_written_columns(schema, written, names), written)
+        for version, written in schemas.items()
     }
-    return [
-        chunk
-        for chunk in chunks
-        if _can_all_match(
-            predicates, _make_chunk_range_finder(chunk, columns.get(chunk.schema_version, {}))
-        )
-    ]
+
+    def matches(rows: int, version: int, statistics: bytes) -> bool:
+        find_ranges = finders.get(version)
+        found = {} if find_ranges is None else find_ranges(rows, statistics)
+        return _can_all_match(predicates, found.get)
+
+    if not isinstance(chunks, Sequence):
+        return chunks.select(matches)
+    return [each for each in chunks if matches(each.rows, each.schema_version, each.statistics)]
+
+
+def list_predicate_columns(predicates: Iterable[Predicate]) -> Iterator[str]:
+    """Yield the columns that predicates are about."""
+    for predicate in predicates:
+        match predicate:
+            case And(conditions) | Or(conditions):
+                yield from list_predicate_columns(conditions)
+            case _:
+                yield predicate.column
 
 
 def _can_all_match(
@@ -250,7 +265,8 @@ def _number_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | None
     if column.kind is LogicalType.REAL:
         return _float_range(value)
     if isinstance(value, int) or (isinstance(value, Decimal) and value.is_finite()):
-        return _make_single_value_range(Fraction(value) * 10 ** (column.scale or 0))
+        scaled = Fraction(value) * 10 ** (column.scale or 0)
+        return _make_single_value_range(scaled if scaled.denominator > 1 else int(scaled))
     if isinstance(value, Decimal) or not math.isfinite(value):
         return None
     # The engine compares as doubles: whatever rounds to this one may be equal to it.
@@ -327,24 +343,31 @@ def _native_arrow_type(column: Column) -> pa.DataType:
     return native_fields(column)[0].type
 
 
-def _map_written_columns(schema: TableSchema, written: TableSchema) -> dict[str, Column]:
-    """Return the columns as they were written, by the names that they have now."""
+def _map_written_columns(
+    schema: TableSchema, written: TableSchema, names: Collection[str]
+) -> dict[str, Column]:
+    """Return columns as they were written, by the names that they have now."""
     old = {column.ordinal: column for column in written.columns}
-    return {column.name: old[column.ordinal] for column in schema.columns if column.ordinal in old}
+    return {
+        column.name: old[column.ordinal]
+        for column in schema.columns
+        if column.ordinal in old and column.name in names
+    }
 
 
 def _make_chunk_range_finder(
-    chunk: ChunkRecord, written: Mapping[str, Column]
-) -> Callable[[str], _ValueRange | None]:
-    statistics = StoredStatistics(chunk.statistics)
+    columns: Mapping[str, Column], written: TableSchema
+) -> Callable[[int, bytes], dict[str, _ValueRange]]:
+    decoder = StoredStatisticsDecoder(written, columns.values())
 
-    def extent(name: str) -> _ValueRange | None:
-        column = written.get(name)
-        if column is None:
-            return None
-        return _chunk_range(column, statistics.decode_bounds(column), chunk.rows)
+    def find_ranges(rows: int, statistics: bytes) -> dict[str, _ValueRange]:
+        bounds = decoder.decode(statistics)
+        return {
+            name: _chunk_range(column, bounds[column.ordinal], rows)
+            for name, column in columns.items()
+        }
 
-    return extent
+    return find_ranges
 
 
 def _chunk_range(column: Column, bounds: StatisticBounds, rows: int) -> _ValueRange:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
 from snowmelt.catalog.security.access_control import require_table_privilege
-from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
+from snowmelt.catalog.streaming.chunks import read_chunk_range
 from snowmelt.errors import ConfigurationError, PlanExpired, TableInconsistent
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.streaming.chunks import ChunkRecord
+    from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName, TableSchema
     from snowmelt.table.iceberg import NativeFile, NativeTable
@@ -57,7 +57,7 @@ class TableSnapshot:
     native: NativeTable | None
     watermark: int
     up_to: int
-    chunks: tuple[ChunkRecord, ...]
+    chunks: ChunkRange | tuple[ChunkRecord, ...]
     deadline: dt.datetime
 
     @property
@@ -70,6 +70,13 @@ class TableSnapshot:
         """How many rows the table has."""
         native = 0 if self.native is None else self.native.facts.total_rows
         return native + sum(chunk.rows for chunk in self.chunks)
+
+    @property
+    def chunk_numbers(self) -> frozenset[int]:
+        """The sequences of the chunks."""
+        if isinstance(self.chunks, tuple):
+            return frozenset(chunk.seq for chunk in self.chunks)
+        return self.chunks.numbers
 
     def list_native_files(self) -> list[NativeFile]:
         """Return the native files."""
@@ -114,7 +121,7 @@ def take_snapshots(
     """
     deadline = clock.now() + dt.timedelta(seconds=max_age_s)
     with database.reading() as connection:
-        found = [_read_table_state(connection, name, role) for name in names]
+        found = [_read_table_state(database, connection, name, role) for name in names]
     return [_make_snapshot(*parts, deadline) for parts in found]
 
 
@@ -142,30 +149,19 @@ def load_current_native_table(table: TableRecord) -> NativeTable | None:
 
 
 def _read_table_state(
-    connection: sa.Connection, name: TableName, role: str | None
-) -> tuple[TableRecord, dict[int, TableSchema], list[ChunkRecord]]:
+    database: Database, connection: sa.Connection, name: TableName, role: str | None
+) -> tuple[TableRecord, dict[int, TableSchema], ChunkRange]:
     table = find_table(connection, name)
     if role is not None:
         require_table_privilege(connection, role, table, "SELECT")
-    chunks = list_chunks(connection, table.table_id, table.migrated_seq, table.last_seq)
-    # Numbers have no gaps: a chunk that is missing here would be missing in the answer.
-    if len(chunks) != table.last_seq - table.migrated_seq:
-        raise TableInconsistent(
-            table=table.name,
-            reason=f"{len(chunks)} chunks are between {table.migrated_seq} and {table.last_seq}",
-        )
-    held = [
-        chunk
-        for chunk in list_quarantined_chunk_records(connection, table.table_id)
-        if chunk.seq <= table.migrated_seq
-    ]
-    return table, list_table_schema_versions(connection, table.table_id), [*held, *chunks]
+    schemas = list_table_schema_versions(connection, table.table_id)
+    return table, schemas, read_chunk_range(connection, database, table)
 
 
 def _make_snapshot(
     table: TableRecord,
     schemas: dict[int, TableSchema],
-    chunks: list[ChunkRecord],
+    chunks: ChunkRange,
     deadline: dt.datetime,
 ) -> TableSnapshot:
     return TableSnapshot(
@@ -174,6 +170,6 @@ def _make_snapshot(
         native=load_current_native_table(table),
         watermark=table.migrated_seq,
         up_to=table.last_seq,
-        chunks=tuple(chunks),
+        chunks=chunks,
         deadline=deadline,
     )

@@ -29,7 +29,7 @@ from snowmelt.table.file_io import make_file_io
 from snowmelt.table.snapshot import take_snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.security.encryption_keys import KeyRing
@@ -44,7 +44,7 @@ def make_chunk_read_tasks(
     database: Database,
     keyring: KeyRing,
     stage_url: str,
-    chunks: Sequence[ChunkRecord],
+    chunks: Iterable[ChunkRecord],
     schema: TableSchema,
 ) -> list[ChunkReadTask]:
     """Return the tasks that read these chunks as rows of `schema`, in the same order.
@@ -52,6 +52,7 @@ def make_chunk_read_tasks(
     Raises:
         TableInconsistent: The key of a chunk is not in the catalog.
     """
+    chunks = list(chunks)
     with database.reading() as connection:
         keys = keyring.find_data_keys(connection, sorted({chunk.key_id for chunk in chunks}))
         older = {chunk.table_id for chunk in chunks if chunk.schema_version != schema.version}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,8 @@ from snowmelt.schema.types import (
 from snowmelt.wire.streaming import ChunkStatisticsMessage, ColumnStatisticsMessage, ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from snowmelt.schema import statistics
 
 StatisticValue: TypeAlias = int | float | bytes | None
@@ -70,7 +72,7 @@ def statistics_to_message(
 
 
 def encode_stored_statistics(schema: TableSchema, collected: statistics.ChunkStatistics) -> bytes:
-    """Return the statistics as the catalog keeps them and `StoredStatistics` reads them."""
+    """Return the statistics as the catalog keeps them and `StoredStatisticsDecoder` reads them."""
     return _ENCODER.encode(statistics_to_message(schema, collected))
 
 
@@ -93,22 +95,54 @@ def bounds_from_message(
     }
 
 
-class StoredStatistics:
-    """Statistics of a chunk that have passed `find_statistics_error`; only what is asked for is decoded."""
+class StoredStatisticsDecoder:
+    """Decoder of some columns in chunk statistics that have passed `find_statistics_error`."""
 
-    def __init__(self, text: bytes) -> None:
-        """`text` is JSON, as it was registered."""
-        self._statistics = _STATISTICS_DECODER.decode(text)
-        # Many chunks have the same few names.
-        self._columns = {
-            _cached_internal_name(key): found for key, found in self._statistics.columns.items()
+    def __init__(self, schema: TableSchema, columns: Collection[Column]) -> None:
+        """`schema` is what the statistics were written for, `columns` those of it to decode."""
+        self._columns = {f"column{each.ordinal}": each for each in columns}
+        names = {f"column{each.ordinal}": each.display_name for each in schema.columns}
+        self._decoder: msgspec.json.Decoder[Any] | None = None
+        # A third of the time that decoding by names takes. msgspec takes no quotes in names.
+        if not any('"' in name for name in names.values()):
+            ignored = msgspec.defstruct("Ignored", [], gc=False)
+            fields: list[tuple[str, Any, None]] = [
+                (key, (ColumnStatisticsMessage if key in self._columns else ignored) | None, None)
+                for key in names
+            ]
+            found = msgspec.defstruct(
+                "KnownColumns", fields, rename=names, forbid_unknown_fields=True, gc=False
+            )
+            kind = msgspec.defstruct("KnownStatistics", [("rows", int), ("columns", found)])
+            self._decoder = msgspec.json.Decoder(kind)
+
+    def decode(self, text: bytes) -> dict[int, StatisticBounds]:
+        """Return the columns' bounds by ordinal; what is not sent, or does not parse, is unknown."""
+        if self._decoder is None:
+            return self._decode_by_name(text)
+        try:
+            found = self._decoder.decode(text)
+        except msgspec.ValidationError:
+            # `id` for `ID` is allowed, even beside it; the last one counts.
+            return self._decode_by_name(text)
+        return {
+            column.ordinal: _column_bounds_from_message(
+                column, getattr(found.columns, key), found.rows
+            )
+            for key, column in self._columns.items()
         }
 
-    def decode_bounds(self, column: Column) -> StatisticBounds:
-        """Return a column's bounds; of one not sent, or that does not parse, they are unknown."""
-        found = self._columns.get(column.name)
-        sent = None if found is None else _COLUMN_DECODER.decode(found)
-        return _column_bounds_from_message(column, sent, self._statistics.rows)
+    def _decode_by_name(self, text: bytes) -> dict[int, StatisticBounds]:
+        found = _STATISTICS_DECODER.decode(text)
+        sent = {_cached_internal_name(key): column for key, column in found.columns.items()}
+        return {
+            column.ordinal: _column_bounds_from_message(
+                column,
+                _COLUMN_DECODER.decode(sent[column.name]) if column.name in sent else None,
+                found.rows,
+            )
+            for column in self._columns.values()
+        }
 
 
 def find_statistics_error(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import hashlib
 import os
@@ -32,7 +31,7 @@ from support.chunk_data import chunk_column, relaxed
 from support.hostile_client import claims, encoded
 
 RECORD = ChunkRecord(
-    *(1, 1, "abc", "", 0, 0, "", 1, 0, 1, b"", None, None),
+    *(1, 1, "abc", "", 0, 0, "", 1, 0, 1, b""),
     registered_at=dt.datetime(2026, 11, 21, tzinfo=dt.UTC),
 )
 PATH = "2026/11/21/1/40/totwo8_abc_4711_18_0.bdec"
@@ -142,7 +141,7 @@ def test_a_chunk_whose_bytes_or_claims_were_changed_is_refused_or_read_right(sta
         return
     native = to_native_table(read_chunk(parquet, schema), schema)
     assert native.num_rows == claimed["rows"]
-    record = dataclasses.replace(RECORD, rows=native.num_rows, statistics=finding.statistics)
+    record = msgspec.structs.replace(RECORD, rows=native.num_rows, statistics=finding.statistics)
     for column in schema.columns:
         name = native_fields(column)[0].name
         # Every value has a form in Python, so that every reader returns it.

@@ -69,7 +69,7 @@ def test_a_migration_changes_where_rows_are_and_nothing_else(numbers_table):
     assert (done.from_seq, done.to_seq, done.rows, done.files) == (0, 2, 150, 1)
     assert house.read().equals(before)
     found = snapshot(house)
-    assert (found.watermark, found.up_to, found.chunks, found.row_count) == (2, 2, (), 150)
+    assert (found.watermark, found.up_to, list(found.chunks), found.row_count) == (2, 2, [], 150)
     house.put_numbers(150, 10)
     assert house.read_numbers() == list(range(160))
     assert house.migrate().from_seq == 2

@@ -48,7 +48,7 @@ def chunk_of(stored: list, column: Column) -> ChunkRecord:
         statistics_to_message(schema, collect_statistics(rows, schema))
     )
     now = UTC_EPOCH
-    return ChunkRecord(1, 1, "p", "x", 0, 1, "", 1, len(stored), 1, statistics, None, None, now)
+    return ChunkRecord(1, 1, "p", "x", 0, 1, "", 1, len(stored), 1, statistics, now)
 
 
 def file_of(stored: list, column: Column) -> NativeFile:

@@ -91,8 +91,8 @@ def test_what_is_collected_passes_the_check_and_bounds_every_value(part):
     wire = msgspec.json.decode(text, type=ChunkStatisticsMessage)
     assert column_statistics.find_statistics_error(schema, wire, table.num_rows) is None
     bounds = column_statistics.bounds_from_message(schema, wire)
-    stored = column_statistics.StoredStatistics(text)
-    assert {column.ordinal: stored.decode_bounds(column) for column in schema.columns} == bounds
+    decoder = column_statistics.StoredStatisticsDecoder(schema, schema.columns)
+    assert decoder.decode(text) == bounds
     for column, found in zip(schema.columns, collected.columns, strict=True):
         bound = bounds[column.ordinal]
         assert bound.null_count == found.null_count
@@ -118,9 +118,28 @@ def test_a_column_that_was_not_sent_is_unknown():
     wire = ChunkStatisticsMessage(rows=2, columns={})
     unknown = column_statistics.StatisticBounds(None, None, None)
     assert column_statistics.bounds_from_message(TableSchema(1, (TEXT,)), wire) == {4: unknown}
-    assert (
-        column_statistics.StoredStatistics(msgspec.json.encode(wire)).decode_bounds(TEXT) == unknown
-    )
+    decoder = column_statistics.StoredStatisticsDecoder(TableSchema(1, (TEXT,)), (TEXT,))
+    assert decoder.decode(msgspec.json.encode(wire)) == {4: unknown}
+
+
+@given(
+    keys=st.lists(st.sampled_from(("T", "t", '"T"', "N", "n", '"N"')), unique=True),
+    wanted=st.lists(st.sampled_from((TEXT, FIXED)), unique=True),
+)
+def test_the_last_of_equal_names_counts_as_in_a_message(keys, wanted):
+    schema = TableSchema(1, (TEXT, FIXED))
+    columns = {
+        key: sent_of(TEXT, b"a%d" % place, b"b")
+        if key.strip('"').upper() == "T"
+        else sent_of(FIXED, place, 100)
+        for place, key in enumerate(keys)
+    }
+    wire = ChunkStatisticsMessage(rows=2, columns=columns)
+    bounds = column_statistics.bounds_from_message(schema, wire)
+    decoder = column_statistics.StoredStatisticsDecoder(schema, wanted)
+    assert decoder.decode(msgspec.json.encode(wire)) == {
+        column.ordinal: bounds[column.ordinal] for column in wanted
+    }
 
 
 def good() -> dict[str, Sent]:

@@ -6,28 +6,32 @@ the object is deleted, the rows are removed. After an interruption the next run 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.streaming.unregistered_blobs import StagedBlob, write_blob_tombstones
+from snowmelt.errors import TableInconsistent
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from sqlalchemy import Connection
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.model.records import TableRecord
 
 _CHUNKS = model.chunks
 _TABLES = model.tables
 _RETIRE_BATCH_SIZE = 100_000
+_READ_BATCH_SIZE = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkRecord:
+class ChunkRecord(msgspec.Struct, frozen=True, gc=False):
     """One registered chunk: `length` bytes at `offset` of the blob at `prefix/path`.
 
     `seq` is the table's commit sequence; `statistics` is JSON as it was registered.
@@ -44,9 +48,78 @@ class ChunkRecord:
     rows: int
     schema_version: int
     statistics: bytes
-    first_insert_ms: int | None
-    last_insert_ms: int | None
     registered_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRange:
+    """The chunks of a table in (`after_seq`, `up_to_seq`], and `held`, those in quarantine below.
+
+    They are read from the catalog when they are iterated, a batch at a time: rows of chunks do not
+    change, and stay there for as long as a snapshot may be read. All of them in memory would be
+    gigabytes where a million wait for migration, of which most queries need few.
+    """
+
+    database: Database
+    table: TableRecord
+    after_seq: int
+    up_to_seq: int
+    held: tuple[ChunkRecord, ...]
+
+    def __len__(self) -> int:
+        """Return how many chunks there are."""
+        return len(self.held) + self.up_to_seq - self.after_seq
+
+    def __iter__(self) -> Iterator[ChunkRecord]:
+        """Yield the chunks by sequence.
+
+        Raises:
+            TableInconsistent: One is missing.
+        """
+        yield from self.held
+        for start, end in self._split():
+            with self.database.reading() as connection:
+                batch = list_chunks(connection, self.table.table_id, start, end)
+            _check_chunk_count(self.table, len(batch), start, end)
+            yield from batch
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The sequences."""
+        return frozenset(range(self.after_seq + 1, self.up_to_seq + 1)).union(
+            chunk.seq for chunk in self.held
+        )
+
+    def select(self, matches: Callable[[int, int, bytes], bool]) -> list[ChunkRecord]:
+        """Return the chunks for which `matches(rows, schema_version, statistics)`, by sequence.
+
+        Raises:
+            TableInconsistent: One is missing.
+        """
+        found = [
+            chunk
+            for chunk in self.held
+            if matches(chunk.rows, chunk.schema_version, chunk.statistics)
+        ]
+        for start, end in self._split():
+            query = _select_range(_PRUNING_COLUMNS, self.table.table_id, start, end)
+            count, chosen = 0, []
+            with self.database.reading() as connection:
+                # Row by row: fetched together, statistics take twice the time.
+                for seq, rows, version, statistics in connection.execute(query):
+                    count += 1
+                    if matches(rows, version, statistics):
+                        chosen.append(seq)
+                _check_chunk_count(self.table, count, start, end)
+                if chosen:
+                    records = _select_range(_RECORD_COLUMNS, self.table.table_id, start, end)
+                    result = connection.execute(records.where(_CHUNKS.c.seq.in_(chosen)))
+                    found += [_make_record(row) for row in result]
+        return found
+
+    def _split(self) -> Iterator[tuple[int, int]]:
+        for start in range(self.after_seq, self.up_to_seq, _READ_BATCH_SIZE):
+            yield start, min(start + _READ_BATCH_SIZE, self.up_to_seq)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +156,24 @@ class QuarantinedChunk:
     reason: str
 
 
-_RECORD_COLUMNS = [_CHUNKS.c[field.name] for field in fields(ChunkRecord)]
+_RECORD_COLUMNS = [_CHUNKS.c[name] for name in ChunkRecord.__struct_fields__]
+_PRUNING_COLUMNS = [_CHUNKS.c[name] for name in ("seq", "rows", "schema_version", "statistics")]
+
+
+def read_chunk_range(connection: Connection, database: Database, table: TableRecord) -> ChunkRange:
+    """Return the chunks of a table that are in no native file, in quarantine or not.
+
+    Raises:
+        TableInconsistent: One is missing.
+    """
+    start, end = table.migrated_seq, table.last_seq
+    # Numbers have no gaps: a chunk that is missing here would be missing in the response.
+    counted = _select_range([sa.func.count()], table.table_id, start, end).order_by(None)
+    _check_chunk_count(table, connection.execute(counted).scalar_one(), start, end)
+    held = list_quarantined_chunk_records(connection, table.table_id)
+    return ChunkRange(
+        database, table, start, end, tuple(chunk for chunk in held if chunk.seq <= start)
+    )
 
 
 def list_chunks(
@@ -99,19 +189,10 @@ def list_chunks(
 
     With `retained_only` those are left out whose blobs may be deleted by now.
     """
-    kept = _CHUNKS.c.retired_at.is_(None) if retained_only else sa.true()
-    query = (
-        sa.select(*_RECORD_COLUMNS)
-        .where(
-            _CHUNKS.c.table_id == table_id,
-            _CHUNKS.c.seq > after_seq,
-            _CHUNKS.c.seq <= up_to_seq,
-            kept,
-        )
-        .order_by(_CHUNKS.c.seq)
-        .limit(limit)
-    )
-    return [ChunkRecord(*row) for row in connection.execute(query)]
+    query = _select_range(_RECORD_COLUMNS, table_id, after_seq, up_to_seq).limit(limit)
+    if retained_only:
+        query = query.where(_CHUNKS.c.retired_at.is_(None))
+    return [_make_record(row) for row in connection.execute(query)]
 
 
 def list_chunk_channels(
@@ -185,7 +266,7 @@ def list_quarantined_chunk_records(connection: Connection, table_id: int) -> lis
     query = sa.select(*_RECORD_COLUMNS).where(
         _CHUNKS.c.table_id == table_id, _quarantined_condition()
     )
-    return [ChunkRecord(*row) for row in connection.execute(query.order_by(_CHUNKS.c.seq))]
+    return [_make_record(row) for row in connection.execute(query.order_by(_CHUNKS.c.seq))]
 
 
 def discard_quarantined_chunks(
@@ -279,3 +360,26 @@ def _unmigrated_condition() -> sa.ColumnElement[bool]:
         _CHUNKS.c.seq > _TABLES.c.migrated_seq,
         _CHUNKS.c.seq <= _TABLES.c.last_seq,
     )
+
+
+def _select_range(
+    columns: Sequence[sa.ColumnElement[Any]], table_id: int, after_seq: int, up_to_seq: int
+) -> sa.Select[Any]:
+    return (
+        sa.select(*columns)
+        .where(
+            _CHUNKS.c.table_id == table_id, _CHUNKS.c.seq > after_seq, _CHUNKS.c.seq <= up_to_seq
+        )
+        .order_by(_CHUNKS.c.seq)
+    )
+
+
+def _make_record(row: Sequence[Any]) -> ChunkRecord:
+    return ChunkRecord(*row)
+
+
+def _check_chunk_count(table: TableRecord, count: int, after_seq: int, up_to_seq: int) -> None:
+    if count != up_to_seq - after_seq:
+        raise TableInconsistent(
+            table=table.name, reason=f"{count} chunks are between {after_seq} and {up_to_seq}"
+        )

@@ -5,7 +5,6 @@
 `reader`: planning of batch reads.
 `stream_ranges`: chunks and native files between two stream positions.
 `stream_reader`: planning of streaming reads.
-`partition`: reading of one partition on an executor.
 `write_task`: writing of native files on an executor.
 `writer`: batch and stream writers.
 `write_commit`: the commit of a write.

@@ -12,9 +12,9 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import ColumnNotFound, LoadRefused, Unsupported
 from snowmelt.schema.types import LogicalType, TableName
 from snowmelt.spark.datasource.catalog_connection import SECRET_CATALOG
-from snowmelt.spark.datasource.partition import ReadShape, list_needed_columns
 from snowmelt.spark.sql.predicates import extract_exact_predicates
 from snowmelt.spark.sql.table_references import parse_dotted_name, parse_query
+from snowmelt.spark.tables.partition import ReadShape, list_needed_columns
 from snowmelt.spark.tables.spark_column_mapping import (
     VisibleColumn,
     list_visible_columns,
@@ -25,7 +25,7 @@ from snowmelt.table.pruning import prune_chunks, prune_files
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from snowmelt.catalog.streaming.chunks import ChunkRecord
+    from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord
     from snowmelt.schema.types import TableSchema
     from snowmelt.table.iceberg import NativeFile
     from snowmelt.table.pruning import Predicate
@@ -141,7 +141,7 @@ class PrunedFiles:
 def prune_snapshot(
     snapshot: TableSnapshot,
     files: Iterable[NativeFile],
-    chunks: Iterable[ChunkRecord],
+    chunks: ChunkRange | Sequence[ChunkRecord],
     predicates: Sequence[Predicate],
 ) -> PrunedFiles:
     """Leave out what statistics say that no condition needs."""

@@ -19,11 +19,10 @@ from snowmelt.spark.datasource.options import (
     requested_time,
     to_spark_schema,
 )
-from snowmelt.spark.datasource.partition import (
+from snowmelt.spark.tables.partition import (
     ReadPartition,
     plan_partitions,
     read_partition,
-    strip_statistics,
 )
 from snowmelt.spark.tables.time_travel import take_snapshot_at_sequence, take_snapshot_at_time
 from snowmelt.table.snapshot import take_snapshots
@@ -114,9 +113,7 @@ class SnapshotReader(DataSourceReader):
             if left.chunks
             else []
         )
-        return list(
-            plan_partitions(shape, list(map(strip_statistics, left.files)), tasks, cores=lake.cores)
-        )
+        return list(plan_partitions(shape, left.files, tasks, cores=lake.cores))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""

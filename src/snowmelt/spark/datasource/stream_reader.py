@@ -33,12 +33,6 @@ from snowmelt.spark.datasource.options import (
     prune_snapshot,
     requested_table,
 )
-from snowmelt.spark.datasource.partition import (
-    ReadPartition,
-    plan_partitions,
-    read_partition,
-    strip_statistics,
-)
 from snowmelt.spark.datasource.stream_ranges import (
     EARLIEST,
     LATEST,
@@ -54,6 +48,11 @@ from snowmelt.spark.datasource.stream_ranges import (
     list_initial_snapshot_files,
     make_initial_offset,
     parse_offset,
+)
+from snowmelt.spark.tables.partition import (
+    ReadPartition,
+    plan_partitions,
+    read_partition,
 )
 from snowmelt.table.snapshot import MAX_SNAPSHOT_AGE_S, TableSnapshot
 from snowmelt.table.table_reader import make_chunk_read_tasks
@@ -175,9 +174,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if left.chunks
             else []
         )
-        return plan_partitions(
-            shape, list(map(strip_statistics, left.files)), tasks, cores=lake.cores
-        )
+        return plan_partitions(shape, left.files, tasks, cores=lake.cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""

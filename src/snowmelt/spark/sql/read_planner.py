@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from snowmelt.spark.sql.predicates import extract_predicates
 from snowmelt.spark.sql.system_views import is_history_view, is_information_schema_view
 from snowmelt.spark.sql.table_references import list_needed_columns, qualify_reference
 from snowmelt.spark.tables.spark_column_mapping import (
+    PlannedFiles,
     TableReadPlan,
     list_visible_columns,
     map_parquet_names,
@@ -42,7 +44,6 @@ class PlannedTable:
     index: int
     read: TableReadPlan
     predicates: tuple[Predicate, ...]
-    files_total: int
     chunks_total: int
 
 
@@ -66,6 +67,7 @@ class QueryPlanner:
         self._stage_url = stage_url
         self._role = role
         self._clock = clock
+        self._executor = ThreadPoolExecutor(1, "snowmelt-manifests")
 
     def plan_table(self, name: TableName) -> TableReadPlan:
         """Plan to read a whole table.
@@ -156,8 +158,7 @@ class QueryPlanner:
 
     def _plan_read(self, index: int, request: _TableRequest) -> PlannedTable:
         snapshot, schema = request.snapshot, request.snapshot.table.schema
-        files = snapshot.list_native_files()
-        kept = prune_files(files, schema, request.predicates)
+        native = self._executor.submit(_plan_files, request)
         chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, request.predicates)
         read = TableReadPlan(
             table=str(snapshot.table.name),
@@ -165,11 +166,10 @@ class QueryPlanner:
             pointer=snapshot.pointer,
             schema=schema,
             columns=request.columns,
-            files=tuple(kept),
+            native=native,
             parquet_names=map_parquet_names(schema, snapshot.schemas.values())
             if len(snapshot.schemas) > 1
             else {},
-            is_whole=len(kept) == len(files),
             tasks=tuple(
                 make_chunk_read_tasks(
                     self._database, self._keyring, self._stage_url, chunks, schema
@@ -177,10 +177,16 @@ class QueryPlanner:
                 if chunks
                 else ()
             ),
-            present_chunks=frozenset(chunk.seq for chunk in snapshot.chunks),
+            present_chunks=snapshot.chunk_numbers,
             deadline=snapshot.deadline,
         )
-        return PlannedTable(index, read, request.predicates, len(files), len(snapshot.chunks))
+        return PlannedTable(index, read, request.predicates, len(snapshot.chunks))
+
+
+def _plan_files(request: _TableRequest) -> PlannedFiles:
+    files = request.snapshot.list_native_files()
+    kept = prune_files(files, request.snapshot.table.schema, request.predicates)
+    return PlannedFiles(tuple(kept), len(files))
 
 
 def _index_columns_by_name(columns: Sequence[VisibleColumn]) -> dict[str, Column | None]:
@@ -215,7 +221,7 @@ def count_table_files(planned: PlannedTable) -> TableFileCounts:
     return TableFileCounts(
         table=read.table,
         native_files=len(read.files),
-        native_files_total=planned.files_total,
+        native_files_total=read.native.result().total,
         chunks=len(read.tasks),
         chunks_total=planned.chunks_total,
         columns=tuple(column.name for column in read.columns),

@@ -17,6 +17,7 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, Ta
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Mapping
+    from concurrent.futures import Future
 
     from snowmelt.table.chunk_reader import ChunkReadTask
     from snowmelt.table.iceberg import NativeFile
@@ -83,11 +84,19 @@ class VisibleColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedFiles:
+    """The native files that a query reads, out of `total`."""
+
+    files: tuple[NativeFile, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableReadPlan:
     """What a query reads of one table: chosen columns, files and chunks, out of how many.
 
-    `pointer` names the native snapshot, `is_whole` tells that `files` are all of its files,
-    `parquet_names` what the Parquet reader calls columns (see there);
+    `pointer` names the native snapshot, whose manifests are read in the background: Spark prepares
+    meanwhile what it can without them. `parquet_names` is what the Parquet reader calls columns (see there);
     `present_chunks` are all of the snapshot's chunks by commit number. No columns at all means that rows
     are only counted.
     """
@@ -97,12 +106,20 @@ class TableReadPlan:
     pointer: str | None
     schema: TableSchema
     columns: tuple[VisibleColumn, ...]
-    files: tuple[NativeFile, ...]
+    native: Future[PlannedFiles]
     parquet_names: Mapping[int, str]
-    is_whole: bool
     tasks: tuple[ChunkReadTask, ...]
     present_chunks: frozenset[int]
     deadline: dt.datetime
+
+    @property
+    def files(self) -> tuple[NativeFile, ...]:
+        """The native files to read.
+
+        Raises:
+            TableInconsistent: Another tool has added delete files.
+        """
+        return self.native.result().files
 
 
 def list_visible_columns(schema: TableSchema) -> list[VisibleColumn]:

@@ -18,8 +18,8 @@ from pyspark.sql.functions import expr
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PlanExpired
 from snowmelt.spark.tables.chunk_cache import ChunkCache
-from snowmelt.spark.tables.chunk_source import ChunkReadRequest, create_chunk_frame
-from snowmelt.spark.tables.python_native_file_source import create_native_frame
+from snowmelt.spark.tables.partition import ReadShape, plan_partitions
+from snowmelt.spark.tables.partition_source import create_partition_frame
 from snowmelt.spark.tables.spark_column_mapping import (
     TableReadPlan,
     VisibleColumn,
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from snowmelt.table.chunk_reader import ChunkReadTask
+    from snowmelt.table.iceberg import NativeFile
 _MAX_CACHED_FRAMES = 32
 # From so many on, paths go to the JVM as one text.
 _MIN_PATHS_TO_LIST_FOLDERS = 100
@@ -56,13 +59,12 @@ class TableFrameBuilder:
         """Return the rows of a table; no file is opened and no job is run by this."""
         if not read.columns:
             return self._build_count_frame(read)
-        parts = []
-        if read.files:
-            parts.append(self._build_native_frame(read).selectExpr(*_select_file_columns(read)))
-        if read.tasks:
-            parts += self._chunks.build_frames(read)
-        if read.files:
-            parts.append(self._get_deadline_guard(read))
+        # First what needs no manifests: Spark is at work while they are read.
+        guard = self._get_deadline_guard(read) if read.pointer is not None else None
+        parts = self._chunks.build_frames(read) if read.tasks else []
+        if read.files and guard is not None:
+            native = self._build_native_frame(read).selectExpr(*_select_file_columns(read))
+            parts = [native, *parts, guard]
         if not parts:
             parts.append(self._spark.createDataFrame([], _make_spark_schema(read.columns)))
         whole = parts[0]
@@ -84,9 +86,8 @@ class TableFrameBuilder:
     def _build_native_frame(self, read: TableReadPlan) -> DataFrame:
         paths = tuple(file.path for file in read.files)
         if not self._spark_can_read(paths[0]):
-            return create_native_frame(
-                self._spark, read, _make_spark_schema(read.columns, read.parquet_names)
-            )
+            schema = _make_spark_schema(read.columns, read.parquet_names)
+            return self._build_python_frame(read, read.files, (), schema)
         return self._get_or_create_frame(
             (read.pointer, read.schema.version, paths), lambda: self._read_parquet(read, paths)
         )
@@ -117,7 +118,11 @@ class TableFrameBuilder:
             return reader.parquet(*paths)
         # Listing a folder takes a fifth of asking for each of its files. What came of it is taken
         # only when it is these very files: a migration that failed half-way leaves others there.
-        names = "" if read.is_whole else ",".join(path.rpartition("/")[2] for path in paths)
+        names = (
+            ""
+            if len(paths) == read.native.result().total
+            else ",".join(path.rpartition("/")[2] for path in paths)
+        )
         folders = reader.option("pathGlobFilter", f"{{{names}}}" if names else "*").parquet(
             *sorted({path.rpartition("/")[0] for path in paths})
         )
@@ -141,19 +146,25 @@ class TableFrameBuilder:
         return frame
 
     def _build_chunk_frame(self, read: TableReadPlan) -> DataFrame:
-        wanted = dict.fromkeys(visible.column.name for visible in read.columns)
-        return create_chunk_frame(
-            self._spark,
-            ChunkReadRequest(
-                table=read.table,
-                tasks=read.tasks,
-                columns=tuple(wanted),
-                fields=tuple(visible.native_name for visible in read.columns),
-                deadline=read.deadline,
-            ),
-            _make_spark_schema(read.columns),
-            cores=self._cores,
+        return self._build_python_frame(read, (), read.tasks, _make_spark_schema(read.columns))
+
+    def _build_python_frame(
+        self,
+        read: TableReadPlan,
+        files: Sequence[NativeFile],
+        tasks: Sequence[ChunkReadTask],
+        schema: st.StructType,
+    ) -> DataFrame:
+        shape = ReadShape(
+            table=read.table,
+            schema=read.schema,
+            fields=tuple(visible.native_name for visible in read.columns),
+            columns=tuple(dict.fromkeys(visible.column.name for visible in read.columns)),
+            predicates=(),
+            deadline=read.deadline,
         )
+        partitions = plan_partitions(shape, files, tasks, cores=self._cores)
+        return create_partition_frame(self._spark, partitions, schema)
 
     def _get_deadline_guard(self, read: TableReadPlan) -> DataFrame:
         """Return no rows, or after the deadline an error: native files may be gone by then.

@@ -1,4 +1,4 @@
-"""Conditions select rows as Spark does, or are refused."""
+"""Conditions select rows as Spark does, or are refused; chunks are shared out among Spark's tasks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.spark.datasource.options import parse_where_option
-from snowmelt.spark.datasource.partition import filter_rows
+from snowmelt.spark.tables.partition import ReadShape, filter_rows, plan_partitions
+from snowmelt.table.chunk_reader import ChunkReadTask
 
 SCHEMA = TableSchema(
     1,
@@ -23,6 +26,7 @@ SCHEMA = TableSchema(
     ),
 )
 NAN = float("nan")
+MIB = 1024 * 1024
 ROWS = pa.table(
     {
         "N": pa.array(
@@ -74,3 +78,45 @@ def test_rows_are_those_for_which_the_condition_is_true(where, rows):
 def test_what_cannot_be_said_exactly_is_refused(where):
     with pytest.raises(Unsupported, match="is not supported"):
         parse_where_option(where, SCHEMA)
+
+
+def chunks(lengths):
+    schema = TableSchema(1, ())
+    return tuple(
+        ChunkReadTask(seq, "s", "p", "p", 0, length, "", b"", 1, schema)
+        for seq, length in enumerate(lengths)
+    )
+
+
+def partitions(lengths, cores):
+    shape = ReadShape("T", TableSchema(1, ()), (), (), (), dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+    return plan_partitions(shape, (), chunks(lengths), cores=cores)
+
+
+@given(st.lists(st.integers(1, 50 * MIB), min_size=1, max_size=300), st.integers(1, 16))
+def test_every_chunk_is_in_one_part_and_parts_keep_order(lengths, cores):
+    parts = partitions(lengths, cores)
+    numbers = [[task.seq for task in part.chunks] for part in parts]
+    assert sorted(number for part in numbers for number in part) == list(range(len(lengths)))
+    assert all(part == sorted(part) and part for part in numbers)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "cores", "parts"),
+    [
+        ([20_000] * 5, 2, 1),
+        ([20_000] * 200, 2, 2),
+        ([20_000] * 1000, 2, 6),
+        ([MIB] * 3, 8, 1),
+        ([20 * MIB] * 3, 2, 3),
+        ([20 * MIB], 2, 1),
+    ],
+)
+def test_few_small_chunks_are_one_task(lengths, cores, parts):
+    assert len(partitions(lengths, cores)) == parts
+
+
+def test_parts_are_of_about_equal_work():
+    parts = partitions([MIB, 27 * MIB, MIB, MIB, 27 * MIB, MIB, MIB, MIB], 2)
+    sizes = [sum(task.length for task in part.chunks) for part in parts]
+    assert max(sizes) == 27 * MIB

@@ -20,7 +20,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadFailed, PlanExpired
 from snowmelt.table.chunk_reader import ChunkReadTask, project_schema, run_chunk_read_task
-from snowmelt.table.pruning import And, Comparison, InList, IsNull, Or, StartsWith
+from snowmelt.table.pruning import (
+    And,
+    Comparison,
+    InList,
+    IsNull,
+    Or,
+    StartsWith,
+    list_predicate_columns,
+)
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -67,38 +75,32 @@ class ReadPartition(InputPartition):
 
 def list_needed_columns(columns: Sequence[str], predicates: Sequence[Predicate]) -> tuple[str, ...]:
     """Return the table's columns that rows and conditions need, each once."""
-    asked = [name for predicate in predicates for name in list_predicate_columns(predicate)]
-    return tuple(dict.fromkeys([*columns, *asked]))
+    return tuple(dict.fromkeys([*columns, *list_predicate_columns(predicates)]))
 
 
 def plan_partitions(
     shape: ReadShape, files: Sequence[NativeFile], chunks: Sequence[ChunkReadTask], *, cores: int
 ) -> list[ReadPartition]:
-    """Return the work in parts of about equal size, one at least."""
+    """Return the work in parts of about equal size, one at least, each in the order that is given."""
     items: list[NativeFile | ChunkReadTask] = [*files, *chunks]
     weights = [_estimate_cost_bytes(item) for item in items]
     total = sum(weights)
     wanted = max(-(-total // _TARGET_PARTITION_BYTES), min(cores, total // _MIN_PARTITION_BYTES), 1)
     count = max(1, min(len(items), wanted if wanted == 1 else -(-wanted // cores) * cores))
-    groups: list[list[NativeFile | ChunkReadTask]] = [[] for _ in range(count)]
+    groups: list[list[int]] = [[] for _ in range(count)]
     heap = [(0, index) for index in range(count)]
     for index in sorted(range(len(items)), key=lambda each: -weights[each]):
         weight, group = heapq.heappop(heap)
-        groups[group].append(items[index])
+        groups[group].append(index)
         heapq.heappush(heap, (weight + weights[index], group))
     return [
         ReadPartition(
             shape,
-            [item for item in group if not isinstance(item, ChunkReadTask)],
-            [item for item in group if isinstance(item, ChunkReadTask)],
+            [_strip_statistics(files[index]) for index in sorted(group) if index < len(files)],
+            [chunks[index - len(files)] for index in sorted(group) if index >= len(files)],
         )
         for group in groups
     ]
-
-
-def strip_statistics(file: NativeFile) -> NativeFile:
-    """Return a file without its statistics, which no task needs."""
-    return replace(file, lower={}, upper={}, nulls={}, nans={})
 
 
 def read_partition(partition: ReadPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -139,6 +141,11 @@ def _read_tables(partition: ReadPartition) -> Iterator[pa.Table]:
     for chunk in partition.chunks:
         _check_deadline(shape)
         yield run_chunk_read_task(chunk, shape.columns)
+
+
+def _strip_statistics(file: NativeFile) -> NativeFile:
+    # No task needs them.
+    return replace(file, lower={}, upper={}, nulls={}, nans={})
 
 
 def _check_deadline(shape: ReadShape) -> None:
@@ -190,15 +197,6 @@ def filter_rows(table: pa.Table, predicates: Sequence[Predicate]) -> pa.Table:
     for predicate in predicates:
         table = table.filter(_compute_mask(table, predicate))
     return table
-
-
-def list_predicate_columns(predicate: Predicate) -> Iterator[str]:
-    """Yield the columns that a predicate is about."""
-    if isinstance(predicate, Or | And):
-        for each in predicate.conditions:
-            yield from list_predicate_columns(each)
-    else:
-        yield predicate.column
 
 
 def _compute_mask(table: pa.Table, predicate: Predicate) -> Any:
