@@ -1,8 +1,9 @@
 """Consistent snapshots of tables: native files up to a watermark, chunks above it.
 
-Pointer and chunks are read in one transaction, so a concurrent migration does not change the
-result: its rows are either in chunks or in native files, never in both or neither. Everything that
-a snapshot references is retained until its deadline; garbage collection waits longer than that.
+Pointer and numbers of the chunks are read in one transaction, so a concurrent migration does not
+change the result: its rows are either in chunks or in native files, never in both or neither.
+Everything that a snapshot references, with the catalog's rows of its chunks, is retained until its
+deadline; garbage collection waits longer than that. So the rows of chunks are read when needed.
 """
 
 from __future__ import annotations
