@@ -48,10 +48,10 @@ class PartitionDataSource(DataSource):
         """Return the reader of the partitions that the option brings."""
         # Only bytes that this very process's driver has pickled come here.
         payload = base64.b85decode(self.options[_PARTITIONS_OPTION])
-        return PartitionReader(pickle.loads(payload), schema)  # noqa: S301
+        return PartitionSourceReader(pickle.loads(payload), schema)  # noqa: S301
 
 
-class PartitionReader(DataSourceReader):
+class PartitionSourceReader(DataSourceReader):
     """Reads partitions, each some files and chunks."""
 
     def __init__(self, partitions: Sequence[ReadPartition], schema: StructType) -> None:
