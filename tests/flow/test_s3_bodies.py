@@ -15,8 +15,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
+from snowmelt import sigv4
 from snowmelt.buckets import checksums
-from snowmelt.server.s3 import signatures
 from support.select_wire import until
 
 DATA = bytes(range(256)) * 1200
@@ -74,14 +74,14 @@ def unsigned(trailers) -> bytes:
 def signed(trailers, *, spoil=False):
     def body(secret, stamp, seed):
         scope = f"{stamp[:8]}/us-east-1/s3/aws4_request"
-        key = signatures.derive_signing_key(secret, stamp[:8], "us-east-1")
+        key = sigv4.derive_signing_key(secret, scope)
         previous, out = seed, b""
         for piece in pieces():
             text = (
                 f"AWS4-HMAC-SHA256-PAYLOAD\n{stamp}\n{scope}\n{previous}\n"
                 f"{hashlib.sha256().hexdigest()}\n{hashlib.sha256(piece).hexdigest()}"
             )
-            previous = signatures.hmac_sha256(key, text).hex()
+            previous = sigv4.sign_text(key, text)
             out += f"{len(piece):x};chunk-signature={previous}\r\n".encode()
             out += piece + (b"\r\n" if piece else b"")
         if trailers:
@@ -89,7 +89,7 @@ def signed(trailers, *, spoil=False):
             digest = hashlib.sha256(lines.encode()).hexdigest()
             text = f"AWS4-HMAC-SHA256-TRAILER\n{stamp}\n{scope}\n{previous}\n{digest}"
             out += lines.replace("\n", "\r\n").encode()
-            out += f"x-amz-trailer-signature:{signatures.hmac_sha256(key, text).hex()}\r\n".encode()
+            out += f"x-amz-trailer-signature:{sigv4.sign_text(key, text)}\r\n".encode()
         out += b"\r\n"
         return out.replace(b"\x00\x01\x02", b"\x00\x01\x03", 1) if spoil else out
 

@@ -26,9 +26,10 @@ from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.blob.encryption import make_blob_path
 from snowmelt.cli.health_checks import CheckStatus, check_stage_role
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
-from snowmelt.client.stage import S3Credentials, encode_url_path, sign_headers
+from snowmelt.client.stage import encode_url_path
 from snowmelt.client.transport import parse_service_url
 from snowmelt.clock import SystemClock
+from snowmelt.sigv4 import AwsCredentials, SignableRequest, sign_headers
 from snowmelt.table.table_reader import read_table
 from support.ports import free_port
 from support.sdk_table import SOON, rows
@@ -353,15 +354,14 @@ def half_sent(calls: ApiClient, path: str, half: bytes) -> http.client.HTTPConne
     """Begin to upload twice these bytes, and send them once."""
     location = calls.upload_grant.location
     where = urlsplit(location.endPoint)
-    creds = S3Credentials(
-        location.creds["AWS_KEY_ID"],
-        location.creds["AWS_SECRET_KEY"],
-        location.creds["AWS_TOKEN"],
-        location.region,
+    creds = AwsCredentials(
+        location.creds["AWS_KEY_ID"], location.creds["AWS_SECRET_KEY"], location.creds["AWS_TOKEN"]
     )
     digest = hashlib.sha256(half * 2).hexdigest()
-    given = {"host": where.netloc}
-    headers = sign_headers("PUT", encode_url_path(path), given, digest, creds, SystemClock().now())
+    request = SignableRequest("PUT", encode_url_path(path), (), {"host": where.netloc}, digest)
+    headers = sign_headers(
+        request, creds, region=location.region, service="s3", signed_at=SystemClock().now()
+    )
     connection = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
     connection.putrequest("PUT", encode_url_path(path), skip_host=True)
     for name, value in (headers | {"content-length": str(len(half) * 2)}).items():

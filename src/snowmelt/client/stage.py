@@ -1,8 +1,6 @@
 """Blob stage of a client: uploads to a local folder or an S3 bucket.
 
-Requests to S3 are signed with Signature Version 4 (source: AWS, "Signature Version 4 signing
-process", with S3's own rule: paths are encoded once). Uploads use kept-alive connections and
-renewed credentials. A failed upload may be sent again unchanged: the same bytes under the same
+Uploads to S3 are signed, and use kept-alive connections and renewed credentials. A failed upload may be sent again unchanged: the same bytes under the same
 name.
 """
 
@@ -11,96 +9,32 @@ from __future__ import annotations
 import datetime as dt
 import email.utils
 import hashlib
-import hmac
 import http.client
 import logging
 import re
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
 from snowmelt.client.transport import make_ssl_context
 from snowmelt.errors import SnowmeltError, StageUnavailable, Unsupported
+from snowmelt.sigv4 import AwsCredentials, SignableRequest, sign_headers
 from snowmelt.storage.local_store import LocalStore
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from snowmelt.client.settings import ClientSettings
     from snowmelt.clock import Clock
     from snowmelt.storage.store import BytesLike
     from snowmelt.wire.streaming import StageLocation
 
-# --- Signature version 4 of a request to S3; no input or output.
-#
-# Source: AWS, "Signature Version 4 signing process", with S3's own rule: paths are encoded once.
-
-_SIGNING_ALGORITHM = "AWS4-HMAC-SHA256"
-
-
-@dataclass(frozen=True, slots=True)
-class S3Credentials:
-    """What requests are signed with; secret and token are not printed. `session_token` may be empty."""
-
-    access_key_id: str
-    secret_access_key: str = field(repr=False)
-    session_token: str = field(repr=False)
-    region: str
-
 
 def encode_url_path(*parts: str) -> str:
     """Return a bucket and a key as the path of an address."""
     return quote("/" + "/".join(parts), safe="/-_.~")
-
-
-def sign_headers(
-    method: str,
-    path: str,
-    headers: Mapping[str, str],
-    payload_sha256: str,
-    credentials: S3Credentials,
-    signed_at: dt.datetime,
-) -> dict[str, str]:
-    """Return the headers of a request with all that its signature adds.
-
-    Args:
-        method: The request's method.
-        path: From `encode_url_path`; the address has no query.
-        headers: With `host`; names in lower case.
-        payload_sha256: Of the body, hex.
-        credentials: What to sign with.
-        signed_at: Aware, in UTC.
-    """
-    stamp = signed_at.strftime("%Y%m%dT%H%M%SZ")
-    all_headers = {**headers, "x-amz-date": stamp, "x-amz-content-sha256": payload_sha256}
-    if credentials.session_token:
-        all_headers["x-amz-security-token"] = credentials.session_token
-    names = sorted(all_headers)
-    signed_names = ";".join(names)
-    canonical = "\n".join(
-        (
-            method,
-            path,
-            "",
-            *(f"{name}:{all_headers[name].strip()}" for name in names),
-            "",
-            signed_names,
-            payload_sha256,
-        )
-    )
-    scope = f"{stamp[:8]}/{credentials.region}/s3/aws4_request"
-    digest = hashlib.sha256(canonical.encode()).hexdigest()
-    key = f"AWS4{credentials.secret_access_key}".encode()
-    for text in (*scope.split("/"), "\n".join((_SIGNING_ALGORITHM, stamp, scope, digest))):
-        key = hmac.digest(key, text.encode(), "sha256")
-    all_headers["authorization"] = (
-        f"{_SIGNING_ALGORITHM} Credential={credentials.access_key_id}/{scope},"
-        f"SignedHeaders={signed_names},Signature={key.hex()}"
-    )
-    return all_headers
 
 
 # --- A stage in a bucket: signed uploads over kept-alive connections, credentials that are renewed.
@@ -136,7 +70,8 @@ class _UploadLocation(NamedTuple):
     authority: str
     bucket: str
     prefix: str
-    credentials: S3Credentials
+    credentials: AwsCredentials
+    region: str
     renew_at: float
     expires_at: float
 
@@ -269,12 +204,12 @@ class S3BlobStage:
             authority=parts.netloc,
             bucket=bucket,
             prefix=prefix.strip("/"),
-            credentials=S3Credentials(
+            credentials=AwsCredentials(
                 creds.get("AWS_KEY_ID", ""),
                 creds.get("AWS_SECRET_KEY", ""),
                 creds.get("AWS_TOKEN", ""),
-                location.region or "us-east-1",
             ),
+            region=location.region or "us-east-1",
             renew_at=now + max(lifetime_s * (1 - _RENEWAL_REMAINING_FRACTION), 1.0),
             expires_at=now + lifetime_s,
         )
@@ -284,8 +219,9 @@ class S3BlobStage:
     ) -> _S3Response:
         address = encode_url_path(location.bucket, *filter(None, (location.prefix, path)))
         now = self._clock.now() + self._clock_skew
+        request = SignableRequest("PUT", address, (), {"host": location.authority}, payload_sha256)
         headers = sign_headers(
-            "PUT", address, {"host": location.authority}, payload_sha256, location.credentials, now
+            request, location.credentials, region=location.region, service="s3", signed_at=now
         )
         headers["content-length"] = str(memoryview(data).nbytes)
         headers["content-type"] = "application/octet-stream"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import re
 import threading
 from functools import cache
@@ -16,8 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snowmelt import config
+from snowmelt.clock import SystemClock
 from snowmelt.functions.definition import AuthenticationMethod
 from snowmelt.functions.errors import SecretMissing
+from snowmelt.functions.urls import parse_url
+from snowmelt.sigv4 import AwsCredentials, SignableRequest, normalize_path, sign_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,6 +105,7 @@ class SecretReader:
         return text
 
 
+_CLOCK = SystemClock()
 _AZURE_KEY_HEADER = "ocp-apim-subscription-key"
 _API_KEY_HEADER = "x-api-key"
 _AWS_HOST_PATTERN = re.compile(
@@ -140,7 +145,7 @@ class RequestAuthenticator:
         """Return the headers that a request needs.
 
         Raises:
-            SecretMissing: A secret cannot be read, or botocore is needed and not installed.
+            SecretMissing: A secret cannot be read, or botocore has to look for it and is not installed.
         """
         integration = self._integration
         made: dict[str, str] = {}
@@ -186,21 +191,28 @@ class RequestAuthenticator:
         return self._secret_reader.resolve(self._integration.secret)
 
     async def _make_sigv4_headers(self, method: str, url: str, body: bytes) -> dict[str, str]:
-        signing = _import_botocore("botocore.auth")
         service, region = parse_aws_service_and_region(url, self._integration.region)
-        request = _import_botocore("botocore.awsrequest").AWSRequest(method, url, data=body)
-        digest = signing.SigV4Auth(None, service, region).payload(request)
-        request.headers["x-amz-content-sha256"] = digest
-        signing.SigV4Auth(await self._load_credentials(), service, region).add_auth(request)
-        return {name.lower(): value for name, value in request.headers.items()}
+        address = parse_url(url)
+        query = address.query.split("&") if address.query else ()
+        request = SignableRequest(
+            method,
+            normalize_path(address.path),
+            [(name, value) for name, _, value in (each.partition("=") for each in query)],
+            {"host": address.authority},
+            hashlib.sha256(body).hexdigest(),
+        )
+        credentials = await self._load_credentials()
+        made = sign_headers(
+            request, credentials, region=region, service=service, signed_at=_CLOCK.now()
+        )
+        del made["host"]  # the client's own
+        return made
 
-    async def _load_credentials(self) -> Any:
+    async def _load_credentials(self) -> AwsCredentials:
         """Return the credentials as they are now; looking for them may ask other machines."""
         integration = self._integration
         if integration.user is not None:
-            return _import_botocore("botocore.credentials").Credentials(
-                integration.user, self._read_secret()
-            )
+            return AwsCredentials(integration.user, self._read_secret())
         return await asyncio.to_thread(_get_default_credentials)
 
 
@@ -229,22 +241,20 @@ _credentials_lock = threading.Lock()
 
 @cache
 def _find_default_credentials() -> Any:
-    return _import_botocore("botocore.session").Session().get_credentials()
+    try:
+        session = import_module("botocore.session")
+    except ImportError:
+        reason = "signing requests for AWS needs botocore; pip install 'snowmelt[aws]'"
+        raise SecretMissing(reference="of this integration", reason=reason) from None
+    return session.Session().get_credentials()
 
 
-def _get_default_credentials() -> Any:
+def _get_default_credentials() -> AwsCredentials:
     """Return what boto3 finds, looked for once in a process; what expires it renews itself."""
     with _credentials_lock:
         found = _find_default_credentials()
     if found is None:
         reason = "neither the integration nor this machine has AWS credentials"
         raise SecretMissing(reference="of this integration", reason=reason)
-    return found.get_frozen_credentials()
-
-
-def _import_botocore(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError:
-        reason = "signing requests for AWS needs botocore; pip install 'snowmelt[aws]'"
-        raise SecretMissing(reference="of this integration", reason=reason) from None
+    now = found.get_frozen_credentials()
+    return AwsCredentials(now.access_key, now.secret_key, now.token or "")

@@ -14,6 +14,7 @@ from snowmelt.errors import NotFound
 from snowmelt.server.auth import RECHECK_INTERVAL_S
 from snowmelt.server.middleware import check_host
 from snowmelt.server.s3 import signatures
+from snowmelt.sigv4 import derive_signing_key
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
@@ -92,7 +93,7 @@ class S3Authenticator:
         known = self._require_access_key(credentials.access_key_id)
         signatures.check_region(credentials, self._region)
         signatures.check_signing_time(credentials, self._clock.now())
-        key = signatures.derive_signing_key(known.secret, credentials.date, credentials.region)
+        key = derive_signing_key(known.secret, credentials.credential_scope)
         signatures.verify_signature(request, credentials, key)
         return S3Identity(known.user, credentials, signing_key=key)
 
@@ -107,7 +108,7 @@ class S3Authenticator:
             raise S3Error("InvalidToken")
         signatures.check_region(credentials, self._region)
         signatures.check_signing_time(credentials, self._clock.now())
-        key = signatures.derive_signing_key(known.secret, credentials.date, credentials.region)
+        key = derive_signing_key(known.secret, credentials.credential_scope)
         signatures.verify_signature(request, credentials, key)
         if self._clock.now() >= known.expires_at:
             raise S3Error("ExpiredToken")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from snowmelt.buckets import checksums
 from snowmelt.buckets.errors import S3Error
-from snowmelt.server.s3.signatures import UNSIGNED_PAYLOAD, hmac_sha256
+from snowmelt.sigv4 import ALGORITHM, UNSIGNED_PAYLOAD, ChunkSignatureChain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,51 +29,15 @@ if TYPE_CHECKING:
     from snowmelt.buckets.bucket import ObjectUpload
     from snowmelt.buckets.checksums import Checksum, Hasher
     from snowmelt.server.s3.request_context import AuthorizedS3Request
-    from snowmelt.server.s3.signatures import SignatureCredentials
 
 # --- Bodies in AWS's own chunks (`aws-chunked`), signed or not, with or without trailing headers.
 #
 # No input or output: bytes in, bytes out, or the refusal. Source: AWS, "Signature calculations:
 # transferring payload in multiple chunks", and the same with trailing headers.
 
-_EMPTY_SHA256 = hashlib.sha256().hexdigest()
 _MAX_LINE_BYTES = 1024
 _MAX_TRAILERS = 8
 _TRAILER_SIGNATURE_HEADER = "x-amz-trailer-signature"
-
-
-class ChunkSignatureChain:
-    """The chain of signatures of a body: each signs its chunk and the signature before."""
-
-    def __init__(self, credentials: SignatureCredentials, key: bytes) -> None:
-        self._context = f"{credentials.amz_date}\n{credentials.credential_scope}"
-        self._key = key
-        self._previous = credentials.signature
-
-    def verify_chunk(self, digest: str, signature: str) -> None:
-        """Let pass the next chunk, by its SHA-256.
-
-        Raises:
-            S3Refusal: The signature is another.
-        """
-        self._verify(
-            f"AWS4-HMAC-SHA256-PAYLOAD\n{self._context}\n{{}}\n{_EMPTY_SHA256}\n{digest}", signature
-        )
-
-    def verify_trailers(self, text: str, signature: str) -> None:
-        """Let pass the trailing headers, as lines that end in a line feed.
-
-        Raises:
-            S3Refusal: The signature is another.
-        """
-        digest = hashlib.sha256(text.encode("latin-1")).hexdigest()
-        self._verify(f"AWS4-HMAC-SHA256-TRAILER\n{self._context}\n{{}}\n{digest}", signature)
-
-    def _verify(self, text: str, signature: str) -> None:
-        expected = hmac_sha256(self._key, text.format(self._previous)).hex()
-        if not hmac.compare_digest(expected, signature):
-            raise S3Error("SignatureDoesNotMatch", "The signature of a chunk does not match.")
-        self._previous = expected
 
 
 class AwsChunkedDecoder:
@@ -163,7 +127,8 @@ class AwsChunkedDecoder:
 
     def _end_chunk(self) -> None:
         if self._signatures is not None:
-            self._signatures.verify_chunk(self._hash.hexdigest(), self._signature)
+            expected = self._signatures.sign_chunk(self._hash.hexdigest())
+            _verify_chunk_signature(expected, self._signature)
 
     def _add_trailer(self, line: str) -> None:
         name, colon, value = line.partition(":")
@@ -177,8 +142,14 @@ class AwsChunkedDecoder:
     def _finish_trailers(self) -> None:
         signature = self.trailers.pop(_TRAILER_SIGNATURE_HEADER, "")
         if self._signatures is not None and self._with_trailers:
-            self._signatures.verify_trailers(self._trailer_text, signature)
+            expected = self._signatures.sign_trailers(self._trailer_text)
+            _verify_chunk_signature(expected, signature)
         self._state = "done"
+
+
+def _verify_chunk_signature(expected: str, signature: str) -> None:
+    if not hmac.compare_digest(expected.encode(), signature.encode()):
+        raise S3Error("SignatureDoesNotMatch", "The signature of a chunk does not match.")
 
 
 def _malformed_error(reason: str) -> S3Error:
@@ -191,7 +162,7 @@ _BATCH_BYTES = 1024 * 1024
 _MIN_PARALLEL_HASH_BYTES = 128 * 1024
 # How long a client may send nothing of a body that it has announced, in seconds.
 BODY_IDLE_TIMEOUT_S = 60.0
-_SIGNED_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+_SIGNED_CHUNKS = f"STREAMING-{ALGORITHM}-PAYLOAD"
 _HAS_TRAILERS_BY_MODE = {
     _SIGNED_CHUNKS: False,
     f"{_SIGNED_CHUNKS}-TRAILER": True,
@@ -433,7 +404,12 @@ def _make_chunked_decoder(call: AuthorizedS3Request) -> AwsChunkedDecoder | None
         raise S3Error("MissingContentLength", "x-amz-decoded-content-length is needed.")
     signatures = None
     if mode.startswith(_SIGNED_CHUNKS) and credentials is not None:
-        signatures = ChunkSignatureChain(credentials, call.identity.signing_key)
+        signatures = ChunkSignatureChain(
+            call.identity.signing_key,
+            credentials.amz_date,
+            credentials.credential_scope,
+            credentials.signature,
+        )
     return AwsChunkedDecoder(signatures=signatures, with_trailers=_HAS_TRAILERS_BY_MODE[mode])
 
 

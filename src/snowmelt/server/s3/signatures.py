@@ -1,7 +1,6 @@
-"""Signature versions 4 and 2: signed content and verification, without input or output.
+"""Signature versions 4 and 2 of requests: credentials and verification, without input or output.
 
-Source: AWS, "Signature Version 4 signing process" and "Signature calculations for the Authorization
-header", with the rule of S3 that paths are encoded once and never normalized.
+Source: AWS, "Signature calculations for the Authorization header".
 
 Version 2 is supported for presigned URLs only, which boto3 and the AWS CLI make by default. No
 current client sends it in the Authorization header. Source: AWS, "Signing and authenticating REST
@@ -12,30 +11,33 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import hashlib
 import hmac
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3.request import parse_query_pairs
+from snowmelt.sigv4 import (
+    ALGORITHM,
+    AMZ_DATE_FORMAT,
+    UNSIGNED_PAYLOAD,
+    SignableRequest,
+    build_string_to_sign,
+    format_credential_scope,
+    sign_text,
+)
 
 if TYPE_CHECKING:
     from snowmelt.server.s3.request import S3Request
 
-ALGORITHM = "AWS4-HMAC-SHA256"
-UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 MAX_CLOCK_SKEW = dt.timedelta(minutes=15)
 MAX_PRESIGNED_LIFETIME_S = 7 * 24 * 3600
 
 _HTTP_DATE_FORMAT = "%a, %d %b %Y %H:%M:%S GMT"
-_AMZ_DATE_FORMAT = "%Y%m%dT%H%M%SZ"
 _XML_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _SIGNATURE_PATTERN = re.compile(r"[0-9a-f]{64}")
-_SPACES_PATTERN = re.compile(r" +")
 # A request need not sign these of its `x-amz-` headers: they change nothing that is done.
 _OPTIONALLY_SIGNED_HEADERS = frozenset({"x-amz-content-sha256", "x-amz-user-agent"})
 
@@ -56,12 +58,12 @@ class SignatureCredentials:
     @property
     def credential_scope(self) -> str:
         """What the signing key is good for."""
-        return f"{self.date}/{self.region}/s3/aws4_request"
+        return format_credential_scope(self.date, self.region, "s3")
 
     @property
     def signed_at(self) -> dt.datetime:
         """When it was signed, by the client's clock."""
-        return dt.datetime.strptime(self.amz_date, _AMZ_DATE_FORMAT).replace(tzinfo=dt.UTC)
+        return dt.datetime.strptime(self.amz_date, AMZ_DATE_FORMAT).replace(tzinfo=dt.UTC)
 
 
 def parse_credentials(request: S3Request) -> SignatureCredentials | None:
@@ -90,7 +92,7 @@ def check_signing_time(credentials: SignatureCredentials, now: dt.datetime) -> N
             raise S3Error(
                 "RequestTimeTooSkewed",
                 RequestTime=credentials.amz_date,
-                ServerTime=now.strftime(_AMZ_DATE_FORMAT),
+                ServerTime=now.strftime(AMZ_DATE_FORMAT),
                 MaxAllowedSkewMilliseconds=int(MAX_CLOCK_SKEW.total_seconds() * 1000),
             )
         return
@@ -130,20 +132,6 @@ def check_region(credentials: SignatureCredentials, region: str) -> None:
         )
 
 
-@lru_cache(maxsize=4096)
-def derive_signing_key(secret: str, date: str, region: str) -> bytes:
-    """Return the key that signs requests of one day and region."""
-    key = f"AWS4{secret}".encode()
-    for part in (date, region, "s3", "aws4_request"):
-        key = hmac_sha256(key, part)
-    return key
-
-
-def hmac_sha256(key: bytes, text: str) -> bytes:
-    """Return the HMAC-SHA256 of a text."""
-    return hmac.digest(key, text.encode(), "sha256")
-
-
 def verify_signature(request: S3Request, credentials: SignatureCredentials, key: bytes) -> None:
     """Let pass a request whose signature this key makes.
 
@@ -154,8 +142,8 @@ def verify_signature(request: S3Request, credentials: SignatureCredentials, key:
     paths = dict.fromkeys((quote(_decode_path(request), safe="/-_.~"), request.path or "/"))
     text = ""
     for path in paths:
-        text = build_string_to_sign(request, credentials, path)
-        if hmac.compare_digest(hmac_sha256(key, text).hex(), credentials.signature):
+        text = _build_request_string_to_sign(request, credentials, path)
+        if hmac.compare_digest(sign_text(key, text), credentials.signature):
             return
     raise S3Error(
         "SignatureDoesNotMatch",
@@ -165,15 +153,28 @@ def verify_signature(request: S3Request, credentials: SignatureCredentials, key:
     )
 
 
-def build_string_to_sign(request: S3Request, credentials: SignatureCredentials, path: str) -> str:
+def _build_request_string_to_sign(
+    request: S3Request, credentials: SignatureCredentials, path: str
+) -> str:
     """Return what a signature signs, for a path encoded in this way."""
-    lines = [request.method, path, _build_canonical_query(request)]
-    for name in credentials.signed_headers:
-        value = _SPACES_PATTERN.sub(" ", request.headers.get(name, "").strip())
-        lines.append(f"{name}:{value}")
-    lines += ["", ";".join(credentials.signed_headers), credentials.payload_hash]
-    digest = hashlib.sha256("\n".join(lines).encode("latin-1")).hexdigest()
-    return "\n".join((ALGORITHM, credentials.amz_date, credentials.credential_scope, digest))
+    signable = SignableRequest(
+        request.method,
+        path,
+        [
+            (quote(name, safe="-_.~"), quote(value, safe="-_.~"))
+            for name, value in parse_query_pairs(request.query_text)
+            if name != "X-Amz-Signature"
+        ],
+        request.headers,
+        credentials.payload_hash,
+    )
+    return build_string_to_sign(
+        signable,
+        credentials.signed_headers,
+        credentials.amz_date,
+        credentials.credential_scope,
+        encoding="latin-1",
+    )
 
 
 def _parse_authorization_header(request: S3Request, header: str) -> SignatureCredentials:
@@ -262,7 +263,7 @@ def _get_amz_date(request: S3Request) -> str:
         date = dt.datetime.strptime(text, _HTTP_DATE_FORMAT).replace(tzinfo=dt.UTC)
     except ValueError:
         raise S3Error("AccessDenied", "A valid x-amz-date or Date header is needed.") from None
-    return date.strftime(_AMZ_DATE_FORMAT)
+    return date.strftime(AMZ_DATE_FORMAT)
 
 
 def _check_signed_headers(request: S3Request, credentials: SignatureCredentials) -> None:
@@ -279,15 +280,6 @@ def _check_signed_headers(request: S3Request, credentials: SignatureCredentials)
             "There were headers present in the request which were not signed.",
             HeadersNotSigned=", ".join(sorted(missing)),
         )
-
-
-def _build_canonical_query(request: S3Request) -> str:
-    encoded = sorted(
-        (quote(name, safe="-_.~"), quote(value, safe="-_.~"))
-        for name, value in parse_query_pairs(request.query_text)
-        if name != "X-Amz-Signature"
-    )
-    return "&".join(f"{name}={value}" for name, value in encoded)
 
 
 def _decode_path(request: S3Request) -> bytes:

@@ -9,29 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.buckets.errors import S3Error
-from snowmelt.server.s3 import signatures as signing
-from snowmelt.server.s3.body import AwsChunkedDecoder, ChunkSignatureChain
+from snowmelt.server.s3.body import AwsChunkedDecoder
+from snowmelt.sigv4 import ChunkSignatureChain, derive_signing_key
 
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 A = b"a" * 65536
 
 
-def credentials(seed: str) -> signing.SignatureCredentials:
-    return signing.SignatureCredentials(
-        access_key_id="AKIAIOSFODNN7EXAMPLE",
-        date="20130524",
-        region="us-east-1",
-        signed_headers=("host",),
-        signature=seed,
-        amz_date="20130524T000000Z",
-        payload_hash="STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
-        expires_s=None,
-    )
-
-
 def signatures(seed: str) -> ChunkSignatureChain:
-    key = signing.derive_signing_key(SECRET, "20130524", "us-east-1")
-    return ChunkSignatureChain(credentials(seed), key)
+    scope = "20130524/us-east-1/s3/aws4_request"
+    return ChunkSignatureChain(derive_signing_key(SECRET, scope), "20130524T000000Z", scope, seed)
 
 
 def chunk(data: bytes, signature: str = "") -> bytes:
