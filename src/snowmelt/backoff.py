@@ -1,4 +1,4 @@
-"""Exponential backoff with jitter up to a deadline."""
+"""Growing delays with jitter, and exponential backoff up to a deadline."""
 
 from __future__ import annotations
 
@@ -6,15 +6,31 @@ import random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from snowmelt.clock import Clock
 
 
-class Backoff:
-    """One deadline with growing pauses before it; not for several threads at once.
+def growing_delays_s(
+    initial_s: float, max_s: float, *, factor: float = 2.0, jitter: float = 0.25
+) -> Iterator[float]:
+    """Yield seconds to wait, without end.
 
-    The pauses double from `first_s` to `longest_s`, each shortened by up to a quarter at random,
-    so that many clients of a service that comes back do not arrive together.
+    Args:
+        initial_s: The first delay.
+        max_s: None is longer.
+        factor: Of each delay to the one before.
+        jitter: The part of a delay, 0 to 1, of which it is shortened at random, so that many clients of
+            a service that comes back do not arrive together.
     """
+    delay_s = initial_s
+    while True:
+        yield delay_s * random.uniform(1.0 - jitter, 1.0)  # noqa: S311 - no secret
+        delay_s = min(delay_s * factor, max_s)
+
+
+class Backoff:
+    """One deadline with `growing_delays_s` before it; not for several threads at once."""
 
     def __init__(
         self,
@@ -33,7 +49,7 @@ class Backoff:
     def reset(self) -> None:
         """Start over: full time, shortest pause."""
         self._deadline = self._clock.monotonic() + self.timeout_s
-        self._next_delay_s = self._initial_delay_s
+        self._delays_s = growing_delays_s(self._initial_delay_s, self._max_delay_s)
 
     def restart_deadline(self) -> None:
         """Have the full time again, but no shorter pauses: whoever is asked lives and is busy."""
@@ -47,8 +63,4 @@ class Backoff:
     def next_delay_s(self) -> float | None:
         """Return the seconds to wait before trying again, None when the time is over."""
         left_s = self._deadline - self._clock.monotonic()
-        if left_s <= 0:
-            return None
-        pause_s = self._next_delay_s * random.uniform(0.75, 1.0)  # noqa: S311 - no secret
-        self._next_delay_s = min(self._next_delay_s * 2, self._max_delay_s)
-        return min(pause_s, left_s)
+        return None if left_s <= 0 else min(next(self._delays_s), left_s)

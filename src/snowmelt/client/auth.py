@@ -13,6 +13,7 @@ import http.client
 import logging
 import threading
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlencode, urlsplit
@@ -23,6 +24,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
+from snowmelt.backoff import growing_delays_s
 from snowmelt.errors import AuthenticationFailed, ConfigurationError, ServiceUnavailable
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 # As the official client does it.
 _RENEWAL_LIFETIME_FRACTION = 0.8
-_RETRY_DELAYS_S = (1.0, 2.0, 4.0)
+_MAX_RETRIES, _INITIAL_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 3, 1.0, 4.0
 _RESPONSE_TIMEOUT_S = 60.0
 
 
@@ -128,7 +130,8 @@ class RefreshTokenProvider:
         self._renew_at = self._clock.monotonic() + answer.expires_in * _RENEWAL_LIFETIME_FRACTION
 
     def _request_token_with_retries(self) -> _TokenResponse:
-        for pause_s in _RETRY_DELAYS_S:
+        delays_s = growing_delays_s(_INITIAL_RETRY_DELAY_S, _MAX_RETRY_DELAY_S, jitter=0.0)
+        for pause_s in islice(delays_s, _MAX_RETRIES):
             try:
                 return self._request_token()
             except (OSError, http.client.HTTPException, ServiceUnavailable) as error:

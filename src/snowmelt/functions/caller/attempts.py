@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import random
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Protocol, Self
 
+from snowmelt.backoff import growing_delays_s
 from snowmelt.errors import SnowmeltError, UserError
 from snowmelt.functions.caller.http_client import HttpLimits
 from snowmelt.functions.caller.http_request import RequestFactory
@@ -54,9 +54,8 @@ if TYPE_CHECKING:
 
 HTTP_OK, HTTP_ACCEPTED, HTTP_NOT_FOUND, HTTP_CONTENT_TOO_LARGE = 200, 202, 404, 413
 _RETRYABLE_STATUSES = frozenset({408, 429, *range(500, 600)})
-_INITIAL_BACKOFF_S = 0.2
-_RETRY_BACKOFF_FACTOR, _MAX_RETRY_BACKOFF_S = 2.0, 20.0
-_POLL_BACKOFF_FACTOR, _MAX_POLL_INTERVAL_S = 1.5, 5.0
+_INITIAL_DELAY_S, _MAX_RETRY_DELAY_S, _MAX_POLL_DELAY_S = 0.2, 20.0, 5.0
+_POLL_DELAY_FACTOR = 1.5
 # Less time than this is not worth another request.
 _MIN_REQUEST_TIMEOUT_S = 0.05
 
@@ -77,7 +76,10 @@ class RetryState:
         self._deadline = clock.monotonic() + (options.retry_timeout_s if said_s is None else said_s)
         self._poll_deadline: float | None = None
         self._retries = 0
-        self._retry_backoff_s = self._poll_interval_s = _INITIAL_BACKOFF_S
+        self._retry_delays_s = growing_delays_s(_INITIAL_DELAY_S, _MAX_RETRY_DELAY_S, jitter=1.0)
+        self._poll_delays_s = growing_delays_s(
+            _INITIAL_DELAY_S, _MAX_POLL_DELAY_S, factor=_POLL_DELAY_FACTOR, jitter=0.0
+        )
         self._was_resubmitted = False
         # What the service said last to a POST.
         self._last_post_error: str | None = None
@@ -167,22 +169,14 @@ class RetryState:
         if self._max_retries is not None and self._retries >= self._max_retries:
             return _raise_response_invalid(f"{reason}; after {self._retries} retries")
         self._retries += 1
-        pause_s = random.uniform(0.0, self._retry_backoff_s)  # noqa: S311 - no secret
-        self._retry_backoff_s = min(
-            self._retry_backoff_s * _RETRY_BACKOFF_FACTOR, _MAX_RETRY_BACKOFF_S
-        )
-        return self._fit_pause(pause_s, retry_after_s, reason)
+        return self._fit_pause(next(self._retry_delays_s), retry_after_s, reason)
 
     def _schedule_poll(self, retry_after_s: float | None, reason: str | None = None) -> float:
         self.method = "GET"
         if self._poll_deadline is None:
             self._poll_deadline = self._clock.monotonic() + self._poll_timeout_s
-        pause_s = self._poll_interval_s
-        self._poll_interval_s = min(
-            self._poll_interval_s * _POLL_BACKOFF_FACTOR, _MAX_POLL_INTERVAL_S
-        )
         said = f"{self._failure_prefix}. Error: Timeout was reached (the service still works on the batch)"
-        return self._fit_pause(pause_s, retry_after_s, reason or said)
+        return self._fit_pause(next(self._poll_delays_s), retry_after_s, reason or said)
 
     def _fit_pause(self, pause_s: float, retry_after_s: float | None, reason: str) -> float:
         """Fit a pause into what is left; what a service asks for is kept or not waited for."""

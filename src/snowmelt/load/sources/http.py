@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import httpx
 
+from snowmelt.backoff import growing_delays_s
 from snowmelt.clock import SystemClock
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.portion import InputFile
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 # No limit for the whole: a large file takes its time. A server that is silent is given up.
 _TIMEOUT = httpx.Timeout(60.0)
 _MAX_ATTEMPTS = 4
-_RETRY_DELAY_S = 0.04
+_INITIAL_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 0.12, 1.08
 # Bytes as they lie there: a server would otherwise compress them on the way.
 _IDENTITY_HEADERS = {"Accept-Encoding": "identity"}
 
@@ -74,7 +76,10 @@ def read(portion: Portion, clock: Clock = _CLOCK) -> Iterator[bytes]:
             if failed == _MAX_ATTEMPTS or portion.file.size is None or portion.file.tag is None:
                 reason = f"{portion.file.path}: {str(error) or type(error).__name__}"
                 raise PhaseFailed(reason=reason, offset=offset) from error
-            clock.sleep(_RETRY_DELAY_S * 3**failed)
+            delays_s = growing_delays_s(
+                _INITIAL_RETRY_DELAY_S, _MAX_RETRY_DELAY_S, factor=3.0, jitter=0.0
+            )
+            clock.sleep(next(islice(delays_s, failed - 1, None)))
         else:
             break
     if portion.file.size is not None and offset < portion.file.size:
