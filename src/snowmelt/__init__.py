@@ -2,7 +2,7 @@
 
 `errors`: the public error tree.
 `clock`, `config`, `backoff`: time, settings, retry delays.
-`sigv4`: AWS signatures.
+`sigv4`, `http_heads`: AWS signatures, heads of HTTP/1.1 messages.
 `failpoints`, `tracing`, `jit`: test interruption points, OpenTelemetry spans, compiled kernels.
 `schema`, `storage`, `blob`, `wire`: columns and types, object stores, blob format, HTTP messages.
 `kernels`: compiled scanners of texts.

@@ -39,9 +39,7 @@ class RawService:
 
     def __enter__(self):
         self._thread.start()
-        opening = asyncio.start_server(
-            self._connected, "127.0.0.1", 0, ssl=self._tls, limit=http1.MAX_HEAD_BYTES
-        )
+        opening = asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
         self._server = asyncio.run_coroutine_threadsafe(opening, self._loop).result()
         self.port = self._server.sockets[0].getsockname()[1]
         self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
@@ -76,7 +74,7 @@ class RawService:
 
     async def converse(self, reader, writer):
         """Answer the requests of one connection."""
-        while (request := await http1.read_message(reader, writer)) is not None:
+        async for request in http1.read_messages(reader, writer):
             self.requests.append(request)
             self.asked.release()
             answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from snowmelt.http_heads import encode_head, encode_header_lines
 from snowmelt.server.middleware import hit_response_body_failpoint
 
 if TYPE_CHECKING:
@@ -112,9 +113,10 @@ class _FastPathCycle:
         self.protocol.on_response_complete()
 
     def _render_head(self, response: ServerResponse) -> bytes:
-        lines = [b"HTTP/1.1 %d %b" % (response.status, HTTPStatus(response.status).phrase.encode())]
-        headers = (*self.protocol.server_state.default_headers, *response.all_headers())
-        lines += [name + b": " + value for name, value in headers]
+        headers = [*self.protocol.server_state.default_headers, *response.all_headers()]
         if not self.keep_alive:
-            lines.append(b"connection: close")
-        return b"\r\n".join(lines) + b"\r\n\r\n"
+            headers.append((b"connection", b"close"))
+        phrase = HTTPStatus(response.status).phrase.encode()
+        return encode_head(
+            b"HTTP/1.1 %d %b" % (response.status, phrase), encode_header_lines(headers)
+        )

@@ -28,6 +28,7 @@ from snowmelt.functions.errors import (
     TlsUntrusted,
     TransportFailed,
 )
+from snowmelt.http_heads import MAX_HEAD_BYTES, add_header, encode_head, encode_header_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +42,6 @@ _HTTP_SWITCHING_PROTOCOLS = 101
 _PROCESSED_STATUSES = frozenset({200, 202})
 # Nothing but its beginning is ever shown of a reply that is no answer.
 _MAX_ERROR_BODY_BYTES = 64 * 1024
-_MAX_HEAD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class HttpConnection(asyncio.Protocol):
     def _restart_idle_timer(self, received_bytes: int) -> None:
         if not self._in_body:
             self._head_bytes += received_bytes
-            if self._head_bytes > _MAX_HEAD_BYTES:
+            if self._head_bytes > MAX_HEAD_BYTES:
                 self._fail_request(
                     TransportFailed(host=self._host, reason="the head of the reply has no end")
                 )
@@ -224,11 +224,8 @@ class HttpConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header; those that come behind the body are left out."""
-        if self._in_body:
-            return
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        known = self._headers.get(key)
-        self._headers[key] = text if known is None else f"{known}, {text}"
+        if not self._in_body:
+            add_header(self._headers, name, value)
 
     def on_headers_complete(self) -> None:
         """Decide how the reply ends, and whether it may be as long as it says."""
@@ -349,7 +346,7 @@ class HttpTarget:
         return cls(origin, url.request_target, url.authority)
 
 
-def encode_header_lines(headers: Mapping[str, str]) -> bytes:
+def encode_headers(headers: Mapping[str, str]) -> bytes:
     """Return headers as they are sent.
 
     Raises:
@@ -358,7 +355,7 @@ def encode_header_lines(headers: Mapping[str, str]) -> bytes:
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable() and _HEADER_NAME_PATTERN.fullmatch(name)):
             raise DeclarationInvalid(reason=f"header {name!r} holds what a header cannot")
-    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("ascii")
+    return encode_header_lines((name.encode(), value.encode()) for name, value in headers.items())
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -497,12 +494,12 @@ def encode_request_head(
     Args:
         method: GET or POST.
         target: Where to.
-        header_lines: `encode_header_lines` of all but host and length.
+        header_lines: `encode_headers` of all but host and length.
         content_length: Of the body in bytes; None for a request that has none.
     """
-    first = f"{method} {target.path} HTTP/1.1\r\nhost: {target.authority}\r\n"
-    last = "\r\n" if content_length is None else f"content-length: {content_length}\r\n\r\n"
-    return first.encode("ascii") + header_lines + last.encode("ascii")
+    first = f"{method} {target.path} HTTP/1.1\r\nhost: {target.authority}".encode("ascii")
+    length = b"" if content_length is None else b"content-length: %d\r\n" % content_length
+    return encode_head(first, header_lines, length)
 
 
 def _make_connect_error(origin: HttpOrigin, error: OSError) -> TransportFailed:

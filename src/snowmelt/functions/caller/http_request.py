@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from snowmelt.functions.caller.auth import RequestAuthenticator, SecretReader
 from snowmelt.functions.caller.http_client import (
     HttpTarget,
-    encode_header_lines,
+    encode_headers,
     encode_request_head,
 )
 from snowmelt.functions.definition import RequestCompression
@@ -125,7 +125,7 @@ class RequestFactory:
             length = len(body)
         if self._authenticator.is_needed:
             own |= await self._authenticator.make_headers(method, addressed_request.url, body)
-        lines = self._get_shared_header_lines(query_id) + encode_header_lines(own)
+        lines = self._get_shared_header_lines(query_id) + encode_headers(own)
         return encode_request_head(method, target, lines, length), body
 
     def redact_secrets(self, text: str) -> str:
@@ -176,7 +176,7 @@ class RequestFactory:
         del headers[names.BATCH_ID]
         if plan.traceparent is not None:
             headers["traceparent"] = plan.traceparent
-        lines = encode_header_lines(headers)
+        lines = encode_headers(headers)
         self._shared_lines = (query_id, lines)
         return lines
 

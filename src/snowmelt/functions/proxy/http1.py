@@ -1,18 +1,23 @@
-"""Minimal HTTP/1.1 message reader and encoder for a proxy that must be able to break messages."""
+"""HTTP/1.1 messages of a proxy that must be able to break them, read whole and encoded."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import httptools
+
 from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
+from snowmelt.http_heads import MAX_HEAD_BYTES, add_header, encode_head, encode_header_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
-MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 256 * 1024 * 1024
+_READ_BYTES = 64 * 1024
+_HTTP_OK = 200
 _HOP_BY_HOP_HEADERS = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "content-length", "expect"}
 )
@@ -36,11 +41,6 @@ class HttpMessage:
         """A request's path with its query."""
         return self.start_line.split(" ")[1]
 
-    @property
-    def status(self) -> int:
-        """A response's status."""
-        return int(self.start_line.split(" ")[1])
-
     def get_end_to_end_headers(self) -> dict[str, str]:
         """Return the headers that are not about one connection."""
         return {
@@ -48,10 +48,92 @@ class HttpMessage:
         }
 
 
-async def read_message(
+class _MessageCollector:
+    """Collects messages; methods named `on_…` are called by the parser, in a message's order."""
+
+    def __init__(self, writer: asyncio.StreamWriter | None) -> None:
+        self.messages: deque[HttpMessage] = deque()
+        self.is_within_message = False
+        self._writer = writer
+        self._parser: httptools.HttpRequestParser | httptools.HttpResponseParser
+        if writer is None:
+            self._parser = httptools.HttpResponseParser(self)
+            # As lenient as the caller itself: services written by hand end lines with a line feed.
+            self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
+        else:
+            self._parser = httptools.HttpRequestParser(self)
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of a connection."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            raise error.__context__ or error from None
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            raise BatchInvalid(reason="it is not HTTP/1.1") from None
+        if self.is_within_message and not self._is_in_body:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                raise BatchTooLarge(what="head", limit=MAX_HEAD_BYTES)
+
+    def finish(self) -> None:
+        """Take the end of the connection for that of a reply which has no other."""
+        framed = {"content-length", "transfer-encoding"} & self._headers.keys()
+        if self._writer is not None or not self._is_in_body or framed:
+            raise asyncio.IncompleteReadError(b"", None)
+        self.on_message_complete()
+
+    def on_message_begin(self) -> None:
+        """Begin."""
+        self.is_within_message, self._is_in_body = True, False
+        self._start, self._headers = b"", dict[str, str]()
+        self._body = bytearray()
+        self._head_bytes = 0
+
+    def on_url(self, target: bytes) -> None:
+        """Take a request's target, or a slice of it."""
+        self._start += target
+
+    on_status = on_url  # a response's reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; those that come behind the body are left out."""
+        if not self._is_in_body:
+            add_header(self._headers, name, value)
+
+    def on_headers_complete(self) -> None:
+        """Let a caller that waits for it send the body."""
+        self._is_in_body = True
+        length = self._headers.get("content-length")
+        if length is not None and int(length) > MAX_BODY_BYTES:
+            raise BatchTooLarge(what="body", limit=MAX_BODY_BYTES)
+        if self._writer is not None and self._headers.get("expect", "").lower() == "100-continue":
+            self._writer.write(encode_head(b"HTTP/1.1 100 Continue"))
+
+    def on_body(self, data: bytes) -> None:
+        """Take a slice of the body."""
+        self._body += data
+        if len(self._body) > MAX_BODY_BYTES:
+            raise BatchTooLarge(what="body", limit=MAX_BODY_BYTES)
+
+    def on_message_complete(self) -> None:
+        """Add the message, unless it is a notice that a response will come."""
+        self.is_within_message = False
+        text, version = self._start.decode("latin-1"), self._parser.get_http_version()
+        if isinstance(self._parser, httptools.HttpRequestParser):
+            first = f"{self._parser.get_method().decode()} {text} HTTP/{version}"
+        else:
+            status = self._parser.get_status_code()
+            if status < _HTTP_OK:
+                return
+            first = f"HTTP/{version} {status} {text}".rstrip()
+        self.messages.append(HttpMessage(first, self._headers, bytes(self._body)))
+
+
+async def read_messages(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter | None = None
-) -> HttpMessage | None:
-    """Return the next message, None at the connection's end.
+) -> AsyncIterator[HttpMessage]:
+    """Yield the messages of a connection until its end.
 
     Args:
         reader: Of the connection.
@@ -59,69 +141,23 @@ async def read_message(
 
     Raises:
         BatchInvalid: It is not HTTP/1.1.
-        BatchTooLarge: The body is larger than MAX_BODY_BYTES.
+        BatchTooLarge: A head is larger than MAX_HEAD_BYTES, or a body than MAX_BODY_BYTES.
         asyncio.IncompleteReadError: It breaks off.
     """
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError as error:
-        if error.partial.strip():
-            raise
-        return None
-    except asyncio.LimitOverrunError:
-        raise BatchTooLarge(what="head", limit=MAX_HEAD_BYTES) from None
-    first, *lines = head.decode("latin-1").strip().split("\r\n")
-    if "HTTP/1." not in first or len(first.split(" ")) < 2:
-        raise BatchInvalid(reason="it is not HTTP/1.1")
-    headers = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        headers[name.strip().lower()] = value.strip()
-    if writer is not None and headers.get("expect", "").lower() == "100-continue":
-        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    return HttpMessage(
-        first, headers, await _read_body(reader, headers, is_request=writer is not None)
+    collector = _MessageCollector(writer)
+    while data := await reader.read(_READ_BYTES):
+        collector.feed(data)
+        while collector.messages:
+            yield collector.messages.popleft()
+    if collector.is_within_message:
+        collector.finish()
+        yield collector.messages.popleft()
+
+
+def encode_message(message: HttpMessage) -> bytes:
+    """Return a message's bytes."""
+    headers = message.get_end_to_end_headers() | {"content-length": str(len(message.body))}
+    lines = encode_header_lines(
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
     )
-
-
-async def _read_body(
-    reader: asyncio.StreamReader, headers: Mapping[str, str], *, is_request: bool
-) -> bytes:
-    if "chunked" in headers.get("transfer-encoding", "").lower():
-        return await _read_chunked_body(reader)
-    length = headers.get("content-length")
-    if length is not None:
-        if not length.isdigit():
-            raise BatchInvalid(reason="its length is no number")
-        if int(length) > MAX_BODY_BYTES:
-            raise BatchTooLarge(what="body", limit=MAX_BODY_BYTES)
-        return await reader.readexactly(int(length))
-    return b"" if is_request else await reader.read(MAX_BODY_BYTES)
-
-
-async def _read_chunked_body(reader: asyncio.StreamReader) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        line = await reader.readuntil(b"\r\n")
-        try:
-            length = int(line.partition(b";")[0], 16)
-        except ValueError:
-            raise BatchInvalid(reason="a chunk has no length") from None
-        size += length
-        if size > MAX_BODY_BYTES:
-            raise BatchTooLarge(what="body", limit=MAX_BODY_BYTES)
-        if length == 0:
-            while (await reader.readuntil(b"\r\n")) != b"\r\n":
-                pass  # trailers
-            return b"".join(pieces)
-        pieces.append(await reader.readexactly(length))
-        await reader.readexactly(2)
-
-
-def encode_message(message: HttpMessage, *, content_length: int | None = None) -> bytes:
-    """Return a message's bytes; `content_length` is announced instead of the true one."""
-    headers = message.get_end_to_end_headers()
-    headers["content-length"] = str(len(message.body) if content_length is None else content_length)
-    lines = [message.start_line, *(f"{name}: {value}" for name, value in headers.items())]
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + message.body
+    return encode_head(message.start_line.encode("latin-1"), lines) + message.body

@@ -56,9 +56,7 @@ class LoopbackHttpServer:
             UserError: The address cannot be listened on.
         """
         self._thread.start()
-        opening = asyncio.start_server(
-            self._serve_connection, *self._address, limit=http1.MAX_HEAD_BYTES
-        )
+        opening = asyncio.start_server(self._serve_connection, *self._address)
         try:
             self._server = asyncio.run_coroutine_threadsafe(opening, self._loop).result()
         except OSError as error:
@@ -100,7 +98,7 @@ class LoopbackHttpServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            while (request := await http1.read_message(reader, writer)) is not None:
+            async for request in http1.read_messages(reader, writer):
                 if not await self._handle_request(request, writer):
                     break
                 await writer.drain()
@@ -133,14 +131,12 @@ class UpstreamService:
         headers = {**request.headers, "host": self._authority}
         sent = HttpMessage(f"{request.method} {target} HTTP/1.1", headers, request.body)
         try:
-            reader, writer = await asyncio.open_connection(
-                self._host, self._port, ssl=self._tls, limit=http1.MAX_HEAD_BYTES
-            )
+            reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
         except OSError:
             return _BAD_GATEWAY_RESPONSE
         try:
             writer.write(http1.encode_message(sent))
-            reply = await http1.read_message(reader)
+            reply = await anext(http1.read_messages(reader), None)
         except (OSError, asyncio.IncompleteReadError):
             return _BAD_GATEWAY_RESPONSE
         finally:

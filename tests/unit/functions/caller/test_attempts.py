@@ -268,7 +268,7 @@ def test_an_error_shows_no_secret_that_a_service_repeats(monkeypatch, clauses):
 
     class Repeating(RawService):
         async def converse(self, reader, writer):
-            while (request := await http1.read_message(reader, writer)) is not None:
+            async for request in http1.read_messages(reader, writer):
                 self.requests.append(request)
                 headers = {
                     **request.headers,

@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.http import CLOSE, OK, At, ask, asking
 from snowmelt.functions.caller import http_client
-from snowmelt.functions.caller.http_client import encode_header_lines
+from snowmelt.functions.caller.http_client import encode_headers
 from snowmelt.functions.errors import (
     CallTimeout,
     ConnectionLost,
@@ -264,5 +264,5 @@ def test_closing_ends_requests_that_are_under_way_and_lets_no_more_begin(with_cl
 @pytest.mark.parametrize("value", ["a\r\nb: c", "é", "\x00"])
 def test_a_header_cannot_smuggle_another(value):
     with pytest.raises(DeclarationInvalid, match="'x-a'") as refused:
-        encode_header_lines({"x-a": value})
+        encode_headers({"x-a": value})
     assert value not in str(refused.value)
