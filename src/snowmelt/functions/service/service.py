@@ -38,8 +38,8 @@ from snowmelt.functions.service.request_response_types import (
     ServiceRequest,
     ServiceResponse,
     error_to_response,
+    make_error_response,
 )
-from snowmelt.functions.service.request_response_types import make_error_response as problem_answer
 from snowmelt.functions.service.signature_inference import infer_signature
 from snowmelt.functions.signature import parse_arguments
 from snowmelt.functions.wire import compression, exact_json
@@ -57,7 +57,6 @@ Duration = str | float | dt.timedelta
 
 _DEFAULT_THREADS = 32
 _MIN_COMPRESSED_BYTES = 1024
-_HTTP_CONTENT_TOO_LARGE = 413
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +224,7 @@ class RemoteService:
         if request.method == "GET":
             return await self._handle_get(request)
         if request.method != "POST":
-            return problem_answer(405, "method_refused", "Batches come by POST, polls by GET.")
+            return make_error_response(405, "method_refused", "Batches come by POST, polls by GET.")
         function = self._find_function(request)
         limit = self.options.limits.request_bytes
         body = compression.decompress(
@@ -264,7 +263,7 @@ class RemoteService:
         key = _make_batch_key(self._find_function(request), request)
         answer = None if key is None else await self._deduplicator.poll(key)
         if answer is None:
-            return problem_answer(404, "batch_not_found", "This batch is not known here.")
+            return make_error_response(404, "batch_not_found", "This batch is not known here.")
         return answer
 
     def _find_function(self, request: ServiceRequest) -> DeclaredFunction:

@@ -210,10 +210,7 @@ class RequestWriter:
         )
 
 
-# --- The body of a reply: `{"data": [[number, value], …]}`.
-#
-# Our own addition, for callers that ask for it: a key `errors` with `[number, code, message]` for
-# each row that failed, whose value in `data` is null.
+# --- The body of a reply.
 
 MAX_RESPONSE_BYTES = 10_000_000  # the protocol's limit for a batch
 _MISSING_DATA_MESSAGE = (
@@ -294,7 +291,8 @@ class ResponseWriter:
             TypeError: A VARIANT holds something that JSON cannot say.
             ValueError: Likewise.
         """
-        reply: dict[str, object] = {"data": list(zip(range(len(values)), values, strict=True))}
+        numbers = _make_row_numbers(len(values))
+        reply: dict[str, object] = {"data": list(zip(numbers, values, strict=True))}
         if failures:
             reply["errors"] = [(at, each.code, each.message) for at, each in failures.items()]
         return exact_json.serialize_json(reply)
