@@ -19,19 +19,34 @@ if TYPE_CHECKING:
 
 _KernelT = TypeVar("_KernelT", bound="Callable[..., object]")
 
+# For functions that kernels alone call. What Python or C would call them by is not made: for a
+# short function it costs as much to compile as the function.
+helper_jit = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inline_jit = njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_KERNELS: list[Any] = []
+
 
 def jit_kernel(function: _KernelT) -> _KernelT:
     """Compile a function when it is first called; where no folder can be written, each time."""
     try:
-        compiled: Any = njit(function, nogil=True, cache=True)
+        compiled: Any = njit(function, nogil=True, cache=True, no_cfunc_wrapper=True)
     except RuntimeError:
-        return cast("_KernelT", njit(function, nogil=True))
-    # numba looks at the function's own file; what the function calls may stand in others.
-    kept = compiled._cache._cache_file  # noqa: SLF001 - there is no other way to say it
-    shared = Path(__file__).parent / "kernels"
-    sources = tuple(map(_digest_kernel_sources, (_find_package_folder(function), shared)))
-    kept._source_stamp = (kept._source_stamp, sources)  # noqa: SLF001
+        compiled = njit(function, nogil=True, no_cfunc_wrapper=True)
+    else:
+        # numba looks at the function's own file; what the function calls may stand in others.
+        kept = compiled._cache._cache_file  # noqa: SLF001 - there is no other way to say it
+        sources = _digest_kernel_sources(_find_package_folder(function))
+        kept._source_stamp = (kept._source_stamp, sources)  # noqa: SLF001
+    _KERNELS.append(compiled)
     return cast("_KernelT", compiled)
+
+
+def list_kernels() -> tuple[list[str], list[str]]:
+    """Return the kernels that this process compiled, and those that it loaded, by their names."""
+    names = {each.__name__.lstrip("_"): each.stats for each in _KERNELS}
+    compiled = sorted(name for name, stats in names.items() if stats.cache_misses)
+    loaded = sorted(name for name, stats in names.items() if stats.cache_hits)
+    return compiled, loaded
 
 
 def _find_package_folder(function: Callable[..., object]) -> Path:

@@ -40,6 +40,7 @@ _COMMANDS = (
     "cert",
     "settings",
     "doctor",
+    "warm",
     "demo",
     "version",
 )
@@ -54,6 +55,7 @@ _EXTRAS_BY_COMMAND = {
     "load": "load",
     "migrate": "spark",
     "select": "select",
+    "warm": "select",
 }
 # Packages that a command needs for some of its work only.
 _EXTRAS_BY_PACKAGE = {"psycopg": "postgres", "pyspark": "spark", "quickjs": "functions"}

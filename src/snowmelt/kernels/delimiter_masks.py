@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from snowmelt.jit import inline_jit
+
 ONE = np.uint64(1)
-inline_jit = njit(nogil=True, forceinline=True)
 
 
 class DelimiterPattern(NamedTuple):
@@ -129,7 +130,7 @@ def find_delimiters(data, position, end, wanted_bytes):
 
 
 @intrinsic
-def _load_word(_context, data, position):
+def load_word(_context, data, position):
     """Return data[place:place + 8] as a word."""
     signature = types.uint64(data, position)
 
@@ -163,9 +164,9 @@ def matches_pattern(data, position, end, pattern):
     """Tell whether a mark stands at a place, of which nothing is known; an empty one never does."""
     if pattern.size == 0 or position + pattern.size > end:
         return False
-    if _load_word(data, position) & pattern.low_bits != pattern.low:
+    if load_word(data, position) & pattern.low_bits != pattern.low:
         return False
-    return pattern.size <= 8 or _load_word(data, position + 8) & pattern.high_bits == pattern.high
+    return pattern.size <= 8 or load_word(data, position + 8) & pattern.high_bits == pattern.high
 
 
 @intrinsic

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
-from snowmelt.jit import jit_kernel
-from snowmelt.kernels.delimiter_masks import load_byte
+from snowmelt.jit import inline_jit, jit_kernel
+from snowmelt.select.kernels.delimiter_masks import count_trailing_zeros, load_byte, load_word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,31 +47,7 @@ _HIGH_PAIR_FACTORS = np.uint64(0x000F_4240_0000_0064)
 _LOW_PAIR_FACTORS = np.uint64(0x0000_2710_0000_0001)
 
 
-@intrinsic
-def _load_word(_context, data, position):
-    """Return data[place:place + 8] as one word, the first byte lowest."""
-    signature = types.uint64(data, position)
-
-    def generate(_context, builder, _signature, arguments):
-        word = ir.IntType(64)
-        address = builder.add(arguments[0], arguments[1])
-        return builder.load(builder.inttoptr(address, word.as_pointer()), align=1)
-
-    return signature, generate
-
-
-@intrinsic
-def _count_trailing_zeros(_context, word):
-    """Return the place of the lowest bit of a word that is not zero."""
-    signature = types.uint64(word)
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return signature, generate
-
-
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _parse_long_number(data, start, end):
     """Read digits with one point at most, one by one.
 
@@ -100,7 +74,7 @@ def _parse_long_number(data, start, end):
     return number, behind, point, end - start > np.int64(point)
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _is_never_number(data, start, end):
     """Tell whether a text without blanks around it begins with no digit, sign, point, i or n."""
     if start == end:
@@ -111,18 +85,18 @@ def _is_never_number(data, start, end):
     return byte not in (73, 105, 78, 110)
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _load_words(data, last_safe_start, starts, ends, words, sizes):
     """Take the first 8 bytes of each text; the size of one that they do not hold is zero."""
     for r in range(len(starts)):
         start = np.int64(starts[r])
         size = np.int64(ends[r]) - start
         fits = size <= 8 and start <= last_safe_start
-        words[r] = _load_word(data, np.uint64(start)) if fits else np.uint64(0)
+        words[r] = load_word(data, np.uint64(start)) if fits else np.uint64(0)
         sizes[r] = size if fits else 0
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _parse_short_number(word, size):
     """Read up to 8 bytes: a sign, digits with one point at most. There is no branch.
 
@@ -148,7 +122,7 @@ def _parse_short_number(word, size):
     before = (lowest >> np.uint64(7)) - _ONE
     moved = (word & ~((before << np.uint64(8)) | _BYTE_MASK)) | ((word & before) << np.uint64(8))
     word = moved | np.uint64(48) if point else word
-    after = np.uint64(7) - (_count_trailing_zeros(lowest) >> np.uint64(3))
+    after = np.uint64(7) - (np.uint64(count_trailing_zeros(lowest)) >> np.uint64(3))
     behind = after if point else np.uint64(0)
     good = ((word + _ABOVE_NINE_CHECK) | (word - _ASCII_ZEROS)) & _HIGH_BITS == 0
     word -= _ASCII_ZEROS
@@ -160,7 +134,7 @@ def _parse_short_number(word, size):
     return np.int64(word), behind, point, negative, good & there & (size > point)
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _parse_short_integers(words, sizes, values, status):
     """Read integers of up to 8 bytes, several at once; others stay unread."""
     for r in range(len(words)):
@@ -183,7 +157,7 @@ def _parse_short_floats(words, sizes, values, status):
         status[r] = VALUE if good & ~(negative & (number == 0)) else _NOT_PARSED
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _parse_any_number(data, start, end):
     """Read a text of any length.
 

@@ -1,17 +1,22 @@
 """Kernel warm-up: loads or compiles every Numba kernel before the first query.
 
-Loading from the Numba cache takes about 1 s. Without a cache the kernels are compiled.
+Loading from the Numba cache takes about 1 s. Without a cache the kernels are compiled, which takes
+about ten seconds of one processor: the first start after an installation, or `snowmelt warm`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+import logging
+import threading
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from snowmelt.clock import SystemClock
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.execution.engine import open_select
 from snowmelt.select.request import (
@@ -28,6 +33,8 @@ from snowmelt.select.resource_limits import EngineSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_log = logging.getLogger("snowmelt.server")
+
 _SAMPLE_CSV = (
     b'id,at,name,fare\n1,2018-01-02T03:04:05Z,"West, Isle",2.5\n2,2018-05-06T07:08:09Z,"a ""b""",\n'
 )
@@ -36,17 +43,50 @@ _SAMPLE_JSON_LINES = b'{"id": 1, "name": "a", "at": {"x": 1}}\n{"id": 2, "name":
 _SMALL_BLOCK_SETTINGS = EngineSettings(block_bytes=64)
 
 
-def warm_up_kernels() -> None:
-    """Run a few queries over a few records; what they need stays loaded in this process."""
+def warm_up_kernels(stopping: threading.Event | None = None) -> None:
+    """Run a few queries over a few records; what they need stays loaded in this process.
+
+    What is asked most comes first. Queries that come meanwhile wait for the kernels they need.
+    """
     for request in _make_warmup_requests():
+        if stopping is not None and stopping.is_set():
+            return
         execution = open_select(
             request, _BytesSource(_make_sample_object(request)), settings=_SMALL_BLOCK_SETTINGS
         )
-        try:
+        with contextlib.closing(execution):
             for _ in execution.stream_payloads():
                 pass
-        finally:
-            execution.close()
+
+
+class KernelWarmer:
+    """Makes kernels ready when a service starts, in a thread, so that no client waits for them."""
+
+    def __init__(self) -> None:
+        """Prepare; `start` begins."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="s3-warming", daemon=True)
+
+    def start(self) -> None:
+        """Begin, and return at once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave out what has not begun, and wait for the rest."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        clock = SystemClock()
+        began = clock.monotonic()
+        try:
+            warm_up_kernels(self._stopping)
+        except Exception:  # noqa: BLE001 - whoever asks next hears what is wrong
+            _log.exception("making queries ready failed")
+            return
+        if not self._stopping.is_set():
+            _log.info("queries are ready after %.1f s", clock.monotonic() - began)
 
 
 def _make_sample_object(request: SelectRequest) -> bytes:
@@ -64,10 +104,8 @@ def _make_sample_parquet() -> bytes:
 
 
 def _make_warmup_requests() -> Iterator[SelectRequest]:
-    used, ceph = (
-        CsvInput(header=HeaderMode.USE),
-        CsvInput(header=HeaderMode.USE, escape=b"\\", comment=b""),
-    )
+    used = CsvInput(header=HeaderMode.USE)
+    ceph = CsvInput(header=HeaderMode.USE, escape=b"\\", comment=b"")
     yield SelectRequest("SELECT * FROM s3object WHERE cast(id as int) > 0", used)
     yield SelectRequest("SELECT * FROM s3object WHERE id > 0", used, JsonOutput())
     yield SelectRequest("SELECT count(*) FROM s3object", used)

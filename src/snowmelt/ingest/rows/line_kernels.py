@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-from snowmelt.jit import jit_kernel
+from snowmelt.jit import helper_jit, inline_jit, jit_kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,17 +59,15 @@ for _letter, _byte in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 _HEX_VALUES = np.full(256, 255, np.uint8)
 for _digit, _byte in enumerate(b"0123456789abcdef"):
     _HEX_VALUES[_byte] = _HEX_VALUES[_byte - 32 if _byte >= 97 else _byte] = _digit
-_inline_jit = njit(nogil=True, forceinline=True)
-# Called from several places: inlined everywhere it would take seconds more to compile.
-_call_jit = njit(nogil=True)
+# What is called from several places is a helper: inlined everywhere it would take seconds more to compile.
 
 
-@_inline_jit
+@inline_jit
 def _is_digit(byte):
     return _ZERO <= byte <= _NINE
 
 
-@_inline_jit
+@inline_jit
 def _matches_word(data, at, second, third, fourth):
     return (
         load_byte(data, at + 1) == second
@@ -78,14 +76,14 @@ def _matches_word(data, at, second, third, fourth):
     )
 
 
-@_inline_jit
+@inline_jit
 def _skip_digits(data, at):
     while _is_digit(load_byte(data, at)):
         at += 1
     return at
 
 
-@_call_jit
+@helper_jit
 def _skip_number(data, at):
     """Return where a number ends, -1 where there is none, or one that decoders read apart."""
     begin = at
@@ -116,7 +114,7 @@ def _skip_number(data, at):
     return at
 
 
-@_call_jit
+@helper_jit
 def _parse_digits(data, at, count):
     """Return the value of so many digits, a negative one where others stand among them."""
     number = np.int64(0)
@@ -128,7 +126,7 @@ def _parse_digits(data, at, count):
     return number
 
 
-@_call_jit
+@helper_jit
 def _parse_decimal(data, at, end, scale):
     """Return a decimal's digits with so many behind the point."""
     is_negative = load_byte(data, at) == _MINUS
@@ -160,7 +158,7 @@ def _parse_decimal(data, at, end, scale):
     return -number if is_negative else number
 
 
-@_call_jit
+@helper_jit
 def _parse_date(data, at):
     """Return the days since 1970 of YYYY-MM-DD."""
     year = _parse_digits(data, at, 4)
@@ -185,7 +183,7 @@ def _parse_date(data, at):
     ) - 719_469
 
 
-@_call_jit
+@helper_jit
 def _parse_timestamp(data, at, end):
     """Return the microseconds since 1970 of YYYY-MM-DDThh:mm:ss, or with six digits more."""
     size = end - at
@@ -212,7 +210,7 @@ def _parse_timestamp(data, at, end):
     return ((day * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000 + micros
 
 
-@_inline_jit
+@inline_jit
 def _parse_text_value(data, kind, scale, at, end):
     """Return the number that a text stands for."""
     if kind == DECIMAL:
@@ -224,7 +222,7 @@ def _parse_text_value(data, kind, scale, at, end):
     return _parse_timestamp(data, at, end)
 
 
-@_call_jit
+@helper_jit
 def _decode_unicode_escape(data, at, target, used):
     """Write the character of `uXXXX` as UTF-8; return where it ends, -1 where there is none."""
     code = 0
@@ -246,7 +244,7 @@ def _decode_unicode_escape(data, at, target, used):
     return used + 3
 
 
-@_inline_jit
+@inline_jit
 def _copy_unescaped_text(data, at, safe, target, used):
     """Write a text without its escapes; return its closing quote's place (-1: none) and its end."""
     while True:
@@ -281,7 +279,7 @@ def _copy_unescaped_text(data, at, safe, target, used):
         at += 1
 
 
-@_inline_jit
+@inline_jit
 def _skip_key(data, at, safe, keys, begin, end):
     """Return where a key ends that stands here, -1 where another one does."""
     while end - begin >= WORD_BYTES and at <= safe:
@@ -479,7 +477,7 @@ def _find_lowest_bit(_context, word):
     return types.int64(types.uint64), generate
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def count_plain_bytes(word):
     """Return how many bytes of a word come before a quote, a backslash or a control character."""
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES

@@ -406,7 +406,7 @@ class KernelLoader:
             with self._lock:
                 if self._thread is None:
                     self._thread = threading.Thread(
-                        target=self._load_kernel, name="rows-compiled", daemon=True
+                        target=self.load, name="rows-compiled", daemon=True
                     )
                     self._thread.start()
         return self._kernel_reader
@@ -416,7 +416,8 @@ class KernelLoader:
         if self._thread is not None:
             self._thread.join()
 
-    def _load_kernel(self) -> None:
+    def load(self) -> None:
+        """Make the reader ready, in this thread."""
         try:
             from snowmelt.ingest.rows.uniform_line_reader import read_uniform_lines
 

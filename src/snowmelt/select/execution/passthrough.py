@@ -18,7 +18,13 @@ from snowmelt.select.formats.csv_reader import CsvBatch
 from snowmelt.select.formats.json_lines import JsonLinesBatch
 from snowmelt.select.kernels.json import copy_json_objects
 from snowmelt.select.kernels.output import copy_rows
-from snowmelt.select.vectors import make_masked_text_vector
+from snowmelt.select.vectors import (
+    EMPTY_NULL,
+    NEEDS_UNQUOTING,
+    StringSlices,
+    make_masked_text_vector,
+    view_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +72,7 @@ class PassthroughSerializer:
             and isinstance(writer, CsvSerializer)
             and writer.can_copy_records(csv_rules)
         )
-        self._record_delimiter = np.frombuffer(csv_rules.record if csv_rules else b"\n", np.uint8)
+        self._record_delimiter = view_bytes(csv_rules.record if csv_rules else b"\n")
 
     def serialize_selected(
         self, batch: ColumnBatch, selected: SelectedRecords
@@ -102,8 +108,9 @@ class PassthroughSerializer:
         self, batch: JsonLinesBatch, rows: RowIndexes, record_delimiter: bytes
     ) -> tuple[bytes, NDArray[np.int64]]:
         """Copy objects, but those that would not be written as they are read."""
-        starts, stops = batch.record_bounds[:, rows]
-        text = np.frombuffer(record_delimiter, np.uint8)
+        # Taken one by one they are contiguous, however few: one type, compiled once.
+        starts, stops = (bounds[rows] for bounds in batch.record_bounds)
+        text = view_bytes(record_delimiter)
         output, ends, odd = copy_json_objects(batch.block.data, starts, stops, text)
         if not odd.any():
             return output.tobytes(), ends

@@ -33,7 +33,7 @@ from snowmelt.select.request import CsvOutput, JsonOutput
 from snowmelt.select.timestamps import Timestamp, TimestampPrecision
 from snowmelt.select.values import MISSING, format_decimal, format_value
 from snowmelt.select.vector.operands_and_frames import vector_to_values
-from snowmelt.select.vectors import ValueVector, VectorKind
+from snowmelt.select.vectors import PADDING_BYTES, StringSlices, ValueVector, VectorKind, view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,9 +147,7 @@ class CsvSerializer:
             return _serialize_row_by_row(self, vectors)
         buffer, starts, ends = _build_text_table(vectors, self._dialect, self._null)
         marks = (
-            np.frombuffer(
-                self._field_delimiter + self._record_delimiter + bytes(PADDING_BYTES), np.uint8
-            ),
+            view_bytes(self._field_delimiter + self._record_delimiter + bytes(PADDING_BYTES)),
             len(self._field_delimiter),
             self._quote[0] if self._mode else 0,
             self._escape[0] if self._mode else 0,
@@ -210,7 +208,7 @@ class JsonSerializer:
                 shapes[at] = ~vector.null
         places = np.cumsum([0, *(len(label) for label in labels)], dtype=np.int32)
         written = b"".join((*labels, self.record_delimiter, bytes(PADDING_BYTES)))
-        named = (np.frombuffer(written, np.uint8), places)
+        named = (view_bytes(written), places)
         out, row_ends = write_json_rows(
             buffer, starts, ends, shapes, named, len(self.record_delimiter)
         )
@@ -340,7 +338,7 @@ def _format_vector(vector: ValueVector, dialect: Dialect) -> StringSlices:
     if vector.kind is VectorKind.TIMESTAMP and _has_fixed_width(vector.timestamps, dialect):
         return _format_timestamp_vector(vector.timestamps, dialect)
     if vector.kind is VectorKind.FLOAT and not dialect.is_ceph:
-        text = np.frombuffer(_format_floats(vector), np.uint8)
+        text = view_bytes(_format_floats(vector))
     else:
         values = (
             vector_to_values(vector)
@@ -348,7 +346,7 @@ def _format_vector(vector: ValueVector, dialect: Dialect) -> StringSlices:
             else vector.array.tolist()
         )
         items = ",".join([format_csv_value(value, dialect) for value in values])
-        text = np.frombuffer(f"[{items}]".encode(), np.uint8)
+        text = view_bytes(f"[{items}]".encode())
     return StringSlices(text, *split_list_items(text, len(vector)), flags)
 
 

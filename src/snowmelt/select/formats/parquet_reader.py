@@ -32,7 +32,14 @@ from snowmelt.select.timestamps import (
     date_to_epoch_days,
 )
 from snowmelt.select.values import MISSING
-from snowmelt.select.vectors import TimestampFormat, TimestampVector, ValueVector, VectorKind
+from snowmelt.select.vectors import (
+    StringSlices,
+    TimestampFormat,
+    TimestampVector,
+    ValueVector,
+    VectorKind,
+    view_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -296,7 +303,7 @@ def _view_strings(array: pa.Array) -> StringSlices:
     offsets = np.frombuffer(places, offset_type)[array.offset : array.offset + len(array) + 1]
     first = int(offsets[0])
     # A slice of a large array reads but its own part of the buffer.
-    buffer = np.frombuffer(data, np.uint8) if data is not None else np.zeros(1, np.uint8)
+    buffer = view_bytes(data) if data is not None else np.zeros(1, np.uint8)
     buffer = buffer[first : int(offsets[-1])]
     offsets = offsets - first
     flags = np.zeros(len(array), np.uint8)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from snowmelt.jit import jit_kernel
-from snowmelt.kernels.delimiter_masks import inline_jit, load_byte
+from snowmelt.select.kernels.delimiter_masks import inline_jit, load_byte
+from snowmelt.select.vectors import view_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -312,7 +313,8 @@ def _scan_lines(
 ) -> int:
     """Read lines of one object each; return how many, -1 where anything else stands there."""
     data = buffer.ctypes.data
-    count = 0
+    # A plain 0 would compile the reader of objects once more, for the first one.
+    count = np.int64(0)
     at = start
     while True:
         at = _skip_blanks(data, at, end)
@@ -346,7 +348,8 @@ def _scan_nested_objects(
     data = buffer.ctypes.data
     for row in range(len(starts)):
         if kinds[row] == OBJECT:
-            _scan_object(data, starts[row], ends[row], field_names, row, value_positions)
+            begin, end = np.int64(starts[row]), np.int64(ends[row])
+            _scan_object(data, begin, end, field_names, row, value_positions)
         elif kinds[row] == OTHER:
             value_positions[2][:, row] = OTHER
 
@@ -390,7 +393,7 @@ def encode_field_names(names: list[tuple[bytes, bool]]) -> FieldNames:
     texts = [text for text, _ in names]
     places = np.cumsum([0, *map(len, texts)], dtype=np.int32)
     folds = np.array([folds for _, folds in names], np.uint8)
-    return np.frombuffer(b"".join(texts) or b"\0", np.uint8), places, folds
+    return view_bytes(b"".join(texts) or b"\0"), places, folds
 
 
 def _allocate_positions(name_count: int, row_count: int) -> ValuePositions:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
-from snowmelt.jit import jit_kernel
-from snowmelt.kernels.slices import StringSlices
+from snowmelt.jit import inline_jit, jit_kernel
+from snowmelt.select.vectors import StringSlices, view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +36,7 @@ def _compare_bytes(
     """Return -1, 0 or 1 for each text; `other_strings` are as many texts, or one for all."""
     other_buffer, other_starts, other_ends = other_strings
     step = 0 if len(other_starts) == 1 else 1
-    found = np.zeros(len(starts), np.int8)
+    found = np.empty(len(starts), np.int8)
     for r in range(len(starts)):
         at = other_starts[r * step]
         size = ends[r] - starts[r]
@@ -56,7 +55,7 @@ def _compare_bytes(
     return found
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _segment_matches_at(buffer, position, segments, segment_start, segment_end):
     for i in range(segment_end - segment_start):
         wanted = segments[segment_start + i]
@@ -75,12 +74,12 @@ def _match_segments(
     left to right.
     """
     count = len(bounds) - 1
-    least = bounds[count]
-    found = np.zeros(len(starts), np.bool_)
+    least = np.int64(bounds[count])
+    found = np.empty(len(starts), np.bool_)
     tail = bounds[count] - bounds[count - 1] if count > 1 else 0
     for r in range(len(starts)):
-        start = starts[r]
-        end = ends[r]
+        found[r] = False
+        start, end = np.int64(starts[r]), np.int64(ends[r])
         size = end - start
         if size < least or (count == 1 and size != least):
             continue
@@ -117,7 +116,7 @@ def compare_strings(slices: StringSlices, other: bytes | StringSlices) -> NDArra
     """Return -1, 0 or 1 where a text is less than, equal to or greater than the other, bytewise."""
     if isinstance(other, bytes):
         ends = np.array([len(other)], np.int32)
-        others = (np.frombuffer(other or b"\0", np.uint8), np.zeros(1, np.int32), ends)
+        others = (view_bytes(other or b"\0"), np.zeros(1, np.int32), ends)
     else:
         others = (other.buffer, other.start, other.end)
     order: NDArray[np.int8] = _compare_bytes(slices.buffer, slices.start, slices.end, others)
@@ -141,7 +140,7 @@ def match_like_pattern(
         for piece in segments
     ]
     bounds = np.cumsum([0, *(len(piece) for piece in encoded)], dtype=np.int32)
-    flat = np.frombuffer(b"".join(encoded) or b"\0", np.uint8)
+    flat = view_bytes(b"".join(encoded) or b"\0")
     found = _match_segments(slices.buffer, slices.start, slices.end, flat, bounds)
     if any(each is None or "\udc80" <= each <= "\udcff" for piece in segments for each in piece):
         return found, mask_non_ascii(slices.buffer, slices.start, slices.end)
@@ -160,8 +159,9 @@ _MAX_ASCII_BYTE = 127
 @jit_kernel
 def mask_non_ascii(buffer: Bytes, starts: Positions, ends: Positions) -> Mask:
     """Return which texts hold a byte beyond ASCII."""
-    found = np.zeros(len(starts), np.bool_)
+    found = np.empty(len(starts), np.bool_)
     for r in range(len(starts)):
+        found[r] = False
         for i in range(starts[r], ends[r]):
             if buffer[i] > _MAX_ASCII_BYTE:
                 found[r] = True
@@ -174,8 +174,9 @@ def mask_containing_byte(
     buffer: Bytes, starts: Positions, ends: Positions, wanted_byte: int
 ) -> Mask:
     """Return which texts hold a byte."""
-    found = np.zeros(len(starts), np.bool_)
+    found = np.empty(len(starts), np.bool_)
     for r in range(len(starts)):
+        found[r] = False
         for i in range(starts[r], ends[r]):
             if buffer[i] == wanted_byte:
                 found[r] = True

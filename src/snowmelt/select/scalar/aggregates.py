@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 def _compile_with_numba(function: Any) -> Any:
     try:
-        from numba import njit
+        from snowmelt.jit import jit_kernel
     except ImportError:  # the `select` extra is not installed: the same loop, slower
         return function
-    return njit(cache=True, nogil=True)(function)
+    return jit_kernel(function)
 
 
 @_compile_with_numba

@@ -12,7 +12,15 @@ from snowmelt.kernels.slices import PAST_END, StringSlices
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.kernels.timestamps import to_utc_micros
 from snowmelt.select.timestamps import Timestamp
-from snowmelt.select.vectors import TimestampVector, ValueVector, VectorKind, make_false_mask
+from snowmelt.select.vectors import (
+    PAST_END,
+    StringSlices,
+    TimestampVector,
+    ValueVector,
+    VectorKind,
+    make_false_mask,
+    view_bytes,
+)
 
 if TYPE_CHECKING:
     from snowmelt.kernels.slices import Mask, RowIndexes
@@ -145,7 +153,7 @@ def operand_to_vector(operand: Operand, count: int) -> ValueVector:
         text = value.encode("utf-8", "surrogateescape")
         ends = np.full(count, len(text), np.int32)
         flags = np.zeros(count, np.uint8)
-        buffer = np.frombuffer(text or b"\0", np.uint8)
+        buffer = view_bytes(text or b"\0")
         return ValueVector(
             VectorKind.TEXT,
             StringSlices(buffer, np.zeros(count, np.int32), ends, flags),

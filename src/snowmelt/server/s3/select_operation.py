@@ -1,10 +1,4 @@
-"""SelectObjectContent: runs a query and streams its events.
-
-Also warms up the compiled kernels when a service starts, so that no client waits for them. A start
-loads them from the package or the data folder in half a second. The first start after an
-installation compiles them in ten to twenty seconds of one processor; queries that arrive meanwhile
-wait for the kernels they need.
-"""
+"""SelectObjectContent: runs a query and streams its events."""
 
 from __future__ import annotations
 
@@ -20,7 +14,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from snowmelt.buckets.errors import S3Error
-from snowmelt.clock import SystemClock
 from snowmelt.errors import ObjectChanged, SnowmeltError
 from snowmelt.select import xml_request_and_event_stream
 from snowmelt.select.client import DIALECT_HEADER, OBJECTS_HEADER
@@ -30,14 +23,11 @@ from snowmelt.select.execution.engine import open_select
 from snowmelt.select.formats.byte_streams import ConcurrentSource
 from snowmelt.select.formats.read_units import SourceSequence
 from snowmelt.select.request import (
-    CsvInput,
     CsvOutput,
-    HeaderMode,
-    JsonInput,
     JsonOutput,
-    SelectRequest,
 )
 from snowmelt.select.resource_limits import EngineSettings
+from snowmelt.select.warmup import KernelWarmer
 from snowmelt.select.xml_request_and_event_stream import parse_select_request
 from snowmelt.server.s3.object_operations import check_version_id
 from snowmelt.server.s3.responses import make_start_message, wait_for_disconnect
@@ -50,109 +40,9 @@ if TYPE_CHECKING:
 
     from snowmelt.config import Settings
     from snowmelt.select.execution.engine import SelectExecution
-    from snowmelt.select.request import InputFormat
+    from snowmelt.select.request import SelectRequest
     from snowmelt.server.s3.request_context import AuthorizedS3Request
     from snowmelt.storage.store import OpenObject
-
-# --- Makes compiled code ready when a service starts, so that no client waits for it.
-#
-# Compiled kernels are kept beside the package, or in the data folder where that cannot be written;
-# a start loads them in half a second. The first start after an installation compiles them, which
-# takes ten to twenty seconds of one processor; queries that come meanwhile wait for what they need.
-
-_WARMUP_CSV = (
-    b'id,at,price,name\n1,2026-01-31T12:00:00Z,1.5,one\n2,2026-02-01,-2e3,"tw,o"\n3,,x,\xc3\xa9\n'
-)
-_WARMUP_JSON_LINES = (
-    b'{"id": 1, "name": "one", "price": 1.5}\n{"id": 2, "name": "tw\\"o", "at": [1]}\n'
-)
-_WARMUP_CSV_EXPRESSIONS = (
-    "select count(*) from s3object",
-    "select * from s3object s where s.id > 1",
-    "select s.id, s.name from s3object s where cast(s.id as int) + 1 >= 2 or s.name = 'one'",
-    "select s.name from s3object s where s.name like '%o%' and s.name > 'a' and s.price < 5",
-    "select cast(s.id as int), cast(s.price as float) from s3object s where s.price <> 'x'",
-    "select sum(cast(s.id as float)), min(cast(s.id as int)), max(s.name) from s3object s",
-    "select extract(year from to_timestamp(s.at)) from s3object s where s.at <> ''",
-    "select upper(s.name), char_length(s.name) from s3object s order by s.id limit 2",
-    "select s.name, count(*) from s3object s group by s.name",
-)
-_WARMUP_JSON_EXPRESSIONS = (
-    "select * from s3object s where s.id > 1",
-    "select s.id, s.name from s3object s where s.price > 1 or s.name like 't%'",
-)
-
-
-class KernelWarmer:
-    """Runs small queries through the engine, in a thread."""
-
-    def __init__(self, settings: EngineSettings) -> None:
-        """Prepare; `start` begins."""
-        self._settings = settings
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="s3-warming", daemon=True)
-
-    def start(self) -> None:
-        """Begin, and return at once."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Leave out what has not begun, and wait for the rest."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        clock = SystemClock()
-        began = clock.monotonic()
-        try:
-            for request, content in _make_warmup_queries():
-                if self._stopping.is_set():
-                    return
-                execution = open_select(request, _InMemorySource(content), settings=self._settings)
-                with contextlib.closing(execution):
-                    for _ in execution.stream_payloads():
-                        pass
-        except Exception:  # noqa: BLE001 - whoever asks next hears what is wrong
-            _log.exception("making queries ready failed")
-            return
-        _log.info("queries are ready after %.1f s", clock.monotonic() - began)
-
-
-def _make_warmup_queries() -> Iterator[tuple[SelectRequest, bytes]]:
-    csv: InputFormat = CsvInput(header=HeaderMode.USE)
-    quoted: InputFormat = CsvInput(header=HeaderMode.USE, quoted_record_delimiter=True)
-    lines: InputFormat = JsonInput(lines=True)
-    # What is asked most comes first.
-    for output in (CsvOutput(), JsonOutput()):
-        for expression in _WARMUP_CSV_EXPRESSIONS:
-            yield SelectRequest(expression, csv, output), _WARMUP_CSV
-    for output in (CsvOutput(), JsonOutput()):
-        for expression in _WARMUP_JSON_EXPRESSIONS:
-            yield SelectRequest(expression, lines, output), _WARMUP_JSON_LINES
-    yield SelectRequest("select s.id from s3object s", quoted), _WARMUP_CSV
-    ceph = SelectRequest("select * from stdin where int(_1) > 1;", CsvInput(HeaderMode.IGNORE))
-    for dialect in (Dialect.CEPH, Dialect.CEPH_2020):
-        yield SelectRequest(ceph.expression, ceph.input, ceph.output, dialect=dialect), _WARMUP_CSV
-
-
-class _InMemorySource:
-    """Bytes in memory as an object."""
-
-    name = "warming"
-
-    def __init__(self, content: bytes) -> None:
-        self.size = len(content)
-        self._content = content
-
-    def read_into(self, offset: int, view: memoryview) -> int:
-        part = self._content[offset : offset + len(view)]
-        view[: len(part)] = part
-        return len(part)
-
-    def close(self) -> None:
-        pass
-
 
 _log = logging.getLogger("snowmelt.server")
 
@@ -172,7 +62,7 @@ class SelectOperation:
         self._engine_settings = EngineSettings.from_settings(settings)
         self._free_slots = threading.BoundedSemaphore(settings.select_queries)
         self._threads = ThreadPoolExecutor(settings.select_queries, thread_name_prefix="s3-select")
-        self._kernel_warmer = KernelWarmer(self._engine_settings)
+        self._kernel_warmer = KernelWarmer()
         self._counts_lock = threading.Lock()
         self._running = self._ended = self._scanned = 0
 

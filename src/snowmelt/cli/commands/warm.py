@@ -1,0 +1,51 @@
+"""`snowmelt warm`: compile ahead what the service would compile when it first starts."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from snowmelt.cli.command_context import load_settings
+from snowmelt.config import read_environment_variable, set_numba_cache_dir
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "warm"
+SUMMARY = "compile ahead what S3 Select and the row API run compiled"
+EXAMPLES = """examples:
+  snowmelt warm
+  NUMBA_CACHE_DIR=/var/cache/snowmelt snowmelt warm
+  RUN snowmelt warm                       (the last line of a container's build)
+
+Run after an installation or an upgrade, by a user who may write beside the package: the service then
+starts without compiling. Run again, it compiles nothing. Compiled code is of one type of processor: on
+another one the service compiles anew, and keeps that in its data folder.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add nothing: there is nothing to choose."""
+    del parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compile or load everything; print what, and the processor time that it took."""
+    set_numba_cache_dir(load_settings(options).data_dir / "compiled")
+    began = time.process_time()
+    from snowmelt.ingest.rows.row_converter import KernelLoader
+    from snowmelt.jit import list_kernels
+    from snowmelt.select.warmup import warm_up_kernels
+
+    warm_up_kernels()
+    KernelLoader().load()
+    compiled, loaded = list_kernels()
+    spent_s = time.process_time() - began
+    for name in compiled:
+        print(f"compiled {name}")
+    folder = read_environment_variable("NUMBA_CACHE_DIR")
+    print(
+        f"{len(compiled)} kernels compiled, {len(loaded)} loaded in {spent_s:.1f} s of processor time;"
+        f" kept {f'in {folder}' if folder else 'beside the package'}"
+    )
+    return 0
