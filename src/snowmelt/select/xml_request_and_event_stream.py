@@ -11,6 +11,7 @@ headers, payload, CRC-32 of everything before. Numbers are unsigned, 32 bits, bi
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from snowmelt.select.request import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from enum import StrEnum
 
 # --- XML as S3 clients really write it: delimiters stand raw in it, whatever XML says of them.
@@ -414,10 +416,11 @@ def _encode_header(name: str, value: str) -> bytes:
     return head + encoded
 
 
-def _encode_frame(headers: bytes, payload: bytes = b"") -> bytes:
+def _encode_frame(headers: bytes, payload: bytes = b"") -> tuple[bytes, bytes, bytes]:
+    """Return what stands before the payload, the payload, and what stands behind it."""
     prelude = _PRELUDE.pack(_FRAME_OVERHEAD_BYTES + len(headers) + len(payload), len(headers))
     start = prelude + _CHECKSUM_FIELD.pack(crc32(prelude)) + headers
-    return b"".join((start, payload, _CHECKSUM_FIELD.pack(crc32(payload, crc32(start)))))
+    return start, payload, _CHECKSUM_FIELD.pack(crc32(payload, crc32(start)))
 
 
 def _encode_event_headers(event_type: str, content_type: str | None = None) -> bytes:
@@ -431,37 +434,36 @@ _RECORDS_HEADERS = _encode_event_headers("Records", "application/octet-stream")
 _PROGRESS_HEADERS = _encode_event_headers("Progress", "text/xml")
 _STATS_HEADERS = _encode_event_headers("Stats", "text/xml")
 
-CONTINUATION_FRAME = _encode_frame(_encode_event_headers("Cont"))
-END_FRAME = _encode_frame(_encode_event_headers("End"))
+CONTINUATION_FRAME = b"".join(_encode_frame(_encode_event_headers("Cont")))
+END_FRAME = b"".join(_encode_frame(_encode_event_headers("End")))
 
 
-def encode_records_event(payload: bytes) -> bytes:
-    """Return a frame of output."""
-    return _encode_frame(_RECORDS_HEADERS, payload)
+def encode_records_events(payloads: Iterable[bytes]) -> bytes:
+    """Return a frame for each payload of output; its bytes are copied once."""
+    frames = (_encode_frame(_RECORDS_HEADERS, payload) for payload in payloads)
+    return b"".join(itertools.chain.from_iterable(frames))
 
 
 def encode_progress_event(scanned_bytes: int, processed_bytes: int, returned_bytes: int) -> bytes:
     """Return a frame that tells bytes read, bytes after decompression and bytes of output."""
-    return _encode_frame(
-        _PROGRESS_HEADERS,
-        _encode_byte_counts("Progress", scanned_bytes, processed_bytes, returned_bytes),
-    )
+    counts = _encode_byte_counts("Progress", scanned_bytes, processed_bytes, returned_bytes)
+    return b"".join(_encode_frame(_PROGRESS_HEADERS, counts))
 
 
 def encode_stats_event(scanned_bytes: int, processed_bytes: int, returned_bytes: int) -> bytes:
     """Return the frame before the last, with the same counts as `encode_progress_event`."""
-    return _encode_frame(
-        _STATS_HEADERS, _encode_byte_counts("Stats", scanned_bytes, processed_bytes, returned_bytes)
-    )
+    counts = _encode_byte_counts("Stats", scanned_bytes, processed_bytes, returned_bytes)
+    return b"".join(_encode_frame(_STATS_HEADERS, counts))
 
 
 def encode_error_event(code: str, message: str) -> bytes:
     """Return the frame that ends an answer in the middle; nothing follows it."""
-    return _encode_frame(
+    headers = (
         _encode_header(":message-type", "error")
         + _encode_header(":error-code", code)
         + _encode_header(":error-message", message)
     )
+    return b"".join(_encode_frame(headers))
 
 
 def _encode_byte_counts(

@@ -10,6 +10,8 @@ The payload cutter ends each payload where a record ends, within the frame size 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import threading
 from collections import deque
@@ -70,6 +72,8 @@ __all__ = [
 
 # A frame of 128 KiB, less what its headers may take: larger ones are refused by some clients.
 PAYLOAD_BYTES = 128 * 1024 - 256
+# So many are handed out together; who sends them holds two such batches for a slow client.
+_MAX_BATCH_PAYLOADS = 8
 
 
 class PayloadCutter:
@@ -297,6 +301,16 @@ class SelectExecution:
         Raises:
             SelectError: What ended the query, after all records before it were yielded.
         """
+        with contextlib.closing(self.stream_payload_batches()) as batches:
+            for batch in batches:
+                yield from batch
+
+    def stream_payload_batches(self) -> Generator[list[bytes]]:
+        """Yield the same, a few payloads together where one block completes several.
+
+        Raises:
+            SelectError: As `stream_payloads`.
+        """
         with self._lock:
             if self._closed:
                 return
@@ -304,8 +318,7 @@ class SelectExecution:
         cutter = PayloadCutter()
         try:
             failure = yield from self._run_query(cutter)
-            for payload in cutter.flush():
-                yield self._add_returned_bytes(payload)
+            yield from self._batch_payloads(cutter.flush())
             if failure is not None:
                 raise failure
         finally:
@@ -324,7 +337,7 @@ class SelectExecution:
                 return
         self._tear_down()
 
-    def _run_query(self, cutter: PayloadCutter) -> Generator[bytes, None, Exception | None]:
+    def _run_query(self, cutter: PayloadCutter) -> Generator[list[bytes], None, Exception | None]:
         sink = self._job.sink
         failure: Exception | None = None
         outcomes = self._iterate_block_results()
@@ -338,15 +351,13 @@ class SelectExecution:
                 )
                 count, failure = self._count_usable_records(outcome)
                 for output, ends in sink.consume(outcome, count):
-                    for payload in cutter.add(output, ends):
-                        yield self._add_returned_bytes(payload)
+                    yield from self._batch_payloads(cutter.add(output, ends))
             except Exception as error:  # noqa: BLE001  raised behind the records before it
                 failure = error
         if failure is None and not self._closed:
             try:
                 for output, ends in sink.finish():
-                    for payload in cutter.add(output, ends):
-                        yield self._add_returned_bytes(payload)
+                    yield from self._batch_payloads(cutter.add(output, ends))
             except SelectError as error:
                 failure = error
         return failure
@@ -421,9 +432,11 @@ class SelectExecution:
             else ""
         )
 
-    def _add_returned_bytes(self, payload: bytes) -> bytes:
-        self._returned_bytes += len(payload)
-        return payload
+    def _batch_payloads(self, payloads: Iterator[bytes]) -> Iterator[list[bytes]]:
+        """Yield payloads in batches, and count them as returned."""
+        while batch := list(itertools.islice(payloads, _MAX_BATCH_PAYLOADS)):
+            self._returned_bytes += sum(map(len, batch))
+            yield batch
 
     def _tear_down(self) -> None:
         pending, self._pending_results = list(self._pending_results), deque()

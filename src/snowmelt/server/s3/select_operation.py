@@ -34,7 +34,7 @@ from snowmelt.server.s3.responses import make_start_message, wait_for_disconnect
 from snowmelt.storage.local_store import LocalObject
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -168,9 +168,8 @@ class _RunningQuery:
         self.plain_type = plain_type
         self.wants_progress = request.progress and plain_type is None
         self.dialect = request.dialect
-        self.frames = (
-            execution.stream_payloads() if plain_type else _stream_record_frames(execution)
-        )
+        encode = b"".join if plain_type else xml_request_and_event_stream.encode_records_events
+        self.frames = _stream_bodies(execution, encode)
         self.failure: SelectError | None = None
 
     def make_progress_frame(self) -> bytes:
@@ -289,11 +288,12 @@ async def _send_body(send: Send, content: bytes, *, last: bool = False) -> None:
         await send({"type": "http.response.body", "body": content, "more_body": not last})
 
 
-def _stream_record_frames(execution: SelectExecution) -> Generator[bytes]:
-    payloads = execution.stream_payloads()
-    with contextlib.closing(payloads):
-        for payload in payloads:
-            yield xml_request_and_event_stream.encode_records_event(payload)
+def _stream_bodies(
+    execution: SelectExecution, encode: Callable[[Iterable[bytes]], bytes]
+) -> Generator[bytes]:
+    with contextlib.closing(execution.stream_payload_batches()) as batches:
+        for payloads in batches:
+            yield encode(payloads)
 
 
 class _ObjectSource:
