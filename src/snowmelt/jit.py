@@ -19,19 +19,29 @@ if TYPE_CHECKING:
 
 _KernelT = TypeVar("_KernelT", bound="Callable[..., object]")
 
-# For functions that kernels alone call. What Python or C would call them by is not made: for a
-# short function it costs as much to compile as the function.
-helper_jit = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-inline_jit = njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# What Python or C would call a kernel's helper by is not made: for a short function it costs as much
+# to compile as the function. numba's stubs do not know these options.
+_jit: Any = njit
+_HELPER_OPTIONS = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _KERNELS: list[Any] = []
+
+
+def helper_jit(function: _KernelT) -> _KernelT:
+    """Compile a function that kernels alone call, when the first of them is compiled."""
+    return cast("_KernelT", _jit(function, **_HELPER_OPTIONS))
+
+
+def inline_jit(function: _KernelT) -> _KernelT:
+    """Compile a function into each place of a kernel that calls it."""
+    return cast("_KernelT", _jit(function, forceinline=True, **_HELPER_OPTIONS))
 
 
 def jit_kernel(function: _KernelT) -> _KernelT:
     """Compile a function when it is first called; where no folder can be written, each time."""
     try:
-        compiled: Any = njit(function, nogil=True, cache=True, no_cfunc_wrapper=True)
+        compiled: Any = _jit(function, nogil=True, cache=True, no_cfunc_wrapper=True)
     except RuntimeError:
-        compiled = njit(function, nogil=True, no_cfunc_wrapper=True)
+        compiled = _jit(function, nogil=True, no_cfunc_wrapper=True)
     else:
         # numba looks at the function's own file; what the function calls may stand in others.
         kept = compiled._cache._cache_file  # noqa: SLF001 - there is no other way to say it

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from snowmelt.jit import jit_kernel
-from snowmelt.kernels.delimiter_masks import (
+from snowmelt.jit import inline_jit, jit_kernel
+from snowmelt.select.kernels.delimiter_masks import (
     ONE,
     DelimiterSet,
     clip_mask,
     count_ones,
     count_trailing_zeros,
     find_delimiters,
-    inline_jit,
     is_ascii_block,
     load_byte,
     load_delimiter_mask,

@@ -123,7 +123,7 @@ class BlockResult:
     """
 
     selected: SelectedRecords
-    output: bytes = b""
+    output: bytes | memoryview = b""
     record_ends: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     records_read: int = 0
     records_before: int = 0

@@ -84,10 +84,10 @@ class PayloadCutter:
 
     def __init__(self, max_payload_bytes: int = PAYLOAD_BYTES) -> None:
         self._max_payload_bytes = max_payload_bytes
-        self._segments: list[bytes] = []
+        self._segments: list[bytes | memoryview] = []
         self._buffered_bytes = 0
 
-    def add(self, output: bytes, record_ends: NDArray[np.int64]) -> Iterator[bytes]:
+    def add(self, output: bytes | memoryview, record_ends: NDArray[np.int64]) -> Iterator[bytes]:
         """Take whole records, `record_ends` being the end of each in `output`; yield full payloads."""
         at = 0
         while len(output) - at > self._max_payload_bytes - self._buffered_bytes:
@@ -117,7 +117,7 @@ class PayloadCutter:
             self._buffered_bytes = 0
             yield whole
 
-    def _append(self, output: bytes) -> None:
+    def _append(self, output: bytes | memoryview) -> None:
         self._segments.append(output)
         self._buffered_bytes += len(output)
 

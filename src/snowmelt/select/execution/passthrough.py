@@ -29,13 +29,10 @@ from snowmelt.select.vectors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from snowmelt.kernels.csv_tokenizer import CsvRules
-    from snowmelt.kernels.slices import Mask, RowIndexes
     from snowmelt.select.execution.block_executor import SelectedRecords
-    from snowmelt.select.execution.serializer import RecordSerializer
-    from snowmelt.select.vectors import ColumnBatch, ValueVector
+    from snowmelt.select.execution.serializer import OutputSegment, RecordSerializer
+    from snowmelt.select.formats.csv_dialect import CsvRules
+    from snowmelt.select.vectors import ColumnBatch, Mask, RowIndexes, ValueVector
 
 # Fewer records are written one by one.
 _MIN_COLUMNAR_ROWS = 32
@@ -74,9 +71,7 @@ class PassthroughSerializer:
         )
         self._record_delimiter = view_bytes(csv_rules.record if csv_rules else b"\n")
 
-    def serialize_selected(
-        self, batch: ColumnBatch, selected: SelectedRecords
-    ) -> tuple[bytes, NDArray[np.int64]]:
+    def serialize_selected(self, batch: ColumnBatch, selected: SelectedRecords) -> OutputSegment:
         """Return the records and the end of each."""
         columns = batch.read_all_columns() if isinstance(batch, UniformBatch) else None
         if columns is not None:
@@ -100,26 +95,24 @@ class PassthroughSerializer:
             True,
         )
         if len(rows) == len(selected.rows):
-            return output.tobytes(), ends
+            return output.data, ends
         others = self._serialize_csv_columns(batch, selected.rows[irregular])
-        return _merge_outputs((output.tobytes(), ends), others, ~irregular)
+        return _merge_outputs((output.data, ends), others, ~irregular)
 
     def _copy_json_lines(
         self, batch: JsonLinesBatch, rows: RowIndexes, record_delimiter: bytes
-    ) -> tuple[bytes, NDArray[np.int64]]:
+    ) -> OutputSegment:
         """Copy objects, but those that would not be written as they are read."""
         # Taken one by one they are contiguous, however few: one type, compiled once.
         starts, stops = (bounds[rows] for bounds in batch.record_bounds)
         text = view_bytes(record_delimiter)
         output, ends, odd = copy_json_objects(batch.block.data, starts, stops, text)
         if not odd.any():
-            return output.tobytes(), ends
+            return output.data, ends
         others = self._serialize_row_by_row(batch, rows[odd])
-        return _merge_outputs((output.tobytes(), ends[~odd]), others, ~odd)
+        return _merge_outputs((output.data, ends[~odd]), others, ~odd)
 
-    def _serialize_csv_columns(
-        self, batch: CsvBatch, rows: RowIndexes
-    ) -> tuple[bytes, NDArray[np.int64]]:
+    def _serialize_csv_columns(self, batch: CsvBatch, rows: RowIndexes) -> OutputSegment:
         """Write records: at once those that have as many fields as most, all plain."""
         if len(rows) < _MIN_COLUMNAR_ROWS:
             return self._serialize_row_by_row(batch, rows)
@@ -146,9 +139,7 @@ class PassthroughSerializer:
             return written
         return _merge_outputs(written, self._serialize_row_by_row(batch, rows[~alike]), alike)
 
-    def _serialize_row_by_row(
-        self, batch: ColumnBatch, rows: RowIndexes
-    ) -> tuple[bytes, NDArray[np.int64]]:
+    def _serialize_row_by_row(self, batch: ColumnBatch, rows: RowIndexes) -> OutputSegment:
         written = [self._serialize_row(batch, row) for row in rows.tolist()]
         return b"".join(written), np.cumsum([len(each) for each in written], dtype=np.int64)
 
@@ -172,10 +163,10 @@ class PassthroughSerializer:
 
 
 def _merge_outputs(
-    primary: tuple[bytes, NDArray[np.int64]],
-    secondary: tuple[bytes, NDArray[np.int64]],
+    primary: OutputSegment,
+    secondary: OutputSegment,
     primary_mask: Mask,
-) -> tuple[bytes, NDArray[np.int64]]:
+) -> OutputSegment:
     """Put two outputs' records together: those of `primary` where the mask holds."""
     text, ends = secondary
     pieces = [text[at:end] for at, end in itertools.pairwise([0, *ends.tolist()])]

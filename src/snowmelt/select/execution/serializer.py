@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from decimal import Decimal
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -51,6 +51,10 @@ _QUOTE_NEVER, _QUOTE_AS_NEEDED, _QUOTE_ALWAYS = 0, 1, 2
 _FIXED_POINT_START, _FIXED_POINT_END = 1e-4, 1e16
 
 
+# Records one after the other, and the end of each.
+OutputSegment: TypeAlias = "tuple[bytes | memoryview, NDArray[np.int64]]"
+
+
 class RecordSerializer(Protocol):
     """Writes output records, each with its delimiter."""
 
@@ -63,7 +67,7 @@ class RecordSerializer(Protocol):
 
     def serialize_columns(
         self, vectors: Sequence[ValueVector], names: Sequence[str] | None = None
-    ) -> tuple[bytes, NDArray[np.int64]]:
+    ) -> OutputSegment:
         """Return the records of some columns, none of whose rows is deferred."""
 
 
@@ -140,7 +144,7 @@ class CsvSerializer:
         self,
         vectors: Sequence[ValueVector],
         names: Sequence[str] | None = None,  # noqa: ARG002  CSV has no names
-    ) -> tuple[bytes, NDArray[np.int64]]:
+    ) -> OutputSegment:
         """Return the records of some columns."""
         single = len(self._quote) == len(self._escape) == 1
         if self._mode and not (single and len(self._bytes_needing_quotes) <= SPECIAL_BYTE_COUNT):
@@ -156,7 +160,7 @@ class CsvSerializer:
         out, row_ends = write_csv_rows(
             buffer, starts, ends, (self._byte_quote_classes, self._searched_bytes), marks
         )
-        return out.tobytes(), row_ends
+        return out.data, row_ends
 
     def _format_field(self, value: object) -> bytes:
         if value is None or value is MISSING:
@@ -197,7 +201,7 @@ class JsonSerializer:
 
     def serialize_columns(
         self, vectors: Sequence[ValueVector], names: Sequence[str] | None = None
-    ) -> tuple[bytes, NDArray[np.int64]]:
+    ) -> OutputSegment:
         """Return the records of some columns."""
         labels = self._encoded_keys if names is None else _encode_json_keys(names)
         vectors = [_nullify_non_finite(vector) for vector in vectors]
@@ -212,12 +216,12 @@ class JsonSerializer:
         out, row_ends = write_json_rows(
             buffer, starts, ends, shapes, named, len(self.record_delimiter)
         )
-        return out.tobytes(), row_ends
+        return out.data, row_ends
 
 
 def serialize_records(
     selected: SelectedRecords, writer: RecordSerializer, output_count: int
-) -> tuple[bytes, NDArray[np.int64]]:
+) -> OutputSegment:
     """Return the records that passed, in order: from columns where these say all.
 
     The first `output_count` expressions are what is shown.
@@ -258,12 +262,12 @@ def _serialize_expanded_record(writer: RecordSerializer, values: Sequence[object
 
 
 def interleave_records(
-    output: bytes,
+    output: bytes | memoryview,
     record_ends: NDArray[np.int64],
     rows: NDArray[np.int64],
-    other_records: Sequence[bytes],
+    other_records: Sequence[bytes | memoryview],
     other_rows: NDArray[np.int64],
-) -> tuple[bytes, NDArray[np.int64]]:
+) -> OutputSegment:
     """Put records that lie in one output at `rows`, and others at their `other_rows`."""
     sizes = np.empty(len(rows) + len(other_rows), np.int64)
     sizes[rows] = np.diff(record_ends, prepend=0)
@@ -271,7 +275,7 @@ def interleave_records(
     before = np.concatenate((np.zeros(1, np.int64), record_ends))
     # So many records of the output come before each of the others.
     counts = other_rows - np.arange(len(other_rows))
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     at = 0
     for other, end in zip(other_records, before[counts].tolist(), strict=True):
         parts += (output[at:end], other)
@@ -282,7 +286,7 @@ def interleave_records(
 
 def _serialize_row_by_row(
     writer: RecordSerializer, vectors: Sequence[ValueVector]
-) -> tuple[bytes, NDArray[np.int64]]:
+) -> OutputSegment:
     columns = [vector_to_values(vector) for vector in vectors]
     records = [writer.serialize_record(values) for values in zip(*columns, strict=True)]
     return b"".join(records), np.cumsum([len(each) for each in records], dtype=np.int64)

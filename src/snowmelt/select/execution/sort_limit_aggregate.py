@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from decimal import Decimal
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -34,13 +34,11 @@ if TYPE_CHECKING:
 
     from snowmelt.kernels.slices import RowIndexes
     from snowmelt.select.errors import ErrorBudget
-    from snowmelt.select.execution.serializer import RecordSerializer
+    from snowmelt.select.execution.serializer import OutputSegment, RecordSerializer
     from snowmelt.select.scalar.aggregates import Accumulator
     from snowmelt.select.sql.ast import Expression
     from snowmelt.select.sql.bound_query import BoundQuery
     from snowmelt.select.timestamps import Timestamp
-
-OutputSegment: TypeAlias = "tuple[bytes, NDArray[np.int64]]"
 
 
 class RecordSink(Protocol):
@@ -73,7 +71,9 @@ class LimitWindow:
             else (self._records_to_skip + self._records_left if self._records_left else 0)
         )
 
-    def clip_records(self, output: bytes, record_ends: NDArray[np.int64]) -> OutputSegment:
+    def clip_records(
+        self, output: bytes | memoryview, record_ends: NDArray[np.int64]
+    ) -> OutputSegment:
         """Return what of these records lies in the window."""
         skipped = min(self._records_to_skip, len(record_ends))
         self._records_to_skip -= skipped
@@ -143,8 +143,9 @@ class BufferedSink:
         """Keep or yield the records not seen before."""
         chosen = self._find_new_rows(block_result, record_count)
         bounds = np.concatenate((np.zeros(1, np.int64), block_result.record_ends))
+        output = bytes(block_result.output)
         if self._row_sorter is None:
-            parts = [block_result.output[bounds[place] : bounds[place + 1]] for place in chosen]
+            parts = [output[bounds[place] : bounds[place + 1]] for place in chosen]
             yield self._window.clip_records(*concatenate_serialized_records(parts))
             return
         passed = block_result.selected
@@ -155,8 +156,8 @@ class BufferedSink:
         ]
         for place in chosen:
             keys = tuple(column[place] for column in columns)
-            output = block_result.output[bounds[place] : bounds[place + 1]]
-            self._row_sorter.add_row(keys, self._records_seen + place, output)
+            record = output[bounds[place] : bounds[place + 1]]
+            self._row_sorter.add_row(keys, self._records_seen + place, record)
         self._records_seen += record_count
 
     def finish(self) -> Iterator[OutputSegment]:
@@ -191,7 +192,7 @@ class BufferedSink:
             return
         start = 0
         for end in block_result.record_ends[:record_count].tolist():
-            yield (block_result.output[start:end],)
+            yield (bytes(block_result.output[start:end]),)
             start = end
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from snowmelt.jit import jit_kernel
-from snowmelt.select.kernels.delimiter_masks import inline_jit, load_byte
+from snowmelt.jit import inline_jit, jit_kernel
+from snowmelt.select.kernels.delimiter_masks import load_byte
 from snowmelt.select.vectors import view_bytes
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: C901, PLR0911, PLR0912, PLR0915
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
+# mypy: disable-error-code="arg-type, no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
 
 
 # What a name's value is.
