@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import boto3
 import select_data
@@ -87,12 +88,20 @@ def processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(client, text: str, repeats: int, pid: int) -> tuple[float, int, float, float]:
-    """Return the best seconds, the bytes, and processor seconds a query here and in the service."""
+class Measured(NamedTuple):
+    """One query: seconds, processor seconds of client and service, bytes of its answer."""
+
+    wall_s: float
+    client_s: float
+    service_s: float
+    answer_bytes: int
+
+
+def measure(client, text: str, pid: int) -> Measured:
+    """Run one query."""
     service, own = processor_s(pid), time.process_time()
-    found = [select(client, text) for _ in range(repeats)]
-    service, own = processor_s(pid) - service, time.process_time() - own
-    return min(each for each, _ in found), found[0][1], own / repeats, service / repeats
+    wall, size = select(client, text)
+    return Measured(wall, time.process_time() - own, processor_s(pid) - service, size)
 
 
 def engine_alone(path: Path, repeats: int) -> dict[str, float]:
@@ -163,19 +172,23 @@ def main() -> None:
             client.upload_file(str(csv), "bench", "trips.csv")
             select(client, TEXTS["a"])
             before = resident_mib(pid)
-            alone = engine_alone(csv, options.repeats)
-            for name, text in TEXTS.items():
-                if name not in (options.query or TEXTS):
-                    continue
-                seconds, size, own, service = measure(client, text, options.repeats, pid)
+            alone: dict[str, list[float]] = {name: [] for name in options.query or TEXTS}
+            through: dict[str, list[Measured]] = {name: [] for name in alone}
+            for _ in range(options.repeats):
+                engine = engine_alone(csv, 1)
+                for name in alone:
+                    alone[name].append(engine[name])
+                    through[name].append(measure(client, TEXTS[name], pid))
+            for name, runs in through.items():
+                best, engine_s = min(runs), min(alone[name])
                 report.add(
                     f"{name}: {QUERIES[name]}",
-                    f"{seconds:.2f}",
-                    f"{alone[name]:.2f}",
-                    f"{alone[name] / seconds:.2f}",
-                    f"{own:.2f}",
-                    f"{service:.2f}",
-                    f"{size / 1e6:.1f}",
+                    f"{best.wall_s:.2f}",
+                    f"{engine_s:.2f}",
+                    f"{engine_s / best.wall_s:.2f}",
+                    f"{best.client_s:.2f}",
+                    f"{best.service_s:.2f}",
+                    f"{best.answer_bytes / 1e6:.1f}",
                     f"{resident_mib(pid):.0f}",
                 )
             size = csv.stat().st_size / 1e6

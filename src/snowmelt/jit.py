@@ -71,6 +71,6 @@ def _digest_kernel_sources(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         text = path.read_bytes()
-        if b"numba" in text or b"import jit_kernel" in text:
+        if b"numba" in text or b"snowmelt.jit import" in text:
             digest.update(text)
     return digest.hexdigest()

@@ -1,7 +1,7 @@
 """Kernel warm-up: loads or compiles every Numba kernel before the first query.
 
 Loading from the Numba cache takes about 1 s. Without a cache the kernels are compiled, which takes
-about ten seconds of one processor: the first start after an installation, or `snowmelt warm`.
+ten to twenty seconds of one processor: the first start after an installation, or `snowmelt warm`.
 """
 
 from __future__ import annotations

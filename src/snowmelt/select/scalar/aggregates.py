@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from snowmelt.jit import jit_kernel
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, make_skippable_row_error
 from snowmelt.select.scalar.operators import is_less_for_min_max
@@ -44,15 +45,7 @@ if TYPE_CHECKING:
     ]
 
 
-def _compile_with_numba(function: Any) -> Any:
-    try:
-        from snowmelt.jit import jit_kernel
-    except ImportError:  # the `select` extra is not installed: the same loop, slower
-        return function
-    return jit_kernel(function)
-
-
-@_compile_with_numba
+@jit_kernel
 def _sum_floats_loop(
     data: NDArray[np.float64], null: NDArray[np.bool_], total: float, compensation: float
 ) -> tuple[float, float]:

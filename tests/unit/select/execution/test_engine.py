@@ -75,6 +75,20 @@ def test_payloads_end_with_records_that_fit(sizes, limit, splits):
         assert all(payload.endswith(b"\n") for payload in found)
 
 
+@pytest.mark.parametrize("order", ["", " order by _1"])
+def test_payloads_come_in_small_batches(order):
+    def execute():
+        data = io.BytesIO(b"1,22222222222222222222222222222222\n" * 100_000)
+        return open_local_select(SelectRequest("select * from s3object" + order), data)
+
+    payloads = list(execute().stream_payloads())
+    batches = list(execute().stream_payload_batches())
+    assert [payload for batch in batches for payload in batch] == payloads
+    assert 1 < len(batches) < len(payloads)
+    assert max(map(len, batches)) <= 8
+    assert all(type(payload) is bytes for payload in payloads)
+
+
 def test_a_limit_stops_the_reader():
     stream = Counting(b"1,2,3\n" * 2_000_000)
     request = SelectRequest("select _2 from s3object limit 3")

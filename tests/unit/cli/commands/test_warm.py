@@ -1,0 +1,35 @@
+"""`snowmelt warm`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from snowmelt.cli.main import main
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    """Processes of this test keep what they compile in a folder of its own."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
+
+
+@pytest.mark.slow
+def test_warm_compiles_everything_once(empty_cache, snowmelt_process):
+    first, second = snowmelt_process("warm"), snowmelt_process("warm")
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    compiled = [line for line in first.stdout.splitlines() if line.startswith("compiled ")]
+    assert {"compiled find_records", "compiled scan_lines", "compiled read_lines"} <= set(compiled)
+    last = first.stdout.splitlines()[-1]
+    assert re.fullmatch(
+        rf"{len(compiled)} kernels compiled, 0 loaded in \d+\.\d s of processor time; kept in .*",
+        last,
+    )
+    assert second.stdout.startswith("0 kernels compiled, ")
+
+
+def test_its_help_has_examples(capsys):
+    with pytest.raises(SystemExit):
+        main(["warm", "--help"])
+    assert "snowmelt warm" in capsys.readouterr().out.split("examples:")[1]
