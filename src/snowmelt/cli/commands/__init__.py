@@ -20,6 +20,7 @@
 `doctor`: check an installation.
 `demo`: run the demo.
 `version`: print the version.
+`warm`: kernels compiled ahead.
 
 Each module has NAME, SUMMARY, EXAMPLES, `add_arguments(parser)` and `run(options)`.
 """
