@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from snowmelt.kernels.csv_tokenizer import find_invalid_utf8_byte
-from snowmelt.kernels.numbers import parse_integers
-from snowmelt.kernels.slices import StringSlices
-from snowmelt.select.kernels.json import (
+from snowmelt.json.scanner import (
     ABSENT,
     DECIMAL,
     FALSE,
@@ -30,6 +27,8 @@ from snowmelt.select.kernels.json import (
     scan_json_lines,
     scan_nested_fields,
 )
+from snowmelt.select.formats.csv_tokenizer import find_invalid_utf8_byte
+from snowmelt.select.kernels.numbers import parse_integers
 from snowmelt.select.scalar.paths import follow_path
 from snowmelt.select.sql.ast import ColumnRef, KeyStep, walk_outer_first
 from snowmelt.select.values import MISSING
@@ -40,10 +39,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from snowmelt.kernels.slices import Bytes, Positions
+    from snowmelt.json.scanner import ValuePositions
     from snowmelt.select.errors import SelectError
     from snowmelt.select.formats.blocks import RecordBlock
-    from snowmelt.select.kernels.json import ValuePositions
     from snowmelt.select.sql.ast import Expression, PathStep
     from snowmelt.select.sql.bound_query import BoundQuery
 
@@ -127,8 +125,7 @@ class JsonLineColumns:
         """Return a block's records; None where lines are not one object each, or may not be."""
         if find_invalid_utf8_byte(block.data, block.start, block.end) >= 0:
             return None
-        most = block.memory.count(b"\n", block.start, block.end) + 1
-        read = scan_json_lines(block.data, block.start, block.end, self._encoded_names, most)
+        read = scan_json_lines(block.data, block.start, block.end, self._encoded_names)
         if read is None:
             return None
         return JsonLinesBatch(block, read[0], read[1], self)

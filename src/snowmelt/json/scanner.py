@@ -1,0 +1,722 @@
+"""Compiled scanner: validates JSON objects and locates the values of chosen keys.
+
+It accepts less than the exact reader and never more: deep nesting, escapes of surrogates, long
+numbers and large exponents are left alone. Input is valid UTF-8 in a buffer that extends
+`PADDING_BYTES` past its end.
+
+Objects of one source repeat their keys. The scanner remembers the text between two values of the
+object before (`, "key": `) and compares 32 bytes at a time with it, so that a key that comes again
+is neither validated nor looked up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.extending import intrinsic
+
+from snowmelt.jit import jit_kernel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Bytes: TypeAlias = NDArray[np.uint8]
+    Positions: TypeAlias = NDArray[np.int32]
+
+# One loop is one compiled function; types are what numba sees.
+# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
+
+PADDING_BYTES = 64
+
+# What a key's value is.
+ABSENT = 0
+TEXT = 1  # without escapes
+INTEGER = 2  # an integer
+DECIMAL = 3  # with a point, without an exponent
+TRUE = 4
+FALSE = 5
+NULL = 6
+OBJECT = 7
+OTHER = 8  # an array, and what only the exact reader tells
+ESCAPED_TEXT = 9
+EXPONENT = 10  # a number with an exponent, finite as a double
+
+# Names in one buffer, where each begins and the end of the last, and whether each stands for
+# names in any case.
+FieldNames: TypeAlias = "tuple[Bytes, Positions, Bytes]"
+# Where values begin and end, and what each is: names by records.
+ValuePositions: TypeAlias = "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]"
+# By the number of a member in an object: the text from the value before to its own, the size of
+# that text, and the place of its key among the names.
+Templates: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]"
+
+_MAX_DEPTH = 60
+_MAX_NUMBER_BYTES = 40
+# With so many digits no number of `_MAX_NUMBER_BYTES` is beyond a double.
+_MAX_EXPONENT_DIGITS = 2
+_EXPECT_FIRST, _EXPECT_SEPARATOR, _EXPECT_NEXT = 0, 1, 2
+_LINE_FEED, _BLANK, _QUOTE, _BACKSLASH = 10, 32, 34, 92
+# Begins the Kelvin sign, the one character beyond ASCII whose small letter is ASCII.
+_SUSPECT = 0xE2
+_MAX_TEMPLATES = 64
+_TEMPLATE_BYTES = 32
+# The size of what is never found: a comparison gives 32 bits.
+_NO_TEMPLATE = _TEMPLATE_BYTES + 1
+_ONE = np.uint64(1)
+_TRUE, _NULL, _FALS = (
+    np.uint64(int.from_bytes(word, "little")) for word in (b"true", b"null", b"fals")
+)
+_LOW_HALF = np.uint64(0xFFFF_FFFF)
+
+_LINE_FEEDS = np.full(_TEMPLATE_BYTES, _LINE_FEED, np.uint8)
+_SHORT_ESCAPE = np.zeros(256, np.uint8)
+_SHORT_ESCAPE[list(b'"\\/bfnrt')] = 1
+
+HEX_DIGITS = np.full(256, 255, np.uint8)
+for _digit, _byte in enumerate(b"0123456789abcdef"):
+    HEX_DIGITS[_byte] = HEX_DIGITS[_byte - 32 if _byte >= 97 else _byte] = _digit
+
+inline_jit = njit(nogil=True, forceinline=True)
+
+
+def _load(builder, address, kind):
+    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=1)
+
+
+def _to_word(builder, mask):
+    return builder.zext(builder.bitcast(mask, ir.IntType(32)), ir.IntType(64))
+
+
+@intrinsic
+def load_byte(_context, data, position):
+    """Return data[position]."""
+    signature = types.uint8(data, position)
+
+    def generate(_context, builder, _signature, arguments):
+        return _load(builder, builder.add(*arguments), ir.IntType(8))
+
+    return signature, generate
+
+
+@intrinsic
+def _load_word(_context, data, position):
+    """Return data[position:position + 8] as a word, the first byte lowest."""
+    signature = types.uint64(data, position)
+
+    def generate(_context, builder, _signature, arguments):
+        return _load(builder, builder.add(*arguments), ir.IntType(64))
+
+    return signature, generate
+
+
+def _make_store(bits, kind):
+    """Return an intrinsic that stores an integer at the place `index` of an array at `address`."""
+
+    @intrinsic
+    def store(_context, address, index, value):
+        signature = types.void(types.intp, types.intp, kind)
+
+        def generate(context, builder, _signature, arguments):
+            place, index, value = arguments
+            pointer = builder.inttoptr(place, ir.IntType(bits).as_pointer())
+            builder.store(value, builder.gep(pointer, [index]))
+            return context.get_dummy_value()
+
+        del address, index, value
+        return signature, generate
+
+    return store
+
+
+_store_byte = _make_store(8, types.uint8)
+_store_position = _make_store(32, types.int32)
+_store_word = _make_store(64, types.int64)
+
+
+@intrinsic
+def _find_equal(_context, data, position, other):
+    """Return a bit for each of data[position:position + 32] that stands at address `other` too."""
+    signature = types.uint64(data, position, other)
+
+    def generate(_context, builder, _signature, arguments):
+        wide = ir.VectorType(ir.IntType(8), 32)
+        block = _load(builder, builder.add(*arguments[:2]), wide)
+        return _to_word(
+            builder, builder.icmp_unsigned("==", block, _load(builder, arguments[2], wide))
+        )
+
+    return signature, generate
+
+
+@intrinsic
+def _find_special(_context, data, position):
+    """Return a bit for each of data[position:position + 32] that no string holds as it is."""
+    signature = types.uint64(data, position)
+
+    def generate(_context, builder, _signature, arguments):
+        wide = ir.VectorType(ir.IntType(8), 32)
+        block = _load(builder, builder.add(*arguments), wide)
+        found = builder.icmp_unsigned("<", block, ir.Constant(wide, [32] * 32))
+        for byte in b'"\\':
+            equal = builder.icmp_unsigned("==", block, ir.Constant(wide, [byte] * 32))
+            found = builder.or_(found, equal)
+        return _to_word(builder, found)
+
+    return signature, generate
+
+
+@intrinsic
+def _find_digits(_context, data, position):
+    """Return a bit for each of data[position:position + 32] that is a digit."""
+    signature = types.uint64(data, position)
+
+    def generate(_context, builder, _signature, arguments):
+        wide = ir.VectorType(ir.IntType(8), 32)
+        block = _load(builder, builder.add(*arguments), wide)
+        above = builder.sub(block, ir.Constant(wide, [48] * 32))
+        return _to_word(builder, builder.icmp_unsigned("<", above, ir.Constant(wide, [10] * 32)))
+
+    return signature, generate
+
+
+@intrinsic
+def _count_trailing_zeros(_context, word):
+    """Return the place of the lowest bit of a word that is not zero."""
+    signature = types.int64(types.uint64)
+
+    def generate(_context, builder, _signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    del word
+    return signature, generate
+
+
+@intrinsic
+def _count_ones(_context, word):
+    """Return how many bits of a word are one."""
+    signature = types.int64(types.uint64)
+
+    def generate(_context, builder, _signature, arguments):
+        return builder.ctpop(arguments[0])
+
+    del word
+    return signature, generate
+
+
+@inline_jit
+def _skip_blanks(data, position, end, line_break):
+    """Skip blanks, `line_break` among them."""
+    while position < end:
+        byte = load_byte(data, position)
+        if byte > _BLANK or byte not in (_BLANK, 9, 13, line_break):
+            break
+        position += 1
+    return position
+
+
+@inline_jit
+def _check_escape(data, position, end):
+    """Return how many bytes an escape has; 0 where it is refused."""
+    if position + 1 < end and _SHORT_ESCAPE[load_byte(data, position + 1)]:
+        return 2
+    if position + 5 >= end or load_byte(data, position + 1) != 117:
+        return 0
+    for place in range(2, 6):
+        if HEX_DIGITS[load_byte(data, position + place)] > 15:
+            return 0
+    if (
+        HEX_DIGITS[load_byte(data, position + 2)] == 13
+        and HEX_DIGITS[load_byte(data, position + 3)] >= 8
+    ):
+        # Half of a pair.
+        return 0
+    return 6
+
+
+@inline_jit
+def _scan_string(data, position, end):
+    """Return where a string's closing quote stands (-1: refused), and whether it has no escapes."""
+    plain = True
+    while position < end:
+        special = _find_special(data, position)
+        if special == np.uint64(0):
+            position += 32
+            continue
+        position += _count_trailing_zeros(special)
+        if position >= end:
+            break
+        byte = load_byte(data, position)
+        if byte == _QUOTE:
+            return position, plain
+        if byte != _BACKSLASH:
+            break
+        plain = False
+        size = _check_escape(data, position, end)
+        if size == 0:
+            break
+        position += size
+    return np.int64(-1), False
+
+
+@inline_jit
+def _skip_digits(data, position, end):
+    while position < end and 48 <= load_byte(data, position) <= 57:
+        position += 1
+    return position
+
+
+@njit(nogil=True)
+def _scan_long_number(data, position, end):
+    """Return where a number ends (-1: refused) and what it is."""
+    begin = position
+    if load_byte(data, position) == 45:
+        position += 1
+    first = position
+    position = _skip_digits(data, position, end)
+    if position == first or (load_byte(data, first) == 48 and position > first + 1):
+        return np.int64(-1), OTHER
+    # The integer -0 is 0: not what is written.
+    what = OTHER if first > begin and load_byte(data, first) == 48 else INTEGER
+    if position < end and load_byte(data, position) == 46:
+        fraction = position + 1
+        position = _skip_digits(data, fraction, end)
+        if position == fraction:
+            return np.int64(-1), OTHER
+        what = DECIMAL
+    if position < end and load_byte(data, position) | 32 == 101:
+        position += 1
+        if position < end and (load_byte(data, position) == 43 or load_byte(data, position) == 45):
+            position += 1
+        exponent = position
+        position = _skip_digits(data, exponent, end)
+        if position == exponent or position - exponent > _MAX_EXPONENT_DIGITS:
+            return np.int64(-1), OTHER
+        what = EXPONENT
+    if position - begin > _MAX_NUMBER_BYTES:
+        return np.int64(-1), OTHER
+    return position, what
+
+
+@inline_jit
+def _scan_number(data, position, end):
+    """Return where a number ends (-1: refused) and what it is."""
+    is_negative = load_byte(data, position) == 45
+    first = position + is_negative
+    digits = _find_digits(data, first)
+    whole = _count_trailing_zeros(~digits)
+    stop = first + whole
+    what = INTEGER
+    if whole < 31 and load_byte(data, stop) == 46:
+        fraction = _count_trailing_zeros(~(digits >> np.uint64(whole + 1)))
+        stop += 1 + fraction
+        what = DECIMAL
+        if fraction == 0:
+            return np.int64(-1), OTHER
+    elif is_negative and load_byte(data, first) == 48:
+        what = OTHER
+    if stop - first >= 31 or load_byte(data, stop) | 32 == 101:
+        return _scan_long_number(data, position, end)
+    if whole == 0 or (whole > 1 and load_byte(data, first) == 48):
+        return np.int64(-1), OTHER
+    return stop, what
+
+
+@inline_jit
+def _scan_keyword(data, position):
+    """Return where true, false or null ends (-1: refused) and what it is."""
+    word = _load_word(data, position) & _LOW_HALF
+    if word == _TRUE:
+        return position + 4, TRUE
+    if word == _NULL:
+        return position + 4, NULL
+    if word == _FALS and load_byte(data, position + 4) == 101:
+        return position + 5, FALSE
+    return np.int64(-1), OTHER
+
+
+@inline_jit
+def _find_field_index(data, position, end, field_names):
+    """Return the place of a name among those that are wanted, -1 if it is none."""
+    text, places, folds = field_names
+    for name in range(len(folds)):
+        begin = places[name]
+        if places[name + 1] - begin != end - position:
+            continue
+        same = True
+        for i in range(end - position):
+            byte = load_byte(data, position + i)
+            if folds[name] and 65 <= byte <= 90:
+                byte += 32
+            if byte != text[begin + i]:
+                same = False
+                break
+        if same:
+            return name
+    return -1
+
+
+@njit(nogil=True)
+def _skip_container(data, position, end, line_break):
+    """Return where an object or array that begins at a place ends; -1 where it is refused."""
+    # A bit for each open bracket, the innermost lowest: 1 for an object.
+    stack = np.uint64(load_byte(data, position) == 123)
+    depth = 1
+    state = _EXPECT_FIRST
+    position += 1
+    while True:
+        position = _skip_blanks(data, position, end, line_break)
+        if position >= end:
+            return np.int64(-1)
+        byte = load_byte(data, position)
+        is_object = stack & _ONE == _ONE
+        if state != _EXPECT_NEXT and byte == (125 if is_object else 93):
+            position += 1
+            stack >>= _ONE
+            depth -= 1
+            if depth == 0:
+                return position
+            state = _EXPECT_SEPARATOR
+            continue
+        if state == _EXPECT_SEPARATOR:
+            if byte != 44:
+                return np.int64(-1)
+            position += 1
+            state = _EXPECT_NEXT
+            continue
+        if is_object:
+            if byte != _QUOTE:
+                return np.int64(-1)
+            stop, _ = _scan_string(data, position + 1, end)
+            if stop < 0:
+                return np.int64(-1)
+            position = _skip_blanks(data, stop + 1, end, line_break)
+            if position >= end or load_byte(data, position) != 58:
+                return np.int64(-1)
+            position = _skip_blanks(data, position + 1, end, line_break)
+            if position >= end:
+                return np.int64(-1)
+            byte = load_byte(data, position)
+        state = _EXPECT_SEPARATOR
+        if byte == _QUOTE:
+            stop, _ = _scan_string(data, position + 1, end)
+            position = stop + 1 if stop >= 0 else stop
+        elif byte == 123 or byte == 91:
+            # One level is the object around.
+            if depth == _MAX_DEPTH - 1:
+                return np.int64(-1)
+            depth += 1
+            stack = (stack << _ONE) | np.uint64(byte == 123)
+            state = _EXPECT_FIRST
+            position += 1
+        elif byte >= 97:
+            position, _ = _scan_keyword(data, position)
+        else:
+            position, _ = _scan_number(data, position, end)
+        if position < 0:
+            return np.int64(-1)
+
+
+@njit(nogil=True)
+def _scan_key(data, position, end, line_break, is_first, field_names):
+    """Read a key and what is around it.
+
+    Returns:
+        Where its value begins, or behind the object if that ends here (-1: refused); the key's
+        place among the names (-1: none, -2: the object ends); whether the key has no escapes and
+        no letter beyond ASCII that may mean one in it.
+    """
+    refused = np.int64(-1), np.int64(-1), False
+    position = _skip_blanks(data, position + is_first, end, line_break)
+    if position >= end:
+        return refused
+    byte = load_byte(data, position)
+    if byte == 125:
+        return position + 1, np.int64(-2), True
+    if not is_first:
+        if byte != 44:
+            return refused
+        position = _skip_blanks(data, position + 1, end, line_break)
+        if position >= end:
+            return refused
+        byte = load_byte(data, position)
+    if byte != _QUOTE:
+        return refused
+    begin = position + 1
+    stop, plain = _scan_string(data, begin, end)
+    if stop < 0:
+        return refused
+    for i in range(begin, stop):
+        plain &= load_byte(data, i) != _SUSPECT
+    wanted = _find_field_index(data, begin, stop, field_names)
+    position = _skip_blanks(data, stop + 1, end, line_break)
+    if position >= end or load_byte(data, position) != 58:
+        return refused
+    position = _skip_blanks(data, position + 1, end, line_break)
+    return position, np.int64(wanted), plain
+
+
+@inline_jit
+def _scan_object(data, position, end, line_break, names_all, field_names, row, found, templates):
+    """Read the object that begins at a place and note its wanted values.
+
+    All but `field_names` are addresses and numbers: an array costs reference counting where it is
+    named.
+
+    Returns:
+        Where it ends, -1 where it is refused; and whether only the exact reader can say which
+        values the names have.
+    """
+    starts, ends, kinds, rows = found
+    texts, sizes, wanted_names = templates
+    odd = False
+    member = np.int64(0)
+    while True:
+        hit = False
+        wanted = np.int64(-1)
+        if member < _MAX_TEMPLATES:
+            size = _load_word(sizes, member * 8)
+            expected = (_ONE << size) - _ONE
+            hit = (
+                _find_equal(data, position, texts + member * _TEMPLATE_BYTES) & expected == expected
+            )
+        if hit:
+            position += np.int64(size)
+            wanted = np.int64(_load_word(wanted_names, member * 8))
+        else:
+            begin = position
+            position, wanted, plain = _scan_key(
+                data, begin, end, line_break, member == 0, field_names
+            )
+            if position < 0:
+                return np.int64(-1), odd
+            if wanted == -2:
+                return position, odd
+            if not plain or (names_all and wanted < 0):
+                odd = True
+            elif member < _MAX_TEMPLATES:
+                length = position - begin
+                if length <= _TEMPLATE_BYTES:
+                    for i in range(length):
+                        _store_byte(texts, member * _TEMPLATE_BYTES + i, load_byte(data, begin + i))
+                    _store_word(wanted_names, member, wanted)
+                _store_word(sizes, member, min(length, _NO_TEMPLATE))
+        if position >= end:
+            return np.int64(-1), odd
+        begin = position
+        byte = load_byte(data, position)
+        is_text = byte == _QUOTE
+        if is_text:
+            stop, plain = _scan_string(data, position + 1, end)
+            position = stop + 1 if stop >= 0 else stop
+            what = TEXT if plain else ESCAPED_TEXT
+        elif byte < 58:
+            position, what = _scan_number(data, position, end)
+        elif byte == 123 or byte == 91:
+            position = _skip_container(data, position, end, line_break)
+            what = OBJECT if byte == 123 else OTHER
+        else:
+            position, what = _scan_keyword(data, position)
+        if position < 0 or position >= end:
+            return np.int64(-1), odd
+        if wanted >= 0:
+            place = wanted * rows + row
+            # Which of two counts is not for here to say.
+            odd |= load_byte(kinds, place) != ABSENT
+            # A text without its quotes.
+            _store_position(starts, place, begin + is_text)
+            _store_position(ends, place, position - is_text)
+            _store_byte(kinds, place, what)
+        if load_byte(data, position) == 125:
+            return position + 1, odd
+        member += 1
+
+
+@inline_jit
+def _take_addresses(value_positions, templates):
+    """Return where the found values and the remembered keys lie."""
+    starts, ends, kinds = value_positions
+    texts, sizes, wanted = templates
+    found = starts.ctypes.data, ends.ctypes.data, kinds.ctypes.data, starts.shape[1]
+    return found, (texts.ctypes.data, sizes.ctypes.data, wanted.ctypes.data)
+
+
+@jit_kernel
+def _count_line_feeds(buffer: Bytes, start: int, end: int, line_feeds: Bytes) -> int:
+    """Return no less line feeds than there are in a range: those of whole steps of 32 bytes."""
+    data, wanted = buffer.ctypes.data, line_feeds.ctypes.data
+    count = np.int64(0)
+    for at in range(start, end, _TEMPLATE_BYTES):
+        count += _count_ones(_find_equal(data, at, wanted))
+    return count
+
+
+@jit_kernel
+def _scan_lines(
+    buffer: Bytes,
+    start: int,
+    end: int,
+    field_names: FieldNames,
+    bounds: NDArray[np.int32],
+    value_positions: ValuePositions,
+    templates: Templates,
+) -> int:
+    """Read lines of one object each; return how many, -1 where anything else stands there."""
+    data = buffer.ctypes.data
+    found, known = _take_addresses(value_positions, templates)
+    count = 0
+    at = np.int64(start)
+    end = np.int64(end)
+    while True:
+        at = _skip_blanks(data, at, end, _BLANK)
+        if at >= end:
+            return count
+        if load_byte(data, at) == _LINE_FEED:
+            at += 1
+            continue
+        if load_byte(data, at) != 123:
+            return -1
+        bounds[0, count] = at
+        at, odd = _scan_object(data, at, end, _BLANK, False, field_names, count, found, known)
+        if at < 0:
+            return -1
+        if odd:
+            value_positions[2][:, count] = OTHER
+        bounds[1, count] = at
+        count += 1
+        at = _skip_blanks(data, at, end, _BLANK)
+        if at < end and load_byte(data, at) != _LINE_FEED:
+            return -1
+
+
+@jit_kernel
+def _scan_nested_objects(
+    buffer: Bytes,
+    starts: Positions,
+    ends: Positions,
+    kinds: Bytes,
+    field_names: FieldNames,
+    value_positions: ValuePositions,
+    templates: Templates,
+) -> None:
+    data = buffer.ctypes.data
+    found, known = _take_addresses(value_positions, templates)
+    for row in range(len(starts)):
+        odd = kinds[row] == OTHER
+        if kinds[row] == OBJECT:
+            _, odd = _scan_object(
+                data,
+                np.int64(starts[row]),
+                np.int64(ends[row]),
+                _LINE_FEED,
+                False,
+                field_names,
+                row,
+                found,
+                known,
+            )
+        if odd:
+            value_positions[2][:, row] = OTHER
+
+
+@jit_kernel
+def _scan_records(
+    buffer: Bytes,
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    field_names: FieldNames,
+    value_positions: ValuePositions,
+    templates: Templates,
+    is_read: Bytes,
+) -> None:
+    data = buffer.ctypes.data
+    found, known = _take_addresses(value_positions, templates)
+    for row in range(len(starts)):
+        end = ends[row]
+        at = _skip_blanks(data, starts[row], end, _LINE_FEED)
+        odd = at >= end or load_byte(data, at) != 123
+        if not odd:
+            at, odd = _scan_object(data, at, end, _LINE_FEED, True, field_names, row, found, known)
+            odd |= at < 0 or _skip_blanks(data, at, end, _LINE_FEED) != end
+        is_read[row] = not odd
+        if odd:
+            value_positions[2][:, row] = ABSENT
+
+
+def scan_json_lines(
+    data: Bytes, start: int, end: int, field_names: FieldNames
+) -> tuple[NDArray[np.int32], ValuePositions] | None:
+    """Find the records of data[start:end], one object a line, and the values of some names.
+
+    Args:
+        data: The text, valid UTF-8.
+        start: Where the first line begins.
+        end: Where the last one ends.
+        field_names: What is wanted.
+
+    Returns:
+        Where each record begins and ends, and the values; None where a line is something else,
+        or may be.
+    """
+    max_records = _count_line_feeds(data, start, end, _LINE_FEEDS) + 1
+    bounds = np.empty((2, max_records), np.int32)
+    found = _allocate_positions(len(field_names[2]), max_records)
+    count = _scan_lines(data, start, end, field_names, bounds, found, _make_templates())
+    if count < 0:
+        return None
+    starts, ends, kinds = found
+    return bounds[:, :count], (starts[:, :count], ends[:, :count], kinds[:, :count])
+
+
+def scan_json_records(
+    data: Bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], field_names: FieldNames
+) -> tuple[ValuePositions, NDArray[np.bool_]]:
+    """Find the values of names in records, each of which is one object or left alone.
+
+    Args:
+        data: The text, valid UTF-8; less than 2 GiB.
+        starts: Where each record begins.
+        ends: Where each ends.
+        field_names: All keys that an object may have.
+
+    Returns:
+        The values, and which records were read: those that are an object, with no other key and
+        none twice.
+    """
+    found = _allocate_positions(len(field_names[2]), len(starts))
+    is_read = np.empty(len(starts), np.bool_)
+    _scan_records(data, starts, ends, field_names, found, _make_templates(), is_read)
+    return found, is_read
+
+
+def scan_nested_fields(
+    data: Bytes, starts: Positions, ends: Positions, kinds: Bytes, field_names: FieldNames
+) -> ValuePositions:
+    """Find the values of some names in objects that `scan_json_lines` found."""
+    found = _allocate_positions(len(field_names[2]), len(starts))
+    _scan_nested_objects(data, starts, ends, kinds, field_names, found, _make_templates())
+    return found
+
+
+def encode_field_names(names: list[tuple[bytes, bool]]) -> FieldNames:
+    """Return names as kernels take them; small letters of one that stands for names in any case."""
+    texts = [text for text, _ in names]
+    places = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    folds = np.array([folds for _, folds in names], np.uint8)
+    return np.frombuffer(b"".join(texts) or b"\0", np.uint8), places, folds
+
+
+def _allocate_positions(name_count: int, row_count: int) -> ValuePositions:
+    shape = (name_count, row_count)
+    return np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.uint8)
+
+
+def _make_templates() -> Templates:
+    return (
+        np.empty(_MAX_TEMPLATES * _TEMPLATE_BYTES, np.uint8),
+        np.full(_MAX_TEMPLATES, _NO_TEMPLATE, np.int64),
+        np.empty(_MAX_TEMPLATES, np.int64),
+    )
