@@ -64,6 +64,8 @@ _LINE_FEED, _BLANK, _QUOTE, _BACKSLASH = 10, 32, 34, 92
 _SUSPECT = 0xE2
 _MAX_TEMPLATES = 64
 _TEMPLATE_BYTES = 32
+# Found in one call: room for more would cost more than a further call.
+_MAX_FRAMED_OBJECTS = 4096
 # The size of what is never found: a comparison gives 32 bits.
 _NO_TEMPLATE = _TEMPLATE_BYTES + 1
 _ONE = np.uint64(1)
@@ -421,7 +423,7 @@ def _skip_container(data, position, end, line_break):
 
 
 @njit(nogil=True)
-def _scan_key(data, position, end, line_break, is_first, field_names):
+def _scan_key(data, position, end, line_break, is_first, names_all, field_names):
     """Read a key and what is around it.
 
     Returns:
@@ -449,8 +451,9 @@ def _scan_key(data, position, end, line_break, is_first, field_names):
     stop, plain = _scan_string(data, begin, end)
     if stop < 0:
         return refused
-    for i in range(begin, stop):
-        plain &= load_byte(data, i) != _SUSPECT
+    if not names_all:
+        for i in range(begin, stop):
+            plain &= load_byte(data, i) != _SUSPECT
     wanted = _find_field_index(data, begin, stop, field_names)
     position = _skip_blanks(data, stop + 1, end, line_break)
     if position >= end or load_byte(data, position) != 58:
@@ -489,7 +492,7 @@ def _scan_object(data, position, end, line_break, names_all, field_names, row, f
         else:
             begin = position
             position, wanted, plain = _scan_key(
-                data, begin, end, line_break, member == 0, field_names
+                data, begin, end, line_break, member == 0, names_all, field_names
             )
             if position < 0:
                 return np.int64(-1), odd
@@ -593,6 +596,61 @@ def _scan_lines(
 
 
 @jit_kernel
+def _frame_objects(
+    buffer: Bytes,
+    start: int,
+    end: int,
+    is_last: bool,
+    one_per_line: bool,
+    after_object: bool,
+    bounds: NDArray[np.int64],
+) -> tuple[int, int]:
+    data = buffer.ctypes.data
+    at = np.int64(start)
+    end = np.int64(end)
+    count = 0
+    while at < end and count < bounds.shape[1]:
+        begin = at + (after_object and load_byte(data, at) == _LINE_FEED)
+        first = _skip_blanks(data, begin, end, _BLANK)
+        if first < end and load_byte(data, first) == 123:
+            stop = _skip_container(data, first, end, _BLANK)
+            after = _skip_blanks(data, stop, end, _BLANK) if stop >= 0 else end
+            if after < end and load_byte(data, after) == _LINE_FEED:
+                bounds[0, count] = begin
+                bounds[1, count] = after
+                count += 1
+                at = after + 1
+                after_object = False
+                continue
+        at = begin
+        if one_per_line:
+            break
+        first = begin
+        while first < end and (
+            _skip_blanks(data, first, end, _LINE_FEED) != first
+            or load_byte(data, first) in (44, 91, 93)
+        ):
+            first += 1
+        if first >= end or load_byte(data, first) != 123:
+            break
+        stop = _skip_container(data, first, end, _BLANK)
+        if stop >= 0:
+            after = _skip_blanks(data, stop, end, _BLANK)
+            if (after < end and load_byte(data, after) == _LINE_FEED) or (after == end and is_last):
+                stop = after
+        else:
+            stop = _skip_container(data, first, end, _LINE_FEED)
+        if stop < 0:
+            break
+        bounds[0, count] = first
+        bounds[1, count] = stop
+        count += 1
+        at = stop
+        after_object = True
+    return count, at
+
+
+@jit_kernel
 def _scan_nested_objects(
     buffer: Bytes,
     starts: Positions,
@@ -690,6 +748,30 @@ def scan_json_records(
     is_read = np.empty(len(starts), np.bool_)
     _scan_records(data, starts, ends, field_names, found, _make_templates(), is_read)
     return found, is_read
+
+
+def frame_json_objects(
+    data: Bytes, start: int, end: int, *, is_last: bool, one_per_line: bool, after_object: bool
+) -> tuple[NDArray[np.int64], int]:
+    """Find objects at the front of data[start:end] that follow each other, some thousand at most.
+
+    With `one_per_line` each is a line; without, blanks, commas and brackets may be between them. One
+    with nothing but blanks beside it is the whole rest of its line.
+
+    Args:
+        data: The text.
+        start: Where a record may begin.
+        end: Where the text ends.
+        is_last: Whether nothing follows.
+        one_per_line: Whether each line is an object.
+        after_object: Whether a line feed at the start ends the line of an object before.
+
+    Returns:
+        Where each begins and ends, and where the next record may begin.
+    """
+    bounds = np.empty((2, _MAX_FRAMED_OBJECTS), np.int64)
+    count, at = _frame_objects(data, start, end, is_last, one_per_line, after_object, bounds)
+    return bounds[:, :count], at
 
 
 def scan_nested_fields(

@@ -7,7 +7,7 @@
 `delimited`: the parsers DELIMITED, FDELIMITEDPARSER and FCSVPARSER.
 `line_parsers`: fixed-width, regular-expression, key-value pair and whole-message parsers.
 `json_document_mapping`: single JSON documents, their records and the columns of their values.
-`json_arrow`: many JSON objects in one batch, by Arrow or by generated structs.
+`json_columns`: JSON records in one batch, from text to columns by compiled kernels.
 `json_parser`: JSON files and messages.
 `record_columns`: records of typed formats into columns.
 `avro`: Avro files and messages.

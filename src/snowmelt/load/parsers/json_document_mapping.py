@@ -103,6 +103,14 @@ class JsonDocumentReader:
                 f"not a JSON object but {_TYPE_DESCRIPTIONS.get(type(value), 'a number')}"
             )
 
+    def is_object(self, data: bytes) -> bool:
+        """Tell whether bytes are one object."""
+        try:
+            self.check_document(data)
+        except InvalidJsonDocument:
+            return False
+        return True
+
     def extract_records(self, data: bytes) -> list[Object]:
         """Return the records of one checked document: itself, or what stands at the start point.
 
@@ -185,20 +193,12 @@ class JsonColumnFinder:
         place = self._exact_indexes.get(name)
         return self._folded_indexes.get(name.upper()) if place is None else place
 
-    def iter_column_paths(
-        self, record: Object, prefix: tuple[str, ...] = ()
-    ) -> Iterator[tuple[int, tuple[str, ...]]]:
-        """Yield the place of each column that is in a record, with the path of keys to it."""
+    def find_path(self, path: tuple[str, ...]) -> tuple[int | None, bool]:
+        """Return the place of the column that a path of keys means, and whether longer ones mean columns."""
         separator = self._options.key_separator
-        for key, value in record.items():
-            path = (*prefix, key)
-            name = separator.join(path)
-            place = self.find_column_index(name)
-            if place is not None:
-                yield place, path
-            flattened = self._options.flatten_maps and isinstance(value, dict)
-            if flattened and (name + separator).upper() in self._prefixes:
-                yield from self.iter_column_paths(value, path)
+        name = separator.join(path)
+        has_inner = self._options.flatten_maps and (name + separator).upper() in self._prefixes
+        return self.find_column_index(name), has_inner
 
     def _fill_nested(self, record: Object, exact: str, upper: str, values: list[object]) -> None:
         options = self._options

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import LoadRefused
+from snowmelt.json.scanner import frame_json_objects
 from snowmelt.load.column_converter import TableConverter
 from snowmelt.load.parsers.delimited_text import (
     DEFAULT_MAX_RECORD_BYTES,
     DelimitedDialect,
     FieldDialect,
 )
-from snowmelt.load.parsers.json_arrow import JsonBlockReader, JsonStructReader
+from snowmelt.load.parsers.json_columns import JsonColumnReader, JsonRecords, pad_bytes
 from snowmelt.load.parsers.json_document_mapping import (
     InvalidJsonDocument,
     JsonColumnFinder,
@@ -35,7 +35,6 @@ from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.load.parsers.json_arrow import StructParseResult
     from snowmelt.load.parsers.json_document_mapping import FlexJsonOptions
     from snowmelt.load.phase_protocols import ByteReader, ParseTarget, Records
     from snowmelt.load.portion import Portion
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
 # Messages are read together up to about so many bytes.
 _BATCH_BYTES = 1 << 20
-_OPENING_BRACE, _CLOSING_BRACE = ord("{"), ord("}")
 _OFFSET_BYTES = 4
 
 
@@ -97,7 +95,8 @@ class JsonParser:
             while at < len(batch):
                 before = int(ends[at - 1]) if at else 0
                 stop = max(at + 1, int(np.searchsorted(ends, before + _BATCH_BYTES)))
-                yield work.parse_messages(batch.slice(at, stop - at), offset + before)
+                messages = _view_messages(batch.slice(at, stop - at))
+                yield work.parse_records(messages, offset + before, {})
                 at = stop
             offset += int(ends[-1]) if len(ends) else 0
 
@@ -113,45 +112,55 @@ class _JsonBlockParser:
 
     def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[ParsedBatch | None, int]:
         """Return what became of whole records, and how many bytes they take."""
-        size = len(data) if is_last else data.rfind(b"\n") + 1
-        if self._ends_with_lines and size and data.startswith(b"{"):
-            lines = data[:size]
-            count = None
-            if self._has_terminator:
-                count = lines.count(b"\n") + (not lines.endswith(b"\n"))
-            are_objects = _lines_are_objects(lines)
-            if are_objects or not self._has_terminator:
-                parsed = self._decoder.parse_block(lines, count, offset if are_objects else None)
-                if parsed is not None:
-                    return parsed, size
-        return self._parse_one_by_one(data, offset, is_last=is_last)
-
-    def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
-        """Return a rejected record as all that was parsed."""
-        return self._decoder.parse_checked_records([data], [offset], {0: reason})
-
-    def _parse_one_by_one(
-        self, data: bytes, offset: int, *, is_last: bool
-    ) -> tuple[ParsedBatch | None, int]:
+        padded = pad_bytes(data)
         at = 0
-        records: list[bytes] = []
-        starts: list[int] = []
+        bounds: list[Places] = []
+        count = 0
         problems: dict[int, str] = {}
+        text_end = 0
+        after_object = True
         while at < len(data):
             if self._ends_with_lines:
-                at = _collect_object_lines(data, at, offset, records, starts)
+                if at >= text_end:
+                    text_end = _find_text_end(data, at)
+                found, at = frame_json_objects(
+                    padded,
+                    at,
+                    text_end,
+                    is_last=is_last and text_end == len(data),
+                    one_per_line=self._has_terminator,
+                    after_object=after_object,
+                )
+                bounds.append(found)
+                count += found.shape[1]
+                line_end = data.find(b"\n", at)
+                after_object = line_end < 0 or not self._decoder.documents.is_object(
+                    data[at:line_end]
+                )
+                if not after_object:
+                    bounds.append(np.array([[at], [line_end]]))
+                    count += 1
+                    at = line_end + 1
+                    continue
             framed = self._framer.find_record(data, at, is_last=is_last)
             if framed is None:
                 break
             at = framed.next_start
             if framed.start < framed.end:
                 if framed.problem is not None:
-                    problems[len(records)] = framed.problem
-                records.append(data[framed.start : framed.end])
-                starts.append(offset + framed.start)
-        if not records:
+                    problems[count] = framed.problem
+                bounds.append(np.array([[framed.start], [framed.end]]))
+                count += 1
+        if not count:
             return None, at
-        return self._decoder.parse_checked_records(records, starts, problems), at
+        starts, ends = np.concatenate(bounds, axis=1)
+        records = JsonRecords(padded, starts, ends)
+        return self._decoder.parse_records(records, offset, problems), at
+
+    def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
+        """Return a rejected record as all that was parsed."""
+        whole = JsonRecords(pad_bytes(data), np.zeros(1, np.int64), np.array([len(data)]))
+        return self._decoder.parse_records(whole, offset, {0: reason})
 
 
 class _JsonRecordDecoder:
@@ -163,147 +172,92 @@ class _JsonRecordDecoder:
         columns = target.schema.columns
         self.documents = JsonDocumentReader(options)
         self._column_paths = JsonColumnFinder([column.name for column in columns], options)
-        self._block_reader = JsonBlockReader(self._converter, self._column_paths, options)
-        self._struct_reader = JsonStructReader(self._converter, self._column_paths, options)
+        self._column_reader = JsonColumnReader(self._converter, self._column_paths, options)
         self._record_count = 0
 
-    def parse_block(self, data: bytes, count: int | None, offset: int | None) -> ParsedBatch | None:
-        """Parse a block of objects; None if one may be none.
+    def parse_records(
+        self, records: JsonRecords, offset: int, problems: dict[int, str]
+    ) -> ParsedBatch:
+        """Parse records, each of which is one object or rejected.
 
         Args:
-            data: The block.
-            count: How many objects there must be, if that is known.
-            offset: Where the block begins, if each line looks like one object.
+            records: The records.
+            offset: Where their buffer begins in the stream.
+            problems: Why some are no JSON, by their places; others that are none are added.
         """
-        if offset is not None:
-            records = data.removesuffix(b"\n").split(b"\n")
-            shaped = self._struct_reader.read_records(records)
-            if shaped is not None:
-                problems: dict[int, str] = {}
-                arrays = self._complete_batch(records, shaped, problems)
-                if problems:
-                    return None
-                sizes = np.fromiter(map(len, records), np.int64, len(records)) + 1
-                starts = np.cumsum(sizes) - sizes + offset
-                return self._make_batch(records, starts, problems, arrays, range(len(records)))
-        read = self._block_reader.read_block(data, count)
-        if read is None or read[1]:
-            return None
-        table = self._converter.drop_rejected_rows(self._converter.make_table(read[0]), {})
-        self._record_count += table.num_rows
-        return ParsedBatch(table, (), table.num_rows)
-
-    def parse_messages(self, messages: Records, offset: int) -> ParsedBatch:
-        """Parse messages, each of which is one object or rejected."""
-        records = messages.to_pylist()
-        starts = _compute_message_starts(messages, offset)
-        problems: dict[int, str] = {}
-        shaped = self._struct_reader.read_records(records)
-        if shaped is not None:
-            read = self._complete_batch(records, shaped, problems)
-            return self._make_batch(
-                records, starts, problems, read, _list_valid_indexes(records, problems)
-            )
-        for index in range(len(records)):
-            self._check_record(records, index, problems)
-        return self.parse_checked_records(records, starts, problems)
-
-    def _check_record(self, records: Sequence[bytes], index: int, problems: dict[int, str]) -> None:
-        try:
-            self.documents.check_document(records[index])
-        except InvalidJsonDocument as error:
-            problems[index] = str(error)
-
-    def _complete_batch(
-        self, records: Sequence[bytes], struct_batch: StructParseResult, problems: dict[int, str]
-    ) -> Read:
-        """Read the records that were left alone exactly, and put them among the others.
-
-        Those that are no JSON go to `problems`.
-        """
-        for index in struct_batch.skipped_indexes:
-            self._check_record(records, index, problems)
-        left = [index for index in struct_batch.skipped_indexes if index not in problems]
-        if not left:
-            return struct_batch.arrays, struct_batch.rejected
-        values, left = self._extract_rows([records[index] for index in left], left, problems)
+        owners = _list_valid_indexes(records, problems)
+        candidates = records.take(owners) if problems else records
+        read = self._column_reader.read_records(candidates)
+        left = owners if read is None else owners[~read.is_read]
+        for index in left.tolist():
+            try:
+                self.documents.check_document(records[index])
+            except InvalidJsonDocument as error:
+                problems[index] = str(error)
+        left = [index for index in left.tolist() if index not in problems]
+        values, left = self._extract_rows(records, left, problems)
+        taken = owners[:0] if read is None else owners[read.is_read]
+        if read is not None and not left:
+            return self._make_batch(records, offset, problems, (read.arrays, read.rejected), taken)
         arrays, refused = self._convert_exactly(values)
-        taken = np.delete(np.arange(len(records)), struct_batch.skipped_indexes)
-        order = np.argsort(np.concatenate([taken, np.asarray(left, np.int64)]), kind="stable")
+        if read is None:
+            return self._make_batch(records, offset, problems, (arrays, refused), np.asarray(left))
+        record_indexes = np.concatenate([taken, np.asarray(left, np.int64)])
+        order = np.argsort(record_indexes, kind="stable")
         place = np.argsort(order)
         merged = [
             pa.concat_arrays([first, second]).take(pa.array(order))
-            for first, second in zip(struct_batch.arrays, arrays, strict=True)
+            for first, second in zip(read.arrays, arrays, strict=True)
         ]
-        reasons = {int(place[row]): reason for row, reason in struct_batch.rejected.items()}
+        reasons = {int(place[row]): reason for row, reason in read.rejected.items()}
         reasons |= {int(place[len(taken) + row]): reason for row, reason in refused.items()}
-        return merged, reasons
-
-    def parse_checked_records(
-        self, records: list[bytes], starts: Sequence[int] | Places, problems: dict[int, str]
-    ) -> ParsedBatch:
-        """Parse records that are JSON, and reject the others.
-
-        Args:
-            records: Their bytes.
-            starts: Where each begins in the stream.
-            problems: Why some are no JSON, by their places.
-        """
-        owners = _list_valid_indexes(records, problems)
-        pieces = [records[index] for index in owners] if problems else records
-        shaped = self._struct_reader.read_records(pieces)
-        if shaped is not None:
-            found: dict[int, str] = {}
-            read = self._complete_batch(pieces, shaped, found)
-            problems |= {owners[index]: reason for index, reason in found.items()}
-            owners = _list_valid_indexes(records, problems)
-            return self._make_batch(records, starts, problems, read, owners)
-        array = pa.array(pieces, pa.binary())
-        blocks = None
-        if _look_like_objects(array):
-            blocks = self._block_reader.read_block(_join_lines(array), len(array), is_json=True)
-        if blocks is None:
-            values, owners = self._extract_rows(pieces, owners, problems)
-            blocks = self._convert_exactly(values)
-        return self._make_batch(records, starts, problems, blocks, owners)
+        return self._make_batch(records, offset, problems, (merged, reasons), record_indexes[order])
 
     def _make_batch(
         self,
-        records: Sequence[bytes],
-        starts: Sequence[int] | Places,
+        records: JsonRecords,
+        offset: int,
         problems: dict[int, str],
         converted: Read,
-        record_indexes: Sequence[int],
+        record_indexes: Places,
     ) -> ParsedBatch:
         """Return rows and rejects; `record_indexes` says which record each row is of."""
         blamed = converted[1]
         table = self._converter.drop_rejected_rows(self._converter.make_table(converted[0]), blamed)
         broken = sorted(problems)
         entries: list[tuple[int, int, str | None, str]] = [
-            (bisect_left(record_indexes, index) + rank, index, None, problems[index])
-            for rank, index in enumerate(broken)
+            (row + rank, index, None, problems[index])
+            for rank, (index, row) in enumerate(
+                zip(broken, np.searchsorted(record_indexes, broken).tolist(), strict=True)
+            )
         ]
         entries += [
-            (row + bisect_left(broken, record_indexes[row]), record_indexes[row], column, reason)
+            (
+                row + bisect_left(broken, record_indexes[row]),
+                int(record_indexes[row]),
+                column,
+                reason,
+            )
             for row, (column, reason) in blamed.items()
         ]
         rejects = []
         for place, index, column, reason in sorted(entries):
             number = self._record_count + place + 1
-            rejects.append(ParseReject(number, int(starts[index]), records[index], reason, column))
+            start = offset + int(records.starts[index])
+            rejects.append(ParseReject(number, start, records[index], reason, column))
         count = table.num_rows + len(rejects)
         self._record_count += count
         return ParsedBatch(table, tuple(rejects), count)
 
     def _extract_rows(
-        self, documents: Sequence[bytes], record_indexes: Sequence[int], problems: dict[int, str]
+        self, documents: JsonRecords, record_indexes: Sequence[int], problems: dict[int, str]
     ) -> tuple[list[list[object]], list[int]]:
         """Return the values of each row by column, and which record it is of."""
         columns: list[list[object]] = [[] for _ in self._converter.columns]
         owners: list[int] = []
-        for index, piece in zip(record_indexes, documents, strict=True):
+        for index in record_indexes:
             try:
-                records = self.documents.extract_records(piece)
+                records = self.documents.extract_records(documents[index])
             except InvalidJsonDocument as error:
                 problems[index] = str(error)
                 continue
@@ -327,77 +281,28 @@ class _JsonRecordDecoder:
         return arrays, refused
 
 
-def _look_like_objects(records: Records) -> bool:
-    """Tell whether each begins and ends like an object, so that none goes on in the next."""
-    return len(records) > 0 and not len(_mask_non_objects(records))
+def _find_text_end(data: bytes, start: int) -> int:
+    """Return the end of the lines from `start` on that are UTF-8, before the first that is not."""
+    try:
+        str(memoryview(data)[start:], "utf-8")
+    except UnicodeDecodeError as error:
+        return max(start, data.rfind(b"\n", start, start + error.start) + 1)
+    return len(data)
 
 
-def _mask_non_objects(records: Records) -> Places:
-    """Return which records do not begin and end like an object, or are empty."""
-    if not len(records):
-        return np.empty(0, np.int64)
-    buffers = records.buffers()
-    offsets = np.frombuffer(buffers[1], np.int32)[
-        records.offset : records.offset + len(records) + 1
-    ]
-    starts, ends = offsets[:-1], offsets[1:]
-    data = np.frombuffer(buffers[2], np.uint8)
-    if not len(data):
-        return np.arange(len(records))
-    last = len(data) - 1
-    whole = (data[np.minimum(starts, last)] == _OPENING_BRACE) & (data[ends - 1] == _CLOSING_BRACE)
-    return np.flatnonzero(~whole | (starts == ends))
+def _view_messages(messages: Records) -> JsonRecords:
+    """Return messages as records of a copy of their bytes."""
+    _, offsets, data = messages.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(messages) + 1, messages.offset * _OFFSET_BYTES)
+    first, last = int(ends[0]), int(ends[-1])
+    view = memoryview(data)[first:last] if data is not None else memoryview(b"")
+    places = ends.astype(np.int64) - first
+    return JsonRecords(pad_bytes(view), places[:-1], places[1:])
 
 
-def _compute_message_starts(messages: Records, offset: int) -> Places:
-    """Return where each message begins, the first of them at `offset`."""
-    sizes = pc.binary_length(messages).to_numpy(zero_copy_only=False)
-    starts: Places = np.cumsum(sizes, dtype=np.int64) - sizes + offset
-    return starts
-
-
-def _list_valid_indexes(records: Sequence[bytes], problems: dict[int, str]) -> Sequence[int]:
+def _list_valid_indexes(records: JsonRecords, problems: dict[int, str]) -> Places:
     """Return the places of records that have no problem."""
-    if not problems:
-        return range(len(records))
-    places = list(range(len(records)))
-    for index in sorted(problems, reverse=True):
-        del places[index]
-    return places
-
-
-def _join_lines(records: Records) -> bytes:
-    """Return the records with a line end behind each."""
-    lines = pc.binary_join_element_wise(records, b"\n", b"")
-    first = lines.offset * _OFFSET_BYTES
-    ends = np.frombuffer(lines.buffers()[1], np.int32, len(lines) + 1, first)
-    data: bytes = lines.buffers()[2].slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes()
-    return data
-
-
-def _collect_object_lines(
-    data: bytes, position: int, offset: int, records: list[bytes], starts: list[int]
-) -> int:
-    """Add lines that are objects, as long as there are such; return where the next one begins."""
-    loads = orjson.loads
-    if data.startswith(b"\n", position):
-        position += 1
-    while (end := data.find(b"\n", position)) >= 0:
-        line = data[position:end]
-        try:
-            if type(loads(line)) is not dict:
-                return position
-        except orjson.JSONDecodeError:
-            return position
-        records.append(line)
-        starts.append(offset + position)
-        position = end + 1
-    return position
-
-
-def _lines_are_objects(lines: bytes) -> bool:
-    inside = lines.removesuffix(b"\n")
-    return inside.endswith(b"}") and inside.count(b"}\n{") == inside.count(b"\n")
+    return np.delete(np.arange(len(records)), sorted(problems))
 
 
 # --- Where JSON objects begin and end in a stream: on lines of their own, over several, or in an array.

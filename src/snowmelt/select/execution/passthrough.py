@@ -79,8 +79,8 @@ class PassthroughSerializer:
             return self._writer.serialize_columns(
                 [each.take(selected.rows) for each in vectors], names
             )
-        if isinstance(batch, JsonLinesBatch) and isinstance(self._writer, JsonSerializer):
-            return self._copy_json_lines(batch, selected.rows, self._writer.record_delimiter)
+        if isinstance(batch, JsonLinesBatch):
+            return self._serialize_json_lines(batch, selected.rows)
         if not isinstance(batch, CsvBatch):
             return self._serialize_row_by_row(batch, selected.rows)
         if not self.can_copy:
@@ -99,20 +99,38 @@ class PassthroughSerializer:
         others = self._serialize_csv_columns(batch, selected.rows[irregular])
         return _merge_outputs((output.data, ends), others, ~irregular)
 
-    def _copy_json_lines(
-        self, batch: JsonLinesBatch, rows: RowIndexes, record_delimiter: bytes
-    ) -> OutputSegment:
-        """Copy objects, but those that would not be written as they are read."""
-        # Taken one by one they are contiguous, however few: one type, compiled once.
-        starts, stops = (bounds[rows] for bounds in batch.record_bounds)
-        text = view_bytes(record_delimiter)
+    def _serialize_json_lines(
+        self, batch: JsonLinesBatch, rows: RowIndexes
+    ) -> tuple[bytes, NDArray[np.int64]]:
+        """Write objects; as JSON by copying, but those that would not be written as they are read."""
+        if not isinstance(self._writer, JsonSerializer):
+            return self._serialize_json_columns(batch, rows)
+        starts, stops = batch.record_bounds[:, rows]
+        text = np.frombuffer(self._writer.record_delimiter, np.uint8)
         output, ends, odd = copy_json_objects(batch.block.data, starts, stops, text)
         if not odd.any():
             return output.data, ends
         others = self._serialize_row_by_row(batch, rows[odd])
         return _merge_outputs((output.data, ends[~odd]), others, ~odd)
 
-    def _serialize_csv_columns(self, batch: CsvBatch, rows: RowIndexes) -> OutputSegment:
+    def _serialize_json_columns(
+        self, batch: JsonLinesBatch, rows: RowIndexes
+    ) -> tuple[bytes, NDArray[np.int64]]:
+        """Write objects: at once those that have the fields of the first one."""
+        if len(rows) < _MIN_COLUMNAR_ROWS:
+            return self._serialize_row_by_row(batch, rows)
+        vectors, alike = batch.read_all_fields(rows)
+        if np.count_nonzero(alike) < _MIN_COLUMNAR_ROWS:
+            return self._serialize_row_by_row(batch, rows)
+        at = np.flatnonzero(alike)
+        written = self._writer.serialize_columns([vector.take(at) for vector in vectors])
+        if len(at) == len(rows):
+            return written
+        return _merge_outputs(written, self._serialize_row_by_row(batch, rows[~alike]), alike)
+
+    def _serialize_csv_columns(
+        self, batch: CsvBatch, rows: RowIndexes
+    ) -> tuple[bytes, NDArray[np.int64]]:
         """Write records: at once those that have as many fields as most, all plain."""
         if len(rows) < _MIN_COLUMNAR_ROWS:
             return self._serialize_row_by_row(batch, rows)

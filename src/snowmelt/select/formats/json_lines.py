@@ -25,6 +25,7 @@ from snowmelt.json.scanner import (
     TRUE,
     encode_field_names,
     scan_json_lines,
+    scan_json_records,
     scan_nested_fields,
 )
 from snowmelt.select.formats.csv_tokenizer import find_invalid_utf8_byte
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from snowmelt.select.formats.blocks import RecordBlock
     from snowmelt.select.sql.ast import Expression, PathStep
     from snowmelt.select.sql.bound_query import BoundQuery
+    from snowmelt.select.vectors import Bytes, Mask, Positions, RowIndexes
 
 _RECORD_STEP = KeyStep("_1")
 
@@ -184,28 +186,26 @@ class JsonLinesBatch:
         found = self.columns.locate_values(self, column)
         if found is None:
             return None
-        starts, ends, kinds = found
-        null = kinds == NULL
-        if not for_output:
-            null |= kinds == ABSENT
-        counts = np.bincount(kinds, minlength=16)
-        slices = StringSlices(self.block.data, starts, ends, np.zeros(len(kinds), np.uint8))
-        numbers = counts[INTEGER] + counts[DECIMAL]
-        truths = counts[TRUE] + counts[FALSE]
-        if counts[TEXT] > max(numbers, truths):
-            return ValueVector(VectorKind.TEXT, slices, null, ~(null | (kinds == TEXT)))
-        if truths > numbers:
-            odd = ~(null | (kinds == TRUE) | (kinds == FALSE))
-            return ValueVector(VectorKind.BOOL, kinds == TRUE, null, odd)
-        if counts[DECIMAL]:
-            odd = ~(null | (kinds == INTEGER) | (kinds == DECIMAL))
-            return ValueVector(VectorKind.NUMERIC_TEXT, slices, null, odd)
-        if numbers:
-            values, status = parse_integers(slices)
-            return ValueVector(
-                VectorKind.INT, values, null, ~null & ((status != 0) | (kinds != INTEGER))
-            )
-        return ValueVector(VectorKind.OBJECT, np.empty(len(kinds), np.object_), null, ~null)
+        return _make_vector(self.block.data, found, for_output=for_output)
+
+    def read_all_fields(self, rows: RowIndexes) -> tuple[list[ValueVector], Mask]:
+        """Return the fields that the first of some records has, and which records are alike.
+
+        These have the same fields in the same order, with values of the same types or NULL; what
+        the vectors say of others does not matter.
+        """
+        first = self.read_row(int(rows[0])).record
+        names = [(name.encode(), False) for name in first] if isinstance(first, dict) else []
+        starts, ends = self.record_bounds[:, rows].astype(np.int64)
+        found, alike = scan_json_records(self.block.data, starts, ends, encode_field_names(names))
+        alike &= (found[2] != ABSENT).all(axis=0) & (np.diff(found[0], axis=0) > 0).all(axis=0)
+        vectors = [
+            _make_vector(self.block.data, field, for_output=True)
+            for field in zip(*found, strict=True)
+        ]
+        for vector in vectors:
+            alike &= ~vector.deferred
+        return vectors, alike if vectors else np.zeros(len(rows), np.bool_)
 
     def read_row(self, row_index: int) -> JsonRow:
         """Return one record."""
@@ -215,6 +215,34 @@ class JsonLinesBatch:
     def record_offset(self, row_index: int) -> int:
         """Return the byte of the object's text where a record begins."""
         return self.block.offset + int(self.record_bounds[0, row_index]) - self.block.start
+
+
+def _make_vector(
+    data: Bytes, found: tuple[Positions, Positions, Bytes], *, for_output: bool
+) -> ValueVector:
+    """Return values of which those of other types than most are deferred."""
+    starts, ends, kinds = found
+    null = kinds == NULL
+    if not for_output:
+        null |= kinds == ABSENT
+    counts = np.bincount(kinds, minlength=16)
+    slices = StringSlices(data, starts, ends, np.zeros(len(kinds), np.uint8))
+    numbers = counts[INTEGER] + counts[DECIMAL]
+    truths = counts[TRUE] + counts[FALSE]
+    if counts[TEXT] > max(numbers, truths):
+        return ValueVector(VectorKind.TEXT, slices, null, ~(null | (kinds == TEXT)))
+    if truths > numbers:
+        odd = ~(null | (kinds == TRUE) | (kinds == FALSE))
+        return ValueVector(VectorKind.BOOL, kinds == TRUE, null, odd)
+    if counts[DECIMAL] or (numbers and for_output):
+        odd = ~(null | (kinds == INTEGER) | (kinds == DECIMAL))
+        return ValueVector(VectorKind.NUMERIC_TEXT, slices, null, odd)
+    if numbers:
+        values, status = parse_integers(slices)
+        return ValueVector(
+            VectorKind.INT, values, null, ~null & ((status != 0) | (kinds != INTEGER))
+        )
+    return ValueVector(VectorKind.OBJECT, np.empty(len(kinds), np.object_), null, ~null)
 
 
 @dataclass(frozen=True, slots=True)
