@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable, assignment"
 
 VALUE, NULL_VALUE, LEFT_ALONE = 0, 1, 2
 _NEEDS_PARSER = 3
@@ -201,7 +201,7 @@ def read_floats(data: Bytes, field: FieldPositions) -> tuple[NDArray[np.float64]
     values = np.empty(len(field[2]), np.float64)
     status = _read_floats(data, field, values)
     starts, ends, _ = field
-    memory = memoryview(data)
+    memory = data.data
     for row in np.flatnonzero(status == _NEEDS_PARSER).tolist():
         values[row] = float(memory[starts[row] : ends[row]].tobytes())
         status[row] = VALUE

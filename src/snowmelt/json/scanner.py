@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable, assignment, possibly-undefined, redundant-expr"
 
 PADDING_BYTES = 64
 
@@ -688,7 +688,7 @@ def _scan_records(
     field_names: FieldNames,
     value_positions: ValuePositions,
     templates: Templates,
-    is_read: Bytes,
+    is_read: NDArray[np.bool_],
 ) -> None:
     data = buffer.ctypes.data
     found, known = _take_addresses(value_positions, templates)

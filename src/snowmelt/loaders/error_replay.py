@@ -10,11 +10,9 @@ runs. A batch that has markers but was not committed is retried unchanged.
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
@@ -22,6 +20,7 @@ from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.channels import find_channel
 from snowmelt.errors import UserError
+from snowmelt.json.exact import parse_row
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.error_table import REPLAY_PROTOCOL, REPLAY_VOID_PROTOCOL, TRUNCATED_CODE
 from snowmelt.table.table_reader import read_table
@@ -324,15 +323,12 @@ class ErrorReplay:
         data = row["ROW_DATA"]
         if row["CODE"] == TRUNCATED_CODE or not isinstance(data, str):
             return "the row was too long to be kept whole"
-        try:
-            found = json.loads(data, parse_float=Decimal)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+        found: Mapping[str, object] | str = parse_row(data)
+        if isinstance(found, str):
             parse = self._options.parse_text
             found = "it is no JSON object" if parse is None else parse(data)
         if isinstance(found, str) or self._options.transform_row is None:
-            return found  # type: ignore[no-any-return]
+            return found
         return self._options.transform_row(dict(found))
 
 

@@ -11,11 +11,9 @@ part of its commit.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from snowmelt.backoff import Backoff
@@ -28,6 +26,7 @@ from snowmelt.errors import (
     PhaseFailed,
     UserError,
 )
+from snowmelt.json.exact import parse_row
 from snowmelt.load.kafka.connection import fetch_offset_bounds, list_partitions
 from snowmelt.load.kafka.consumer import PartitionConsumer, ReadBounds
 from snowmelt.load.kafka.partition_ranges_and_results import MessagePosition, PartitionRange
@@ -202,7 +201,7 @@ class KafkaConnector:
         rows: list[Mapping[str, object]] = []
         kept: list[int] = []
         for number, value in enumerate(buffer.values):
-            row = _parse_message(value)
+            row = parse_row(value)
             if isinstance(row, str):
                 self._on_rejected(RejectedMessage(buffer.positions[number], value, row))
             else:
@@ -227,15 +226,6 @@ class KafkaConnector:
         """Insert all rows, or none if some are refused; return those."""
         start, end = tokens
         return self._channels[partition].insert_rows(rows, end, start_offset_token=start).errors
-
-
-def _parse_message(value: bytes) -> Mapping[str, object] | str:
-    """Return the row that a message is, or why it is none."""
-    try:
-        row = json.loads(value, parse_float=Decimal)
-    except ValueError as error:
-        return f"it is not JSON: {error}"
-    return row if isinstance(row, dict) else "it is JSON, but no object"
 
 
 def _parse_offset_token(channel: Channel, token: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import quickjs
 
-from snowmelt.functions.wire import exact_json
+from snowmelt.json import exact
 
 _MAX_CPU_S = 10.0
 _MAX_MEMORY_BYTES = 256 * 1024 * 1024
@@ -132,14 +132,14 @@ class JavaScriptFunction:
         if _LONG_NUMBER not in kinds and _EXPONENT_NUMBER not in kinds:
             return plain, False
         try:
-            value = exact_json.parse_json(text)
-        except exact_json.JsonSyntaxError:
+            value = exact.parse_json(text)
+        except exact.JsonSyntaxError:
             return plain, False
         try:
             marked, large = self._mark_value(value)
         except RecursionError:
             raise ScriptError("what it is given nests too deeply") from None
-        return (exact_json.serialize_json(marked).decode(), True) if large else (plain, False)
+        return (exact.serialize_json(marked).decode(), True) if large else (plain, False)
 
     def _mark_value(self, value: Any) -> tuple[Any, bool]:
         match value:

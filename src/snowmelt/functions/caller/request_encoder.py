@@ -29,8 +29,8 @@ from snowmelt.functions.caller.arrow_types import (
     to_arrow_type,
 )
 from snowmelt.functions.errors import BatchInvalid
-from snowmelt.functions.wire import exact_json
 from snowmelt.functions.wire.values import BinaryForm
+from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class RequestEncoder:
             found = self._encode_by_column(row_count, columns)
             if found is not None:
                 return found
-        return exact_json.serialize_json(
+        return exact.serialize_json(
             {
                 "data": list(
                     zip(make_row_numbers(row_count), *self.to_json_values(columns), strict=True)

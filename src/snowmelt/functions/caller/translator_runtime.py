@@ -15,7 +15,7 @@ import msgspec
 
 from snowmelt.errors import MissingExtra
 from snowmelt.functions.definition import Translator, TranslatorLanguage
-from snowmelt.functions.wire import exact_json
+from snowmelt.json import exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ class PythonTranslatorRunner:
 
     def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:
         """Return what it makes of an object."""
-        event = cast("dict[str, object]", exact_json.parse_json(other_fields))
+        event = cast("dict[str, object]", exact.parse_json(other_fields))
         if body is not None:
             event["body"] = _parse_body(body)
         try:
@@ -98,8 +98,8 @@ class PythonTranslatorRunner:
 
 def _parse_body(body: bytes) -> object:
     try:
-        return exact_json.parse_json(body, lenient=True)
-    except exact_json.JsonSyntaxError:
+        return exact.parse_json(body, lenient=True)
+    except exact.JsonSyntaxError:
         pass
     try:
         return body.decode()
@@ -111,7 +111,7 @@ def _encode_field(value: object, field_name: str) -> bytes | None:
     if value is None:
         return None
     try:
-        return exact_json.serialize_json(value)
+        return exact.serialize_json(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise TranslatorError(f"its {field_name} cannot be written as JSON") from error
 

@@ -28,7 +28,7 @@ from snowmelt.functions.caller.translator_runtime import (
 from snowmelt.functions.definition import Translator, TranslatorLanguage
 from snowmelt.functions.errors import TranslatorFailed, UrlRefused
 from snowmelt.functions.urls import is_url_extension, parse_url
-from snowmelt.functions.wire import exact_json
+from snowmelt.json import exact
 
 if TYPE_CHECKING:
     from snowmelt.functions.caller.plan import CallPlan
@@ -56,7 +56,7 @@ class TranslatorPair:
             "request": _get_translator_name(plan.request_translator),
             "response": _get_translator_name(plan.response_translator),
         }
-        self._request_fields = exact_json.serialize_json(
+        self._request_fields = exact.serialize_json(
             {
                 "serviceUrl": plan.function.url,
                 "contextHeaders": {

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.errors import UserError
 from snowmelt.functions.errors import BatchInvalid
 from snowmelt.functions.proxy.http1 import MAX_BODY_BYTES, HttpMessage
-from snowmelt.functions.wire import compression, exact_json
+from snowmelt.functions.wire import compression
 from snowmelt.functions.wire import headers as names
+from snowmelt.json import exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,15 +160,13 @@ class Fault:
 
     def _apply_to_rows(self, response: HttpMessage) -> HttpMessage:
         try:
-            top = exact_json.parse_json(response.body, lenient=True)
-        except exact_json.JsonSyntaxError:
+            top = exact.parse_json(response.body, lenient=True)
+        except exact.JsonSyntaxError:
             return response
         rows = top.get("data") if isinstance(top, dict) else None
         if not isinstance(rows, list):
             return response
-        return replace(
-            response, body=exact_json.serialize_json({"data": _ROW_FAULTS[self.kind](rows)})
-        )
+        return replace(response, body=exact.serialize_json({"data": _ROW_FAULTS[self.kind](rows)}))
 
 
 def _decompress_response(response: HttpMessage) -> HttpMessage:

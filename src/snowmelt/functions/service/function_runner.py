@@ -22,9 +22,9 @@ from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import Overloaded, PermanentError
 from snowmelt.functions.service.context import Context
 from snowmelt.functions.service.request_response_types import BatchResponseBody
-from snowmelt.functions.wire import exact_json
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.messages import RequestReader, ResponseWriter, RowFailure
+from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
 
     if sql_type.kind in SEMI_STRUCTURED_TYPES:
         values = [
-            None if value is None else exact_json.serialize_json(value).decode() for value in values
+            None if value is None else exact.serialize_json(value).decode() for value in values
         ]
     return pa.array(values, to_arrow_type(sql_type))
 
@@ -375,7 +375,7 @@ def parse_json_texts(values: Sequence[Any]) -> list[Any]:
     found: list[Any] = []
     for value in values:
         if isinstance(value, str):
-            exact_json.parse_json(value.encode())
+            exact.parse_json(value.encode())
             found.append(msgspec.Raw(value.encode()))
         else:
             found.append(value)

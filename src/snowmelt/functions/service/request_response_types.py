@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import Overloaded
-from snowmelt.functions.wire import exact_json
+from snowmelt.json import exact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,5 +71,5 @@ def make_error_response(
     status: int, code: str, message: str, *, retry_after_s: float | None = None
 ) -> BatchResponseBody:
     """Return an error as JSON."""
-    body = exact_json.serialize_json({"error": {"code": code, "message": message}})
+    body = exact.serialize_json({"error": {"code": code, "message": message}})
     return BatchResponseBody(status, body, retry_after_s)

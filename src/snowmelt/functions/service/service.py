@@ -42,10 +42,11 @@ from snowmelt.functions.service.request_response_types import (
 )
 from snowmelt.functions.service.signature_inference import infer_signature
 from snowmelt.functions.signature import parse_arguments
-from snowmelt.functions.wire import compression, exact_json
+from snowmelt.functions.wire import compression
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.messages import MAX_RESPONSE_BYTES
 from snowmelt.functions.wire.values import Formats
+from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ class RemoteService:
                 for each in self.functions.values()
             ]
             return BatchResponseBody(
-                200, exact_json.serialize_json({"service": self.name, "functions": listed})
+                200, exact.serialize_json({"service": self.name, "functions": listed})
             )
         key = _make_batch_key(self._find_function(request), request)
         answer = None if key is None else await self._deduplicator.poll(key)

@@ -3,7 +3,6 @@
 `headers`: header names, and the headers of a call.
 `messages`: request and response bodies.
 `values`: values of each SQL type, from and to JSON values.
-`exact_json`: JSON parser and encoder without loss of digits.
 `compression`: compression and checksums of bodies.
 
 No module here does input or output.

@@ -22,7 +22,6 @@ import msgspec
 
 from snowmelt.functions.errors import BatchInvalid, ResponseInvalid
 from snowmelt.functions.signature import MAX_PRECISION
-from snowmelt.functions.wire import exact_json
 from snowmelt.functions.wire.values import (
     Formats,
     ValueMismatch,
@@ -30,6 +29,7 @@ from snowmelt.functions.wire.values import (
     make_value_writer,
     round_number_to_type,
 )
+from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class RequestReader:
             except (
                 msgspec.DecodeError,
                 UnicodeDecodeError,
-                exact_json.JsonSyntaxError,
+                exact.JsonSyntaxError,
                 RecursionError,
             ):
                 continue
@@ -142,8 +142,8 @@ class RequestReader:
     def _read_exact(self, body: bytes) -> ArgumentBatch:
         """Read what the fast decoders refuse: take it if it can be understood, else say why."""
         try:
-            top = exact_json.parse_json(body, lenient=True)
-        except exact_json.JsonSyntaxError as error:
+            top = exact.parse_json(body, lenient=True)
+        except exact.JsonSyntaxError as error:
             raise BatchInvalid(reason=f"its body is not JSON: {error}") from None
         rows = top.get("data") if isinstance(top, dict) else None
         if not isinstance(rows, list):
@@ -182,7 +182,7 @@ def _make_decoder(types: Iterable[Any]) -> msgspec.json.Decoder[Any]:
     row = GenericAlias(tuple, (int, *types))
     rows: Any = GenericAlias(list, (row,))
     batch = msgspec.defstruct("Batch", [("data", rows)])
-    return msgspec.json.Decoder(batch, float_hook=exact_json.parse_json_number)
+    return msgspec.json.Decoder(batch, float_hook=exact.parse_json_number)
 
 
 class RequestWriter:
@@ -205,9 +205,7 @@ class RequestWriter:
              for value in column]
             for write, column in zip(self._value_writers, columns, strict=True)
         ]  # fmt: skip
-        return exact_json.serialize_json(
-            {"data": list(zip(range(row_count), *written, strict=True))}
-        )
+        return exact.serialize_json({"data": list(zip(range(row_count), *written, strict=True))})
 
 
 # --- The body of a reply.
@@ -295,7 +293,7 @@ class ResponseWriter:
         reply: dict[str, object] = {"data": list(zip(numbers, values, strict=True))}
         if failures:
             reply["errors"] = [(at, each.code, each.message) for at, each in failures.items()]
-        return exact_json.serialize_json(reply)
+        return exact.serialize_json(reply)
 
 
 class _VerbatimRows(msgspec.Struct):
@@ -337,7 +335,7 @@ class ResponseReader:
         rows: Any = GenericAlias(list, (row,))
         struct = msgspec.defstruct("Reply", [("data", rows), ("errors", errors, ())])
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-            struct, float_hook=exact_json.parse_json_number
+            struct, float_hook=exact.parse_json_number
         )
 
     def read(self, body: bytes, row_count: int) -> BatchResponse:
@@ -352,7 +350,7 @@ class ResponseReader:
         except (
             msgspec.DecodeError,
             UnicodeDecodeError,
-            exact_json.JsonSyntaxError,
+            exact.JsonSyntaxError,
             RecursionError,
         ):
             return self._read_exact(body, row_count)
@@ -399,8 +397,8 @@ class ResponseReader:
     def _read_exact(self, body: bytes, row_count: int) -> BatchResponse:
         """Read what the fast decoder refuses: take it if it can be understood, else say why."""
         try:
-            top = exact_json.parse_json(body, lenient=self._lenient)
-        except exact_json.JsonSyntaxError as error:
+            top = exact.parse_json(body, lenient=self._lenient)
+        except exact.JsonSyntaxError as error:
             raise ResponseInvalid(
                 reason=f"Error parsing JSON: Format of the returned value is not JSON: {error}"
             ) from None
@@ -444,7 +442,7 @@ class ResponseReader:
             elif at < len(written):
                 found.append(_WHITESPACE_OR_STRING_PATTERN.sub(r"\1", written[at]))
             else:
-                found.append(exact_json.serialize_json(converted[at]).decode())
+                found.append(exact.serialize_json(converted[at]).decode())
         if self._type.kind is LogicalType.TEXT:
             return self._convert_values(found, self._read_value)
         return found

@@ -13,7 +13,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from snowmelt.functions.wire import exact_json
+from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _read_boolean(value: object) -> bool:
 
 
 def _read_text(value: object) -> str:
-    return value if isinstance(value, str) else exact_json.serialize_json(value).decode()
+    return value if isinstance(value, str) else exact.serialize_json(value).decode()
 
 
 def _require_text(value: object) -> str:
@@ -270,8 +270,8 @@ def _read_array(value: object) -> object:
     if isinstance(value, str):
         # The published format says that everything but objects goes as text.
         try:
-            value = exact_json.parse_json(value.encode("utf-8", "surrogatepass"))
-        except exact_json.JsonSyntaxError:
+            value = exact.parse_json(value.encode("utf-8", "surrogatepass"))
+        except exact.JsonSyntaxError:
             raise ValueMismatch("a JSON array was expected") from None
     if not isinstance(value, (list, tuple)):
         raise ValueMismatch("a JSON array was expected")

@@ -57,7 +57,7 @@ class JsonRecords:
         self.data = data
         self.starts = starts
         self.ends = ends
-        self._memory = memoryview(data)
+        self._memory = data.data
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -135,6 +135,8 @@ class JsonColumnReader:
         self._root = _KeyNode()
         self._key_count = 0
         self._used_columns: set[int] = set()
+        # Whether there are too many keys, or two for one column.
+        self._has_conflict = False
         self._is_supported = not (
             options.flatten_arrays
             or options.reject_on_duplicate
@@ -152,11 +154,11 @@ class JsonColumnReader:
         is_text = records.mask_valid_utf8()
         fields, is_read = self._scan_fields(self._root, records)
         left = np.flatnonzero(~is_read)
-        if len(left) and self._learn_keys(records, left[:_LEARN_RECORDS]):
-            if not self._is_supported:
-                return None
-            if len(left) * _MIN_RECORDS_PER_SKIP > len(records):
-                fields, is_read = self._scan_fields(self._root, records)
+        has_new_keys = len(left) > 0 and self._learn_keys(records, left[:_LEARN_RECORDS])
+        if has_new_keys and len(left) * _MIN_RECORDS_PER_SKIP > len(records):
+            fields, is_read = self._scan_fields(self._root, records)
+        if self._has_conflict:
+            return None
         return self._make_batch(records.data, fields, is_read & is_text)
 
     def _learn_keys(self, records: JsonRecords, indexes: Places) -> bool:
@@ -171,7 +173,7 @@ class JsonColumnReader:
                 self._learn_object(value, self._root, ())
         if self._key_count == before:
             return False
-        self._is_supported &= self._key_count <= _MAX_KEYS
+        self._has_conflict |= self._key_count > _MAX_KEYS
         self._root.encode_names()
         return True
 
@@ -184,7 +186,7 @@ class JsonColumnReader:
                 node.columns[key] = -1 if index is None else index
                 if index is not None:
                     # Where two keys mean one column, the last in the object counts.
-                    self._is_supported &= index not in self._used_columns
+                    self._has_conflict |= index in self._used_columns
                     self._used_columns.add(index)
                 if has_inner:
                     node.inner[key] = _KeyNode()
@@ -213,7 +215,8 @@ class JsonColumnReader:
             found, is_known = self._scan_fields(node.inner[key], objects)
             is_read[rows[~is_known]] = False
             for inner, values in found.items():
-                fields[inner] = tuple(_scatter(part, rows, len(records)) for part in values)
+                first, last, what = (_scatter(part, rows, len(records)) for part in values)
+                fields[inner] = first, last, what
         return fields, is_read
 
     def _make_batch(
@@ -223,10 +226,11 @@ class JsonColumnReader:
         absent = places[0], places[1], np.full(len(is_read), ABSENT, np.uint8)
         read: list[tuple[tuple[Any, ...], Mask]] = []
         for index, column in enumerate(self._columns):
-            *values, status = _read_values(data, fields.get(index, absent), column)
+            values = _read_values(data, fields.get(index, absent), column)
+            status = values[-1]
             nulls = status == NULL_VALUE
             is_read &= (status != LEFT_ALONE) & (~nulls | column.column.nullable)
-            read.append((tuple(values), nulls))
+            read.append((values[:-1], nulls))
         kept = None if is_read.all() else pa.array(is_read)
         arrays: list[pa.Array] = []
         rejected: dict[int, tuple[str, str]] = {}

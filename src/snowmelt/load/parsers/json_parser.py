@@ -188,14 +188,14 @@ class _JsonRecordDecoder:
         owners = _list_valid_indexes(records, problems)
         candidates = records.take(owners) if problems else records
         read = self._column_reader.read_records(candidates)
-        left = owners if read is None else owners[~read.is_read]
-        for index in left.tolist():
+        unread = (owners if read is None else owners[~read.is_read]).tolist()
+        for index in unread:
             try:
                 self.documents.check_document(records[index])
             except InvalidJsonDocument as error:
                 problems[index] = str(error)
-        left = [index for index in left.tolist() if index not in problems]
-        values, left = self._extract_rows(records, left, problems)
+        unread = [index for index in unread if index not in problems]
+        values, left = self._extract_rows(records, unread, problems)
         taken = owners[:0] if read is None else owners[read.is_read]
         if read is not None and not left:
             return self._make_batch(records, offset, problems, (read.arrays, read.rejected), taken)

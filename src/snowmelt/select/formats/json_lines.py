@@ -6,15 +6,12 @@ becomes the nearest float, unless that is infinite.
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
+from snowmelt.json.exact import decode_record
 from snowmelt.json.scanner import (
     ABSENT,
     DECIMAL,
@@ -48,49 +45,6 @@ if TYPE_CHECKING:
     from snowmelt.select.vectors import Bytes, Mask, Positions, RowIndexes
 
 _RECORD_STEP = KeyStep("_1")
-
-
-def _parse_json_number(text: str) -> object:
-    if "e" in text or "E" in text:
-        nearest = float(text)
-        if math.isfinite(nearest):
-            return nearest
-    try:
-        return Decimal(text)
-    except ArithmeticError as error:
-        raise ValueError(f"{text[:40]} is beyond every number") from error
-
-
-_DECODER = msgspec.json.Decoder(float_hook=_parse_json_number)
-_SURROGATE_PAIR_PATTERN = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_ESCAPE_PATTERN = re.compile(
-    _SURROGATE_PAIR_PATTERN + rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
-)
-_REPLACEMENT_CHARACTER = rb"\ufffd"
-# Nested some hundred levels deep is as little JSON for us as what is none.
-JSON_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
-
-
-def decode_json(text: memoryview) -> object:
-    """Return the one value that a text says.
-
-    Half of a surrogate pair, which is left where a text was cut within a character, is U+FFFD.
-
-    Raises:
-        msgspec.DecodeError: It is not JSON; so do all of `JSON_DECODE_ERRORS`.
-    """
-    try:
-        return _DECODER.decode(text)
-    except msgspec.DecodeError:
-        written = bytes(text)
-        mended = _ESCAPE_PATTERN.sub(_replace_lone_surrogate, written)
-        if mended == written:
-            raise
-    return _DECODER.decode(mended)
-
-
-def _replace_lone_surrogate(escape: re.Match[bytes]) -> bytes:
-    return _REPLACEMENT_CHARACTER if escape["half"] else escape[0]
 
 
 class JsonLineColumns:
@@ -210,7 +164,9 @@ class JsonLinesBatch:
     def read_row(self, row_index: int) -> JsonRow:
         """Return one record."""
         start, end = self.record_bounds[:, row_index].tolist()
-        return JsonRow(decode_json(memoryview(self.block.memory)[start:end]), self.columns.is_ceph)
+        return JsonRow(
+            decode_record(memoryview(self.block.memory)[start:end]), self.columns.is_ceph
+        )
 
     def record_offset(self, row_index: int) -> int:
         """Return the byte of the object's text where a record begins."""

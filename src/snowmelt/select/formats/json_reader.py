@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from snowmelt.jit import jit_kernel
-from snowmelt.kernels.csv_tokenizer import find_invalid_utf8_byte
+from snowmelt.json.exact import RECORD_DECODE_ERRORS, decode_record
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import (
     BlockLimits,
@@ -26,11 +26,9 @@ from snowmelt.select.formats.blocks import (
 )
 from snowmelt.select.formats.byte_streams import open_decompressed_stream
 from snowmelt.select.formats.json_lines import (
-    JSON_DECODE_ERRORS,
     JsonLineColumns,
     JsonLinesBatch,
     JsonRow,
-    decode_json,
 )
 from snowmelt.select.scalar.paths import follow_path, iterate_ceph_from_records
 from snowmelt.select.sql.ast import WildcardStep
@@ -309,8 +307,8 @@ class JsonReadUnit:
                 if end - begin > self._max_value_bytes:
                     return values, self._value_too_large_error(begin)
                 try:
-                    values.append(decode_json(memory[begin:end]))
-                except JSON_DECODE_ERRORS as error:
+                    values.append(decode_record(memory[begin:end]))
+                except RECORD_DECODE_ERRORS as error:
                     return values, self._invalid_json_error(begin, end, error)
                 offsets.append(block.offset + begin - block.start)
         return values, None

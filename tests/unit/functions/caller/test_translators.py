@@ -21,7 +21,7 @@ from snowmelt.functions.caller.translator_runtime import TranslatorError, Transl
 from snowmelt.functions.caller.translators import TranslatorPair
 from snowmelt.functions.definition import Translator, TranslatorLanguage
 from snowmelt.functions.errors import TranslatorFailed
-from snowmelt.functions.wire import exact_json
+from snowmelt.json import exact
 from support.call_plans import URL, plan
 
 BODY = b'{"data":[[0,"Warsaw"],[1,"Toronto"]]}'
@@ -132,14 +132,14 @@ def test_a_reply_that_is_no_json_is_a_text(translator):
 )
 def test_numbers_that_are_passed_on_keep_every_digit(translator, number):
     body = b'{"data":[[0,%b,{"a":[%b]}]]}' % ((number.encode(),) * 2)
-    (row,) = exact_json.parse_json(translators(translator).translate_request(body).body)["data"]
+    (row,) = exact.parse_json(translators(translator).translate_request(body).body)["data"]
     assert row == [
         0,
-        exact_json.parse_json(number.encode()),
-        {"a": [exact_json.parse_json(number.encode())]},
+        exact.parse_json(number.encode()),
+        {"a": [exact.parse_json(number.encode())]},
     ]
     reply = translators(response=translator).translate_response(body, None)
-    assert exact_json.parse_json(reply) == exact_json.parse_json(body)
+    assert exact.parse_json(reply) == exact.parse_json(body)
 
 
 @both_ways(
@@ -293,7 +293,7 @@ _JSON = st.recursive(
 
 @given(_JSON)
 def test_what_a_script_passes_on_is_what_it_was_given(value):
-    body = exact_json.serialize_json({"data": [[0, value]]})
+    body = exact.serialize_json({"data": [[0, value]]})
     found = (
         translators(javascript("return {body: {data: event.body.data}}"))
         .translate_request(body)
@@ -301,7 +301,7 @@ def test_what_a_script_passes_on_is_what_it_was_given(value):
     )
     # JavaScript writes 5.0 as 5, so integers are compared with what was an integer before.
     assert json.loads(found, parse_int=float) == json.loads(body, parse_int=float)
-    before, after = (Counter(_integers(exact_json.parse_json(text))) for text in (body, found))
+    before, after = (Counter(_integers(exact.parse_json(text))) for text in (body, found))
     assert before <= after
 
 

@@ -23,8 +23,8 @@ from snowmelt.functions.service import (
     RemoteService,
     ServiceOptions,
 )
-from snowmelt.functions.wire import exact_json
 from snowmelt.functions.wire.headers import encode_base64
+from snowmelt.json import exact
 from support import functions_service as kit
 
 
@@ -140,9 +140,9 @@ def test_whatever_json_says_comes_back_with_every_digit(values):
     def echo(anything: Any) -> Any:
         return anything
 
-    sent = exact_json.serialize_json({"data": [[at, value] for at, value in enumerate(values)]})
+    sent = exact.serialize_json({"data": [[at, value] for at, value in enumerate(values)]})
     reply = kit.ask(svc, body=sent)
-    assert exact_json.parse_json(reply.body) == exact_json.parse_json(sent)
+    assert exact.parse_json(reply.body) == exact.parse_json(sent)
 
 
 def test_a_coroutine_works_on_rows_together_and_keeps_their_order():

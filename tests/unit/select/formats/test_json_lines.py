@@ -11,12 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from snowmelt.json.exact import RECORD_DECODE_ERRORS, decode_record
 from snowmelt.json.scanner import encode_field_names, scan_json_lines
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import ErrorBudget, SelectError
 from snowmelt.select.execution.engine import EngineSettings
 from snowmelt.select.execution.serializer import make_record_serializer
-from snowmelt.select.formats.json_lines import JSON_DECODE_ERRORS, JsonRow, decode_json
+from snowmelt.select.formats.json_lines import JsonRow
 from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvOutput, JsonInput, JsonOutput, SelectRequest
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
@@ -112,8 +113,8 @@ def values_of(data: bytes) -> tuple[list[object], str | None]:
             values += [{"a": 1}, {"a": 2}]
         elif line.strip():
             try:
-                values.append(decode_json(memoryview(line)))
-            except JSON_DECODE_ERRORS:
+                values.append(decode_record(memoryview(line)))
+            except RECORD_DECODE_ERRORS:
                 return values, f"byte {at}"
         at += len(line) + 1
     return values, None
@@ -257,9 +258,9 @@ def test_the_kernels_take_nothing_that_the_decoder_refuses(inside, strange):
         for line in data.split(b"\n"):
             if line.strip():
                 try:
-                    decode_json(memoryview(line))
+                    decode_record(memoryview(line))
                     values += 1
-                except JSON_DECODE_ERRORS:
+                except RECORD_DECODE_ERRORS:
                     wrong = True
         if taken(data) is None:
             continue
@@ -300,9 +301,9 @@ def test_many_lines_are_taken_by_the_kernels():
     ],
 )
 def test_half_of_a_surrogate_pair_is_the_replacement_character(written, read):
-    assert decode_json(memoryview(written)) == read
+    assert decode_record(memoryview(written)) == read
 
 
 def test_what_is_no_json_stays_so_beside_half_of_a_pair():
-    with pytest.raises(JSON_DECODE_ERRORS):
-        decode_json(memoryview(rb'{"a": "\ud83d"'))
+    with pytest.raises(RECORD_DECODE_ERRORS):
+        decode_record(memoryview(rb'{"a": "\ud83d"'))

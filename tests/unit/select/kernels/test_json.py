@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snowmelt.json.exact import decode_record
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.execution.serializer import JsonSerializer
-from snowmelt.select.formats.json_lines import decode_json
 from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import JsonInput, JsonOutput, SelectRequest
 
@@ -49,7 +49,7 @@ def answer(lines, output):
 
 def encoded(lines, output):
     writer = JsonSerializer(output, (), Dialect.AWS)
-    records = [decode_json(memoryview(line.encode())) for line in lines]
+    records = [decode_record(memoryview(line.encode())) for line in lines]
     return b"".join(writer.serialize_record(list(each.values()), list(each)) for each in records)
 
 

@@ -1,15 +1,18 @@
 """JSON parser and encoder without loss of digits: 38 digits survive, decimals are not rounded.
 
-A number without fraction and exponent is an int of any size. Any other number is a float if the
-float equals the text exactly, otherwise a Decimal. Both are written as JSON numbers.
+A number without fraction and exponent is an int of any size. In a message (`parse_json`) any other
+number is a float if the float equals the text exactly, otherwise a Decimal; both are written as
+JSON numbers. In a record (`decode_record`, `parse_row`) it stays as it is written.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 import msgspec
 
@@ -118,3 +121,59 @@ def _escape_surrogates(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_escape_surrogates(each) for each in value]
     return value
+
+
+# --- Records: numbers as they are written, which a column of any precision may be made of.
+
+
+def _parse_written_number(text: str) -> object:
+    """Return a number with a point as it is written, one with an exponent as the nearest float."""
+    if "e" in text or "E" in text:
+        nearest = float(text)
+        if math.isfinite(nearest):
+            return nearest
+    try:
+        return Decimal(text)
+    except ArithmeticError as error:
+        raise ValueError(f"{text[:40]} is beyond every number") from error
+
+
+_record_decoder = msgspec.json.Decoder(float_hook=_parse_written_number)
+_SURROGATE_PAIR_PATTERN = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE_PATTERN = re.compile(
+    _SURROGATE_PAIR_PATTERN + rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
+_REPLACEMENT_CHARACTER = rb"\ufffd"
+# Nested some hundred levels deep is as little JSON for us as what is none.
+RECORD_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
+
+
+def decode_record(text: memoryview) -> object:
+    """Return the one value that a text says.
+
+    Half of a surrogate pair, which is left where a text was cut within a character, is U+FFFD.
+
+    Raises:
+        msgspec.DecodeError: It is not JSON; so do all of `RECORD_DECODE_ERRORS`.
+    """
+    try:
+        return _record_decoder.decode(text)
+    except msgspec.DecodeError:
+        written = bytes(text)
+        mended = _ESCAPE_PATTERN.sub(_replace_lone_surrogate, written)
+        if mended == written:
+            raise
+    return _record_decoder.decode(mended)
+
+
+def _replace_lone_surrogate(escape: re.Match[bytes]) -> bytes:
+    return _REPLACEMENT_CHARACTER if escape["half"] else escape[0]
+
+
+def parse_row(text: bytes | str) -> dict[str, Any] | str:
+    """Return the object that a text is, its decimals as they are written, or why it is none."""
+    try:
+        row = json.loads(text, parse_float=Decimal)
+    except (ValueError, RecursionError) as error:
+        return f"it is not JSON: {error}"
+    return row if isinstance(row, dict) else "it is JSON, but no object"

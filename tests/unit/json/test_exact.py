@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.functions.wire.exact_json import JsonSyntaxError, parse_json, serialize_json
+from snowmelt.json.exact import JsonSyntaxError, parse_json, serialize_json
 
 DIGITS = "12345678901234567890123456789012345678"
 
