@@ -5,5 +5,6 @@ leave alone the exact reader reads.
 
 `exact`: exact parser and encoder, without loss of digits.
 `scanner`: kernel that validates JSON objects and locates the values of chosen keys.
+`intrinsics`: loads, stores and masks at an address, for kernels.
 `columns`: kernels that turn located values into numbers and strings.
 """

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from snowmelt.jit import jit_kernel
+from snowmelt.json.intrinsics import inline_jit, load_byte
 from snowmelt.json.scanner import (
     ABSENT,
     DECIMAL,
@@ -22,8 +23,6 @@ from snowmelt.json.scanner import (
     NULL,
     TEXT,
     TRUE,
-    inline_jit,
-    load_byte,
 )
 
 if TYPE_CHECKING:

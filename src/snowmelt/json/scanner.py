@@ -14,11 +14,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from snowmelt.jit import jit_kernel
+from snowmelt.json.intrinsics import (
+    count_ones,
+    count_trailing_zeros,
+    find_digits,
+    find_equal,
+    find_special,
+    inline_jit,
+    load_byte,
+    load_word,
+    store_byte,
+    store_position,
+    store_word,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +38,7 @@ if TYPE_CHECKING:
     Positions: TypeAlias = NDArray[np.int32]
 
 # One loop is one compiled function; types are what numba sees.
-# ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917
+# ruff: noqa: ANN001, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable, assignment, possibly-undefined, redundant-expr"
 
 PADDING_BYTES = 64
@@ -82,132 +93,6 @@ HEX_DIGITS = np.full(256, 255, np.uint8)
 for _digit, _byte in enumerate(b"0123456789abcdef"):
     HEX_DIGITS[_byte] = HEX_DIGITS[_byte - 32 if _byte >= 97 else _byte] = _digit
 
-inline_jit = njit(nogil=True, forceinline=True)
-
-
-def _load(builder, address, kind):
-    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=1)
-
-
-def _to_word(builder, mask):
-    return builder.zext(builder.bitcast(mask, ir.IntType(32)), ir.IntType(64))
-
-
-@intrinsic
-def load_byte(_context, data, position):
-    """Return data[position]."""
-    signature = types.uint8(data, position)
-
-    def generate(_context, builder, _signature, arguments):
-        return _load(builder, builder.add(*arguments), ir.IntType(8))
-
-    return signature, generate
-
-
-@intrinsic
-def _load_word(_context, data, position):
-    """Return data[position:position + 8] as a word, the first byte lowest."""
-    signature = types.uint64(data, position)
-
-    def generate(_context, builder, _signature, arguments):
-        return _load(builder, builder.add(*arguments), ir.IntType(64))
-
-    return signature, generate
-
-
-def _make_store(bits, kind):
-    """Return an intrinsic that stores an integer at the place `index` of an array at `address`."""
-
-    @intrinsic
-    def store(_context, address, index, value):
-        signature = types.void(types.intp, types.intp, kind)
-
-        def generate(context, builder, _signature, arguments):
-            place, index, value = arguments
-            pointer = builder.inttoptr(place, ir.IntType(bits).as_pointer())
-            builder.store(value, builder.gep(pointer, [index]))
-            return context.get_dummy_value()
-
-        del address, index, value
-        return signature, generate
-
-    return store
-
-
-_store_byte = _make_store(8, types.uint8)
-_store_position = _make_store(32, types.int32)
-_store_word = _make_store(64, types.int64)
-
-
-@intrinsic
-def _find_equal(_context, data, position, other):
-    """Return a bit for each of data[position:position + 32] that stands at address `other` too."""
-    signature = types.uint64(data, position, other)
-
-    def generate(_context, builder, _signature, arguments):
-        wide = ir.VectorType(ir.IntType(8), 32)
-        block = _load(builder, builder.add(*arguments[:2]), wide)
-        return _to_word(
-            builder, builder.icmp_unsigned("==", block, _load(builder, arguments[2], wide))
-        )
-
-    return signature, generate
-
-
-@intrinsic
-def _find_special(_context, data, position):
-    """Return a bit for each of data[position:position + 32] that no string holds as it is."""
-    signature = types.uint64(data, position)
-
-    def generate(_context, builder, _signature, arguments):
-        wide = ir.VectorType(ir.IntType(8), 32)
-        block = _load(builder, builder.add(*arguments), wide)
-        found = builder.icmp_unsigned("<", block, ir.Constant(wide, [32] * 32))
-        for byte in b'"\\':
-            equal = builder.icmp_unsigned("==", block, ir.Constant(wide, [byte] * 32))
-            found = builder.or_(found, equal)
-        return _to_word(builder, found)
-
-    return signature, generate
-
-
-@intrinsic
-def _find_digits(_context, data, position):
-    """Return a bit for each of data[position:position + 32] that is a digit."""
-    signature = types.uint64(data, position)
-
-    def generate(_context, builder, _signature, arguments):
-        wide = ir.VectorType(ir.IntType(8), 32)
-        block = _load(builder, builder.add(*arguments), wide)
-        above = builder.sub(block, ir.Constant(wide, [48] * 32))
-        return _to_word(builder, builder.icmp_unsigned("<", above, ir.Constant(wide, [10] * 32)))
-
-    return signature, generate
-
-
-@intrinsic
-def _count_trailing_zeros(_context, word):
-    """Return the place of the lowest bit of a word that is not zero."""
-    signature = types.int64(types.uint64)
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    del word
-    return signature, generate
-
-
-@intrinsic
-def _count_ones(_context, word):
-    """Return how many bits of a word are one."""
-    signature = types.int64(types.uint64)
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.ctpop(arguments[0])
-
-    del word
-    return signature, generate
-
 
 @inline_jit
 def _skip_blanks(data, position, end, line_break):
@@ -244,11 +129,11 @@ def _scan_string(data, position, end):
     """Return where a string's closing quote stands (-1: refused), and whether it has no escapes."""
     plain = True
     while position < end:
-        special = _find_special(data, position)
+        special = find_special(data, position)
         if special == np.uint64(0):
             position += 32
             continue
-        position += _count_trailing_zeros(special)
+        position += count_trailing_zeros(special)
         if position >= end:
             break
         byte = load_byte(data, position)
@@ -308,12 +193,12 @@ def _scan_number(data, position, end):
     """Return where a number ends (-1: refused) and what it is."""
     is_negative = load_byte(data, position) == 45
     first = position + is_negative
-    digits = _find_digits(data, first)
-    whole = _count_trailing_zeros(~digits)
+    digits = find_digits(data, first)
+    whole = count_trailing_zeros(~digits)
     stop = first + whole
     what = INTEGER
     if whole < 31 and load_byte(data, stop) == 46:
-        fraction = _count_trailing_zeros(~(digits >> np.uint64(whole + 1)))
+        fraction = count_trailing_zeros(~(digits >> np.uint64(whole + 1)))
         stop += 1 + fraction
         what = DECIMAL
         if fraction == 0:
@@ -330,7 +215,7 @@ def _scan_number(data, position, end):
 @inline_jit
 def _scan_keyword(data, position):
     """Return where true, false or null ends (-1: refused) and what it is."""
-    word = _load_word(data, position) & _LOW_HALF
+    word = load_word(data, position) & _LOW_HALF
     if word == _TRUE:
         return position + 4, TRUE
     if word == _NULL:
@@ -481,14 +366,14 @@ def _scan_object(data, position, end, line_break, names_all, field_names, row, f
         hit = False
         wanted = np.int64(-1)
         if member < _MAX_TEMPLATES:
-            size = _load_word(sizes, member * 8)
+            size = load_word(sizes, member * 8)
             expected = (_ONE << size) - _ONE
             hit = (
-                _find_equal(data, position, texts + member * _TEMPLATE_BYTES) & expected == expected
+                find_equal(data, position, texts + member * _TEMPLATE_BYTES) & expected == expected
             )
         if hit:
             position += np.int64(size)
-            wanted = np.int64(_load_word(wanted_names, member * 8))
+            wanted = np.int64(load_word(wanted_names, member * 8))
         else:
             begin = position
             position, wanted, plain = _scan_key(
@@ -504,9 +389,9 @@ def _scan_object(data, position, end, line_break, names_all, field_names, row, f
                 length = position - begin
                 if length <= _TEMPLATE_BYTES:
                     for i in range(length):
-                        _store_byte(texts, member * _TEMPLATE_BYTES + i, load_byte(data, begin + i))
-                    _store_word(wanted_names, member, wanted)
-                _store_word(sizes, member, min(length, _NO_TEMPLATE))
+                        store_byte(texts, member * _TEMPLATE_BYTES + i, load_byte(data, begin + i))
+                    store_word(wanted_names, member, wanted)
+                store_word(sizes, member, min(length, _NO_TEMPLATE))
         if position >= end:
             return np.int64(-1), odd
         begin = position
@@ -530,9 +415,9 @@ def _scan_object(data, position, end, line_break, names_all, field_names, row, f
             # Which of two counts is not for here to say.
             odd |= load_byte(kinds, place) != ABSENT
             # A text without its quotes.
-            _store_position(starts, place, begin + is_text)
-            _store_position(ends, place, position - is_text)
-            _store_byte(kinds, place, what)
+            store_position(starts, place, begin + is_text)
+            store_position(ends, place, position - is_text)
+            store_byte(kinds, place, what)
         if load_byte(data, position) == 125:
             return position + 1, odd
         member += 1
@@ -553,7 +438,7 @@ def _count_line_feeds(buffer: Bytes, start: int, end: int, line_feeds: Bytes) ->
     data, wanted = buffer.ctypes.data, line_feeds.ctypes.data
     count = np.int64(0)
     for at in range(start, end, _TEMPLATE_BYTES):
-        count += _count_ones(_find_equal(data, at, wanted))
+        count += count_ones(find_equal(data, at, wanted))
     return count
 
 
