@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 _MAX_KEYS = 500
+# Kernels count bytes in 32 bits.
+_MAX_BYTES = 2**31 - 1
 # From so many records that were left alone, new keys are learned.
 _LEARN_RECORDS = 16
 # Where more than one in so many is left alone, records are scanned again with the keys learned.
@@ -149,7 +151,7 @@ class JsonColumnReader:
 
     def read_records(self, records: JsonRecords) -> ColumnReadResult | None:
         """Read records; None where the exact way has to read all."""
-        if not self._is_supported or not len(records):
+        if not (self._is_supported and len(records) > 0 and len(records.data) <= _MAX_BYTES):
             return None
         is_text = records.mask_valid_utf8()
         fields, is_read = self._scan_fields(self._root, records)
