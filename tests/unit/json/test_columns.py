@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -53,6 +54,8 @@ def test_a_number_with_more_digits_behind_the_point_than_the_column_is_left_alon
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e90, max_value=1e90)))
 def test_floats_are_the_nearest(numbers):
     texts = ["-0.0", "0.1", "9007199254740993", *map(repr, numbers)]
+    # Exponents of more digits are for the exact reader.
+    texts = [text for text in texts if not re.search(r"e[+-]?\d{3}", text)]
     values, status = read_floats(*locate(texts))
     assert set(status.tolist()) == {VALUE}
     assert list(map(repr, values.tolist())) == [repr(float(text)) for text in texts]
