@@ -4,6 +4,7 @@
 `clock`, `config`, `backoff`: time, settings, retry delays.
 `sigv4`, `http_heads`: AWS signatures, heads of HTTP/1.1 messages.
 `failpoints`, `tracing`, `jit`: test interruption points, OpenTelemetry spans, compiled kernels.
+`json`: the exact reader of JSON and its compiled scanner.
 `schema`, `storage`, `blob`, `wire`: columns and types, object stores, blob format, HTTP messages.
 `kernels`: compiled scanners of texts.
 `functions`: external functions in SQL, and the SDK for their services.

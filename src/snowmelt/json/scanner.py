@@ -80,8 +80,8 @@ _MAX_FRAMED_OBJECTS = 4096
 # The size of what is never found: a comparison gives 32 bits.
 _NO_TEMPLATE = _TEMPLATE_BYTES + 1
 _ONE = np.uint64(1)
-_TRUE, _NULL, _FALS = (
-    np.uint64(int.from_bytes(word, "little")) for word in (b"true", b"null", b"fals")
+_TRUE, _NULL, _FALSE_START = (
+    np.uint64(int.from_bytes(word, "little")) for word in (b"true", b"null", b"false"[:4])
 )
 _LOW_HALF = np.uint64(0xFFFF_FFFF)
 
@@ -220,7 +220,7 @@ def _scan_keyword(data, position):
         return position + 4, TRUE
     if word == _NULL:
         return position + 4, NULL
-    if word == _FALS and load_byte(data, position + 4) == 101:
+    if word == _FALSE_START and load_byte(data, position + 4) == 101:
         return position + 5, FALSE
     return np.int64(-1), OTHER
 
