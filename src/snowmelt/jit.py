@@ -43,10 +43,12 @@ def jit_kernel(function: _KernelT) -> _KernelT:
     except RuntimeError:
         compiled = _jit(function, nogil=True, no_cfunc_wrapper=True)
     else:
-        # numba looks at the function's own file; what the function calls may stand in others.
+        # numba looks at the function's own file; what the function calls may stand in others. The
+        # version is compared before the rest is unpickled, which names modules that may be gone.
         kept = compiled._cache._cache_file  # noqa: SLF001 - there is no other way to say it
-        sources = _digest_kernel_sources(_find_package_folder(function))
-        kept._source_stamp = (kept._source_stamp, sources)  # noqa: SLF001
+        shared = Path(__file__).parent / "kernels"
+        sources = map(_digest_kernel_sources, (_find_package_folder(function), shared))
+        kept._version = " ".join((kept._version, *sources))  # noqa: SLF001
     _KERNELS.append(compiled)
     return cast("_KernelT", compiled)
 

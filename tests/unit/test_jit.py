@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import snowmelt
@@ -31,3 +35,33 @@ def test_a_change_of_a_kernel_in_another_folder_changes_the_digest(tmp_path):
     jit._digest_kernel_sources.cache_clear()
     assert jit._digest_kernel_sources(tmp_path) != before
     jit._digest_kernel_sources.cache_clear()
+
+
+_KERNEL = """
+import sys
+from pathlib import Path
+from snowmelt.jit import jit_kernel, list_kernels
+folder = Path(sys.argv[1])
+exec(compile((folder / "counting.py").read_text(), str(folder / "counting.py"), "exec"))
+assert count(3) == 4
+print(list_kernels())
+"""
+
+
+def _run_kernel(folder):
+    (folder / "counting.py").write_text("@jit_kernel\ndef count(value):\n    return value + 1\n")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")}
+    command = [sys.executable, "-c", _KERNEL, str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_cache_of_another_version_that_names_modules_that_are_gone_is_not_read(tmp_path):
+    assert _run_kernel(tmp_path) == "(['count'], [])"
+    assert _run_kernel(tmp_path) == "([], ['count'])"
+    (index,) = (tmp_path / "cache").rglob("*.nbi")
+    with index.open("rb") as file:
+        version = pickle.load(file)
+    # What unpickles only where there is such a module.
+    index.write_bytes(pickle.dumps(f"{version} before") + b"csnowmelt.gone\nanything\n.")
+    assert _run_kernel(tmp_path) == "(['count'], [])"
