@@ -1,4 +1,4 @@
-"""`snowmelt warm`: compile ahead what the service would compile when it first starts."""
+"""`snowmelt warm`: compile ahead what services and loads would compile when they first run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "warm"
-SUMMARY = "compile ahead what S3 Select and the row API run compiled"
+SUMMARY = "compile ahead what S3 Select, COPY and the row API run compiled"
 EXAMPLES = """examples:
   snowmelt warm
   NUMBA_CACHE_DIR=/var/cache/snowmelt snowmelt warm
   RUN snowmelt warm                       (the last line of a container's build)
 
 Run after an installation or an upgrade, by a user who may write beside the package: the service then
-starts without compiling. Run again, it compiles nothing. Compiled code is of one type of processor: on
+starts without compiling, and so does COPY. Run again, it compiles nothing. Compiled code is of one type of processor: on
 another one the service compiles anew, and keeps that in its data folder.
 """
 
@@ -35,9 +35,11 @@ def run(options: argparse.Namespace) -> int:
     began = time.process_time()
     from snowmelt.ingest.rows.row_converter import KernelLoader
     from snowmelt.jit import list_kernels
+    from snowmelt.load.parsers.warmup import warm_up_parsers
     from snowmelt.select.warmup import warm_up_kernels
 
     warm_up_kernels()
+    warm_up_parsers()
     KernelLoader().load()
     compiled, loaded = list_kernels()
     spent_s = time.process_time() - began

@@ -12,6 +12,7 @@
 `record_columns`: records of typed formats into columns.
 `avro`: Avro files and messages.
 `parquet`: Parquet files.
+`warmup`: compiles or loads what the parsers run compiled.
 """
 
 from __future__ import annotations

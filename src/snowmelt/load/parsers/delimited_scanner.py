@@ -146,7 +146,12 @@ class DelimitedScanner:
         if not self._pads_missing_fields:
             wrong |= cells[2][-2] == PAST_END
         if wrong.any():
-            cells = (cells[0][:, ~wrong], cells[1][:, ~wrong], cells[2][:, ~wrong])
+            # Unlike indexing, it leaves rows contiguous: one type, compiled once.
+            cells = (
+                cells[0].compress(~wrong, axis=1),
+                cells[1].compress(~wrong, axis=1),
+                cells[2].compress(~wrong, axis=1),
+            )
             row_records = row_records[~wrong]
         is_utf8 = find_invalid_utf8_byte(buffer, 0, size) < 0
         columns: list[TextCells | None] = []
