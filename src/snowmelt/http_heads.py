@@ -21,7 +21,10 @@ def encode_head(start_line: bytes, *header_lines: bytes) -> bytes:
 
 
 def add_header(headers: dict[str, str], name: bytes, value: bytes) -> None:
-    """Add a header by its lower-case name; one that comes again is a list, as RFC 9110 says."""
-    key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+    """Add a header by its lower-case name; one that comes again is a list, as RFC 9110 says.
+
+    Blanks around a value are no part of it (section 5.5); httptools keeps those behind it.
+    """
+    key, text = name.decode("latin-1").lower(), value.strip(b" \t").decode("latin-1")
     known = headers.get(key)
     headers[key] = text if known is None else f"{known}, {text}"

@@ -168,6 +168,7 @@ HOSTILE = st.lists(
 @given(data=requests(), put=HOSTILE, at=st.floats(0, 1), cut=st.integers(0, 4))
 @example(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", [b"-1\r\n\r\n"], 1, 0)
 @example(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: ", [b"\xc2\xb2\r\n\r\n"], 1, 0)
+@example(b"GET / HTTP/1.1\r\nhost: x", [b" \t\r\n\r\n"], 1, 0)
 def test_hostile_requests_are_refused_or_what_h11_reads(data, put, at, cut):
     place = int(at * len(data))
     data = data[:place] + b"".join(put) + data[place + cut :]
