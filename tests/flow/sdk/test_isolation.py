@@ -81,7 +81,7 @@ def test_a_full_client_raises_at_once_where_it_shall_not_wait(connect, service, 
     with Proxy(service.port, only="write/blobs", always=503) as proxy:
         client = connect(
             proxy.url,
-            max_memory=8000,
+            max_memory=36_000,
             when_full="raise",
             insert_timeout=dt.timedelta(hours=1),
         )
@@ -90,7 +90,7 @@ def test_a_full_client_raises_at_once_where_it_shall_not_wait(connect, service, 
         with pytest.raises(BufferFull):
             channel.insert_rows(rows(60, 120), "119")
         status = client.status()
-        assert status.waiting_bytes <= status.max_waiting_bytes == 4000
+        assert status.waiting_bytes <= status.max_waiting_bytes == 18_000
         proxy.always = None
         channel.flush()
         channel.insert_rows(rows(60, 120), "119")
