@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from snowmelt.jit import jit_kernel
-from snowmelt.json.intrinsics import inline_jit, load_byte
+from snowmelt.jit import inline_jit, jit_kernel
 from snowmelt.json.scanner import (
     ABSENT,
     DECIMAL,
@@ -24,11 +23,12 @@ from snowmelt.json.scanner import (
     TEXT,
     TRUE,
 )
+from snowmelt.kernels.delimiter_masks import load_byte
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.json.scanner import Bytes, Positions
+    from snowmelt.kernels.slices import Bytes, Positions
 
     # Where the values of one key begin and end, and what each is.
     FieldPositions: TypeAlias = tuple[Positions, Positions, Bytes]

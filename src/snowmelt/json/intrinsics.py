@@ -7,14 +7,12 @@ may go `PADDING_BYTES` past the end of a text.
 from __future__ import annotations
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 # Types are what numba sees.
 # ruff: noqa: ANN001, ANN201, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
-inline_jit = njit(nogil=True, forceinline=True)
 
 
 def _load(builder, address, kind):
@@ -23,28 +21,6 @@ def _load(builder, address, kind):
 
 def _to_word(builder, mask):
     return builder.zext(builder.bitcast(mask, ir.IntType(32)), ir.IntType(64))
-
-
-@intrinsic
-def load_byte(_context, data, position):
-    """Return data[position]."""
-    signature = types.uint8(data, position)
-
-    def generate(_context, builder, _signature, arguments):
-        return _load(builder, builder.add(*arguments), ir.IntType(8))
-
-    return signature, generate
-
-
-@intrinsic
-def load_word(_context, data, position):
-    """Return data[position:position + 8] as a word, the first byte lowest."""
-    signature = types.uint64(data, position)
-
-    def generate(_context, builder, _signature, arguments):
-        return _load(builder, builder.add(*arguments), ir.IntType(64))
-
-    return signature, generate
 
 
 def _make_store(bits, kind):
@@ -114,28 +90,4 @@ def find_digits(_context, data, position):
         above = builder.sub(block, ir.Constant(wide, [48] * 32))
         return _to_word(builder, builder.icmp_unsigned("<", above, ir.Constant(wide, [10] * 32)))
 
-    return signature, generate
-
-
-@intrinsic
-def count_trailing_zeros(_context, word):
-    """Return the place of the lowest bit of a word that is not zero."""
-    signature = types.int64(types.uint64)
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    del word
-    return signature, generate
-
-
-@intrinsic
-def count_ones(_context, word):
-    """Return how many bits of a word are one."""
-    signature = types.int64(types.uint64)
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.ctpop(arguments[0])
-
-    del word
     return signature, generate

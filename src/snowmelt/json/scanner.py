@@ -2,7 +2,7 @@
 
 It accepts less than the exact reader and never more: deep nesting, escapes of surrogates, long
 numbers and large exponents are left alone. Input is valid UTF-8 in a buffer that extends
-`PADDING_BYTES` past its end.
+`snowmelt.kernels.slices.PADDING_BYTES` past its end.
 
 Objects of one source repeat their keys. The scanner remembers the text between two values of the
 object before (`, "key": `) and compares 32 bytes at a time with it, so that a key that comes again
@@ -14,34 +14,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numba import njit
 
-from snowmelt.jit import jit_kernel
+from snowmelt.jit import helper_jit, inline_jit, jit_kernel
 from snowmelt.json.intrinsics import (
-    count_ones,
-    count_trailing_zeros,
     find_digits,
     find_equal,
     find_special,
-    inline_jit,
-    load_byte,
-    load_word,
     store_byte,
     store_position,
     store_word,
+)
+from snowmelt.kernels.delimiter_masks import (
+    count_ones,
+    count_trailing_zeros,
+    load_byte,
+    load_word,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Bytes: TypeAlias = NDArray[np.uint8]
-    Positions: TypeAlias = NDArray[np.int32]
+    from snowmelt.kernels.slices import Bytes, Positions
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable, assignment, possibly-undefined, redundant-expr"
-
-PADDING_BYTES = 64
 
 # What a key's value is.
 ABSENT = 0
@@ -156,7 +153,7 @@ def _skip_digits(data, position, end):
     return position
 
 
-@njit(nogil=True)
+@helper_jit
 def _scan_long_number(data, position, end):
     """Return where a number ends (-1: refused) and what it is."""
     begin = position
@@ -246,7 +243,7 @@ def _find_field_index(data, position, end, field_names):
     return -1
 
 
-@njit(nogil=True)
+@helper_jit
 def _skip_container(data, position, end, line_break):
     """Return where an object or array that begins at a place ends; -1 where it is refused."""
     # A bit for each open bracket, the innermost lowest: 1 for an object.
@@ -307,7 +304,7 @@ def _skip_container(data, position, end, line_break):
             return np.int64(-1)
 
 
-@njit(nogil=True)
+@helper_jit
 def _scan_key(data, position, end, line_break, is_first, names_all, field_names):
     """Read a key and what is around it.
 

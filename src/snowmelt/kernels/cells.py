@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-from snowmelt.jit import jit_kernel
+from snowmelt.jit import inline_jit, jit_kernel
 from snowmelt.kernels.slices import FIELD_QUOTED, NEEDS_UNQUOTING, PAST_END
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _copy_block(_context, target, source):
     return signature, generate
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def copy_field(target, source, size):
     """Copy a few bytes; up to `PADDING_BYTES` bytes behind them are read and written, too."""
     _copy_block(target, source)
@@ -66,7 +66,7 @@ def find_nulls(
     return found
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _copy_unquoted(buffer, start, end, quote, escape, out, position):
     """Copy a value without its quotes and escapes; return where the next one goes."""
     quoted = buffer[start] == quote

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from snowmelt.jit import inline_jit, jit_kernel
-from snowmelt.select.kernels.delimiter_masks import (
+from snowmelt.kernels.delimiter_masks import (
     ONE,
     DelimiterSet,
     clip_mask,

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from snowmelt.jit import inline_jit, jit_kernel
-from snowmelt.select.kernels.delimiter_masks import count_trailing_zeros, load_byte, load_word
+from snowmelt.kernels.delimiter_masks import count_trailing_zeros, load_byte, load_word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -260,7 +260,7 @@ def parse_decimals(
         found = False
         if end - start <= 8 and start <= safe:
             number, behind, _, negative, found = _parse_short_number(
-                _load_word(data, np.uint64(start)),
+                load_word(data, np.uint64(start)),
                 np.uint64(end - start),
             )
         else:

@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
-from numba.extending import intrinsic
 
-from snowmelt.jit import jit_kernel
+from snowmelt.jit import inline_jit, jit_kernel
+from snowmelt.kernels.delimiter_masks import load_byte, load_word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,20 +33,7 @@ _BLANK_TIME_SEPARATORS = np.uint64(0x0000_3A00_0020_0000)
 _ZERO_TIME_SEPARATORS = np.uint64(0x0000_3000_0030_0000)
 
 
-@intrinsic
-def _load_word(_context, data, position):
-    """Return data[place:place + 8] as one word, the first byte lowest."""
-    signature = types.uint64(data, position)
-
-    def generate(_context, builder, _signature, arguments):
-        word = ir.IntType(64)
-        address = builder.add(arguments[0], arguments[1])
-        return builder.load(builder.inttoptr(address, word.as_pointer()), align=1)
-
-    return signature, generate
-
-
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _parse_digit_pairs(word):
     """Return in each byte the two digits that begin there; 0 at the top if one is no digit."""
     if ((word + _ABOVE_NINE_CHECK) | (word - _ASCII_ZEROS)) & _HIGH_BITS:
@@ -57,41 +42,41 @@ def _parse_digit_pairs(word):
     return (word * np.uint64(10) + (word >> np.uint64(8))) | (np.uint64(1) << np.uint64(63))
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _extract_byte(word, byte_index):
-    return np.int64((word >> np.uint64(8 * byte_index)) & _BYTE_MASK)
+    return np.int64((word >> (np.uint64(8) * byte_index)) & _BYTE_MASK)
 
 
-@njit(nogil=True, forceinline=True)
-def _parse_two_digits(buffer, position):
+@inline_jit
+def _parse_two_digits(data, position):
     """Return a number of two digits, -1 where one is none."""
-    tens = np.int64(buffer[position]) - 48
-    ones = np.int64(buffer[position + 1]) - 48
+    tens = np.int64(load_byte(data, position)) - 48
+    ones = np.int64(load_byte(data, position + 1)) - 48
     if tens < 0 or tens > 9 or ones < 0 or ones > 9:
         return -1
     return tens * 10 + ones
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _days_in_month(year, month):
     if month == 2:
         return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     return 30 if month in (4, 6, 9, 11) else 31
 
 
-@njit(nogil=True, forceinline=True)
-def _parse_fraction_and_offset(buffer, position, end):
+@inline_jit
+def _parse_fraction_and_offset(data, position, end):
     """Read what stands behind the seconds.
 
     Returns:
         Microseconds, the offset in minutes, and whether it was understood.
     """
     micros = np.int64(0)
-    if position < end and buffer[position] == 46:
+    if position < end and load_byte(data, position) == 46:
         position += 1
         scale = np.int64(1_000_000)
-        while position < end and scale > 1 and 48 <= buffer[position] <= 57:
-            micros = micros * 10 + buffer[position] - 48
+        while position < end and scale > 1 and 48 <= load_byte(data, position) <= 57:
+            micros = micros * 10 + load_byte(data, position) - 48
             scale //= 10
             position += 1
         if scale == 1_000_000:
@@ -99,16 +84,20 @@ def _parse_fraction_and_offset(buffer, position, end):
         micros *= scale
     if position == end:
         return micros, 0, True
-    if buffer[position] == 90:
+    if load_byte(data, position) == 90:
         return micros, 0, position + 1 == end
-    if end - position != 6 or buffer[position + 3] != 58 or buffer[position] not in (43, 45):
+    if (
+        end - position != 6
+        or load_byte(data, position + 3) != 58
+        or load_byte(data, position) not in (43, 45)
+    ):
         return micros, 0, False
-    hours = _parse_two_digits(buffer, position + 1)
-    minutes = _parse_two_digits(buffer, position + 4)
+    hours = _parse_two_digits(data, position + 1)
+    minutes = _parse_two_digits(data, position + 4)
     if hours < 0 or hours > 23 or minutes < 0 or minutes > 59:
         return micros, 0, False
     offset = hours * 60 + minutes
-    return micros, -offset if buffer[position] == 45 else offset, True
+    return micros, -offset if load_byte(data, position) == 45 else offset, True
 
 
 @jit_kernel
@@ -117,17 +106,18 @@ def parse_iso_timestamps(
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], Mask]:
     """Read `yyyy-mm-ddThh:mi:ss`, up to six digits of a fraction, `Z` or `±hh:mm` or nothing."""
     count = len(starts)
-    packed = np.zeros(count, np.int64)
-    offsets = np.zeros(count, np.int16)
-    odd = np.ones(count, np.bool_)
+    packed = np.empty(count, np.int64)
+    offsets = np.empty(count, np.int16)
+    odd = np.empty(count, np.bool_)
     data = np.uint64(buffer.ctypes.data)
     for r in range(count):
+        packed[r], offsets[r], odd[r] = 0, 0, True
         at = np.int64(starts[r])
         end = np.int64(ends[r])
         if end - at < 19:
             continue
-        date = _load_word(data, np.uint64(at))
-        time = _load_word(data, np.uint64(at + 8))
+        date = load_word(data, np.uint64(at))
+        time = load_word(data, np.uint64(at + 8))
         signs = time & _TIME_MASK
         if date & _DATE_MASK != _DATE_SEPARATORS or (
             signs != _TIME_SEPARATORS and signs != _BLANK_TIME_SEPARATORS
@@ -135,21 +125,21 @@ def parse_iso_timestamps(
             continue
         date = _parse_digit_pairs(date ^ _DATE_FLIP)
         time = _parse_digit_pairs((time & ~_TIME_MASK) | _ZERO_TIME_SEPARATORS)
-        second = _parse_two_digits(buffer, at + 17)
-        if date == 0 or time == 0 or buffer[at + 16] != 58 or second < 0:
+        second = _parse_two_digits(data, at + 17)
+        if date == 0 or time == 0 or load_byte(data, at + 16) != 58 or second < 0:
             continue
-        year = _extract_byte(date, 0) * 100 + _extract_byte(date, 2)
-        month = _extract_byte(date, 5)
-        day = _extract_byte(time, 0)
-        hour = _extract_byte(time, 3)
-        minute = _extract_byte(time, 6)
+        year = _extract_byte(date, np.uint64(0)) * 100 + _extract_byte(date, np.uint64(2))
+        month = _extract_byte(date, np.uint64(5))
+        day = _extract_byte(time, np.uint64(0))
+        hour = _extract_byte(time, np.uint64(3))
+        minute = _extract_byte(time, np.uint64(6))
         if year < 1 or month < 1 or month > 12 or day < 1:
             continue
         if day > 28 and day > _days_in_month(year, month):
             continue
         if hour > 23 or minute > 59 or second > 59:
             continue
-        micros, offset, good = _parse_fraction_and_offset(buffer, at + 19, end)
+        micros, offset, good = _parse_fraction_and_offset(data, at + 19, end)
         if not good:
             continue
         date_bits = (year << 46) | (month << 42) | (day << 37)
@@ -159,7 +149,7 @@ def parse_iso_timestamps(
     return packed, offsets, odd
 
 
-@njit(nogil=True, forceinline=True)
+@inline_jit
 def _count_days(year, month, day):
     """Return the days since 1970-01-01."""
     shifted = year - 1 if month <= 2 else year
@@ -181,13 +171,13 @@ def parse_iso_days(
         at = np.int64(starts[r])
         if np.int64(ends[r]) - at != 10:
             continue
-        date = _load_word(data, np.uint64(at))
+        date = load_word(data, np.uint64(at))
         if date & _DATE_MASK != _DATE_SEPARATORS:
             continue
         date = _parse_digit_pairs(date ^ _DATE_FLIP)
-        day = _parse_two_digits(buffer, at + 8)
-        year = _extract_byte(date, 0) * 100 + _extract_byte(date, 2)
-        month = _extract_byte(date, 5)
+        day = _parse_two_digits(data, at + 8)
+        year = _extract_byte(date, np.uint64(0)) * 100 + _extract_byte(date, np.uint64(2))
+        month = _extract_byte(date, np.uint64(5))
         if date == 0 or year < 1 or not 1 <= month <= 12 or day < 1:
             continue
         if day > 28 and day > _days_in_month(year, month):

@@ -31,23 +31,6 @@ if TYPE_CHECKING:
     from snowmelt.select.timestamps import TimestampPrecision
 
 
-class _BytesView:
-    """Memory as numpy takes it, under the type of memory that may be written."""
-
-    def __init__(self, memory: object) -> None:
-        whole = np.frombuffer(memory, np.uint8)  # type: ignore[call-overload]
-        self.__array_interface__ = {**whole.__array_interface__, "data": (whole.ctypes.data, False)}
-        self._whole = whole
-
-
-def view_bytes(memory: object) -> Bytes:
-    """View memory that may be read-only, and must not be written.
-
-    For numba read-only arrays are a type of their own, for which each kernel is compiled again.
-    """
-    return np.asarray(_BytesView(memory))
-
-
 class VectorKind(Enum):
     """What the data of a vector are."""
 

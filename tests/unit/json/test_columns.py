@@ -21,7 +21,8 @@ from snowmelt.json.columns import (
     read_floats,
     read_texts,
 )
-from snowmelt.json.scanner import PADDING_BYTES, encode_field_names, scan_json_records
+from snowmelt.json.scanner import encode_field_names, scan_json_records
+from snowmelt.kernels.slices import PADDING_BYTES
 
 
 def locate(values):

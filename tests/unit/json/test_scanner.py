@@ -14,12 +14,12 @@ from snowmelt.json.scanner import (
     ABSENT,
     ESCAPED_TEXT,
     INTEGER,
-    PADDING_BYTES,
     TEXT,
     encode_field_names,
     frame_json_objects,
     scan_json_records,
 )
+from snowmelt.kernels.slices import PADDING_BYTES
 
 _KEYS = ["a", "b", "c", "k" * 40, "€"]
 _VALUES = st.recursive(

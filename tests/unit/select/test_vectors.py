@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from snowmelt.kernels.slices import StringSlices, view_bytes
 from snowmelt.select.kernels.strings import compare_strings
-from snowmelt.select.vectors import StringSlices, view_bytes
 
 
 @pytest.mark.parametrize("memory", [b"", b"a", bytearray(b"ab"), memoryview(b"abc")[1:]])

@@ -25,10 +25,10 @@ from snowmelt.json.columns import (
 from snowmelt.json.scanner import (
     ABSENT,
     OBJECT,
-    PADDING_BYTES,
     encode_field_names,
     scan_json_records,
 )
+from snowmelt.kernels.slices import PADDING_BYTES
 from snowmelt.schema.chunk_types import decimal_from_int64
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.json.columns import FieldPositions
-    from snowmelt.json.scanner import Bytes, FieldNames
+    from snowmelt.json.scanner import FieldNames
+    from snowmelt.kernels.slices import Bytes
     from snowmelt.load.column_converter import TableConverter, TextColumnConverter
     from snowmelt.load.parsers.json_document_mapping import FlexJsonOptions, JsonColumnFinder
 

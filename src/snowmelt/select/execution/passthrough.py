@@ -11,28 +11,23 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from snowmelt.kernels.slices import EMPTY_NULL, NEEDS_UNQUOTING, StringSlices
+from snowmelt.kernels.slices import EMPTY_NULL, NEEDS_UNQUOTING, StringSlices, view_bytes
 from snowmelt.select.execution.block_executor import NamedFieldRow
 from snowmelt.select.execution.serializer import CsvSerializer, JsonSerializer, interleave_records
 from snowmelt.select.formats.csv_reader import CsvBatch
 from snowmelt.select.formats.json_lines import JsonLinesBatch
 from snowmelt.select.kernels.json import copy_json_objects
 from snowmelt.select.kernels.output import copy_rows
-from snowmelt.select.vectors import (
-    EMPTY_NULL,
-    NEEDS_UNQUOTING,
-    StringSlices,
-    make_masked_text_vector,
-    view_bytes,
-)
+from snowmelt.select.vectors import make_masked_text_vector
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from snowmelt.kernels.csv_tokenizer import CsvRules
+    from snowmelt.kernels.slices import Mask, RowIndexes
     from snowmelt.select.execution.block_executor import SelectedRecords
     from snowmelt.select.execution.serializer import OutputSegment, RecordSerializer
-    from snowmelt.select.formats.csv_dialect import CsvRules
-    from snowmelt.select.vectors import ColumnBatch, Mask, RowIndexes, ValueVector
+    from snowmelt.select.vectors import ColumnBatch, ValueVector
 
 # Fewer records are written one by one.
 _MIN_COLUMNAR_ROWS = 32
@@ -99,23 +94,20 @@ class PassthroughSerializer:
         others = self._serialize_csv_columns(batch, selected.rows[irregular])
         return _merge_outputs((output.data, ends), others, ~irregular)
 
-    def _serialize_json_lines(
-        self, batch: JsonLinesBatch, rows: RowIndexes
-    ) -> tuple[bytes, NDArray[np.int64]]:
+    def _serialize_json_lines(self, batch: JsonLinesBatch, rows: RowIndexes) -> OutputSegment:
         """Write objects; as JSON by copying, but those that would not be written as they are read."""
         if not isinstance(self._writer, JsonSerializer):
             return self._serialize_json_columns(batch, rows)
-        starts, stops = batch.record_bounds[:, rows]
-        text = np.frombuffer(self._writer.record_delimiter, np.uint8)
+        # Taken one by one they are contiguous, however few: one type, compiled once.
+        starts, stops = (bounds[rows] for bounds in batch.record_bounds)
+        text = view_bytes(self._writer.record_delimiter)
         output, ends, odd = copy_json_objects(batch.block.data, starts, stops, text)
         if not odd.any():
             return output.data, ends
         others = self._serialize_row_by_row(batch, rows[odd])
         return _merge_outputs((output.data, ends[~odd]), others, ~odd)
 
-    def _serialize_json_columns(
-        self, batch: JsonLinesBatch, rows: RowIndexes
-    ) -> tuple[bytes, NDArray[np.int64]]:
+    def _serialize_json_columns(self, batch: JsonLinesBatch, rows: RowIndexes) -> OutputSegment:
         """Write objects: at once those that have the fields of the first one."""
         if len(rows) < _MIN_COLUMNAR_ROWS:
             return self._serialize_row_by_row(batch, rows)
@@ -128,9 +120,7 @@ class PassthroughSerializer:
             return written
         return _merge_outputs(written, self._serialize_row_by_row(batch, rows[~alike]), alike)
 
-    def _serialize_csv_columns(
-        self, batch: CsvBatch, rows: RowIndexes
-    ) -> tuple[bytes, NDArray[np.int64]]:
+    def _serialize_csv_columns(self, batch: CsvBatch, rows: RowIndexes) -> OutputSegment:
         """Write records: at once those that have as many fields as most, all plain."""
         if len(rows) < _MIN_COLUMNAR_ROWS:
             return self._serialize_row_by_row(batch, rows)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import msgspec
 import numpy as np
 
-from snowmelt.kernels.slices import PADDING_BYTES, StringSlices
+from snowmelt.kernels.slices import PADDING_BYTES, StringSlices, view_bytes
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.block_executor import StarValue
@@ -33,7 +33,7 @@ from snowmelt.select.request import CsvOutput, JsonOutput
 from snowmelt.select.timestamps import Timestamp, TimestampPrecision
 from snowmelt.select.values import MISSING, format_decimal, format_value
 from snowmelt.select.vector.operands_and_frames import vector_to_values
-from snowmelt.select.vectors import PADDING_BYTES, StringSlices, ValueVector, VectorKind, view_bytes
+from snowmelt.select.vectors import ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,8 +25,9 @@ from snowmelt.json.scanner import (
     scan_json_records,
     scan_nested_fields,
 )
-from snowmelt.select.formats.csv_tokenizer import find_invalid_utf8_byte
-from snowmelt.select.kernels.numbers import parse_integers
+from snowmelt.kernels.csv_tokenizer import find_invalid_utf8_byte
+from snowmelt.kernels.numbers import parse_integers
+from snowmelt.kernels.slices import StringSlices
 from snowmelt.select.scalar.paths import follow_path
 from snowmelt.select.sql.ast import ColumnRef, KeyStep, walk_outer_first
 from snowmelt.select.values import MISSING
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from snowmelt.json.scanner import ValuePositions
+    from snowmelt.kernels.slices import Bytes, Mask, Positions, RowIndexes
     from snowmelt.select.errors import SelectError
     from snowmelt.select.formats.blocks import RecordBlock
     from snowmelt.select.sql.ast import Expression, PathStep
     from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.vectors import Bytes, Mask, Positions, RowIndexes
 
 _RECORD_STEP = KeyStep("_1")
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from snowmelt.jit import jit_kernel
 from snowmelt.json.exact import RECORD_DECODE_ERRORS, decode_record
+from snowmelt.kernels.csv_tokenizer import find_invalid_utf8_byte
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import (
     BlockLimits,

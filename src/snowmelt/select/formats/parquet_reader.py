@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from snowmelt.kernels.slices import StringSlices
+from snowmelt.kernels.slices import StringSlices, view_bytes
 from snowmelt.select.errors import SelectError
 from snowmelt.select.kernels.strings import mask_containing_byte
 from snowmelt.select.kernels.timestamps import pack_epoch_micros
@@ -32,14 +32,7 @@ from snowmelt.select.timestamps import (
     date_to_epoch_days,
 )
 from snowmelt.select.values import MISSING
-from snowmelt.select.vectors import (
-    StringSlices,
-    TimestampFormat,
-    TimestampVector,
-    ValueVector,
-    VectorKind,
-    view_bytes,
-)
+from snowmelt.select.vectors import TimestampFormat, TimestampVector, ValueVector, VectorKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

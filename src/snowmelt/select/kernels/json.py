@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from snowmelt.jit import inline_jit, jit_kernel
-from snowmelt.select.kernels.delimiter_masks import load_byte
-from snowmelt.select.vectors import view_bytes
+from snowmelt.kernels.delimiter_masks import load_byte
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

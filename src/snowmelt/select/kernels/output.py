@@ -18,9 +18,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from snowmelt.jit import helper_jit, inline_jit, jit_kernel
-from snowmelt.select.kernels.delimiter_masks import count_ones, find_delimiters, find_json_escapes
-from snowmelt.select.vectors import PADDING_BYTES
+from snowmelt.jit import helper_jit, jit_kernel
+from snowmelt.kernels.cells import copy_field
+from snowmelt.kernels.delimiter_masks import count_ones, find_delimiters, find_json_escapes
+from snowmelt.kernels.slices import PADDING_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,27 +47,6 @@ def _copy_bytes(_context, target, source, size):
         cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
 
     return signature, generate
-
-
-@intrinsic
-def _copy_block(_context, target, source):
-    """Copy `_COPY_BLOCK_BYTES` bytes from one address to another."""
-    signature = types.void(target, source)
-    wide = ir.VectorType(ir.IntType(8), _COPY_BLOCK_BYTES)
-
-    def generate(_context, builder, _signature, arguments):
-        target, source = (builder.inttoptr(each, wide.as_pointer()) for each in arguments)
-        builder.store(builder.load(source, align=1), target, align=1)
-
-    return signature, generate
-
-
-@inline_jit
-def _copy_field(target, source, size):
-    """Copy a few bytes; up to `PADDING_BYTES` bytes behind them are read and written, too."""
-    _copy_block(target, source)
-    for done in range(_COPY_BLOCK_BYTES, size, _COPY_BLOCK_BYTES):
-        _copy_block(target + np.uint64(done), source + np.uint64(done))
 
 
 @jit_kernel

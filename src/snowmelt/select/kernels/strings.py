@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from snowmelt.jit import inline_jit, jit_kernel
-from snowmelt.select.vectors import StringSlices, view_bytes
+from snowmelt.kernels.slices import StringSlices, view_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

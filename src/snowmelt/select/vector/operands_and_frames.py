@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from snowmelt.kernels.slices import PAST_END, StringSlices
+from snowmelt.kernels.slices import PAST_END, StringSlices, view_bytes
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.kernels.timestamps import to_utc_micros
 from snowmelt.select.timestamps import Timestamp
-from snowmelt.select.vectors import (
-    PAST_END,
-    StringSlices,
-    TimestampVector,
-    ValueVector,
-    VectorKind,
-    make_false_mask,
-    view_bytes,
-)
+from snowmelt.select.vectors import TimestampVector, ValueVector, VectorKind, make_false_mask
 
 if TYPE_CHECKING:
     from snowmelt.kernels.slices import Mask, RowIndexes
