@@ -49,19 +49,13 @@ def test_beyond_the_limit_a_query_is_told_to_come_again(lonely):
 
 @pytest.mark.parametrize("sql", ["select * from s3object", SLOW], ids=["output", "silent"])
 def test_a_client_that_goes_away_stops_its_query_and_frees_what_it_held(lonely, sql):
-    lonely.client().put_object(Bucket="data", Key="wide", Body=WIDE)
+    # So long that the silent one is far from its end when it is seen that the client has gone.
+    body = WIDE * (6 if sql == SLOW else 1)
+    lonely.client().put_object(Bucket="data", Key="wide", Body=body)
     assert until(lambda: is_free(lonely))
     assert until(lambda: "queries are ready" in lonely.service.log, 200)
     threads, memory = threads_of(lonely.pid), memory_of(lonely.pid)
-
-    def is_cut_short():
-        scanned = map(int, re.findall(r"select scanned (\d+)", lonely.service.log))
-        return min((size for size in scanned if size > 100), default=len(WIDE)) < len(WIDE)
-
-    # A machine that stands still may let a query come to its end before it is seen who has gone.
-    for attempt in range(10):
-        if attempt > 1 and (sql != SLOW or is_cut_short()):
-            break
+    for _ in range(2):
         connection, answer = begin(lonely, "data", "wide", request_body(sql))
         answer.read(50)
         connection.sock.close()
@@ -70,8 +64,12 @@ def test_a_client_that_goes_away_stops_its_query_and_frees_what_it_held(lonely, 
         assert until(lambda: is_free(lonely), 200), "the query goes on"
     assert threads_of(lonely.pid) <= threads + 4
     assert memory_of(lonely.pid) - memory < 60 * MIB
-    assert "Traceback" not in lonely.service.log
-    assert sql != SLOW or is_cut_short(), "it went on"
+    log = lonely.service.log
+    assert "Traceback" not in log
+    if sql == SLOW:
+        scanned = map(int, re.findall(r"select scanned (\d+)", log))
+        # A machine that stands still may be late with one of the two.
+        assert min((size for size in scanned if size > 100), default=0) < len(body), "it went on"
 
 
 def test_a_silent_query_shows_each_second_that_it_lives(s3, bucket):
