@@ -70,7 +70,7 @@ def decrypt_chunk(ciphertext: BytesLike, *, chunk_key: bytes, offset: int) -> by
     return apply_aes_ctr(ciphertext, key=chunk_key, offset=offset)
 
 
-def read_chunk(  # noqa: PLR0913 - a footer is only given where it has been read already
+def read_chunk(
     parquet: BytesLike | pa.Buffer,
     schema: TableSchema,
     *,

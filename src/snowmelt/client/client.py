@@ -152,7 +152,7 @@ class Client:
         """Whether it was closed."""
         return self._closed
 
-    def open_channel(  # noqa: PLR0913 - all but two have defaults
+    def open_channel(
         self,
         name: str,
         *,

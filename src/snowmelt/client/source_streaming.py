@@ -234,7 +234,7 @@ class StreamPump:
         self.result.token = last
 
 
-def stream(  # noqa: PLR0913 - all but two have defaults
+def stream(
     source: PositionedSource | Iterable[SourceRow],
     channel: Channel,
     *,

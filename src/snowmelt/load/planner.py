@@ -86,7 +86,7 @@ class LoadPlan:
         return replace(self, tasks=tasks, skipped_files=(*self.skipped_files, *skipped.values()))
 
 
-def plan_load(  # noqa: PLR0913 - what is loaded where, for how many tasks, from where on
+def plan_load(
     statement: CopyStatement,
     table: TableSchema,
     functions: LoadFunctions,

@@ -458,7 +458,7 @@ def list_translators(
     return [_to_translator_record(row) for row in connection.execute(query)]
 
 
-def create_translator(  # noqa: PLR0913 - the clauses of CREATE FUNCTION
+def create_translator(
     connection: sa.Connection,
     name: FunctionName,
     translator: Translator,

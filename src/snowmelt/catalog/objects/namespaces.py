@@ -119,7 +119,7 @@ def list_schemas(connection: sa.Connection, database: str | None = None) -> list
     ]
 
 
-def create_schema(  # noqa: PLR0913 - the clauses of CREATE SCHEMA
+def create_schema(
     connection: sa.Connection,
     database: str,
     name: str,

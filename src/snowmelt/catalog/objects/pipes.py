@@ -72,7 +72,7 @@ def list_pipes(
     return [PipeRecord(*row) for row in rows]
 
 
-def create_pipe(  # noqa: PLR0913 - the clauses of CREATE PIPE
+def create_pipe(
     connection: sa.Connection,
     name: TableName,
     schema_id: int,

@@ -140,7 +140,7 @@ def list_dropped_tables(connection: sa.Connection) -> list[TableRecord]:
     return [_to_table_record(row) for row in connection.execute(query)]
 
 
-def create_table(  # noqa: PLR0913 - the clauses of CREATE TABLE
+def create_table(
     connection: sa.Connection,
     name: TableName,
     columns: Sequence[Column],

@@ -35,7 +35,7 @@ __all__ = ["StatementResult", "execute_statement", "is_query"]
 _MAX_ATTEMPTS = 3
 
 
-def execute_statement(  # noqa: PLR0913 - who asks, in which place, at what time: six words, each with a default
+def execute_statement(
     database: Database,
     text: str,
     *,

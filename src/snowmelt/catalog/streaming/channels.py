@@ -157,7 +157,7 @@ class _StoredOpen:
     previous_owner: str | None
 
 
-def open_channel(  # noqa: PLR0913 - what an open request carries
+def open_channel(
     connection: sa.Connection,
     table: TableRecord,
     channel: str,

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 # --- Where the values of a JSON text begin and end, without looking at what they say.
 
 # One loop is one compiled function; types are what numba sees.
-# ruff: noqa: C901, PLR0912, PLR0915
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 

@@ -5,7 +5,7 @@ in `buffer`. Each writing kernel returns the bytes written and the end of each r
 """
 
 # One loop is one compiled function; types are what numba sees.
-# ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915
+# ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="assignment, arg-type, no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
 from __future__ import annotations

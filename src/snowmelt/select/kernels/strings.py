@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from snowmelt.kernels.slices import Bytes, Mask, Positions
 
 # One loop is one compiled function; types are what numba sees.
-# ruff: noqa: ANN001, ANN202, C901
+# ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 

@@ -50,7 +50,7 @@ _HASH_THREAD_COUNT = 2
 class S3Service:
     """The endpoint with its threads; `start` answers, `close` stops."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a service, joined once
+    def __init__(
         self,
         settings: Settings,
         listening_socket: socket.socket,
