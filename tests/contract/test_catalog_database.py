@@ -121,10 +121,44 @@ def _cut(url: str, connection: sa.Connection) -> None:
         killer.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
 
-def test_the_migrations_build_what_the_model_says(database):
+def test_a_new_catalog_is_what_the_model_says(database):
     with database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, model.metadata) == []
+
+
+def test_a_catalog_of_the_first_version_gets_what_came_later(open_catalog, catalog_url):
+    later = [model.metadata.tables[name] for name in _LATER_TABLES]
+    with open_catalog().writing() as connection:
+        model.metadata.drop_all(connection, tables=later)
+        connection.execute(sa.text("DROP INDEX ix_sightings_tombstoned_at"))
+        for column in _LATER_COLUMNS.split():
+            table, _, name = column.partition(".")
+            connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN {name}"))
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    with contextlib.closing(open_and_upgrade_database(catalog_url)) as database:
+        with database.reading() as connection:
+            context = MigrationContext.configure(connection, opts={"compare_type": True})
+            assert compare_metadata(context, model.metadata) == []
+            assert connection.execute(sa.select(sa.func.count(model.roles.c.name))).scalar() == 2
+        assert (
+            read_catalog_version(database.url).current == read_catalog_version(database.url).newest
+        )
+
+
+_LATER_TABLES = (
+    *("access_keys", "buckets", "dropped_files", "objects", "prefix_grants", "upload_parts"),
+    *("uploads", "libraries", "load_functions", "loads", "loaded_files", "stream_offsets"),
+    *("api_integrations", "external_functions", "translators", "maintenance_runs", "services"),
+    *("security_integrations", "pipes", "row_channels", "row_requests", "row_clients"),
+    "future_grants",
+)
+_LATER_COLUMNS = """
+    deployment.master_key_check tables.schema_evolution tables.purged_at tables.error_table_id
+    databases.retention_days databases.kept_until databases.comment
+    schemas.retention_days schemas.kept_until schemas.comment schemas.dropped_with_parent
+    tables.retention_days tables.kept_until tables.comment tables.dropped_with_parent
+"""
 
 
 def test_opening_again_changes_nothing(open_catalog):

