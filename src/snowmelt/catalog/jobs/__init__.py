@@ -2,6 +2,7 @@
 
 `services`: registry and heartbeats of running services.
 `leases`: mutual exclusion between processes, with fencing by epoch.
+`run_history`: the runs of any kind of job.
 `load_history`: history of loads, their files, and stream offsets.
 `migration_history`: history of migrations, and the backlog of unmigrated chunks.
 `maintenance_history`: history of compaction and snapshot expiry.

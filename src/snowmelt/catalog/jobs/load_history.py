@@ -1,19 +1,20 @@
 """History of loads, the state of each loaded file, and stream offsets.
 
-Functions take a connection and do not commit. A committed load is closed, its files are recorded
-and its offsets advance in the transaction that swaps the table's metadata pointer.
+A committed load is closed, its files are recorded and its offsets advance in the transaction that
+swaps the table's metadata pointer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_insert, replace_nul
+from snowmelt.catalog.jobs.run_history import RunHistory
 from snowmelt.errors import CommitLost, NotFound
 
 if TYPE_CHECKING:
@@ -126,42 +127,13 @@ class OffsetAdvance:
     next_offset: int
 
 
-def start_load(connection: Connection, record: LoadRecord) -> None:
-    """Write down a load that begins; its id must be new."""
-    connection.execute(
-        sa.insert(_LOADS).values(
-            load_id=record.load_id,
-            table_id=record.table_id,
-            reject_table_id=record.reject_table_id,
-            role=record.role,
-            stream_name=record.stream_name,
-            statement=record.statement,
-            state=record.state,
-            started_at=record.started_at,
-        )
-    )
-
-
-def finish_load(
-    connection: Connection,
-    load_id: str,
-    state: LoadState,
-    *,
-    now: dt.datetime,
-    totals: LoadTotals | None = None,
-    message: str | None = None,
-) -> bool:
-    """Close a running load; False, and nothing is changed, when somebody has closed it."""
-    counts: dict[str, Any] = {}
-    if totals is not None:
-        counts = {field.name: getattr(totals, field.name) for field in fields(totals)}
-        counts["first_error"] = replace_nul(totals.first_error)
-    closed = connection.execute(
-        sa.update(_LOADS)
-        .where(_LOADS.c.load_id == load_id, _LOADS.c.state == LoadState.RUNNING)
-        .values(state=state, ended_at=now, message=replace_nul(message), **counts)
-    )
-    return closed.rowcount == 1
+_RUNS = RunHistory(
+    _LOADS, LoadRecord, {"state": LoadState}, _LOADS.c.table_id, _LOADS.c.reject_table_id
+)
+start_load = _RUNS.start
+finish_load = _RUNS.finish
+list_loads = _RUNS.list_runs
+list_running_loads = _RUNS.list_running
 
 
 def find_load(connection: Connection, load_id: str) -> LoadRecord:
@@ -170,35 +142,10 @@ def find_load(connection: Connection, load_id: str) -> LoadRecord:
     Raises:
         NotFound: It never started.
     """
-    row = (
-        connection.execute(sa.select(_LOADS).where(_LOADS.c.load_id == load_id)).mappings().first()
-    )
-    if row is None:
+    found = _RUNS.find(connection, load_id)
+    if found is None:
         raise NotFound(kind="Load", name=load_id)
-    return _to_load_record(row)
-
-
-def list_loads(
-    connection: Connection, table_id: int | None = None, *, limit: int = 10_000
-) -> list[LoadRecord]:
-    """Return the loads of a table, or of all, the newest first."""
-    query = sa.select(_LOADS).order_by(_LOADS.c.started_at.desc(), _LOADS.c.load_id).limit(limit)
-    if table_id is not None:
-        query = query.where(_LOADS.c.table_id == table_id)
-    return [_to_load_record(row) for row in connection.execute(query).mappings()]
-
-
-def list_running_loads(connection: Connection, table_id: int) -> list[LoadRecord]:
-    """Return the loads into a table, rows or rejects, that nobody has closed, the oldest first."""
-    query = (
-        sa.select(_LOADS)
-        .where(
-            _LOADS.c.state == LoadState.RUNNING,
-            sa.or_(_LOADS.c.table_id == table_id, _LOADS.c.reject_table_id == table_id),
-        )
-        .order_by(_LOADS.c.started_at)
-    )
-    return [_to_load_record(row) for row in connection.execute(query).mappings()]
+    return found
 
 
 def find_load_commit_times(connection: Connection, table_id: int) -> dict[str, dt.datetime]:
@@ -214,9 +161,6 @@ def find_load_commit_times(connection: Connection, table_id: int) -> dict[str, d
     return {row.load_id: row.ended_at for row in connection.execute(query)}
 
 
-# --- files
-
-
 def save_load_files(
     connection: Connection, load_id: str, table_id: int, files: Sequence[LoadFileRecord]
 ) -> None:
@@ -228,7 +172,7 @@ def save_load_files(
                 {
                     "load_id": load_id,
                     "table_id": table_id,
-                    **{field.name: getattr(file, field.name) for field in fields(file)},
+                    **asdict(file),
                     "first_error": replace_nul(file.first_error),
                 }
                 for file in files
@@ -270,10 +214,16 @@ def list_file_history(
     )
     rows = list(connection.execute(query).mappings())
     loads = {load_id: find_load(connection, load_id) for load_id in {row.load_id for row in rows}}
-    return [LoadFileHistoryEntry(loads[row.load_id], _to_file_record(row)) for row in rows]
-
-
-# --- offsets
+    names = LoadFileRecord.__dataclass_fields__
+    return [
+        LoadFileHistoryEntry(
+            loads[row.load_id],
+            LoadFileRecord(
+                **{name: row[name] for name in names} | {"state": LoadFileState(row["state"])}
+            ),
+        )
+        for row in rows
+    ]
 
 
 def read_stream_offsets(connection: Connection, stream: str) -> dict[tuple[str, int], int]:
@@ -314,12 +264,3 @@ def advance_stream_offsets(
                 reason=f"partition {each.partition} of topic {each.topic} is no longer at "
                 f"offset {each.expected}",
             )
-
-
-def _to_load_record(row: sa.RowMapping) -> LoadRecord:
-    return LoadRecord(**{**row, "state": LoadState(row["state"])})
-
-
-def _to_file_record(row: sa.RowMapping) -> LoadFileRecord:
-    values = {field.name: row[field.name] for field in fields(LoadFileRecord)}
-    return LoadFileRecord(**{**values, "state": LoadFileState(row["state"])})

@@ -1,18 +1,18 @@
 """History of migrations to native files, and the backlog of unmigrated chunks per table.
 
-Rows are only inserted and closed. The backlog and the totals by state feed the metrics.
+The backlog and the totals by state feed the metrics.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import replace_nul
+from snowmelt.catalog.jobs.run_history import RunHistory
 from snowmelt.errors import NotFound
 from snowmelt.schema.types import TableName
 
@@ -62,78 +62,25 @@ class MigrationTotals:
     snapshot_id: int | None
 
 
-def start_migration(connection: Connection, record: MigrationRecord) -> None:
-    """Write down a run that begins; its id must be new."""
-    connection.execute(
-        sa.insert(_MIGRATIONS).values(
-            run_id=record.run_id,
-            table_id=record.table_id,
-            epoch=record.epoch,
-            from_seq=record.from_seq,
-            to_seq=record.to_seq,
-            state=record.state,
-            started_at=record.started_at,
-        )
-    )
+_RUNS = RunHistory(_MIGRATIONS, MigrationRecord, {"state": MigrationState})
+start_migration = _RUNS.start
+find_migration = _RUNS.find
+list_migrations = _RUNS.list_runs
+list_running_migrations = _RUNS.list_running
 
 
 def finish_migration(
-    connection: Connection,
-    run_id: str,
-    state: MigrationState,
-    *,
-    now: dt.datetime,
-    totals: MigrationTotals | None = None,
-    message: str | None = None,
+    connection: Connection, run_id: str, state: MigrationState, **details: Any
 ) -> None:
-    """Close a run; a committed one in the very transaction that swaps the table's pointer.
+    """Close a run as `RunHistory.finish` does.
 
     Raises:
         NotFound: There is no such run.
     """
-    counts: dict[str, Any] = {}
-    if totals is not None:
-        counts = {field.name: getattr(totals, field.name) for field in fields(totals)}
-    closed = connection.execute(
-        sa.update(_MIGRATIONS)
-        .where(_MIGRATIONS.c.run_id == run_id)
-        .values(state=state, ended_at=now, message=replace_nul(message), **counts)
-    )
-    if closed.rowcount != 1:
+    if not _RUNS.finish(connection, run_id, state, **details) and not find_migration(
+        connection, run_id
+    ):
         raise NotFound(kind="Migration", name=run_id)
-
-
-def find_migration(connection: Connection, run_id: str) -> MigrationRecord | None:
-    """Return one run, None when it never started."""
-    row = (
-        connection.execute(sa.select(_MIGRATIONS).where(_MIGRATIONS.c.run_id == run_id))
-        .mappings()
-        .first()
-    )
-    return None if row is None else _to_migration_record(row)
-
-
-def list_migrations(
-    connection: Connection, table_id: int | None = None, *, limit: int = 10_000
-) -> list[MigrationRecord]:
-    """Return the runs of a table, or of all, the newest first."""
-    query = (
-        sa.select(_MIGRATIONS)
-        .order_by(_MIGRATIONS.c.started_at.desc(), _MIGRATIONS.c.to_seq.desc())
-        .limit(limit)
-    )
-    if table_id is not None:
-        query = query.where(_MIGRATIONS.c.table_id == table_id)
-    return [_to_migration_record(row) for row in connection.execute(query).mappings()]
-
-
-def list_running_migrations(connection: Connection, table_id: int) -> list[MigrationRecord]:
-    """Return the runs of a table that nobody has closed, the oldest first."""
-    query = sa.select(_MIGRATIONS).where(
-        _MIGRATIONS.c.table_id == table_id, _MIGRATIONS.c.state == MigrationState.RUNNING
-    )
-    ordered = query.order_by(_MIGRATIONS.c.to_seq, _MIGRATIONS.c.started_at)
-    return [_to_migration_record(row) for row in connection.execute(ordered).mappings()]
 
 
 def find_migrated_seq(connection: Connection, table_id: int, before: dt.datetime) -> int:
@@ -146,15 +93,10 @@ def find_migrated_seq(connection: Connection, table_id: int, before: dt.datetime
     return connection.execute(query).scalar() or 0
 
 
-def _to_migration_record(row: sa.RowMapping) -> MigrationRecord:
-    return MigrationRecord(**{**row, "state": MigrationState(row["state"])})
-
-
 # --- What waits for migration, over all tables, and what migrations have done: for those who watch.
 
 _CHUNKS = model.chunks
 _TABLES = model.tables
-_MIGRATION_RUNS = model.migrations
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,15 +187,15 @@ def find_table_ids_over_backlog(
 
 def sum_migrations_by_state(connection: Connection) -> list[MigrationStateTotals]:
     """Return what migrations did by state, every state once, from the history that is kept."""
-    micros = sa.type_coerce(_MIGRATION_RUNS.c.ended_at, sa.BigInteger) - sa.type_coerce(
-        _MIGRATION_RUNS.c.started_at, sa.BigInteger
+    micros = sa.type_coerce(_MIGRATIONS.c.ended_at, sa.BigInteger) - sa.type_coerce(
+        _MIGRATIONS.c.started_at, sa.BigInteger
     )
     query = sa.select(
-        _MIGRATION_RUNS.c.state,
+        _MIGRATIONS.c.state,
         sa.func.count(),
-        sa.func.sum(_MIGRATION_RUNS.c.rows),
+        sa.func.sum(_MIGRATIONS.c.rows),
         sa.func.sum(micros),
-    ).group_by(_MIGRATION_RUNS.c.state)
+    ).group_by(_MIGRATIONS.c.state)
     found = {state: counts for state, *counts in connection.execute(query)}
     counted = []
     for state in MigrationState:

@@ -1,0 +1,105 @@
+"""History of the runs of one kind of job: rows are only inserted and closed.
+
+Methods take a connection and do not commit. A committed run is closed in the transaction that swaps
+the table's metadata pointer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import sqlalchemy as sa
+
+from snowmelt.catalog.db.dialect import replace_nul
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+    from enum import StrEnum
+
+    from _typeshed import DataclassInstance
+
+_RecordT = TypeVar("_RecordT")
+
+
+class RunHistory(Generic[_RecordT]):
+    """The runs in one table, as records whose fields are its columns."""
+
+    def __init__(
+        self,
+        table: sa.Table,
+        record_type: type[_RecordT],
+        enums: Mapping[str, type[StrEnum]],
+        *table_id_columns: sa.Column[Any],
+    ) -> None:
+        """`enums` are the types of columns that are words, `table_id_columns` those of its tables."""
+        self._table = table
+        self._record_type: Any = record_type
+        self._enums = enums
+        (self._key,) = table.primary_key
+        self._table_id_columns = table_id_columns or (table.c.table_id,)
+
+    def start(self, connection: sa.Connection, record: _RecordT) -> None:
+        """Write down a run that begins; its id must be new."""
+        values = {name: getattr(record, name) for name in self._record_type.__dataclass_fields__}
+        connection.execute(sa.insert(self._table).values(values))
+
+    def finish(
+        self,
+        connection: sa.Connection,
+        run_id: str,
+        state: StrEnum,
+        *,
+        now: dt.datetime,
+        totals: DataclassInstance | None = None,
+        message: str | None = None,
+    ) -> bool:
+        """Close a running run; False, and nothing is changed, when another client has closed it."""
+        values = {} if totals is None else dataclasses.asdict(totals)
+        values |= {"state": state, "ended_at": now, "message": message}
+        closed = connection.execute(
+            sa.update(self._table)
+            .where(self._key == run_id, self._table.c.state == "running")
+            .values(
+                {
+                    name: replace_nul(value) if isinstance(value, str) else value
+                    for name, value in values.items()
+                }
+            )
+        )
+        return closed.rowcount == 1
+
+    def find(self, connection: sa.Connection, run_id: str) -> _RecordT | None:
+        """Return one run, None when it never started."""
+        found = self._fetch(connection, sa.select(self._table).where(self._key == run_id))
+        return found[0] if found else None
+
+    def list_runs(
+        self, connection: sa.Connection, table_id: int | None = None, *, limit: int = 10_000
+    ) -> list[_RecordT]:
+        """Return the runs of a table, or of all, the newest first."""
+        newest_first = (
+            self._table.c.started_at.desc(),
+            self._table.c.get("to_seq", self._key).desc(),
+        )
+        query = sa.select(self._table).order_by(*newest_first).limit(limit)
+        if table_id is not None:
+            query = query.where(self._table.c.table_id == table_id)
+        return self._fetch(connection, query)
+
+    def list_running(self, connection: sa.Connection, table_id: int) -> list[_RecordT]:
+        """Return the runs on a table that no client has closed, the oldest first."""
+        query = sa.select(self._table).where(
+            self._table.c.state == "running",
+            sa.or_(*(column == table_id for column in self._table_id_columns)),
+        )
+        return self._fetch(connection, query.order_by(self._table.c.started_at))
+
+    def _fetch(self, connection: sa.Connection, query: sa.Select[Any]) -> list[_RecordT]:
+        return [
+            self._record_type(
+                **{**row, **{name: kind(row[name]) for name, kind in self._enums.items()}}
+            )
+            for row in connection.execute(query).mappings()
+        ]
