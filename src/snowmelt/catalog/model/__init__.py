@@ -1,122 +1,373 @@
 """SQLAlchemy tables of the catalog, record types and constants; imports nothing above.
 
-`base`: column types and shared columns and indexes.
-`deployment`: deployment, services and leases.
-`security`: users, keys, roles and grants.
-`namespaces`: databases, schemas, tables and schema versions.
-`streaming`: channels, encryption keys, chunks, pipes and row API state.
-`jobs`: loads, stream offsets, migrations and maintenance runs.
-`functions`: libraries, load functions, API integrations, external functions and translators.
-`object_store`: S3 buckets, objects and multipart uploads.
 `privilege_kinds`: kinds of objects and their privileges.
 `records`: record types shared by several packages.
 
-`db.schema_upgrade` creates these tables. Timestamps are whole microseconds since
-1970, UTC: the same integer on every database. Names of databases, schemas, tables and channels are
-internal names. Objects that can be dropped and created again keep their dropped rows; a partial
-unique index guards the live ones.
+`db.schema_upgrade` creates these tables. Timestamps are whole microseconds since 1970, UTC: the same
+integer on every database. Names of databases, schemas, tables and channels are internal names.
+Objects that can be dropped and created again keep their dropped rows; a partial unique index guards
+the live ones.
+
+Columns are written as `name type`. Types are `id` (the primary key, numbered by the database), `text`,
+`int`, `bigint`, `bytes`, `time`, `flag` (false at first), or the column that is referred to. `!` is
+part of the primary key, `?` may be NULL.
 """
 
-from snowmelt.catalog.model.base import UtcTimestamp, metadata, to_microseconds
-from snowmelt.catalog.model.deployment import deployment, leases, services
-from snowmelt.catalog.model.functions import (
-    api_integrations,
-    external_functions,
-    libraries,
-    load_functions,
-    translators,
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import sqlalchemy as sa
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def to_microseconds(timestamp: dt.datetime) -> int:
+    """Return an aware instant as it is stored; a naive one raises TypeError."""
+    return (timestamp - _EPOCH) // _MICROSECOND
+
+
+class UtcTimestamp(sa.TypeDecorator[dt.datetime]):
+    """An aware instant, stored as microseconds since 1970."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: dt.datetime | None, dialect: sa.Dialect) -> int | None:
+        """Return microseconds; a naive value raises TypeError rather than shift by a zone."""
+        del dialect
+        return None if value is None else to_microseconds(value)
+
+    def process_result_value(self, value: int | None, dialect: sa.Dialect) -> dt.datetime | None:
+        """Return an aware instant in UTC."""
+        del dialect
+        return None if value is None else _EPOCH + value * _MICROSECOND
+
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
 )
-from snowmelt.catalog.model.jobs import (
-    loaded_files,
-    loads,
-    maintenance_runs,
-    migrations,
-    stream_offsets,
+_COLUMN_TYPES: dict[str, Any] = {
+    # SQLite numbers rows by itself only where the type says INTEGER, and never gives a number again
+    # only with AUTOINCREMENT; key ids and table ids must never be used twice.
+    "id": sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+    "text": sa.Text,
+    "int": sa.Integer,
+    "bigint": sa.BigInteger,
+    "bytes": sa.LargeBinary,
+    "time": UtcTimestamp,
+    "flag": sa.Boolean,
+}
+# What dropping and restoring needs: days that hold for it alone, and until when it is kept.
+_RETENTION = "retention_days int?, kept_until time?, comment text?"
+# Whether it was dropped with what it lies in, and is restored with that.
+_WITH_PARENT = "dropped_with_parent flag"
+
+
+def _define_table(name: str, columns: str, *constraints: sa.schema.SchemaItem) -> sa.Table:
+    made: list[sa.Column[Any]] = []
+    for column in columns.split(","):
+        column_name, kind = column.split()
+        word = kind.rstrip("!?")
+        is_id, is_key = word == "id", kind.endswith("!")
+        made.append(
+            sa.Column(
+                column_name,
+                _COLUMN_TYPES[word] if word in _COLUMN_TYPES else sa.ForeignKey(word),
+                primary_key=is_id or is_key,
+                autoincrement=is_id,
+                nullable=kind.endswith("?"),
+                server_default=sa.false() if word == "flag" else None,
+            )
+        )
+    has_id = " id" in columns.partition(",")[0]
+    return sa.Table(name, metadata, *made, *constraints, sqlite_autoincrement=has_id)
+
+
+def _partial_index(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
+    """Index only the rows for which a condition of SQL holds."""
+    condition = sa.text(where)
+    return sa.Index(
+        name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition
+    )
+
+
+def _unique_live_index(name: str, *columns: str) -> sa.Index:
+    """Forbid two rows of the same columns among those that are not dropped."""
+    return _partial_index(name, *columns, where="dropped_at IS NULL", unique=True)
+
+
+# The deployment. `master_key_check` tells the master key without being of use for anything else.
+deployment = _define_table(
+    "deployment", "deployment_id bigint!, created_at time, master_key_check text?"
 )
-from snowmelt.catalog.model.namespaces import (
-    databases,
-    schema_versions,
-    schemas,
-    tables,
+# Running services, and those that ended without a word. Both instants are by the catalog's clock.
+services = _define_table(
+    "services",
+    "service_id text!, host text, process bigint, url text, version text, started_at time,"
+    "seen_at time, ahead_ms bigint",
 )
-from snowmelt.catalog.model.object_store import (
-    buckets,
-    dropped_files,
-    objects,
-    upload_parts,
-    uploads,
-)
-from snowmelt.catalog.model.security import (
-    access_keys,
-    future_grants,
-    grants,
-    prefix_grants,
-    public_keys,
-    role_members,
-    roles,
-    security_integrations,
-    users,
-)
-from snowmelt.catalog.model.streaming import (
-    channel_history,
-    channel_tombstones,
-    channels,
-    chunks,
-    client_prefixes,
-    data_keys,
-    pipes,
-    row_channels,
-    row_clients,
-    row_requests,
-    sightings,
-    table_keys,
+leases = _define_table(
+    "leases", "name text!, owner text, epoch bigint, ttl_ms bigint, expires_at time?"
 )
 
-__all__ = [
-    "UtcTimestamp",
-    "access_keys",
-    "api_integrations",
-    "buckets",
-    "channel_history",
-    "channel_tombstones",
-    "channels",
-    "chunks",
-    "client_prefixes",
-    "data_keys",
-    "databases",
-    "deployment",
-    "dropped_files",
-    "external_functions",
-    "future_grants",
-    "grants",
-    "leases",
-    "libraries",
-    "load_functions",
-    "loaded_files",
-    "loads",
-    "maintenance_runs",
-    "metadata",
-    "migrations",
-    "objects",
-    "pipes",
-    "prefix_grants",
-    "public_keys",
-    "role_members",
-    "roles",
-    "row_channels",
-    "row_clients",
-    "row_requests",
-    "schema_versions",
-    "schemas",
-    "security_integrations",
-    "services",
-    "sightings",
-    "stream_offsets",
-    "table_keys",
-    "tables",
-    "to_microseconds",
-    "translators",
-    "upload_parts",
-    "uploads",
+# Users, roles and privileges.
+users = _define_table(
     "users",
-]
+    "user_id id, name text, default_role text?, created_at time",
+    sa.UniqueConstraint("name"),
+)
+public_keys = _define_table(
+    "public_keys", "user_id users.user_id!, slot int!, public_key text, fingerprint text"
+)
+# Secrets are sealed with the master key: the signature of a request is made from them.
+access_keys = _define_table(
+    "access_keys",
+    "access_key_id text!, user_id users.user_id, sealed_secret bytes, created_at time",
+    sa.Index("ix_access_keys_user_id", "user_id"),
+)
+# Definitions are JSON as `catalog.security.oauth_integrations` writes it.
+security_integrations = _define_table(
+    "security_integrations",
+    "name text!, issuer text, definition text, owner text, created_at time",
+    sa.UniqueConstraint("issuer"),
+)
+roles = _define_table("roles", "name text!, created_at time")
+role_members = _define_table("role_members", "user_id users.user_id!, role roles.name!")
+grants = _define_table("grants", "role roles.name!, kind text!, object_id bigint!, privilege text!")
+# Privileges on objects of a kind that are yet to be created in a schema or database.
+future_grants = _define_table(
+    "future_grants",
+    "role roles.name!, scope_kind text!, scope_id bigint!, kind text!, privilege text!",
+)
+# Privileges on the objects whose keys begin with a prefix; those on whole buckets are in `grants`.
+prefix_grants = _define_table(
+    "prefix_grants",
+    "role roles.name!, bucket_id buckets.bucket_id!, prefix bytes!, privilege text!",
+)
+
+# Databases, schemas and tables.
+databases = _define_table(
+    "databases",
+    f"database_id id, name text, owner text, created_at time, dropped_at time?, {_RETENTION}",
+    _unique_live_index("uq_databases_live", "name"),
+)
+schemas = _define_table(
+    "schemas",
+    "schema_id id, database_id databases.database_id, name text, owner text, created_at time,"
+    f"dropped_at time?, {_RETENTION}, {_WITH_PARENT}",
+    _unique_live_index("uq_schemas_live", "database_id", "name"),
+)
+# `last_seq` is the per-table commit sequence: it moves only under this row's lock, in the transaction
+# that writes the chunks, so that a later number is never visible first. From `purged_at` on clean-up
+# deletes the table, and nothing brings it back. The table `error_table_id` takes its refused rows,
+# and may be gone.
+tables = _define_table(
+    "tables",
+    "table_id id, schema_id schemas.schema_id, incarnation text, name text, owner text,"
+    "cluster_by text, schema_version int, last_seq bigint, migrated_seq bigint, pointer text?,"
+    "created_at time, dropped_at time?, schema_evolution flag,"
+    f"{_RETENTION}, {_WITH_PARENT}, purged_at time?, error_table_id bigint?",
+    sa.UniqueConstraint("incarnation"),
+    _unique_live_index("uq_tables_live", "schema_id", "name"),
+)
+schema_versions = _define_table(
+    "schema_versions",
+    "table_id tables.table_id!, version int!, columns text, since_seq bigint, created_at time",
+)
+
+# Channels of a dropped table stay until it is purged: UNDROP brings them back with their tokens.
+# `last_…` are of the last committed chunk: enough to know a repeated registration after clean-up.
+channels = _define_table(
+    "channels",
+    "channel_id id, table_id tables.table_id, name text, client_sequencer bigint,"
+    "row_sequencer bigint, offset_token text?, owner_user text, client_prefix text?, opened_at time,"
+    "last_client_sequencer bigint?, last_path text?, last_chunk_offset bigint?, last_chunk_md5 text?,"
+    "last_key_id bigint?, last_commit_at time?, rows bigint?, bytes bigint?",
+    sa.Index("uq_channels_table_id_name", "table_id", "name", unique=True),
+)
+# The last client sequencer of channels that are gone, by names: a table of the same name that is
+# created later goes on counting, so no old writer can ever match again.
+channel_tombstones = _define_table(
+    "channel_tombstones",
+    "database_name text!, schema_name text!, table_name text!, channel text!,"
+    "client_sequencer bigint, dropped_at time",
+)
+# Append-only. An `opened` row is also the stored answer to that open request.
+channel_history = _define_table(
+    "channel_history",
+    "history_id id, table_id bigint, channel text, event text, at time, client_sequencer bigint,"
+    "row_sequencer bigint, offset_token text?, user text?, client_prefix text?, request_id text?,"
+    "previous_user text?, previous_owner text?",
+    sa.Index(
+        "uq_channel_history_request",
+        *("client_prefix", "request_id", "table_id", "channel"),
+        unique=True,
+    ),
+    sa.Index("ix_channel_history_table_id_channel", "table_id", "channel"),
+)
+client_prefixes = _define_table("client_prefixes", "prefix text!, user text, issued_at time")
+table_keys = _define_table("table_keys", "table_id tables.table_id!, wrapped_key bytes")
+data_keys = _define_table(
+    "data_keys",
+    "key_id id, table_id tables.table_id, user text",
+    sa.Index("uq_data_keys_table_id_user", "table_id", "user", unique=True),
+)
+# `channels` is JSON: [[name, client sequencer, row sequencer, start token, end token], …]. It is
+# read only to recognise a repeated registration and by history, never searched, and a row of its
+# own for each channel would multiply what a registration writes.
+chunks = _define_table(
+    "chunks",
+    "table_id tables.table_id!, seq bigint!, prefix text, path text, offset bigint, length bigint,"
+    "md5 text, key_id bigint, rows bigint, schema_version int, first_insert_ms bigint?,"
+    "last_insert_ms bigint?, registered_at time, retired_at time?, quarantine_reason text?,"
+    "channels text, statistics bytes",
+    sa.Index("uq_chunks_path_offset", "path", "offset", unique=True),
+    _partial_index("ix_chunks_retired", "path", where="retired_at IS NOT NULL"),
+    _partial_index(
+        "ix_chunks_quarantined", "table_id", "seq", where="quarantine_reason IS NOT NULL"
+    ),
+)
+# Blobs the service has seen without accepting them, or whose rows are forgotten. A tombstone comes
+# before the deletion of an unregistered object, and keeps its path from being registered.
+sightings = _define_table(
+    "sightings",
+    "path text!, prefix text, first_seen time, tombstoned_at time?",
+    _partial_index("ix_sightings_first_seen", "first_seen", where="tombstoned_at IS NULL"),
+    _partial_index(
+        "ix_sightings_tombstoned_at", "tombstoned_at", where="tombstoned_at IS NOT NULL"
+    ),
+)
+
+# The row API. A pipe's definition is the statement as it was given, from which a service builds what
+# it computes.
+pipes = _define_table(
+    "pipes",
+    "pipe_id id, schema_id schemas.schema_id, name text, owner text, definition text, comment text?,"
+    "created_at time, dropped_at time?",
+    _unique_live_index("uq_pipes_live", "schema_id", "name"),
+)
+# Of channels that rows came to: the last request, by which its repetition is known, and counts.
+# No foreign key: a channel's number is never given again, and what stays of one is a small row.
+row_channels = _define_table(
+    "row_channels",
+    "channel_id bigint!, request_id text?, rows_parsed bigint, rows_inserted bigint,"
+    "rows_error bigint, last_error text?, last_error_at time?, last_error_offset text?",
+)
+# Requests that name no channel: each is taken once.
+row_requests = _define_table(
+    "row_requests",
+    "table_id bigint!, request_id text!, at time",
+    sa.Index("ix_row_requests_at", "at"),
+)
+# How clients write bytes, by the path of the pipe that they asked about. Token "": somebody was
+# told base64, last at that time. Others: tokens whose clients write digits, from that time on.
+row_clients = _define_table("row_clients", "path text!, token text!, at time")
+
+# Loads. Rows are only added and closed; a committed load is closed in the transaction that swaps the
+# pointer of its table.
+loads = _define_table(
+    "loads",
+    "load_id text!, table_id bigint, reject_table_id bigint?, role text, stream_name text?,"
+    "statement text, state text, started_at time, ended_at time?, files bigint?, rows bigint?,"
+    "rejects bigint?, bytes bigint?, snapshot_id bigint?, first_error text?, message text?",
+    sa.Index("ix_loads_table_id_started_at", "table_id", "started_at"),
+    _partial_index("ix_loads_running", "table_id", where="state = 'running'"),
+)
+# What each load did with each of its files; those that were loaded are not loaded again.
+loaded_files = _define_table(
+    "loaded_files",
+    "load_id loads.load_id!, number int!, table_id bigint, path text, size bigint?, tag text?,"
+    "state text, rows bigint, rejects bigint, bytes bigint, first_error text?",
+    sa.Index("ix_loaded_files_table_id_path", "table_id", "path"),
+)
+stream_offsets = _define_table(
+    "stream_offsets",
+    "stream text!, topic text!, partition int!, next_offset bigint, load_id text, updated_at time",
+)
+
+# What was done to native files, and when; written as loads are. Counts of maintenance are of the
+# files that a run replaced and of those it wrote.
+migrations = _define_table(
+    "migrations",
+    "run_id text!, table_id bigint, epoch bigint, from_seq bigint, to_seq bigint, state text,"
+    "started_at time, ended_at time?, rows bigint?, files bigint?, bytes bigint?,"
+    "snapshot_id bigint?, message text?",
+    sa.Index("ix_migrations_table_id_to_seq", "table_id", "to_seq"),
+)
+maintenance_runs = _define_table(
+    "maintenance_runs",
+    "run_id text!, table_id bigint, kind text, state text, started_at time, ended_at time?,"
+    "rows bigint?, files_before bigint?, bytes_before bigint?, files_after bigint?,"
+    "bytes_after bigint?, snapshots_expired bigint?, snapshot_id bigint?, message text?",
+    sa.Index("ix_maintenance_runs_table_id_started_at", "table_id", "started_at"),
+    _partial_index("ix_maintenance_runs_running", "table_id", where="state = 'running'"),
+)
+
+# Code of users. `files` is JSON: {name: base64}. A library is whole: replacing it replaces all its files.
+libraries = _define_table(
+    "libraries", "name text!, language text, origin text, files text, owner text, created_at time"
+)
+load_functions = _define_table(
+    "load_functions",
+    "kind text!, name text!, factory text, library libraries.name, owner text, created_at time",
+)
+
+# External functions. Definitions are JSON as `functions.definition` writes it; fields that are searched
+# have columns as well.
+api_integrations = _define_table(
+    "api_integrations",
+    "integration_id id, name text, definition text, owner text, created_at time, dropped_at time?",
+    _unique_live_index("uq_api_integrations_live", "name"),
+)
+# Overloads of a name never share a number of arguments; the index guards part of that rule only,
+# so whoever creates one holds the lock of the schema.
+external_functions = _define_table(
+    "external_functions",
+    "function_id id, schema_id schemas.schema_id, name text, least_arguments int,"
+    "most_arguments int, integration text, definition text, owner text, created_at time,"
+    f"dropped_at time?, {_WITH_PARENT}",
+    _unique_live_index("uq_external_functions_live", "schema_id", "name", "most_arguments"),
+)
+translators = _define_table(
+    "translators",
+    "translator_id id, schema_id schemas.schema_id, name text, definition text, comment text?,"
+    f"owner text, created_at time, dropped_at time?, {_WITH_PARENT}",
+    _unique_live_index("uq_translators_live", "schema_id", "name"),
+)
+
+# The S3 endpoint. A bucket with a backend is a place elsewhere, whose own listing is the truth.
+buckets = _define_table(
+    "buckets",
+    "bucket_id id, name text, owner text, backend text?, select_dialect text?, created_at time,"
+    "dropped_at time?",
+    _unique_live_index("uq_buckets_live", "name"),
+)
+# Keys are bytes: every database then compares them as S3 lists them.
+objects = _define_table(
+    "objects",
+    "bucket_id buckets.bucket_id!, key bytes!, size bigint, etag text, modified_at time,"
+    "headers text, checksum text?, file text",
+    sa.UniqueConstraint("file"),
+)
+uploads = _define_table(
+    "uploads",
+    "upload_id text!, bucket_id buckets.bucket_id, key bytes, user text, initiated_at time,"
+    "headers text, checksum text?",
+    sa.Index("ix_uploads_bucket_id_key", "bucket_id", "key", "upload_id"),
+)
+upload_parts = _define_table(
+    "upload_parts",
+    "upload_id uploads.upload_id!, number int!, size bigint, etag text, modified_at time,"
+    "checksum text?, file text",
+    sa.UniqueConstraint("file"),
+)
+# Files that no object needs any more; a row goes when its file is gone.
+dropped_files = _define_table("dropped_files", "file text!, dropped_at time")
