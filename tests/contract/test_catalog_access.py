@@ -91,7 +91,7 @@ def test_the_effective_role_is_one_that_was_granted(world, writing):
     assert access_control.resolve_effective_role(writing, "LOADER", None) == "WRITER"
     with pytest.raises(RoleNotGranted):
         access_control.resolve_effective_role(writing, "LOADER", "ACCOUNTADMIN")
-    access_control.revoke_role(writing, "WRITER", "LOADER")
+    access_control.grant_role(writing, "WRITER", "LOADER", revoke=True)
     with pytest.raises(RoleNotGranted):
         access_control.resolve_effective_role(writing, "LOADER", None)
 
@@ -116,7 +116,7 @@ def test_each_privilege_opens_one_more_door(world, writing):
     with pytest.raises(TableNotFound):
         access_control.require_table_privilege(writing, "R", table, "SELECT")
     access_control.require_table_privilege(writing, "R", table, "SELECT", "INSERT")
-    access_control.revoke_privilege(writing, "INSERT", "TABLE", table.table_id, "R")
+    access_control.grant_privilege(writing, "INSERT", "TABLE", table.table_id, "R", revoke=True)
     with pytest.raises(TableNotFound):
         require()
 

@@ -161,7 +161,7 @@ def test_a_repetition_survives_checks_that_fail_by_now(world, client):
     offer = client.offer(advance("C", 0, 1))
     world.register(offer)
     with world.database.writing() as connection:
-        access_control.revoke_role(connection, "WRITER", "LOADER")
+        access_control.grant_role(connection, "WRITER", "LOADER", revoke=True)
     assert world.codes(replace(offer, rejection=(38, "no file"))) == [[0]]
     fresh = client.offer(advance("C", 0, 2), rejection=(38, "no file"))
     assert world.codes(fresh) == [[38]]
@@ -280,7 +280,9 @@ def test_each_privilege_is_needed(world, client, kind, privilege, code):
     table = world.table()
     ids = {"DATABASE": table.database_id, "SCHEMA": table.schema_id, "TABLE": table.table_id}
     with world.database.writing() as connection:
-        access_control.revoke_privilege(connection, privilege, kind, ids[kind], "WRITER")
+        access_control.grant_privilege(
+            connection, privilege, kind, ids[kind], "WRITER", revoke=True
+        )
     assert world.codes(client.offer(advance("C", 0, 1))) == [[code]]
     with world.database.writing() as connection:
         access_control.grant_privilege(connection, privilege, kind, ids[kind], "PUBLIC")
@@ -290,7 +292,9 @@ def test_each_privilege_is_needed(world, client, kind, privilege, code):
 def test_ownership_of_the_table_lets_insert(world, client):
     table = world.table()
     with world.database.writing() as connection:
-        access_control.revoke_privilege(connection, "INSERT", "TABLE", table.table_id, "WRITER")
+        access_control.grant_privilege(
+            connection, "INSERT", "TABLE", table.table_id, "WRITER", revoke=True
+        )
         access_control.grant_privilege(connection, "OWNERSHIP", "TABLE", table.table_id, "WRITER")
     assert world.codes(client.offer(advance("C", 0, 1))) == [[0]]
 

@@ -198,9 +198,6 @@ def test_chunks_are_listed_by_sequence(world, registered):
         found = chunks.list_chunks(connection, registered.table_id, 1, 3)
         assert [chunk.seq for chunk in found] == [2, 3]
         assert len(chunks.list_chunks(connection, registered.table_id, 0, 9, limit=3)) == 3
-        (channel,) = chunks.list_chunk_channels(connection, registered.table_id, 2)
-        assert chunks.list_chunk_channels(connection, registered.table_id, 99) == ()
-    assert channel == chunks.ChunkChannelRecord("C", 0, 2, "2", "2")
 
 
 def test_the_backlog_is_what_lies_above_the_migrated_sequence(world, registered):

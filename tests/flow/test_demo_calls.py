@@ -11,8 +11,7 @@ import pytest
 
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
-from snowmelt.catalog.objects.external_functions import FunctionName
-from snowmelt.catalog.objects.functions_with_integrations import find_callable_function
+from snowmelt.catalog.objects.external_functions import FunctionName, list_callable_functions
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.cli.flights_demo import dataset, function_chapter
 from snowmelt.clock import SystemClock
@@ -40,7 +39,11 @@ def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
         def ask(function: str, *columns: list[str]) -> list[object]:
             name = FunctionName("DEMO", "PUBLIC", function)
             with database.reading() as connection:
-                found = find_callable_function(connection, ACCOUNTADMIN, name, len(columns))
+                [found] = [
+                    each
+                    for each in list_callable_functions(connection, ACCOUNTADMIN, name)
+                    if len(each.function.signature.arguments) == len(columns)
+                ]
             plan = CallPlan(found.function, found.integration, "UTC")
             batch = pa.RecordBatch.from_arrays(
                 [pa.array(each) for each in columns], names=[str(at) for at in range(len(columns))]

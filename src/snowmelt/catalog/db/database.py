@@ -20,12 +20,8 @@ from sqlalchemy import event
 from sqlalchemy.pool import QueuePool
 
 from snowmelt.catalog.db.fair_lock import FairWriterLock, begin_immediate
-from snowmelt.catalog.db.schema_upgrade import (
-    SCHEMA_VERSION,
-    read_schema_version,
-    upgrade_schema,
-)
-from snowmelt.clock import SystemClock
+from snowmelt.catalog.db.schema_upgrade import SCHEMA_VERSION, read_schema_version, upgrade_schema
+from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import (
     CatalogBusy,
     CatalogUnavailable,
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterator
 
-    from snowmelt.clock import Clock
 
 # SQLSTATEs of PostgreSQL: after a serialization failure or deadlock the same may be run again,
 # and after a unique violation too: another transaction inserted first what this one now finds.

@@ -9,14 +9,12 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.db.database import read_server_time
-from snowmelt.clock import SystemClock
+from snowmelt.catalog.db.database import Database, read_server_time
+from snowmelt.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
 
 # Below that a machine's own clock is as good: a measurement has the network in it.
 MAX_CLOCK_SKEW_S = 5.0

@@ -1,14 +1,14 @@
 """SQL that differs between SQLite and PostgreSQL, and statements with array parameters.
 
-A statement takes any number of values as one JSON parameter, so its text does not depend on their
-count and it is built once. SQLite inserts and updates fastest row by row, through its driver's
+A statement takes any number of values as one JSON parameter, so it is not rendered, prepared and
+planned anew for each size of a group, but built once. SQLite inserts and updates fastest row by row, through its driver's
 `executemany`.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -18,9 +18,17 @@ from sqlalchemy.sql.functions import FunctionElement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from typing import Self
 
     from sqlalchemy.sql.compiler import SQLCompiler
+
+_RecordT = TypeVar("_RecordT")
+
+
+def make_record(record_type: type[_RecordT], row: sa.Row[Any], **values: object) -> _RecordT:
+    """Return the dataclass with the columns of its fields' names, or with `values` in their place."""
+    found = {**row._mapping, **values}  # noqa: SLF001 - public, in spite of its name
+    names: Any = record_type
+    return record_type(**{name: found[name] for name in names.__dataclass_fields__})
 
 
 def replace_nul(text: str | None) -> str | None:
@@ -28,28 +36,31 @@ def replace_nul(text: str | None) -> str | None:
     return None if text is None else text.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
-def make_insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """Return an INSERT that knows ON CONFLICT, for this connection's database."""
-    return make_dialect_insert(connection.dialect.name, table)
-
-
-def make_dialect_insert(dialect: str, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """Return an INSERT that knows ON CONFLICT, for a statement that is built once."""
+def make_insert(
+    database: sa.Connection | str, table: sa.Table
+) -> sqlite.Insert | postgresql.Insert:
+    """Return an INSERT that knows ON CONFLICT, for a connection's database, or a dialect."""
+    dialect = database if isinstance(database, str) else database.dialect.name
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
-
-# --- Many values in one parameter, so that a statement's text does not depend on how many.
-#
-# Registrations come in groups of any size. A statement with a parameter per value would be
-# rendered, prepared and planned anew for each size; one that takes its values as JSON is built
-# once. SQLite inserts and updates fastest row by row, through its driver's own `executemany`.
 
 _json_encoder = msgspec.json.Encoder()
 _ROWS_PARAMETER = "the_rows"
 
 
+def add_or_delete_row(
+    connection: sa.Connection, table: sa.Table, row: dict[str, Any], *, delete: bool
+) -> None:
+    """Insert a row that is all key, or delete it; either is harmless the second time."""
+    connection.execute(
+        sa.delete(table).filter_by(**row)
+        if delete
+        else make_insert(connection, table).values(row).on_conflict_do_nothing()
+    )
+
+
 class in_array(FunctionElement[bool]):  # noqa: N801 - reads as SQL where it is used
-    """`is_among(column, parameter)`: the column is one of the texts in a `encode_array` parameter."""
+    """`in_array(column, parameter)`: the column is one of the texts in a `encode_array` parameter."""
 
     inherit_cache = True
     type = sa.Boolean()
@@ -113,7 +124,13 @@ def insert_rows(
     else:
         connection.execute(
             _build_postgres_insert(table, column_names),
-            encode_rows(column_names, _decode_bytes_to_text(rows)),
+            encode_rows(
+                column_names,
+                [
+                    [each.decode() if isinstance(each, bytes) else each for each in row]
+                    for row in rows
+                ],
+            ),
         )
 
 
@@ -132,12 +149,6 @@ def update_rows(
         connection.execute(
             _build_postgres_update(table, column_names), encode_rows(column_names, rows)
         )
-
-
-def _decode_bytes_to_text(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
-    return [
-        [value.decode() if isinstance(value, bytes) else value for value in row] for row in rows
-    ]
 
 
 @lru_cache
@@ -162,9 +173,7 @@ def _render_sqlite_update(table: sa.Table, column_names: tuple[str, ...]) -> str
 
 @lru_cache
 def _build_postgres_insert(table: sa.Table, column_names: tuple[str, ...]) -> sa.Insert:
-    given = make_rows_source(
-        "postgresql", *(_to_source_column(table.c[name]) for name in column_names)
-    )
+    given = _make_postgres_source(table, column_names)
     values = (
         sa.func.convert_to(given.c[name], sa.literal_column("'UTF8'"))
         if isinstance(table.c[name].type, sa.LargeBinary)
@@ -177,9 +186,7 @@ def _build_postgres_insert(table: sa.Table, column_names: tuple[str, ...]) -> sa
 @lru_cache
 def _build_postgres_update(table: sa.Table, column_names: tuple[str, ...]) -> sa.Update:
     key, *others = column_names
-    given = make_rows_source(
-        "postgresql", *(_to_source_column(table.c[name]) for name in column_names)
-    )
+    given = _make_postgres_source(table, column_names)
     return (
         sa.update(table)
         .values({name: given.c[name] for name in others})
@@ -187,6 +194,12 @@ def _build_postgres_update(table: sa.Table, column_names: tuple[str, ...]) -> sa
     )
 
 
-def _to_source_column(column: sa.Column[Any]) -> sa.ColumnClause[Any]:
-    kind = sa.Text() if isinstance(column.type, sa.LargeBinary) else column.type
-    return sa.column(column.name, kind)
+def _make_postgres_source(table: sa.Table, column_names: tuple[str, ...]) -> sa.FromClause:
+    types = {name: table.c[name].type for name in column_names}
+    return make_rows_source(
+        "postgresql",
+        *(
+            sa.column(name, sa.Text() if isinstance(kind, sa.LargeBinary) else kind)
+            for name, kind in types.items()
+        ),
+    )

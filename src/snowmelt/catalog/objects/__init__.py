@@ -8,9 +8,7 @@
 `error_table_lookup`: tables of rejected rows.
 `pipes`: pipes and their COPY definitions.
 `libraries`: libraries of user code with their filters, parsers and sources.
-`api_integrations`: API integrations.
-`external_functions`: external functions and translators.
-`functions_with_integrations`: a function with everything needed to call it.
+`external_functions`: external functions, their API integrations and translators.
 `s3_buckets`: buckets and their privileges.
 `s3_objects`: objects and multipart uploads in local files.
 """

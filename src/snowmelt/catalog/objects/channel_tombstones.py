@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert
-from snowmelt.catalog.model import row_channels
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -27,7 +26,7 @@ _TABLES = model.tables
 _SCHEMAS = model.schemas
 _DATABASES = model.databases
 _CHANNEL_TOMBSTONES = model.channel_tombstones
-_ROW_CHANNELS = row_channels
+_ROW_CHANNELS = model.row_channels
 _SELECT_TOMBSTONES = sa.select(
     _CHANNEL_TOMBSTONES.c.channel,
     _CHANNEL_TOMBSTONES.c.client_sequencer,
@@ -62,7 +61,33 @@ def restore_channels(connection: sa.Connection, table_ids: Sequence[int], now: d
     time it was away would count as idle.
     """
     which = _CHANNELS.c.table_id.in_(table_ids)
-    _raise_sequencers_to_tombstones(connection, which, _same_table_name_condition())
+    # They go on from where others of their name, in this place, have counted further.
+    named = (
+        sa.select(sa.literal(1))
+        .select_from(
+            _TABLES.join(_SCHEMAS, _TABLES.c.schema_id == _SCHEMAS.c.schema_id).join(
+                _DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id
+            )
+        )
+        .where(
+            _TABLES.c.table_id == _CHANNELS.c.table_id,
+            _DATABASES.c.name == _CHANNEL_TOMBSTONES.c.database_name,
+            _SCHEMAS.c.name == _CHANNEL_TOMBSTONES.c.schema_name,
+            _TABLES.c.name == _CHANNEL_TOMBSTONES.c.table_name,
+        )
+    )
+    further = (
+        sa.select(_CHANNEL_TOMBSTONES.c.client_sequencer)
+        .where(
+            named.correlate(_CHANNELS, _CHANNEL_TOMBSTONES).exists(),
+            _CHANNEL_TOMBSTONES.c.channel == _CHANNELS.c.name,
+            _CHANNEL_TOMBSTONES.c.client_sequencer > _CHANNELS.c.client_sequencer,
+        )
+        .scalar_subquery()
+    )
+    connection.execute(
+        sa.update(_CHANNELS).where(which, further.is_not(None)).values(client_sequencer=further)
+    )
     connection.execute(
         sa.update(_CHANNELS)
         .where(which)
@@ -181,45 +206,6 @@ def _append_history(
             ).where(condition),
         )
     )
-
-
-def _raise_sequencers_to_tombstones(
-    connection: sa.Connection,
-    condition: sa.ColumnElement[bool],
-    tombstone_condition: sa.ColumnElement[bool],
-) -> None:
-    """Let channels go on from where others of their name, in this place, have counted further."""
-    further = (
-        sa.select(_CHANNEL_TOMBSTONES.c.client_sequencer)
-        .where(
-            tombstone_condition,
-            _CHANNEL_TOMBSTONES.c.channel == _CHANNELS.c.name,
-            _CHANNEL_TOMBSTONES.c.client_sequencer > _CHANNELS.c.client_sequencer,
-        )
-        .scalar_subquery()
-    )
-    connection.execute(
-        sa.update(_CHANNELS).where(condition, further.is_not(None)).values(client_sequencer=further)
-    )
-
-
-def _same_table_name_condition() -> sa.ColumnElement[bool]:
-    """Tell which tombstones stand where a channel's table is."""
-    named = (
-        sa.select(sa.literal(1))
-        .select_from(
-            _TABLES.join(_SCHEMAS, _TABLES.c.schema_id == _SCHEMAS.c.schema_id).join(
-                _DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id
-            )
-        )
-        .where(
-            _TABLES.c.table_id == _CHANNELS.c.table_id,
-            _DATABASES.c.name == _CHANNEL_TOMBSTONES.c.database_name,
-            _SCHEMAS.c.name == _CHANNEL_TOMBSTONES.c.schema_name,
-            _TABLES.c.name == _CHANNEL_TOMBSTONES.c.table_name,
-        )
-    )
-    return named.correlate(_CHANNELS, _CHANNEL_TOMBSTONES).exists()
 
 
 def _write_tombstones(

@@ -1,4 +1,4 @@
-"""External functions and translators in the catalog.
+"""External functions with their API integrations and translators.
 
 A name may have several functions in a schema. Spark cannot distinguish them by type, so no two of
 them can be called with the same number of arguments.
@@ -7,17 +7,18 @@ them can be called with the same number of arguments.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.objects.tables import find_namespace_ids
+from snowmelt.catalog.objects.tables import find_namespace_ids, select_in_schemas
 from snowmelt.catalog.security.access_control import has_privilege
+from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.errors import AlreadyExists, NotFound, UserError
-from snowmelt.functions.ddl_writer import format_create_function
-from snowmelt.functions.definition import ExternalFunction, Translator
+from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
+from snowmelt.functions.errors import IntegrationDisabled
 from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
@@ -27,29 +28,9 @@ if TYPE_CHECKING:
     from snowmelt.catalog.model.privilege_kinds import ObjectKind
     from snowmelt.functions.signature import FunctionSignature, SqlType
 
-_EXTERNAL_FUNCTIONS = model.external_functions
+_FUNCTIONS = model.external_functions
 _TRANSLATORS = model.translators
-_SCHEMAS = model.schemas
-_DATABASES = model.databases
-_QUALIFIED_FUNCTIONS = _EXTERNAL_FUNCTIONS.join(
-    _SCHEMAS, _EXTERNAL_FUNCTIONS.c.schema_id == _SCHEMAS.c.schema_id
-).join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
-_SELECT_LIVE_FUNCTIONS: sa.Select[Any] = (
-    sa.select(
-        *_EXTERNAL_FUNCTIONS.c,
-        _SCHEMAS.c.database_id,
-        _SCHEMAS.c.name.label("schema"),
-        _DATABASES.c.name.label("database"),
-    )
-    .select_from(_QUALIFIED_FUNCTIONS)
-    .where(_EXTERNAL_FUNCTIONS.c.dropped_at.is_(None))
-    .order_by(
-        _DATABASES.c.name,
-        _SCHEMAS.c.name,
-        _EXTERNAL_FUNCTIONS.c.name,
-        _EXTERNAL_FUNCTIONS.c.most_arguments,
-    )
-)
+_INTEGRATIONS = model.api_integrations
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,9 +42,7 @@ class FunctionName:
     function: str
 
     def __str__(self) -> str:
-        return ".".join(
-            to_display_name(part) for part in (self.database, self.schema, self.function)
-        )
+        return ".".join(map(to_display_name, (self.database, self.schema, self.function)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,301 +72,10 @@ class ExternalFunctionRecord:
         """Name, arguments and result."""
         return self.function.signature
 
-    def to_ddl(self) -> str:
-        """Return the statement that creates it."""
-        *place, name = self.name.database, self.name.schema, self.name.function
-        # Headers carry the name as it was written, so it is written that way again.
-        written = self.signature.name
-        plain = written.upper() == name == to_display_name(name)
-        parts = (*map(to_display_name, place), written if plain else to_display_name(name))
-        return format_create_function(
-            self.function, ".".join(parts), to_display_name(self.function.integration)
-        )
-
     def has_argument_types(self, types: Sequence[SqlType]) -> bool:
         """Tell whether these are the types of the arguments; parameters of types do not count."""
         mine = [each.type.base_name for each in self.signature.arguments]
         return mine == [each.base_name for each in types]
-
-    def accepts_argument_count(self, count: int) -> bool:
-        """Tell whether it can be called with so many arguments."""
-        return self.signature.min_arguments <= count <= len(self.signature.arguments)
-
-
-def display_overload(name: FunctionName, types: Sequence[SqlType]) -> str:
-    """Return a function as SQL tells overloads apart, such as `DEMO.PUBLIC.F(NUMBER, DATE)`."""
-    return f"{name}({', '.join(each.base_name for each in types)})"
-
-
-def list_overloads(connection: sa.Connection, name: FunctionName) -> list[ExternalFunctionRecord]:
-    """Return the live functions of a name, ordered by number of arguments."""
-    return _fetch_functions(
-        connection,
-        _DATABASES.c.name == name.database,
-        _SCHEMAS.c.name == name.schema,
-        _EXTERNAL_FUNCTIONS.c.name == name.function,
-    )
-
-
-def list_external_functions(
-    connection: sa.Connection, database: str | None = None, schema: str | None = None
-) -> list[ExternalFunctionRecord]:
-    """Return the live functions, ordered by name, of one database or schema when given."""
-    where = [] if database is None else [_DATABASES.c.name == database]
-    if schema is not None:
-        where.append(_SCHEMAS.c.name == schema)
-    return _fetch_functions(connection, *where)
-
-
-def list_functions_using_translator(
-    connection: sa.Connection, translator_name: str
-) -> list[ExternalFunctionRecord]:
-    """Return the live functions that use a translator, by its full name as SQL writes it."""
-    return [
-        each
-        for each in _fetch_functions(connection)
-        if translator_name in {each.function.request_translator, each.function.response_translator}
-    ]
-
-
-def list_usable_functions(
-    connection: sa.Connection, role: str, database: str, schema: str, name: str
-) -> list[ExternalFunctionRecord]:
-    """Return the functions of a name that a role may use, ordered by number of arguments."""
-    found = list_overloads(connection, FunctionName(database, schema, name))
-    return [each for each in found if can_use_function(connection, role, each)]
-
-
-def can_use_function(connection: sa.Connection, role: str, record: ExternalFunctionRecord) -> bool:
-    """Tell whether a role may call a function: USAGE on it, its schema and its database."""
-    return (
-        has_privilege(connection, role, "FUNCTION", record.function_id, "USAGE")
-        and has_privilege(connection, role, "SCHEMA", record.schema_id, "USAGE")
-        and has_privilege(connection, role, "DATABASE", record.database_id, "USAGE")
-    )
-
-
-def create_external_function(
-    connection: sa.Connection,
-    name: FunctionName,
-    function: ExternalFunction,
-    *,
-    owner: str,
-    now: dt.datetime,
-    replaced: ExternalFunctionRecord | None = None,
-) -> None:
-    """Create a function, in the place of one with the same types when given.
-
-    Raises:
-        AlreadyExists: There is one that can be called with the same number of arguments.
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema in it.
-    """
-    _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
-    if replaced is not None:
-        drop_external_function(connection, replaced, now)
-    _check_overload_conflict(connection, name, function)
-    connection.execute(
-        sa.insert(_EXTERNAL_FUNCTIONS).values(
-            schema_id=schema_id,
-            name=name.function,
-            owner=owner,
-            created_at=now,
-            **_to_column_values(function),
-        )
-    )
-
-
-def update_external_function(
-    connection: sa.Connection, record: ExternalFunctionRecord, function: ExternalFunction
-) -> None:
-    """Set what a function is; its signature stays."""
-    connection.execute(
-        sa.update(_EXTERNAL_FUNCTIONS)
-        .where(_EXTERNAL_FUNCTIONS.c.function_id == record.function_id)
-        .values(**_to_column_values(function))
-    )
-
-
-def rename_external_function(
-    connection: sa.Connection,
-    record: ExternalFunctionRecord,
-    name: FunctionName,
-    function: ExternalFunction,
-) -> None:
-    """Give a function another name, perhaps in another schema; `function` carries it, too.
-
-    Raises:
-        AlreadyExists: There is one there that can be called with the same number of arguments.
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema in it.
-    """
-    _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
-    _check_overload_conflict(connection, name, function, excluded_id=record.function_id)
-    connection.execute(
-        sa.update(_EXTERNAL_FUNCTIONS)
-        .where(_EXTERNAL_FUNCTIONS.c.function_id == record.function_id)
-        .values(schema_id=schema_id, name=name.function, **_to_column_values(function))
-    )
-
-
-def drop_external_function(
-    connection: sa.Connection, record: ExternalFunctionRecord, now: dt.datetime
-) -> None:
-    """Drop a function; its name and types are free again."""
-    connection.execute(
-        sa.update(_EXTERNAL_FUNCTIONS)
-        .where(_EXTERNAL_FUNCTIONS.c.function_id == record.function_id)
-        .values(dropped_at=now)
-    )
-
-
-def drop_functions_and_translators(
-    connection: sa.Connection, schema_ids: Collection[int], now: dt.datetime
-) -> None:
-    """Drop all functions and translators of schemas that are going."""
-    for table in (_EXTERNAL_FUNCTIONS, _TRANSLATORS):
-        inside = sa.and_(table.c.schema_id.in_(schema_ids), table.c.dropped_at.is_(None))
-        connection.execute(
-            sa.update(table).where(inside).values(dropped_at=now, dropped_with_parent=True)
-        )
-
-
-def restore_functions_and_translators(
-    connection: sa.Connection, schema_ids: Collection[int]
-) -> None:
-    """Bring back what `drop_functions_and_translators` has dropped, in schemas that come back themselves."""
-    for table in (_EXTERNAL_FUNCTIONS, _TRANSLATORS):
-        along = sa.and_(table.c.schema_id.in_(schema_ids), table.c.dropped_with_parent.is_(True))
-        connection.execute(
-            sa.update(table).where(along).values(dropped_at=None, dropped_with_parent=False)
-        )
-
-
-def _check_overload_conflict(
-    connection: sa.Connection,
-    name: FunctionName,
-    function: ExternalFunction,
-    *,
-    excluded_id: int | None = None,
-) -> None:
-    mine = function.signature
-    types = [each.type for each in mine.arguments]
-    shown = display_overload(name, types)
-    for other in list_overloads(connection, name):
-        least, most = other.signature.min_arguments, len(other.signature.arguments)
-        if other.function_id == excluded_id or least > len(types) or mine.min_arguments > most:
-            continue
-        if other.has_argument_types(types):
-            raise AlreadyExists(kind="Function", name=shown)
-        raise AlreadyExists(
-            f"Function {shown} cannot stand beside {other.display_signature}: both could be called with "
-            f"{_display_argument_count(max(least, mine.min_arguments))}, and calls are told apart by their "
-            "number of arguments alone.",
-            kind="Function",
-            name=shown,
-        )
-    if mine.min_arguments <= 1 <= len(types) and _has_translator(connection, name):
-        raise AlreadyExists(
-            f"Function {shown} cannot stand beside the translator of that name.",
-            kind="Function",
-            name=shown,
-        )
-
-
-def _has_translator(connection: sa.Connection, name: FunctionName) -> bool:
-    query = (
-        sa.select(_TRANSLATORS.c.translator_id)
-        .join(_SCHEMAS, _TRANSLATORS.c.schema_id == _SCHEMAS.c.schema_id)
-        .join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
-        .where(
-            _DATABASES.c.name == name.database,
-            _SCHEMAS.c.name == name.schema,
-            _TRANSLATORS.c.name == name.function,
-            _TRANSLATORS.c.dropped_at.is_(None),
-        )
-    )
-    return connection.execute(query).first() is not None
-
-
-def _display_argument_count(count: int) -> str:
-    return "1 argument" if count == 1 else f"{count} arguments"
-
-
-def _to_column_values(function: ExternalFunction) -> dict[str, object]:
-    return {
-        "least_arguments": function.signature.min_arguments,
-        "most_arguments": len(function.signature.arguments),
-        "integration": function.integration,
-        "definition": function.to_json().decode(),
-    }
-
-
-def _fetch_functions(
-    connection: sa.Connection, *conditions: sa.ColumnElement[bool]
-) -> list[ExternalFunctionRecord]:
-    return [
-        _to_function_record(row)
-        for row in connection.execute(_SELECT_LIVE_FUNCTIONS.where(*conditions))
-    ]
-
-
-def _to_function_record(row: sa.Row[Any]) -> ExternalFunctionRecord:
-    return ExternalFunctionRecord(
-        function_id=row.function_id,
-        name=FunctionName(row.database, row.schema, row.name),
-        database_id=row.database_id,
-        schema_id=row.schema_id,
-        function=ExternalFunction.from_json(row.definition),
-        owner=row.owner,
-        created_at=row.created_at,
-    )
-
-
-def find_overload(
-    connection: sa.Connection, name: FunctionName, types: Sequence[SqlType]
-) -> ExternalFunctionRecord:
-    """Return the live function of this name and these types.
-
-    Raises:
-        NotFound: There is none; says which of that name there are.
-    """
-    found = list_overloads(connection, name)
-    for each in found:
-        if each.has_argument_types(types):
-            return each
-    shown = display_overload(name, types)
-    if found:
-        there = ", ".join(each.display_signature for each in found)
-        raise NotFound(
-            f"Function {shown} does not exist; there is {there}.", kind="Function", name=shown
-        )
-    raise NotFound(kind="Function", name=shown)
-
-
-# --- Translators of external functions: their source, and who may use it.
-
-_TRANSLATOR_TABLE = model.translators
-_TRANSLATOR_SCHEMAS = model.schemas
-_TRANSLATOR_DATABASES = model.databases
-_SELECT_LIVE_TRANSLATORS: sa.Select[Any] = (
-    sa.select(
-        *_TRANSLATOR_TABLE.c,
-        _TRANSLATOR_SCHEMAS.c.database_id,
-        _TRANSLATOR_SCHEMAS.c.name.label("schema"),
-        _TRANSLATOR_DATABASES.c.name.label("database"),
-    )
-    .select_from(
-        _TRANSLATOR_TABLE.join(
-            _TRANSLATOR_SCHEMAS, _TRANSLATOR_TABLE.c.schema_id == _TRANSLATOR_SCHEMAS.c.schema_id
-        ).join(
-            _TRANSLATOR_DATABASES,
-            _TRANSLATOR_SCHEMAS.c.database_id == _TRANSLATOR_DATABASES.c.database_id,
-        )
-    )
-    .where(_TRANSLATOR_TABLE.c.dropped_at.is_(None))
-    .order_by(_TRANSLATOR_DATABASES.c.name, _TRANSLATOR_SCHEMAS.c.name, _TRANSLATOR_TABLE.c.name)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,22 +102,250 @@ class TranslatorRecord:
         return f"{self.name}(OBJECT)"
 
 
+def display_overload(name: FunctionName, types: Sequence[SqlType]) -> str:
+    """Return a function as SQL tells overloads apart, such as `DEMO.PUBLIC.F(NUMBER, DATE)`."""
+    return f"{name}({', '.join(each.base_name for each in types)})"
+
+
+def list_external_functions(
+    connection: sa.Connection,
+    database: str | None = None,
+    schema: str | None = None,
+    name: str | None = None,
+) -> list[ExternalFunctionRecord]:
+    """Return the live functions, of one database, schema and name when given.
+
+    They are ordered by name, those of a name by their number of arguments.
+    """
+    query = select_in_schemas(_FUNCTIONS, database, schema, name)
+    return [
+        ExternalFunctionRecord(
+            row.function_id,
+            FunctionName(row.database, row.schema, row.name),
+            row.database_id,
+            row.schema_id,
+            ExternalFunction.from_json(row.definition),
+            row.owner,
+            row.created_at,
+        )
+        for row in connection.execute(query.order_by(_FUNCTIONS.c.most_arguments))
+    ]
+
+
+def list_overloads(connection: sa.Connection, name: FunctionName) -> list[ExternalFunctionRecord]:
+    """Return the live functions of a name, ordered by number of arguments."""
+    return list_external_functions(connection, name.database, name.schema, name.function)
+
+
+def find_overload(
+    connection: sa.Connection, name: FunctionName, types: Sequence[SqlType]
+) -> ExternalFunctionRecord:
+    """Return the live function of this name and these types.
+
+    Raises:
+        NotFound: There is none; says which of that name there are.
+    """
+    found = list_overloads(connection, name)
+    for each in found:
+        if each.has_argument_types(types):
+            return each
+    shown = display_overload(name, types)
+    there = ", ".join(each.display_signature for each in found)
+    message = f"Function {shown} does not exist; there is {there}." if found else None
+    raise NotFound(message, kind="Function", name=shown)
+
+
+def list_usable_functions(
+    connection: sa.Connection, role: str, database: str, schema: str, name: str
+) -> list[ExternalFunctionRecord]:
+    """Return the functions of a name that a role may use, ordered by number of arguments."""
+    found = list_external_functions(connection, database, schema, name)
+    return [each for each in found if can_use_function(connection, role, each)]
+
+
+def can_use_function(connection: sa.Connection, role: str, record: ExternalFunctionRecord) -> bool:
+    """Tell whether a role may call a function: USAGE on it, its schema and its database."""
+    return (
+        has_privilege(connection, role, "FUNCTION", record.function_id, "USAGE")
+        and has_privilege(connection, role, "SCHEMA", record.schema_id, "USAGE")
+        and has_privilege(connection, role, "DATABASE", record.database_id, "USAGE")
+    )
+
+
+def create_external_function(
+    connection: sa.Connection,
+    name: FunctionName,
+    function: ExternalFunction,
+    *,
+    owner: str,
+    now: dt.datetime,
+    replaced: ExternalFunctionRecord | None,
+) -> None:
+    """Create a function, in the place of one with the same types when given.
+
+    Raises:
+        AlreadyExists: There is one that can be called with the same number of arguments.
+        DatabaseNotFound: There is no such database.
+        SchemaNotFound: There is no such schema in it.
+    """
+    _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
+    if replaced is not None:
+        drop_external_function(connection, replaced, now)
+    _check_overload_conflict(connection, name, function)
+    values = _to_column_values(function)
+    connection.execute(
+        sa.insert(_FUNCTIONS).values(
+            schema_id=schema_id, name=name.function, owner=owner, created_at=now, **values
+        )
+    )
+
+
+def update_external_function(
+    connection: sa.Connection, record: ExternalFunctionRecord, function: ExternalFunction
+) -> None:
+    """Set what a function is; its signature stays."""
+    _update(connection, _FUNCTIONS, record.function_id, **_to_column_values(function))
+
+
+def rename_external_function(
+    connection: sa.Connection,
+    record: ExternalFunctionRecord,
+    name: FunctionName,
+    function: ExternalFunction,
+) -> None:
+    """Give a function another name, perhaps in another schema; `function` carries it, too.
+
+    Raises:
+        AlreadyExists: There is one there that can be called with the same number of arguments.
+        DatabaseNotFound: There is no such database.
+        SchemaNotFound: There is no such schema in it.
+    """
+    _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
+    _check_overload_conflict(connection, name, function, excluded_id=record.function_id)
+    values = _to_column_values(function)
+    _update(
+        connection,
+        _FUNCTIONS,
+        record.function_id,
+        schema_id=schema_id,
+        name=name.function,
+        **values,
+    )
+
+
+def drop_external_function(
+    connection: sa.Connection, record: ExternalFunctionRecord, now: dt.datetime
+) -> None:
+    """Drop a function; its name and types are free again."""
+    _update(connection, _FUNCTIONS, record.function_id, dropped_at=now)
+
+
+def drop_functions_and_translators(
+    connection: sa.Connection, schema_ids: Collection[int], now: dt.datetime
+) -> None:
+    """Drop all functions and translators of schemas that are going."""
+    for table in (_FUNCTIONS, _TRANSLATORS):
+        connection.execute(
+            sa.update(table)
+            .where(table.c.schema_id.in_(schema_ids), table.c.dropped_at.is_(None))
+            .values(dropped_at=now, dropped_with_parent=True)
+        )
+
+
+def restore_functions_and_translators(
+    connection: sa.Connection, schema_ids: Collection[int]
+) -> None:
+    """Bring back what `drop_functions_and_translators` has dropped, in schemas that come back themselves."""
+    for table in (_FUNCTIONS, _TRANSLATORS):
+        connection.execute(
+            sa.update(table)
+            .where(table.c.schema_id.in_(schema_ids), table.c.dropped_with_parent.is_(True))
+            .values(dropped_at=None, dropped_with_parent=False)
+        )
+
+
+def _check_overload_conflict(
+    connection: sa.Connection,
+    name: FunctionName,
+    function: ExternalFunction,
+    *,
+    excluded_id: int | None = None,
+) -> None:
+    mine = function.signature
+    types = [each.type for each in mine.arguments]
+    shown = display_overload(name, types)
+    for other in list_overloads(connection, name):
+        least, most = other.signature.min_arguments, len(other.signature.arguments)
+        if other.function_id == excluded_id or least > len(types) or mine.min_arguments > most:
+            continue
+        if other.has_argument_types(types):
+            raise AlreadyExists(kind="Function", name=shown)
+        shared = max(least, mine.min_arguments)
+        raise AlreadyExists(
+            f"Function {shown} cannot stand beside {other.display_signature}: both could be called with "
+            f"{shared} argument{'' if shared == 1 else 's'}, and calls are told apart by their "
+            "number of arguments alone.",
+            kind="Function",
+            name=shown,
+        )
+    if mine.min_arguments <= 1 <= len(types):
+        there = select_in_schemas(_TRANSLATORS, name.database, name.schema, name.function)
+        if connection.execute(there).first() is not None:
+            raise AlreadyExists(
+                f"Function {shown} cannot stand beside the translator of that name.",
+                kind="Function",
+                name=shown,
+            )
+
+
+def _to_column_values(function: ExternalFunction) -> dict[str, object]:
+    return {
+        "least_arguments": function.signature.min_arguments,
+        "most_arguments": len(function.signature.arguments),
+        "integration": function.integration,
+        "definition": function.to_json().decode(),
+    }
+
+
+def _update(connection: sa.Connection, table: sa.Table, record_id: int, **values: object) -> None:
+    (key,) = table.primary_key
+    connection.execute(sa.update(table).where(key == record_id).values(values))
+
+
+# Translators: their source, and who may use it.
+
+
+def list_translators(
+    connection: sa.Connection,
+    database: str | None = None,
+    schema: str | None = None,
+    name: str | None = None,
+) -> list[TranslatorRecord]:
+    """Return the live translators, ordered by name, of one database, schema and name when given."""
+    return [
+        TranslatorRecord(
+            row.translator_id,
+            FunctionName(row.database, row.schema, row.name),
+            row.database_id,
+            row.schema_id,
+            msgspec.json.decode(row.definition, type=Translator),
+            row.comment,
+            row.owner,
+            row.created_at,
+        )
+        for row in connection.execute(select_in_schemas(_TRANSLATORS, database, schema, name))
+    ]
+
+
 def find_translator(connection: sa.Connection, name: FunctionName) -> TranslatorRecord:
     """Return the live translator of this name.
 
     Raises:
         NotFound: There is none.
     """
-    row = connection.execute(
-        _SELECT_LIVE_TRANSLATORS.where(
-            _TRANSLATOR_DATABASES.c.name == name.database,
-            _TRANSLATOR_SCHEMAS.c.name == name.schema,
-            _TRANSLATOR_TABLE.c.name == name.function,
-        )
-    ).first()
-    if row is None:
-        raise NotFound(kind="Translator", name=str(name))
-    return _to_translator_record(row)
+    for found in list_translators(connection, name.database, name.schema, name.function):
+        return found
+    raise NotFound(kind="Translator", name=str(name))
 
 
 def lock_translator(connection: sa.Connection, record: TranslatorRecord) -> None:
@@ -438,24 +354,11 @@ def lock_translator(connection: sa.Connection, record: TranslatorRecord) -> None
     Raises:
         NotFound: It is gone already.
     """
-    query = sa.select(_TRANSLATOR_TABLE.c.translator_id).where(
-        _TRANSLATOR_TABLE.c.translator_id == record.translator_id,
-        _TRANSLATOR_TABLE.c.dropped_at.is_(None),
+    query = sa.select(_TRANSLATORS.c.translator_id).where(
+        _TRANSLATORS.c.translator_id == record.translator_id, _TRANSLATORS.c.dropped_at.is_(None)
     )
     if connection.execute(query.with_for_update()).first() is None:
         raise NotFound(kind="Translator", name=str(record.name))
-
-
-def list_translators(
-    connection: sa.Connection, database: str | None = None, schema: str | None = None
-) -> list[TranslatorRecord]:
-    """Return the live translators, ordered by name, of one database or schema when given."""
-    query = _SELECT_LIVE_TRANSLATORS
-    if database is not None:
-        query = query.where(_TRANSLATOR_DATABASES.c.name == database)
-    if schema is not None:
-        query = query.where(_TRANSLATOR_SCHEMAS.c.name == schema)
-    return [_to_translator_record(row) for row in connection.execute(query)]
 
 
 def create_translator(
@@ -466,7 +369,7 @@ def create_translator(
     comment: str | None,
     owner: str,
     now: dt.datetime,
-    replaced: TranslatorRecord | None = None,
+    replaced: TranslatorRecord | None,
 ) -> None:
     """Create a translator, in the place of another when given.
 
@@ -477,17 +380,17 @@ def create_translator(
     """
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     if replaced is not None:
-        _mark_translator_dropped(connection, replaced, now)
-    beside = [each for each in list_overloads(connection, name) if each.accepts_argument_count(1)]
-    there = list_translators(connection, name.database, name.schema)
-    if beside or name in {each.name for each in there}:
+        _update(connection, _TRANSLATORS, replaced.translator_id, dropped_at=now)
+    signatures = [each.signature for each in list_overloads(connection, name)]
+    if list_translators(connection, name.database, name.schema, name.function) or any(
+        each.min_arguments <= 1 <= len(each.arguments) for each in signatures
+    ):
         raise AlreadyExists(kind="Function", name=f"{name}(OBJECT)")
-    named = replace(translator, name=str(name))
     connection.execute(
-        sa.insert(_TRANSLATOR_TABLE).values(
+        sa.insert(_TRANSLATORS).values(
             schema_id=schema_id,
             name=name.function,
-            definition=msgspec.json.encode(named).decode(),
+            definition=msgspec.json.encode(replace(translator, name=str(name))).decode(),
             comment=comment,
             owner=owner,
             created_at=now,
@@ -502,34 +405,174 @@ def drop_translator(connection: sa.Connection, record: TranslatorRecord, now: dt
         UserError: Functions still use it.
     """
     lock_translator(connection, record)
-    users = list_functions_using_translator(connection, str(record.name))
+    name = str(record.name)
+    users = [
+        each.display_signature
+        for each in list_external_functions(connection)
+        if name in {each.function.request_translator, each.function.response_translator}
+    ]
     if users:
-        shown = ", ".join(each.display_signature for each in users)
         raise UserError(
-            f"Translator {record.name} is still used by {shown}; drop these first, or UNSET their "
+            f"Translator {name} is still used by {', '.join(users)}; drop these first, or UNSET their "
             "translators."
         )
-    _mark_translator_dropped(connection, record, now)
+    _update(connection, _TRANSLATORS, record.translator_id, dropped_at=now)
 
 
-def _mark_translator_dropped(
-    connection: sa.Connection, record: TranslatorRecord, now: dt.datetime
+# API integrations: the URLs that functions may call, and how calls authenticate.
+
+CREATE_INTEGRATION_PRIVILEGE = "CREATE INTEGRATION"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiIntegrationRecord:
+    """A live integration; `owner` is a role."""
+
+    integration_id: int
+    integration: ApiIntegration
+    owner: str
+    created_at: dt.datetime
+
+
+def list_api_integrations(
+    connection: sa.Connection, name: str | None = None
+) -> list[ApiIntegrationRecord]:
+    """Return the live integrations, ordered by name, or the one of an internal name when given."""
+    query = sa.select(_INTEGRATIONS).where(_INTEGRATIONS.c.dropped_at.is_(None))
+    if name is not None:
+        query = query.where(_INTEGRATIONS.c.name == name)
+    return [
+        ApiIntegrationRecord(
+            row.integration_id, ApiIntegration.from_json(row.definition), row.owner, row.created_at
+        )
+        for row in connection.execute(query.order_by(_INTEGRATIONS.c.name))
+    ]
+
+
+def find_api_integration(connection: sa.Connection, name: str) -> ApiIntegrationRecord:
+    """Return the live integration of this internal name.
+
+    Raises:
+        NotFound: There is none.
+    """
+    for found in list_api_integrations(connection, name):
+        return found
+    raise NotFound(kind="API integration", name=to_display_name(name))
+
+
+def create_api_integration(
+    connection: sa.Connection,
+    integration: ApiIntegration,
+    *,
+    owner: str,
+    now: dt.datetime,
+    replace: bool,
 ) -> None:
+    """Create an integration; functions that name a replaced one call through the new one.
+
+    Raises:
+        AlreadyExists: There is one of that name, and it is not to be replaced.
+    """
+    for there in list_api_integrations(connection, integration.name):
+        if not replace:
+            raise AlreadyExists(kind="API integration", name=to_display_name(integration.name))
+        _update(connection, _INTEGRATIONS, there.integration_id, dropped_at=now)
+    definition = integration.to_json().decode()
     connection.execute(
-        sa.update(_TRANSLATOR_TABLE)
-        .where(_TRANSLATOR_TABLE.c.translator_id == record.translator_id)
-        .values(dropped_at=now)
+        sa.insert(_INTEGRATIONS).values(
+            name=integration.name, definition=definition, owner=owner, created_at=now
+        )
     )
 
 
-def _to_translator_record(row: sa.Row[Any]) -> TranslatorRecord:
-    return TranslatorRecord(
-        translator_id=row.translator_id,
-        name=FunctionName(row.database, row.schema, row.name),
-        database_id=row.database_id,
-        schema_id=row.schema_id,
-        translator=msgspec.json.decode(row.definition, type=Translator),
-        comment=row.comment,
-        owner=row.owner,
-        created_at=row.created_at,
+def update_api_integration(
+    connection: sa.Connection, record: ApiIntegrationRecord, integration: ApiIntegration
+) -> None:
+    """Set what an integration is."""
+    definition = integration.to_json().decode()
+    _update(connection, _INTEGRATIONS, record.integration_id, definition=definition)
+
+
+def drop_api_integration(
+    connection: sa.Connection, record: ApiIntegrationRecord, now: dt.datetime
+) -> None:
+    """Drop an integration.
+
+    Raises:
+        UserError: Functions still call through it.
+    """
+    name = record.integration.name
+    # The lock keeps a function from being created meanwhile.
+    lock_api_integration(connection, name)
+    query = sa.select(_FUNCTIONS.c.name).where(
+        _FUNCTIONS.c.integration == name, _FUNCTIONS.c.dropped_at.is_(None)
     )
+    users = sorted(set(connection.execute(query).scalars()))
+    if users:
+        raise UserError(
+            f"API integration {to_display_name(name)} is still used by "
+            f"{', '.join(map(to_display_name, users))}; "
+            "drop these functions first, or let them use another."
+        )
+    _update(connection, _INTEGRATIONS, record.integration_id, dropped_at=now)
+
+
+def lock_api_integration(connection: sa.Connection, name: str) -> None:
+    """Keep an integration from being dropped until the transaction ends.
+
+    Raises:
+        NotFound: There is none.
+    """
+    query = sa.select(_INTEGRATIONS.c.integration_id).where(
+        _INTEGRATIONS.c.name == name, _INTEGRATIONS.c.dropped_at.is_(None)
+    )
+    if connection.execute(query.with_for_update()).first() is None:
+        raise NotFound(kind="API integration", name=to_display_name(name))
+
+
+# Functions as a query needs them to make calls.
+
+
+@dataclass(frozen=True, slots=True)
+class CallableFunction:
+    """A function with its integration, which is enabled, and its translators."""
+
+    name: FunctionName
+    function: ExternalFunction
+    integration: ApiIntegration
+    request_translator: Translator | None
+    response_translator: Translator | None
+
+
+def list_callable_functions(
+    connection: sa.Connection, role: str, name: FunctionName
+) -> list[CallableFunction]:
+    """Return the overloads of a name as a role may call them, by number of arguments.
+
+    Raises:
+        NotFound: There is none that the role may use, or something that it needs is gone.
+        IntegrationDisabled: Its integration lets no calls through.
+    """
+
+    def find_used_translator(used_name: str | None) -> Translator | None:
+        if used_name is None:
+            return None
+        parts = TokenCursor(used_name).parse_name("a translator", 3).parts
+        return find_translator(connection, FunctionName(*parts)).translator
+
+    found = []
+    for each in list_usable_functions(connection, role, name.database, name.schema, name.function):
+        function = each.function
+        integration = find_api_integration(connection, function.integration).integration
+        if not integration.enabled:
+            raise IntegrationDisabled(integration=to_display_name(integration.name))
+        request = find_used_translator(function.request_translator)
+        response = find_used_translator(function.response_translator)
+        found.append(CallableFunction(each.name, function, integration, request, response))
+    if not found:
+        raise NotFound(
+            f"Function {name} does not exist, or this role may not use it.",
+            kind="Function",
+            name=str(name),
+        )
+    return found

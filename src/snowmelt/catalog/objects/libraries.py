@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import make_record
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.schema.types import to_display_name
 
@@ -55,31 +56,23 @@ def create_library(
     record: LibraryRecord,
     contents: Mapping[str, bytes],
     *,
-    replace: bool = False,
+    replace: bool,
 ) -> None:
     """Create a library of these files; a replaced one keeps the functions made of it.
 
     Raises:
         AlreadyExists: There is one of this name, and it is not to be replaced.
     """
-    values = {
-        "language": record.language,
-        "origin": record.origin,
-        "files": json.dumps(
-            {name: base64.b85encode(data).decode() for name, data in contents.items()}
-        ),
-        "owner": record.owner,
-        "created_at": record.created_at,
-    }
-    there = record.name in {each.name for each in list_libraries(connection)}
-    if there and not replace:
-        raise AlreadyExists(kind="Library", name=to_display_name(record.name))
-    if there:
+    files = {name: base64.b85encode(data).decode() for name, data in contents.items()}
+    values = asdict(record) | {"files": json.dumps(files)}
+    if record.name not in {each.name for each in list_libraries(connection)}:
+        connection.execute(sa.insert(_LIBRARIES).values(values))
+    elif replace:
         connection.execute(
             sa.update(_LIBRARIES).where(_LIBRARIES.c.name == record.name).values(values)
         )
     else:
-        connection.execute(sa.insert(_LIBRARIES).values(name=record.name, **values))
+        raise AlreadyExists(kind="Library", name=to_display_name(record.name))
 
 
 def drop_library(connection: sa.Connection, name: str, *, cascade: bool) -> None:
@@ -102,7 +95,7 @@ def drop_library(connection: sa.Connection, name: str, *, cascade: bool) -> None
 
 
 def create_load_function(
-    connection: sa.Connection, record: LoadFunctionRecord, *, replace: bool = False
+    connection: sa.Connection, record: LoadFunctionRecord, *, replace: bool
 ) -> None:
     """Create a filter, parser or source of a library.
 
@@ -112,23 +105,11 @@ def create_load_function(
     """
     if record.library not in {each.name for each in list_libraries(connection)}:
         raise NotFound(kind="Library", name=to_display_name(record.library))
-    there = [
-        each for each in list_load_functions(connection, record.kind) if each.name == record.name
-    ]
-    if there and not replace:
-        raise AlreadyExists(kind=record.kind.capitalize(), name=to_display_name(record.name))
-    if there:
+    if record.name in {each.name for each in list_load_functions(connection, record.kind)}:
+        if not replace:
+            raise AlreadyExists(kind=record.kind.capitalize(), name=to_display_name(record.name))
         drop_load_function(connection, record.kind, record.name)
-    connection.execute(
-        sa.insert(_LOAD_FUNCTIONS).values(
-            kind=record.kind,
-            name=record.name,
-            factory=record.factory,
-            library=record.library,
-            owner=record.owner,
-            created_at=record.created_at,
-        )
-    )
+    connection.execute(sa.insert(_LOAD_FUNCTIONS).values(asdict(record)))
 
 
 def drop_load_function(connection: sa.Connection, kind: FunctionKind, name: str) -> None:
@@ -149,17 +130,7 @@ def drop_load_function(connection: sa.Connection, kind: FunctionKind, name: str)
 def list_libraries(connection: sa.Connection) -> list[LibraryRecord]:
     """Return all libraries by name."""
     rows = connection.execute(sa.select(_LIBRARIES).order_by(_LIBRARIES.c.name))
-    return [
-        LibraryRecord(
-            name=row.name,
-            language=row.language,
-            origin=row.origin,
-            files=tuple(json.loads(row.files)),
-            owner=row.owner,
-            created_at=row.created_at,
-        )
-        for row in rows
-    ]
+    return [make_record(LibraryRecord, row, files=tuple(json.loads(row.files))) for row in rows]
 
 
 def list_load_functions(
@@ -169,7 +140,7 @@ def list_load_functions(
     query = sa.select(_LOAD_FUNCTIONS).order_by(_LOAD_FUNCTIONS.c.kind, _LOAD_FUNCTIONS.c.name)
     if kind is not None:
         query = query.where(_LOAD_FUNCTIONS.c.kind == kind)
-    return [LoadFunctionRecord(**row) for row in connection.execute(query).mappings()]
+    return [make_record(LoadFunctionRecord, row) for row in connection.execute(query)]
 
 
 def read_library_files(

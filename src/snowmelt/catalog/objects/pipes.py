@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.model import pipes
+from snowmelt.catalog.db.dialect import make_record
+from snowmelt.catalog.objects.tables import select_in_schemas
 from snowmelt.errors import AlreadyExists, PipeNotFound
 from snowmelt.schema.types import TableName, to_display_name
 
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 
 # Behind a table's name: the pipe that each table has by itself.
 DEFAULT_PIPE_SUFFIX = "-STREAMING"
-_PIPES = pipes
-_SCHEMAS = model.schemas
-_DATABASES = model.databases
+_PIPES = model.pipes
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +48,16 @@ def resolve_pipe_table(pipe_copy: PipeCopy, pipe_name: TableName) -> TableName:
 
 def find_pipe(connection: sa.Connection, name: TableName) -> PipeRecord | None:
     """Return the live pipe of this name, None when there is none."""
-    row = connection.execute(
-        _select_pipes().where(
-            _DATABASES.c.name == name.database,
-            _SCHEMAS.c.name == name.schema,
-            _PIPES.c.name == name.table,
-        )
-    ).first()
-    return None if row is None else PipeRecord(*row)
+    found = list_pipes(connection, name.database, name.schema, name.table)
+    return found[0] if found else None
 
 
 def list_pipes(
-    connection: sa.Connection, database: str | None = None, schema: str | None = None
+    connection: sa.Connection, database: str | None, schema: str | None, name: str | None = None
 ) -> list[PipeRecord]:
-    """Return the live pipes, ordered by name, of one database or schema when given."""
-    query = _select_pipes()
-    if database is not None:
-        query = query.where(_DATABASES.c.name == database)
-    if schema is not None:
-        query = query.where(_SCHEMAS.c.name == schema)
-    rows = connection.execute(query.order_by(_DATABASES.c.name, _SCHEMAS.c.name, _PIPES.c.name))
-    return [PipeRecord(*row) for row in rows]
+    """Return the live pipes, ordered by name, of one database, schema and name when given."""
+    query = select_in_schemas(_PIPES, database, schema, name)
+    return [make_record(PipeRecord, row) for row in connection.execute(query)]
 
 
 def create_pipe(
@@ -112,26 +100,4 @@ def drop_pipe(connection: sa.Connection, name: TableName, now: dt.datetime) -> N
         raise PipeNotFound(pipe=name)
     connection.execute(
         sa.update(_PIPES).where(_PIPES.c.pipe_id == found.pipe_id).values(dropped_at=now)
-    )
-
-
-def _select_pipes() -> sa.Select[Any]:
-    return (
-        sa.select(
-            _PIPES.c.pipe_id,
-            _DATABASES.c.name,
-            _SCHEMAS.c.name,
-            _PIPES.c.name,
-            _PIPES.c.owner,
-            _PIPES.c.definition,
-            _PIPES.c.comment,
-            _PIPES.c.created_at,
-        )
-        .join(_SCHEMAS, _PIPES.c.schema_id == _SCHEMAS.c.schema_id)
-        .join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
-        .where(
-            _PIPES.c.dropped_at.is_(None),
-            _SCHEMAS.c.dropped_at.is_(None),
-            _DATABASES.c.dropped_at.is_(None),
-        )
     )

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import make_insert
+from snowmelt.catalog.db.dialect import add_or_delete_row, make_insert, make_record
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PRIVILEGES
+from snowmelt.catalog.security.access_control import require_role
 from snowmelt.errors import AlreadyExists, BucketNameInvalid, NotEmpty, NotFound
-from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -27,22 +27,14 @@ if TYPE_CHECKING:
 _BUCKETS = model.buckets
 _GRANTS = model.grants
 _PREFIX_GRANTS = model.prefix_grants
-_OBJECTS = model.objects
-_UPLOADS = model.uploads
-_ROLES = model.roles
 
 CREATE_BUCKET_PRIVILEGE = "CREATE BUCKET"
 PREFIX_PRIVILEGES = tuple(each for each in PRIVILEGES["BUCKET"] if each != "OWNERSHIP")
 
 # Every request of the S3 endpoint asks these: built once, a statement costs half as much.
-_SELECT_LIVE_BUCKETS = sa.select(
-    _BUCKETS.c.bucket_id,
-    _BUCKETS.c.name,
-    _BUCKETS.c.owner,
-    _BUCKETS.c.backend,
-    _BUCKETS.c.select_dialect,
-    _BUCKETS.c.created_at,
-).where(_BUCKETS.c.dropped_at.is_(None))
+_SELECT_LIVE_BUCKETS = sa.select(*(each for each in _BUCKETS.c if each.name != "dropped_at")).where(
+    _BUCKETS.c.dropped_at.is_(None)
+)
 _SELECT_BUCKET_BY_NAME = _SELECT_LIVE_BUCKETS.where(_BUCKETS.c.name == sa.bindparam("name"))
 _SELECT_PRIVILEGES = sa.union_all(
     sa.select(_GRANTS.c.privilege, sa.literal(b"", sa.LargeBinary).label("prefix")).where(
@@ -57,8 +49,8 @@ _SELECT_PRIVILEGES = sa.union_all(
 )
 
 _NOT_EMPTY_MESSAGES = {
-    _OBJECTS: "Bucket {} is not empty: it holds objects. Delete them first.",
-    _UPLOADS: "Bucket {} is not empty: it holds multipart uploads that are not completed. Complete or"
+    model.objects: "Bucket {} is not empty: it holds objects. Delete them first.",
+    model.uploads: "Bucket {} is not empty: it holds multipart uploads that are not completed. Complete or"
     " abort them first (ListMultipartUploads names them).",
 }
 # S3's rules for new buckets, and the underscore, which other stores and old buckets of S3 have. Those
@@ -174,9 +166,7 @@ def drop_bucket(connection: sa.Connection, bucket: BucketRecord, now: dt.datetim
             _GRANTS.c.kind == "BUCKET", _GRANTS.c.object_id == bucket.bucket_id
         )
     )
-    connection.execute(
-        sa.update(_BUCKETS).where(_BUCKETS.c.bucket_id == bucket.bucket_id).values(dropped_at=now)
-    )
+    _update_bucket(connection, bucket, dropped_at=now)
 
 
 def lock_bucket(connection: sa.Connection, bucket_id: int, *, exclusive: bool = False) -> None:
@@ -198,21 +188,18 @@ def set_select_dialect(
     connection: sa.Connection, bucket: BucketRecord, dialect: str | None
 ) -> None:
     """Set the dialect of S3 Select requests that name none; None is the service's."""
-    connection.execute(
-        sa.update(_BUCKETS)
-        .where(_BUCKETS.c.bucket_id == bucket.bucket_id)
-        .values(select_dialect=dialect)
-    )
+    _update_bucket(connection, bucket, select_dialect=dialect)
 
 
 def set_backend(connection: sa.Connection, bucket: BucketRecord, backend: str) -> None:
     """Let a bucket stand in front of another place than before."""
+    _update_bucket(connection, bucket, backend=backend)
+
+
+def _update_bucket(connection: sa.Connection, bucket: BucketRecord, **values: object) -> None:
     connection.execute(
-        sa.update(_BUCKETS).where(_BUCKETS.c.bucket_id == bucket.bucket_id).values(backend=backend)
+        sa.update(_BUCKETS).where(_BUCKETS.c.bucket_id == bucket.bucket_id).values(values)
     )
-
-
-# --- privileges
 
 
 def bucket_privileges(
@@ -228,68 +215,32 @@ def bucket_privileges(
     return BucketPrivileges(is_owner=False, prefixes_by_privilege=prefixes)
 
 
-def grant_on_prefix(
-    connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
+def grant_or_revoke_on_prefix(
+    connection: sa.Connection, grant: PrefixGrant, *, revoke: bool = False
 ) -> None:
-    """Grant a privilege on the objects beneath a prefix; again is harmless.
+    """Grant a privilege on the objects beneath a prefix, or take it from exactly this prefix.
 
     Raises:
         NotFound: There is no such role, or no such privilege on prefixes.
     """
-    row = _make_prefix_grant_row(connection, privilege, bucket, prefix, role)
-    connection.execute(make_insert(connection, _PREFIX_GRANTS).values(row).on_conflict_do_nothing())
-
-
-def revoke_on_prefix(
-    connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
-) -> None:
-    """Take away a privilege that was granted on exactly this prefix.
-
-    Raises:
-        NotFound: There is no such role, or no such privilege on prefixes.
-    """
-    row = _make_prefix_grant_row(connection, privilege, bucket, prefix, role)
-    connection.execute(sa.delete(_PREFIX_GRANTS).filter_by(**row))
+    require_role(connection, grant.role)
+    if grant.privilege not in PREFIX_PRIVILEGES:
+        raise NotFound(kind="Privilege on a prefix", name=grant.privilege)
+    add_or_delete_row(connection, _PREFIX_GRANTS, asdict(grant), delete=revoke)
 
 
 def list_prefix_grants(
     connection: sa.Connection, *, role: str | None = None, bucket_id: int | None = None
 ) -> list[PrefixGrant]:
     """Return the privileges on prefixes of a role, or in a bucket."""
-    query = sa.select(
-        _PREFIX_GRANTS.c.role,
-        _PREFIX_GRANTS.c.bucket_id,
-        _PREFIX_GRANTS.c.prefix,
-        _PREFIX_GRANTS.c.privilege,
-    )
+    query = sa.select(_PREFIX_GRANTS)
     if role is not None:
         query = query.where(_PREFIX_GRANTS.c.role == role)
     if bucket_id is not None:
         query = query.where(_PREFIX_GRANTS.c.bucket_id == bucket_id)
-    found = [
-        PrefixGrant(row.role, row.bucket_id, bytes(row.prefix), row.privilege)
-        for row in connection.execute(query)
-    ]
+    rows = connection.execute(query)
+    found = [make_record(PrefixGrant, row, prefix=bytes(row.prefix)) for row in rows]
     return sorted(found, key=lambda g: (g.bucket_id, g.prefix, g.role, g.privilege))
-
-
-def _make_prefix_grant_row(
-    connection: sa.Connection, privilege: str, bucket: BucketRecord, prefix: bytes, role: str
-) -> dict[str, object]:
-    _require_role(connection, role)
-    if privilege not in PREFIX_PRIVILEGES:
-        raise NotFound(kind="Privilege on a prefix", name=privilege)
-    return {
-        "role": role,
-        "bucket_id": bucket.bucket_id,
-        "prefix": prefix,
-        "privilege": privilege,
-    }
-
-
-def _require_role(connection: sa.Connection, role: str) -> None:
-    if not connection.execute(sa.select(_ROLES.c.name).where(_ROLES.c.name == role)).first():
-        raise NotFound(kind="Role", name=to_display_name(role))
 
 
 def _check_bucket_name(name: str) -> None:

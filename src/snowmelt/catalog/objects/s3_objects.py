@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import make_insert
+from snowmelt.catalog.db.dialect import make_insert, make_record
 from snowmelt.catalog.objects.s3_buckets import lock_bucket
 from snowmelt.errors import ObjectChanged, ObjectMissing, UploadNotFound
 
@@ -101,16 +101,7 @@ def put_object(
         ObjectMissing: The condition names an ETag, and there is no object.
     """
     lock_bucket(connection, bucket_id)
-    values = {
-        "bucket_id": bucket_id,
-        "key": record.key,
-        "size": record.size,
-        "etag": record.etag,
-        "modified_at": record.modified_at,
-        "headers": json.dumps(dict(record.headers)),
-        "checksum": record.checksum,
-        "file": record.file,
-    }
+    values = _to_values(record, bucket_id=bucket_id)
     if not precondition.requires_object:
         made = connection.execute(
             make_insert(connection, _OBJECTS)
@@ -168,13 +159,7 @@ def list_objects(
 ) -> list[ObjectRecord]:
     """Return up to `limit` objects in the order of their keys' bytes, from `start_key` on.
 
-    Args:
-        connection: A transaction.
-        bucket_id: Where to look.
-        start_key: The first key.
-        inclusive: Whether `start_key` itself counts.
-        end_key: The first key that no longer counts, None for the end.
-        limit: Most objects to return.
+    `inclusive` counts `start_key` itself; `end_key` no longer counts, and is None for the end.
     """
     query = _SELECT_OBJECTS.where(
         _OBJECTS.c.bucket_id == bucket_id,
@@ -186,9 +171,6 @@ def list_objects(
         _to_object_record(row)
         for row in connection.execute(query.order_by(_OBJECTS.c.key).limit(limit))
     ]
-
-
-# --- files
 
 
 def mark_files_dropped(connection: sa.Connection, files: Collection[str], now: dt.datetime) -> None:
@@ -242,21 +224,17 @@ def _lock_object(
 
 
 def _to_object_record(row: sa.Row[Any]) -> ObjectRecord:
-    return ObjectRecord(
-        key=bytes(row.key),
-        size=row.size,
-        etag=row.etag,
-        modified_at=row.modified_at,
-        headers=json.loads(row.headers),
-        checksum=row.checksum,
-        file=row.file,
-    )
+    return make_record(ObjectRecord, row, key=bytes(row.key), headers=json.loads(row.headers))
 
 
-# --- Uploads in parts that are under way: which key, which headers, which parts in which files.
+def _to_values(record: ObjectRecord | UploadRecord, **others: object) -> dict[str, object]:
+    values = {name: getattr(record, name) for name in record.__dataclass_fields__}
+    return {**values, "headers": json.dumps(dict(record.headers)), **others}
+
+
+# Uploads in parts that are under way: which key, which headers, which parts in which files.
 
 _UPLOADS = model.uploads
-_MULTIPART_PARTS = model.upload_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,26 +274,11 @@ def create_upload(connection: sa.Connection, upload: UploadRecord) -> None:
         NotFound: The bucket has been dropped.
     """
     lock_bucket(connection, upload.bucket_id)
-    connection.execute(
-        sa.insert(_UPLOADS).values(
-            upload_id=upload.upload_id,
-            bucket_id=upload.bucket_id,
-            key=upload.key,
-            user=upload.user,
-            initiated_at=upload.initiated_at,
-            headers=json.dumps(dict(upload.headers)),
-            checksum=upload.checksum,
-        )
-    )
+    connection.execute(sa.insert(_UPLOADS).values(_to_values(upload)))
 
 
 def find_upload(
-    connection: sa.Connection,
-    bucket_id: int,
-    key: bytes,
-    upload_id: str,
-    *,
-    lock: bool = False,
+    connection: sa.Connection, bucket_id: int, key: bytes, upload_id: str, *, lock: bool = False
 ) -> UploadRecord:
     """Return an upload; with `lock` nobody else ends it until this transaction does.
 
@@ -339,35 +302,22 @@ def put_part(connection: sa.Connection, upload: UploadRecord, part: PartRecord) 
     """
     find_upload(connection, upload.bucket_id, upload.key, upload.upload_id, lock=True)
     mine = sa.and_(
-        _MULTIPART_PARTS.c.upload_id == upload.upload_id, _MULTIPART_PARTS.c.number == part.number
+        _UPLOAD_PARTS.c.upload_id == upload.upload_id, _UPLOAD_PARTS.c.number == part.number
     )
-    older = list(connection.execute(sa.select(_MULTIPART_PARTS.c.file).where(mine)).scalars())
-    connection.execute(sa.delete(_MULTIPART_PARTS).where(mine))
+    older = list(connection.execute(sa.select(_UPLOAD_PARTS.c.file).where(mine)).scalars())
+    connection.execute(sa.delete(_UPLOAD_PARTS).where(mine))
     mark_files_dropped(connection, older, part.modified_at)
-    connection.execute(
-        sa.insert(_MULTIPART_PARTS).values(
-            upload_id=upload.upload_id,
-            number=part.number,
-            size=part.size,
-            etag=part.etag,
-            modified_at=part.modified_at,
-            checksum=part.checksum,
-            file=part.file,
-        )
-    )
+    connection.execute(sa.insert(_UPLOAD_PARTS).values(upload_id=upload.upload_id, **asdict(part)))
 
 
 def list_parts(connection: sa.Connection, upload: UploadRecord) -> list[PartRecord]:
     """Return the parts that have arrived, by number."""
     query = (
-        sa.select(_MULTIPART_PARTS)
-        .where(_MULTIPART_PARTS.c.upload_id == upload.upload_id)
-        .order_by(_MULTIPART_PARTS.c.number)
+        sa.select(_UPLOAD_PARTS)
+        .where(_UPLOAD_PARTS.c.upload_id == upload.upload_id)
+        .order_by(_UPLOAD_PARTS.c.number)
     )
-    return [
-        PartRecord(row.number, row.size, row.etag, row.modified_at, row.checksum, row.file)
-        for row in connection.execute(query)
-    ]
+    return [make_record(PartRecord, row) for row in connection.execute(query)]
 
 
 def delete_upload(connection: sa.Connection, upload: UploadRecord, now: dt.datetime) -> list[str]:
@@ -379,7 +329,7 @@ def delete_upload(connection: sa.Connection, upload: UploadRecord, now: dt.datet
     find_upload(connection, upload.bucket_id, upload.key, upload.upload_id, lock=True)
     files = [part.file for part in list_parts(connection, upload)]
     connection.execute(
-        sa.delete(_MULTIPART_PARTS).where(_MULTIPART_PARTS.c.upload_id == upload.upload_id)
+        sa.delete(_UPLOAD_PARTS).where(_UPLOAD_PARTS.c.upload_id == upload.upload_id)
     )
     connection.execute(sa.delete(_UPLOADS).where(_UPLOADS.c.upload_id == upload.upload_id))
     mark_files_dropped(connection, files, now)
@@ -418,12 +368,4 @@ def prefix_end(prefix: bytes) -> bytes | None:
 
 
 def _to_upload_record(row: sa.Row[Any]) -> UploadRecord:
-    return UploadRecord(
-        upload_id=row.upload_id,
-        bucket_id=row.bucket_id,
-        key=bytes(row.key),
-        user=row.user,
-        initiated_at=row.initiated_at,
-        headers=json.loads(row.headers),
-        checksum=row.checksum,
-    )
+    return make_record(UploadRecord, row, key=bytes(row.key), headers=json.loads(row.headers))

@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.model import row_channels
+from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, MetadataPointer, TableRecord
 from snowmelt.catalog.objects.channel_tombstones import write_table_drop_tombstones
 from snowmelt.errors import (
@@ -38,9 +38,6 @@ _SCHEMAS = model.schemas
 _DATABASES = model.databases
 _SCHEMA_VERSIONS = model.schema_versions
 _DATA_KEYS = model.data_keys
-_QUALIFIED_TABLES = _TABLES.join(_SCHEMAS, _TABLES.c.schema_id == _SCHEMAS.c.schema_id).join(
-    _DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id
-)
 _columns_decoder = msgspec.json.Decoder(tuple[Column, ...])
 _EFFECTIVE_RETENTION_DAYS = sa.func.coalesce(
     _TABLES.c.retention_days,
@@ -48,9 +45,37 @@ _EFFECTIVE_RETENTION_DAYS = sa.func.coalesce(
     _DATABASES.c.retention_days,
     DEFAULT_RETENTION_DAYS,
 )
-_SELECT_RETENTION_DAYS = sa.select(_TABLES.c.table_id, _EFFECTIVE_RETENTION_DAYS).select_from(
-    _QUALIFIED_TABLES
-)
+
+
+def join_namespaces(objects: sa.FromClause) -> sa.Join:
+    """Join what lies in schemas with these and their databases."""
+    return objects.join(_SCHEMAS, objects.c.schema_id == _SCHEMAS.c.schema_id).join(
+        _DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id
+    )
+
+
+def select_in_schemas(
+    objects: sa.Table, database: str | None, schema: str | None, name: str | None
+) -> sa.Select[Any]:
+    """Return the query for live objects by name, of one database, schema or name when given.
+
+    Rows have `database`, `schema` and `database_id` besides the columns of the objects' own table.
+    """
+    wanted = ((_DATABASES.c.name, database), (_SCHEMAS.c.name, schema), (objects.c.name, name))
+    return (
+        sa.select(
+            *objects.c,
+            _SCHEMAS.c.database_id,
+            _SCHEMAS.c.name.label("schema"),
+            _DATABASES.c.name.label("database"),
+        )
+        .select_from(join_namespaces(objects))
+        .where(
+            *(each.c.dropped_at.is_(None) for each in (objects, _SCHEMAS, _DATABASES)),
+            *(column == value for column, value in wanted if value is not None),
+        )
+        .order_by(_DATABASES.c.name, _SCHEMAS.c.name, objects.c.name)
+    )
 
 
 def find_table(connection: sa.Connection, name: TableName) -> TableRecord:
@@ -62,7 +87,12 @@ def find_table(connection: sa.Connection, name: TableName) -> TableRecord:
         TableNotFound: There is no such table in it.
     """
     row = connection.execute(
-        _select_tables().where(_DATABASES.c.name == name.database, *_live_table_conditions(name))
+        _select_tables().where(
+            _DATABASES.c.name == name.database,
+            _SCHEMAS.c.name == name.schema,
+            _TABLES.c.name == name.table,
+            *(each.c.dropped_at.is_(None) for each in (_DATABASES, _SCHEMAS, _TABLES)),
+        )
     ).first()
     if row is not None:
         return _to_table_record(row)
@@ -96,7 +126,7 @@ def find_current_name(
             _DATABASES.c.name.label("database"), _SCHEMAS.c.name.label("schema"), _TABLES.c.name
         )
         .select_from(
-            _QUALIFIED_TABLES.join(_DATA_KEYS, _DATA_KEYS.c.table_id == _TABLES.c.table_id)
+            join_namespaces(_TABLES).join(_DATA_KEYS, _DATA_KEYS.c.table_id == _TABLES.c.table_id)
         )
         .where(
             _DATA_KEYS.c.key_id == key_id,
@@ -132,12 +162,9 @@ def list_restorable_tables(connection: sa.Connection, now: dt.datetime) -> list[
 
 def list_dropped_tables(connection: sa.Connection) -> list[TableRecord]:
     """Return the tables that are dropped but not yet forgotten, the longest gone first."""
-    query = (
-        _select_tables()
-        .where(_TABLES.c.dropped_at.is_not(None))
-        .order_by(_TABLES.c.dropped_at, _TABLES.c.table_id)
-    )
-    return [_to_table_record(row) for row in connection.execute(query)]
+    query = _select_tables().where(_TABLES.c.dropped_at.is_not(None))
+    ordered = query.order_by(_TABLES.c.dropped_at, _TABLES.c.table_id)
+    return [_to_table_record(row) for row in connection.execute(ordered)]
 
 
 def create_table(
@@ -153,15 +180,8 @@ def create_table(
 ) -> TableRecord:
     """Create a table; its columns' ordinals must be unique and at least 1.
 
-    Args:
-        connection: A writing transaction.
-        name: Where; database and schema must exist.
-        columns: In ordinal order.
-        cluster_by: Internal names of columns that native files are sorted by.
-        owner: The owning role.
-        now: The time of creation.
-        replace: Drop a table of that name first.
-        if_not_exists: Return a table of that name as it is.
+    `cluster_by` are internal names of columns that native files are sorted by. `replace` drops a
+    table of that name first, `if_not_exists` returns it as it is.
 
     Raises:
         AlreadyExists: A table of that name exists, or a column is named twice.
@@ -216,7 +236,7 @@ def drop_table(connection: sa.Connection, name: TableName, now: dt.datetime) -> 
     """Drop a table: its name is free, its channels are invalid, its chunks do not show.
 
     Rows, chunks and keys stay until the retention has passed and clean-up has removed what they
-    point to; until then `keeping.undrop_table` brings it back.
+    point to; until then `retention.undrop_table` brings it back.
 
     Raises:
         DatabaseNotFound: There is no such database.
@@ -248,15 +268,15 @@ def drop_tables(
     until: object = kept_until
     if kept_until is None:
         days = dict(
-            connection.execute(_SELECT_RETENTION_DAYS.where(_TABLES.c.table_id.in_(live))).all()
+            connection.execute(
+                sa.select(_TABLES.c.table_id, _EFFECTIVE_RETENTION_DAYS)
+                .select_from(join_namespaces(_TABLES))
+                .where(_TABLES.c.table_id.in_(live))
+            ).all()
         )
-        until = sa.case(
-            {
-                each: sa.literal(now + dt.timedelta(days=days[each]), model.UtcTimestamp)
-                for each in live
-            },
-            value=_TABLES.c.table_id,
-        )
+        ends = {each: now + dt.timedelta(days=days[each]) for each in live}
+        literals = {each: sa.literal(end, model.UtcTimestamp) for each, end in ends.items()}
+        until = sa.case(literals, value=_TABLES.c.table_id)
     connection.execute(
         sa.update(_TABLES)
         .where(_TABLES.c.table_id.in_(live))
@@ -268,14 +288,10 @@ def drop_tables(
 def delete_table_record(connection: sa.Connection, table_id: int) -> None:
     """Remove the last rows of a dropped table; its files and blobs must be gone already."""
     ids = sa.select(model.channels.c.channel_id).where(model.channels.c.table_id == table_id)
-    connection.execute(sa.delete(row_channels).where(row_channels.c.channel_id.in_(ids)))
-    for table in (
-        model.chunks,
-        model.channels,
-        model.data_keys,
-        model.table_keys,
-        _SCHEMA_VERSIONS,
-    ):
+    rows = model.row_channels
+    connection.execute(sa.delete(rows).where(rows.c.channel_id.in_(ids)))
+    keys = (model.data_keys, model.table_keys)
+    for table in (model.chunks, model.channels, *keys, _SCHEMA_VERSIONS):
         connection.execute(sa.delete(table).where(table.c.table_id == table_id))
     grants = model.grants
     connection.execute(
@@ -420,16 +436,6 @@ def _check_columns(columns: Sequence[Column], cluster_by: Sequence[str]) -> None
             raise NotFound(kind="Column", name=to_display_name(name))
 
 
-def _live_table_conditions(name: TableName) -> tuple[sa.ColumnElement[bool], ...]:
-    return (
-        _DATABASES.c.dropped_at.is_(None),
-        _SCHEMAS.c.name == name.schema,
-        _SCHEMAS.c.dropped_at.is_(None),
-        _TABLES.c.name == name.table,
-        _TABLES.c.dropped_at.is_(None),
-    )
-
-
 def _select_tables() -> sa.Select[Any]:
     current = sa.and_(
         _SCHEMA_VERSIONS.c.table_id == _TABLES.c.table_id,
@@ -442,27 +448,15 @@ def _select_tables() -> sa.Select[Any]:
         _DATABASES.c.name.label("database"),
         _DATABASES.c.database_id,
         _EFFECTIVE_RETENTION_DAYS.label("effective_retention_days"),
-    ).select_from(_QUALIFIED_TABLES.join(_SCHEMA_VERSIONS, current))
+    ).select_from(join_namespaces(_TABLES).join(_SCHEMA_VERSIONS, current))
 
 
 def _to_table_record(row: sa.Row[Any]) -> TableRecord:
-    return TableRecord(
-        table_id=row.table_id,
-        incarnation=row.incarnation,
+    return make_record(
+        TableRecord,
+        row,
         name=TableName(row.database, row.schema, row.name),
         schema=TableSchema(row.schema_version, _columns_decoder.decode(row.columns)),
         cluster_by=msgspec.json.decode(row.cluster_by, type=tuple[str, ...]),
-        owner=row.owner,
-        last_seq=row.last_seq,
-        migrated_seq=row.migrated_seq,
-        pointer=row.pointer,
-        created_at=row.created_at,
-        dropped_at=row.dropped_at,
-        database_id=row.database_id,
-        schema_id=row.schema_id,
-        schema_evolution=row.schema_evolution,
         retention_days=row.effective_retention_days,
-        kept_until=row.kept_until,
-        comment=row.comment,
-        error_table_id=row.error_table_id,
     )

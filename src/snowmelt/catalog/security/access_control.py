@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import make_insert
-from snowmelt.catalog.model import future_grants
+from snowmelt.catalog.db.dialect import add_or_delete_row, make_record
 from snowmelt.catalog.model.privilege_kinds import (
     ACCOUNTADMIN,
     BUILT_IN_ROLES,
@@ -42,20 +41,17 @@ if TYPE_CHECKING:
     from snowmelt.catalog.model.records import TableRecord
 
 
-_TABLES_AND_KEYS_BY_KIND = {
-    "DATABASE": (model.databases, model.databases.c.database_id),
-    "SCHEMA": (model.schemas, model.schemas.c.schema_id),
-    "TABLE": (model.tables, model.tables.c.table_id),
-    "BUCKET": (model.buckets, model.buckets.c.bucket_id),
-    "FUNCTION": (
-        model.external_functions,
-        model.external_functions.c.function_id,
-    ),
-    "TRANSLATOR": (model.translators, model.translators.c.translator_id),
-    "INTEGRATION": (
-        model.api_integrations,
-        model.api_integrations.c.integration_id,
-    ),
+_TABLES_BY_KIND = {
+    "DATABASE": model.databases,
+    "SCHEMA": model.schemas,
+    "TABLE": model.tables,
+    "BUCKET": model.buckets,
+    "FUNCTION": model.external_functions,
+    "TRANSLATOR": model.translators,
+    "INTEGRATION": model.api_integrations,
+}
+_TABLES_AND_KEYS_BY_KIND: dict[str, tuple[sa.Table, sa.ColumnElement[int]]] = {
+    kind: (table, next(iter(table.primary_key))) for kind, table in _TABLES_BY_KIND.items()
 }
 _USERS = model.users
 _PUBLIC_KEYS = model.public_keys
@@ -90,9 +86,6 @@ class GrantRecord:
     privilege: str
     kind: ObjectKind
     object_id: int
-
-
-# --- users
 
 
 def create_user(
@@ -192,9 +185,6 @@ def drop_user(connection: sa.Connection, name: str) -> None:
         connection.execute(sa.delete(table).where(table.c.user_id == user_id))
 
 
-# --- roles
-
-
 def create_role(connection: sa.Connection, name: str, *, now: dt.datetime) -> None:
     """Create a role without privileges.
 
@@ -215,15 +205,13 @@ def drop_role(connection: sa.Connection, name: str) -> None:
     if name in BUILT_IN_ROLES:
         raise NotFound(f"Role {name} is built in and cannot be dropped.", kind="Role", name=name)
     require_role(connection, name)
-    for owned, _ in _TABLES_AND_KEYS_BY_KIND.values():
+    for owned in _TABLES_BY_KIND.values():
         connection.execute(sa.update(owned).where(owned.c.owner == name).values(owner=ACCOUNTADMIN))
     connection.execute(
         sa.update(_USERS).where(_USERS.c.default_role == name).values(default_role=None)
     )
-    connection.execute(sa.delete(_GRANTS).where(_GRANTS.c.role == name))
-    connection.execute(sa.delete(model.prefix_grants).where(model.prefix_grants.c.role == name))
-    connection.execute(sa.delete(future_grants).where(future_grants.c.role == name))
-    connection.execute(sa.delete(_ROLE_MEMBERS).where(_ROLE_MEMBERS.c.role == name))
+    for table in (_GRANTS, model.prefix_grants, model.future_grants, _ROLE_MEMBERS):
+        connection.execute(sa.delete(table).where(table.c.role == name))
     connection.execute(sa.delete(_ROLES).where(_ROLES.c.name == name))
 
 
@@ -232,32 +220,15 @@ def list_roles(connection: sa.Connection) -> list[str]:
     return list(connection.execute(sa.select(_ROLES.c.name).order_by(_ROLES.c.name)).scalars())
 
 
-def grant_role(connection: sa.Connection, role: str, user: str) -> None:
-    """Grant a role to a user; again is harmless.
+def grant_role(connection: sa.Connection, role: str, user: str, *, revoke: bool = False) -> None:
+    """Grant a role to a user, or take it back; again is harmless.
 
     Raises:
         NotFound: There is no such role or user.
     """
     require_role(connection, role)
-    user_id = find_user(connection, user).user_id
-    member = sa.and_(_ROLE_MEMBERS.c.role == role, _ROLE_MEMBERS.c.user_id == user_id)
-    if not connection.execute(sa.select(_ROLE_MEMBERS.c.role).where(member)).first():
-        connection.execute(sa.insert(_ROLE_MEMBERS).values(role=role, user_id=user_id))
-
-
-def revoke_role(connection: sa.Connection, role: str, user: str) -> None:
-    """Take a role from a user; harmless when it was not granted.
-
-    Raises:
-        NotFound: There is no such role or user.
-    """
-    require_role(connection, role)
-    user_id = find_user(connection, user).user_id
-    connection.execute(
-        sa.delete(_ROLE_MEMBERS).where(
-            _ROLE_MEMBERS.c.role == role, _ROLE_MEMBERS.c.user_id == user_id
-        )
-    )
+    row = {"role": role, "user_id": find_user(connection, user).user_id}
+    add_or_delete_row(connection, _ROLE_MEMBERS, row, delete=revoke)
 
 
 def list_user_roles(connection: sa.Connection, user: str) -> tuple[str, ...]:
@@ -280,64 +251,48 @@ def resolve_effective_role(connection: sa.Connection, user: str, requested: str 
     return role
 
 
-# --- privileges
-
-
 def grant_privilege(
-    connection: sa.Connection, privilege: str, kind: ObjectKind, object_id: int, role: str
+    connection: sa.Connection,
+    privilege: str,
+    kind: ObjectKind,
+    object_id: int,
+    role: str,
+    *,
+    revoke: bool = False,
 ) -> None:
-    """Grant a privilege on an object; again is harmless. OWNERSHIP passes to the role.
+    """Grant a privilege on an object, or take it back; again is harmless.
+
+    OWNERSHIP passes to the role, and to ACCOUNTADMIN where it is taken back.
 
     Raises:
         NotFound: There is no such role, or no such privilege for this kind of object.
     """
     require_role(connection, role)
-    _check_privilege_exists(privilege, kind)
+    if privilege not in PRIVILEGES[kind]:
+        raise NotFound(kind=f"{kind.capitalize()} privilege", name=privilege)
     if privilege == "OWNERSHIP":
         owned, key = _TABLES_AND_KEYS_BY_KIND[kind]
-        connection.execute(sa.update(owned).where(key == object_id).values(owner=role))
+        passes = sa.update(owned).where(key == object_id)
+        connection.execute(
+            passes.where(owned.c.owner == role).values(owner=ACCOUNTADMIN)
+            if revoke
+            else passes.values(owner=role)
+        )
         return
     row = {"role": role, "kind": kind, "object_id": object_id, "privilege": privilege}
-    if not connection.execute(sa.select(_GRANTS.c.role).filter_by(**row)).first():
-        connection.execute(sa.insert(_GRANTS).values(row))
-
-
-def revoke_privilege(
-    connection: sa.Connection, privilege: str, kind: ObjectKind, object_id: int, role: str
-) -> None:
-    """Take a privilege away; harmless when it was not granted. OWNERSHIP goes to ACCOUNTADMIN.
-
-    Raises:
-        NotFound: There is no such role, or no such privilege for this kind of object.
-    """
-    require_role(connection, role)
-    _check_privilege_exists(privilege, kind)
-    if privilege == "OWNERSHIP":
-        owned, key = _TABLES_AND_KEYS_BY_KIND[kind]
-        owns = sa.and_(key == object_id, owned.c.owner == role)
-        connection.execute(sa.update(owned).where(owns).values(owner=ACCOUNTADMIN))
-        return
-    row = {"role": role, "kind": kind, "object_id": object_id, "privilege": privilege}
-    connection.execute(sa.delete(_GRANTS).filter_by(**row))
+    add_or_delete_row(connection, _GRANTS, row, delete=revoke)
 
 
 def copy_grants(
     connection: sa.Connection, kind: ObjectKind, source_id: int, target_id: int
 ) -> None:
     """Give on an object what is granted on another; ownership stays."""
-    here = (_GRANTS.c.kind == kind, _GRANTS.c.object_id == target_id)
-    there = sa.select(_GRANTS.c.role, _GRANTS.c.privilege).where(*here)
-    known = {tuple(row) for row in connection.execute(there)}
     given = sa.select(_GRANTS.c.role, _GRANTS.c.privilege).where(
         _GRANTS.c.kind == kind, _GRANTS.c.object_id == source_id
     )
-    for role, privilege in connection.execute(given).all():
-        if (role, privilege) not in known:
-            connection.execute(
-                sa.insert(_GRANTS).values(
-                    role=role, kind=kind, object_id=target_id, privilege=privilege
-                )
-            )
+    for row in connection.execute(given).mappings().all():
+        copied = {**row, "kind": kind, "object_id": target_id}
+        add_or_delete_row(connection, _GRANTS, copied, delete=False)
 
 
 def list_grants(
@@ -414,13 +369,12 @@ def require_namespace_privilege(
     """
     if role == ACCOUNTADMIN:
         return
-    if schema_id is None:
-        if not has_privilege(connection, role, "DATABASE", database_id, *privileges):
-            raise DatabaseNotFound(database=name)
-        return
-    if not has_privilege(connection, role, "DATABASE", database_id, "USAGE"):
+    wanted = privileges if schema_id is None else ("USAGE",)
+    if not has_privilege(connection, role, "DATABASE", database_id, *wanted):
         raise DatabaseNotFound(database=name)
-    if not has_privilege(connection, role, "SCHEMA", schema_id, *privileges):
+    if schema_id is not None and not has_privilege(
+        connection, role, "SCHEMA", schema_id, *privileges
+    ):
         raise SchemaNotFound(schema=name)
 
 
@@ -452,11 +406,6 @@ def require_role(connection: sa.Connection, role: str) -> None:
         raise NotFound(kind="Role", name=to_display_name(role))
 
 
-def _check_privilege_exists(privilege: str, kind: ObjectKind) -> None:
-    if privilege not in PRIVILEGES[kind]:
-        raise NotFound(kind=f"{kind.capitalize()} privilege", name=privilege)
-
-
 def _fetch_users(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[UserRecord]:
     query = (
         sa.select(_USERS, _PUBLIC_KEYS.c.public_key, _PUBLIC_KEYS.c.fingerprint)
@@ -464,30 +413,23 @@ def _fetch_users(connection: sa.Connection, condition: sa.ColumnElement[bool]) -
         .where(condition)
         .order_by(_USERS.c.name, _PUBLIC_KEYS.c.slot)
     )
-    found: dict[int, tuple[sa.Row[Any], list[str], list[str]]] = {}
+    found: dict[int, UserRecord] = {}
     for row in connection.execute(query):
-        _, keys, fingerprints = found.setdefault(row.user_id, (row, [], []))
-        if row.public_key is not None:
-            keys.append(row.public_key)
-            fingerprints.append(row.fingerprint)
-    return [
-        UserRecord(
-            row.user_id,
-            row.name,
-            row.default_role,
-            tuple(fingerprints),
-            tuple(keys),
-            row.created_at,
+        user = found.get(row.user_id) or make_record(
+            UserRecord, row, fingerprints=(), public_keys=()
         )
-        for row, keys, fingerprints in found.values()
-    ]
+        if row.public_key is not None:
+            user = replace(
+                user,
+                fingerprints=(*user.fingerprints, row.fingerprint),
+                public_keys=(*user.public_keys, row.public_key),
+            )
+        found[row.user_id] = user
+    return list(found.values())
 
 
-# --- Privileges on the account as a whole: who may create what lies in no schema.
+# Privileges on the account as a whole, for what lies in no schema: grants on kind ACCOUNT, one object.
 
-_ACCOUNT_GRANTS = model.grants
-_ACCOUNT_ROLES = model.roles
-# They are grants on kind ACCOUNT, which is one object.
 _ACCOUNT_OBJECT = {"kind": "ACCOUNT", "object_id": 0}
 
 
@@ -497,36 +439,24 @@ def has_account_privilege(
     """Tell whether the holder of these roles has a privilege on the account."""
     if ACCOUNTADMIN in roles:
         return True
-    query = (
-        sa.select(_ACCOUNT_GRANTS.c.role)
-        .filter_by(**_ACCOUNT_OBJECT, privilege=privilege)
-        .where(_ACCOUNT_GRANTS.c.role.in_(roles))
-    )
-    return connection.execute(query).first() is not None
+    query = sa.select(_GRANTS.c.role).filter_by(**_ACCOUNT_OBJECT, privilege=privilege)
+    return connection.execute(query.where(_GRANTS.c.role.in_(roles))).first() is not None
 
 
-def grant_or_revoke_account_privilege(
-    connection: sa.Connection, role: str, privilege: str, *, revoke: bool = False
+def grant_account_privilege(
+    connection: sa.Connection, role: str, privilege: str, *, revoke: bool
 ) -> None:
     """Give a role a privilege on the account, or take it.
 
     Raises:
         NotFound: There is no such role.
     """
-    if not connection.execute(
-        sa.select(_ACCOUNT_ROLES.c.name).where(_ACCOUNT_ROLES.c.name == role)
-    ).first():
-        raise NotFound(kind="Role", name=to_display_name(role))
+    require_role(connection, role)
     row = {**_ACCOUNT_OBJECT, "role": role, "privilege": privilege}
-    if revoke:
-        connection.execute(sa.delete(_ACCOUNT_GRANTS).filter_by(**row))
-    else:
-        connection.execute(
-            make_insert(connection, _ACCOUNT_GRANTS).values(row).on_conflict_do_nothing()
-        )
+    add_or_delete_row(connection, _GRANTS, row, delete=revoke)
 
 
 def list_account_grants(connection: sa.Connection, role: str) -> list[str]:
     """Return a role's privileges on the account, ordered by name."""
-    query = sa.select(_ACCOUNT_GRANTS.c.privilege).filter_by(**_ACCOUNT_OBJECT, role=role)
+    query = sa.select(_GRANTS.c.privilege).filter_by(**_ACCOUNT_OBJECT, role=role)
     return sorted(connection.execute(query).scalars())

@@ -36,6 +36,12 @@ _SECRET_LENGTH = 40
 _SECRET_ALPHABET = string.ascii_letters + string.digits
 
 
+def _draw_id_and_secret(id_prefix: str) -> tuple[str, str]:
+    letters = (secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH - len(id_prefix)))
+    secret = (secrets.choice(_SECRET_ALPHABET) for _ in range(_SECRET_LENGTH))
+    return id_prefix + "".join(letters), "".join(secret)
+
+
 @dataclass(frozen=True, slots=True)
 class AccessKey:
     """An access key with its secret, which must not be printed by accident."""
@@ -66,12 +72,8 @@ def create_access_key(
         NotFound: There is no such user.
     """
     user_id = find_user(connection, user).user_id
-    letters = (secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH - len(_ID_PREFIX)))
-    key = AccessKey(
-        _ID_PREFIX + "".join(letters),
-        user,
-        "".join(secrets.choice(_SECRET_ALPHABET) for _ in range(_SECRET_LENGTH)),
-    )
+    access_key_id, secret = _draw_id_and_secret(_ID_PREFIX)
+    key = AccessKey(access_key_id, user, secret)
     connection.execute(
         sa.insert(_ACCESS_KEYS).values(
             access_key_id=key.access_key_id,
@@ -131,16 +133,11 @@ def _secret_purpose(access_key_id: str) -> str:
     return f"access key {access_key_id}"
 
 
-# --- Short-lived credentials for one client's part of the stage.
-#
-# Nothing of them is stored: the session token carries user, prefix, end and secret, sealed with the
-# master key, so every service of the deployment can check a signature made with them.
+# Short-lived credentials for one client's part of the stage.
 
 _STAGE_PURPOSE = "stage credentials"
 # As long as AWS's, so that every tool takes them; the letters tell them from lasting keys.
 _STAGE_ID_PREFIX = "SMST"
-_STAGE_ID_ALPHABET = string.ascii_uppercase + "234567"
-_STAGE_SECRET_ALPHABET = string.ascii_letters + string.digits
 _MAX_TOKEN_CHARACTERS = 4096
 
 
@@ -174,16 +171,9 @@ def issue_stage_credentials(
     keyring: KeyRing, user: str, prefix: str, *, any_prefix: bool, expires_at: dt.datetime
 ) -> StageCredentials:
     """Return new credentials."""
-    letters = (
-        secrets.choice(_STAGE_ID_ALPHABET) for _ in range(_ID_LENGTH - len(_STAGE_ID_PREFIX))
-    )
+    access_key_id, secret = _draw_id_and_secret(_STAGE_ID_PREFIX)
     sealed = _StageTokenPayload(
-        _STAGE_ID_PREFIX + "".join(letters),
-        user,
-        prefix,
-        any_prefix,
-        expires_at.timestamp(),
-        "".join(secrets.choice(_STAGE_SECRET_ALPHABET) for _ in range(_SECRET_LENGTH)),
+        access_key_id, user, prefix, any_prefix, expires_at.timestamp(), secret
     )
     token = keyring.seal(msgspec.msgpack.encode(sealed), _STAGE_PURPOSE)
     return _to_stage_credentials(sealed, base64.urlsafe_b64encode(token).decode())

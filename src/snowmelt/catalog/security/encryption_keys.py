@@ -222,18 +222,13 @@ def _create_master_key_file(path: Path, key: bytes) -> None:
             os.fsync(folder)
 
 
-# --- One master key for all services of a catalog: whoever comes with another one is told at once.
-
 _MASTER_KEY_CHECK = model.deployment.c.master_key_check
-_DATA_KEY_TABLE = model.data_keys
 
 
 def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
     """Return the keys of a catalog; a new catalog's master key is made.
 
-    Args:
-        database: The catalog.
-        location: The folder of the master key, or its file.
+    `location` is the folder of the master key, or its file.
 
     Raises:
         ConfigurationError: The catalog has another master key, or it is not there, or others may
@@ -241,7 +236,7 @@ def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
     """
     with database.reading() as connection:
         check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()
-        first = connection.execute(sa.select(_DATA_KEY_TABLE.c.key_id).limit(1)).scalar()
+        first = connection.execute(sa.select(_DATA_KEYS.c.key_id).limit(1)).scalar()
     key = load_master_key(location, create=check is None and first is None)
     keyring = KeyRing(key)
     if check is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import sqlalchemy as sa
 
-from snowmelt.catalog.db.dialect import make_insert
-from snowmelt.catalog.model import future_grants
+from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import add_or_delete_row
 from snowmelt.catalog.security.access_control import grant_privilege, require_role
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FutureGrantScope: TypeAlias = Literal["DATABASE", "SCHEMA"]
 
-_FUTURE_GRANTS = future_grants
+_FUTURE_GRANTS = model.future_grants
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class FutureGrant:
 
 
 def add_or_revoke_future_grant(
-    connection: sa.Connection, future_grant: FutureGrant, *, revoke: bool = False
+    connection: sa.Connection, future_grant: FutureGrant, *, revoke: bool
 ) -> None:
     """Promise a privilege, or take the promise back; what was created keeps what it got.
 
@@ -42,19 +42,7 @@ def add_or_revoke_future_grant(
         NotFound: There is no such role.
     """
     require_role(connection, future_grant.role)
-    row = {
-        "role": future_grant.role,
-        "scope_kind": future_grant.scope_kind,
-        "scope_id": future_grant.scope_id,
-        "kind": future_grant.kind,
-        "privilege": future_grant.privilege,
-    }
-    if revoke:
-        connection.execute(sa.delete(_FUTURE_GRANTS).filter_by(**row))
-    else:
-        connection.execute(
-            make_insert(connection, _FUTURE_GRANTS).values(row).on_conflict_do_nothing()
-        )
+    add_or_delete_row(connection, _FUTURE_GRANTS, asdict(future_grant), delete=revoke)
 
 
 def list_future_grants(
@@ -76,11 +64,12 @@ def list_future_grants(
 
 def apply_future_table_grants(connection: sa.Connection, table: TableRecord) -> None:
     """Grant on a new table what was promised."""
-    scopes: list[tuple[FutureGrantScope, int]] = [
-        ("SCHEMA", table.schema_id),
-        ("DATABASE", table.database_id),
-    ]
-    apply_future_grants(connection, "TABLE", table.table_id, scopes)
+    apply_future_grants(
+        connection,
+        "TABLE",
+        table.table_id,
+        [("SCHEMA", table.schema_id), ("DATABASE", table.database_id)],
+    )
 
 
 def apply_future_grants(

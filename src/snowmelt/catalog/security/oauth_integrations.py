@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.model.records import SecurityIntegration
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.schema.types import to_display_name
@@ -75,18 +76,12 @@ def find_integration_by_issuer(
 
 def list_security_integrations(connection: sa.Connection) -> list[SecurityIntegrationRecord]:
     """Return all integrations, ordered by name."""
-    query = sa.select(
-        _SECURITY_INTEGRATIONS.c.name,
-        _SECURITY_INTEGRATIONS.c.definition,
-        _SECURITY_INTEGRATIONS.c.owner,
-        _SECURITY_INTEGRATIONS.c.created_at,
-    ).order_by(_SECURITY_INTEGRATIONS.c.name)
+    query = sa.select(_SECURITY_INTEGRATIONS).order_by(_SECURITY_INTEGRATIONS.c.name)
     return [
-        SecurityIntegrationRecord(
-            row.name,
-            msgspec.json.decode(row.definition, type=SecurityIntegration),
-            row.owner,
-            row.created_at,
+        make_record(
+            SecurityIntegrationRecord,
+            row,
+            integration=msgspec.json.decode(row.definition, type=SecurityIntegration),
         )
         for row in connection.execute(query)
     ]
@@ -135,10 +130,7 @@ def update_security_integration(
 
 
 def create_security_integration(
-    connection: sa.Connection,
-    record: SecurityIntegrationRecord,
-    *,
-    replace: bool = False,
+    connection: sa.Connection, record: SecurityIntegrationRecord, *, replace: bool
 ) -> None:
     """Add an integration.
 
@@ -173,10 +165,6 @@ def drop_security_integration(connection: sa.Connection, name: str) -> None:
     Raises:
         NotFound: There is no such integration.
     """
-    if (
-        connection.execute(
-            sa.delete(_SECURITY_INTEGRATIONS).where(_SECURITY_INTEGRATIONS.c.name == name)
-        ).rowcount
-        == 0
-    ):
+    named = sa.delete(_SECURITY_INTEGRATIONS).where(_SECURITY_INTEGRATIONS.c.name == name)
+    if not connection.execute(named).rowcount:
         raise NotFound(kind="Security integration", name=to_display_name(name))

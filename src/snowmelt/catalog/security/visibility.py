@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PUBLIC
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PUBLIC, ObjectKind
 from snowmelt.catalog.security.access_control import list_grants
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from snowmelt.catalog.model.privilege_kinds import ObjectKind
     from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 
 _TRAVERSAL_PRIVILEGES = frozenset({"USAGE", "OWNERSHIP"})

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt.catalog.sql.lexer import TokenKind
+from snowmelt.catalog.sql.lexer import SqlToken, TokenKind
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType
 
 if TYPE_CHECKING:
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.lexer import SqlToken
 
 MAX_PRECISION = 38
 MAX_SCALE = 37
@@ -47,11 +46,7 @@ _TypeParser: TypeAlias = Callable[["TokenCursor"], ColumnType]
 
 
 def parse_column_type(cursor: TokenCursor) -> ColumnType:
-    """Go past a type and return it.
-
-    Raises:
-        StatementError: If it is no type, one that is not supported, or has wrong parameters.
-    """
+    """Go past a type and return it."""
     token = cursor.current
     if token.kind is not TokenKind.WORD:
         raise cursor.make_error(

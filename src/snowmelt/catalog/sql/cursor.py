@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
 
-from snowmelt.catalog.sql.lexer import TokenKind, tokenize
+from snowmelt.catalog.sql.lexer import SqlToken, TokenKind, tokenize
 from snowmelt.catalog.sql.object_name_types import ObjectName
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import RESERVED_WORDS, TableName, to_display_name
-
-if TYPE_CHECKING:
-    from snowmelt.catalog.sql.lexer import SqlToken
 
 MAX_NAME_LENGTH = 255  # as Snowflake's
 
@@ -67,31 +63,19 @@ class TokenCursor:
         return self.advance() if _text_if_unquoted(self.current) in words else None
 
     def expect(self, *words: str) -> None:
-        """Go past these words.
-
-        Raises:
-            StatementError: If something else comes next.
-        """
+        """Go past these words."""
         if not self.accept(*words):
             raise self.make_error(f"Expected {' '.join(words)} here, not {self.current_label}")
 
     def expect_one_of(self, *words: str) -> str:
-        """Go past one of these words and return it.
-
-        Raises:
-            StatementError: If something else comes next.
-        """
+        """Go past one of these words and return it."""
         token = self.accept_one_of(*words)
         if token is None:
             raise self.make_alternatives_error(words)
         return token.text
 
     def parse_identifier(self, label: str) -> str:
-        """Go past a name and return its internal form; `label` says what it names.
-
-        Raises:
-            StatementError: If no name comes next, or one that needs quotes or is too long.
-        """
+        """Go past a name and return its internal form; `label` says what it names."""
         token = self.current
         if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
             raise self.make_error(f"Expected the name of {label} here, not {self.current_label}")
@@ -117,11 +101,7 @@ class TokenCursor:
         return name
 
     def parse_name(self, label: str, max_parts: int) -> ObjectName:
-        """Go past a name of one to `max_parts` parts with dots between them.
-
-        Raises:
-            StatementError: If no name comes next, or it has too many parts.
-        """
+        """Go past a name of one to `max_parts` parts with dots between them."""
         place = self.current.position
         parts = [self.parse_identifier(label)]
         while self.current.text == "." and self.current.kind is TokenKind.SYMBOL:
@@ -134,21 +114,13 @@ class TokenCursor:
         return ObjectName(tuple(parts), place)
 
     def parse_last_name(self, label: str, max_parts: int, statement: str) -> ObjectName:
-        """Go past a name with which the statement ends; `statement` is what errors call it.
-
-        Raises:
-            StatementError: If no name comes next, or more follows it.
-        """
+        """Go past a name with which the statement ends; `statement` is what errors call it."""
         name = self.parse_name(label, max_parts)
         self.expect_end(statement)
         return name
 
     def parse_string(self, label: str) -> str:
-        """Go past a string in single quotes and return its contents.
-
-        Raises:
-            StatementError: If something else comes next.
-        """
+        """Go past a string in single quotes and return its contents."""
         if self.current.kind is not TokenKind.STRING:
             raise self.make_error(
                 f"Expected {label} in single quotes here, not {self.current_label}"
@@ -156,11 +128,7 @@ class TokenCursor:
         return self.advance().text
 
     def parse_integer(self, label: str, minimum: int, maximum: int) -> int:
-        """Go past a whole number within the bounds (both included) and return it.
-
-        Raises:
-            StatementError: If something else comes next, or the number is out of bounds.
-        """
+        """Go past a whole number within the bounds (both included) and return it."""
         token = self.current
         if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
             raise self.make_error(
@@ -174,11 +142,7 @@ class TokenCursor:
         return int(token.text)
 
     def expect_end(self, after: str) -> None:
-        """Check that the statement ends here; a semicolon may follow.
-
-        Raises:
-            StatementError: If anything else follows.
-        """
+        """Check that the statement ends here; a semicolon may follow."""
         self.accept(";")
         if self.current.kind is not TokenKind.END:
             raise self.make_error(f"Nothing may follow {after}, but {self.current_label} does")

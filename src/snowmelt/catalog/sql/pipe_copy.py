@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt.catalog.sql.column_types import parse_column_type
+from snowmelt.catalog.sql.column_types import ColumnType, parse_column_type
 from snowmelt.catalog.sql.cursor import TokenCursor
-from snowmelt.catalog.sql.lexer import TokenKind
+from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken, TokenKind
 from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.sql.column_types import ColumnType
-    from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken
     from snowmelt.catalog.sql.object_name_types import ObjectName
 
 
@@ -97,11 +95,7 @@ def parse_pipe_copy(text: str) -> PipeCopy:
 
 
 def parse_copy_at_cursor(cursor: TokenCursor) -> PipeCopy:
-    """Go past COPY INTO … FROM streamed rows, with its options.
-
-    Raises:
-        StatementError: It is something else; says where.
-    """
+    """Go past COPY INTO … FROM streamed rows, with its options."""
     cursor.expect("COPY", "INTO")
     table = cursor.parse_name("a table", 3)
     columns = _parse_column_list(cursor) if cursor.accept("(") else None
@@ -236,11 +230,7 @@ _MAX_EXPRESSION_LEVELS = 100
 
 
 def parse_pipe_expression(cursor: TokenCursor) -> PipeExpression:
-    """Go past an expression.
-
-    Raises:
-        StatementError: It is none, or not one of those that a pipe computes; says where.
-    """
+    """Go past an expression."""
     at = cursor.current
     found = _parse_sum(cursor, 0)
     if _measure_expression_depth(found) > _MAX_EXPRESSION_LEVELS:

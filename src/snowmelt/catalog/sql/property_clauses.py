@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from snowmelt.catalog.sql.cursor import join_alternatives
-from snowmelt.catalog.sql.lexer import TokenKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken
+from snowmelt.catalog.sql.cursor import TokenCursor, join_alternatives
+from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken, TokenKind
 
 ValueParser: TypeAlias = Callable[["TokenCursor"], Any]
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -59,11 +53,7 @@ class ClauseReader:
         self.values: dict[str, ClauseValue] = {}
 
     def parse_next(self, cursor: TokenCursor) -> bool:
-        """Go past the next clause if there is one, and tell.
-
-        Raises:
-            StatementError: It was given before, or its value is not as it must be.
-        """
+        """Go past the next clause if there is one, and tell."""
         token = cursor.current
         if token.kind is not TokenKind.WORD or token.text not in self._clauses:
             return False
@@ -74,11 +64,7 @@ class ClauseReader:
         return True
 
     def parse_next_unset(self, cursor: TokenCursor) -> bool:
-        """Go past the name of a clause if one comes next, and tell.
-
-        Raises:
-            StatementError: It was given before, or must have a value.
-        """
+        """Go past the name of a clause if one comes next, and tell."""
         token = cursor.current
         if token.kind is not TokenKind.WORD or token.text not in self._clauses:
             return False
@@ -90,11 +76,7 @@ class ClauseReader:
         return True
 
     def parse_all(self, cursor: TokenCursor) -> None:
-        """Go past the clauses of a CREATE, with commas between or without, to the end.
-
-        Raises:
-            StatementError: If there is one that does not exist, or one is missing.
-        """
+        """Go past the clauses of a CREATE, with commas between or without, to the end."""
         while self.parse_next(cursor):
             cursor.accept(",")
         if not is_at_end(cursor):
@@ -102,11 +84,7 @@ class ClauseReader:
         self.check_required(cursor)
 
     def parse_changes(self, cursor: TokenCursor, *, unset: bool) -> None:
-        """Go past the clauses of SET or UNSET, with commas between or without, to the end.
-
-        Raises:
-            StatementError: If there is none, or one that does not exist.
-        """
+        """Go past the clauses of SET or UNSET, with commas between or without, to the end."""
         read = self.parse_next_unset if unset else self.parse_next
         while read(cursor):
             cursor.accept(",")
@@ -115,11 +93,7 @@ class ClauseReader:
         cursor.expect_end("ALTER")
 
     def add_value(self, cursor: TokenCursor, token: SqlToken, value: object) -> None:
-        """Keep the value of a clause that has been read.
-
-        Raises:
-            StatementError: It was given before.
-        """
+        """Keep the value of a clause that has been read."""
         if token.text in self.values:
             raise cursor.make_error(f"{token.text} is given twice", token)
         field = self._clauses[token.text].field
@@ -135,11 +109,7 @@ class ClauseReader:
         )
 
     def check_required(self, cursor: TokenCursor) -> None:
-        """Check that what must be given was.
-
-        Raises:
-            StatementError: A clause is missing.
-        """
+        """Check that what must be given was."""
         for word, clause in self._clauses.items():
             if clause.is_required and word not in self.values:
                 raise cursor.make_error(f"{word} is missing: {self._label} needs it")
@@ -196,11 +166,7 @@ def number_parser(label: str, maximum: float) -> ValueParser:
 
 
 def parse_boolean(cursor: TokenCursor) -> bool:
-    """Go past TRUE or FALSE.
-
-    Raises:
-        StatementError: If something else comes next.
-    """
+    """Go past TRUE or FALSE."""
     return cursor.expect_one_of("TRUE", "FALSE") == "TRUE"
 
 
@@ -217,11 +183,7 @@ def string_list_parser(label: str) -> Callable[[TokenCursor], tuple[str, ...]]:
 def parse_list(
     cursor: TokenCursor, parse_item: Callable[[TokenCursor], Any], *, min_items: int = 1
 ) -> tuple[Any, ...]:
-    """Go past what `parse_item` reads, in parentheses and with commas between.
-
-    Raises:
-        StatementError: There are fewer than `min_items`, or something else comes next.
-    """
+    """Go past what `parse_item` reads, in parentheses and with commas between."""
     cursor.expect("(")
     if min_items == 0 and cursor.accept(")"):
         return ()

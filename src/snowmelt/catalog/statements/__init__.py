@@ -1,7 +1,8 @@
 """Statements on the catalog: one module for each kind of object.
 
 A module has the statements of its kind as a syntax tree whose classes execute themselves, their
-grammar (`KINDS`), and what SHOW lists (a `Listing`). `parser` joins them in one table.
+grammar (`KINDS`), and what SHOW lists (a `Listing`). `parser` joins them in one table. Parsers go
+past what they name, and raise StatementError, which says where, at anything else.
 
 `executor`: one statement from text to result, in one transaction.
 `parser`: text into a statement; the table of all kinds.
@@ -18,7 +19,6 @@ grammar (`KINDS`), and what SHOW lists (a `Listing`). `parser` joins them in one
 `function_grammar`: clauses, arguments and types of functions.
 `external_functions`: external functions.
 `translators`: translators of external functions.
-`api_integrations`: API integrations.
-`security_integrations`: security integrations, and integrations whose kind is not said.
+`integrations`: API and security integrations, and integrations whose kind is not said.
 `libraries`: libraries of user code, their filters, parsers and sources.
 """

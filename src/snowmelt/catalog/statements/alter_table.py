@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects import renames_and_evolution, retention, tables
 from snowmelt.catalog.sql.column_types import parse_column_type
-from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_name_types import NameLevel, display_schema
+from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
+from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName, display_schema
 from snowmelt.catalog.statements.object_properties import (
     parse_set_or_unset,
     resolve_error_table_property,
@@ -20,6 +20,7 @@ from snowmelt.catalog.statements.object_properties import (
 from snowmelt.catalog.statements.statement_context import (
     Statement,
     StatementResult,
+    StatementSession,
     make_statement_error,
     skipping_missing,
 )
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.catalog.sql.object_name_types import ObjectName
-    from snowmelt.catalog.statements.statement_context import StatementSession
 
 _MAX_LISTED_COLUMNS = 20
 
@@ -313,11 +311,7 @@ _UNSUPPORTED_DROPS = {
 
 
 def parse_alter_table(cursor: TokenCursor, if_exists: bool) -> AlterTable:
-    """Go past ALTER TABLE after these two words, and IF EXISTS.
-
-    Raises:
-        StatementError: If something is wrong, or not supported.
-    """
+    """Go past ALTER TABLE after these two words, and IF EXISTS."""
     name = cursor.parse_name("a table", 3)
     token = cursor.current
     if token.kind is TokenKind.WORD and token.text in _UNSUPPORTED_CHANGES:

@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.objects import s3_buckets
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_name_types import NameLevel
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
 from snowmelt.catalog.statements.statement_context import (
     Statement,
     StatementResult,
+    StatementSession,
     skip_if_exists,
     skip_if_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, StatementKind
+from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from snowmelt.catalog.objects.s3_buckets import BucketRecord
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.object_name_types import CreateMode
-    from snowmelt.catalog.statements.statement_context import StatementSession
-    from snowmelt.catalog.statements.statement_kind import ShowObjects, ShowRow
 
 SELECT_DIALECTS = ("aws", "ceph", "ceph-2020")
 _QUOTING_HINT = "the name of a bucket with other signs than letters is written in quotes: 'my-data'"
@@ -100,11 +98,7 @@ def _list_bucket_rows(_statement: ShowObjects, session: StatementSession) -> Ite
 
 
 def parse_bucket_name(cursor: TokenCursor) -> str:
-    """Go past the name of a bucket: a plain word in any case, or quoted either way.
-
-    Raises:
-        StatementError: If there is none.
-    """
+    """Go past the name of a bucket: a plain word in any case, or quoted either way."""
     token = cursor.current
     if token.kind is TokenKind.STRING:
         return cursor.parse_string("a bucket")

@@ -18,7 +18,7 @@ from snowmelt.catalog.statements.statement_context import (
     StatementResult,
     StatementSession,
 )
-from snowmelt.clock import SystemClock
+from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import NotFound, TransactionConflict
 from snowmelt.schema.types import to_display_name, to_internal_name
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
 
 __all__ = ["StatementResult", "execute_statement", "is_query"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.catalog.objects import api_integrations, external_functions
+from snowmelt.catalog.objects import external_functions
 from snowmelt.catalog.objects.external_functions import (
     ExternalFunctionRecord,
     FunctionName,
@@ -21,7 +21,7 @@ from snowmelt.catalog.objects.external_functions import (
 from snowmelt.catalog.objects.tables import find_namespace_ids
 from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.catalog.security.visibility import VisibleObjects
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.sql.property_clauses import ClauseDefinition, ClauseReader, is_at_end
 from snowmelt.catalog.statements.function_grammar import (
     FUNCTION_CLAUSES,
@@ -31,14 +31,16 @@ from snowmelt.catalog.statements.function_grammar import (
     parse_sql_type,
 )
 from snowmelt.catalog.statements.statement_context import (
+    OverloadReference,
     Statement,
     StatementResult,
+    StatementSession,
     creation_result,
     make_statement_error,
     skip_if_exists,
     skipping_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, StatementKind
+from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
 from snowmelt.catalog.statements.translators import (
     list_translator_properties,
     list_translator_rows,
@@ -55,9 +57,6 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.sql.cursor import TokenCursor
     from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.catalog.sql.object_name_types import ObjectName
-    from snowmelt.catalog.statements.statement_context import OverloadReference, StatementSession
-    from snowmelt.catalog.statements.statement_kind import ShowObjects, ShowRow
 
 REDACTED = "******"
 # What OR ALTER and ALTER leave alone: whoever calls the function counts on it.
@@ -84,14 +83,12 @@ class CreateExternalFunction(Statement):
         session.require_create_function(name)
         types = [each.type for each in self.function.signature.arguments]
         label = f"Function {display_overload(name, types)}"
-        there = next(
-            (
-                each
-                for each in list_overloads(session.connection, name)
-                if each.has_argument_types(types)
-            ),
-            None,
-        )
+        same = [
+            each
+            for each in list_overloads(session.connection, name)
+            if each.has_argument_types(types)
+        ]
+        there = same[0] if same else None
         skip_if_exists(label, self.create_mode, exists=there is not None)
         function = replace(
             self.function,
@@ -252,7 +249,7 @@ def _check_integration(
 ) -> None:
     """Check that the role may use the integration, and that it lets calls go to the URL."""
     session.find_api_integration(function.integration)
-    api_integrations.lock_api_integration(session.connection, function.integration)
+    external_functions.lock_api_integration(session.connection, function.integration)
     integration = session.find_api_integration(function.integration).integration
     try:
         resolve_allowed_url(function.url, integration)
@@ -388,11 +385,7 @@ _SECURE_CLAUSE = ClauseDefinition("secure", lambda _: True, default=False)
 def parse_create_function(
     cursor: TokenCursor, create_mode: CreateMode, *, secure: bool = False
 ) -> CreateExternalFunction:
-    """Go past what follows CREATE … EXTERNAL FUNCTION [IF NOT EXISTS].
-
-    Raises:
-        StatementError: It is not as it must be.
-    """
+    """Go past what follows CREATE … EXTERNAL FUNCTION [IF NOT EXISTS]."""
     name, written = parse_function_name(cursor)
     arguments = parse_arguments(cursor)
     cursor.expect("RETURNS")

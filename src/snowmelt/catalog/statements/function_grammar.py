@@ -28,14 +28,13 @@ from snowmelt.functions.definition import (
     RowErrorAction,
 )
 from snowmelt.functions.errors import DeclarationInvalid
-from snowmelt.functions.signature import FunctionArgument, parse_sql_type_text
+from snowmelt.functions.signature import FunctionArgument, SqlType, parse_sql_type_text
 from snowmelt.functions.wire.headers import validate_custom_headers
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
 if TYPE_CHECKING:
     from snowmelt.catalog.sql.cursor import TokenCursor
     from snowmelt.catalog.sql.object_name_types import ObjectName
-    from snowmelt.functions.signature import SqlType
 
 # Specification of the format, §1.1; the last is used in the wild.
 # fmt: off
@@ -175,9 +174,6 @@ def parse_function_name(cursor: TokenCursor) -> tuple[ObjectName, str]:
     """Go past a function's name; return it, and its last part as it was written.
 
     Headers carry the name as it was written, so that `ext_func` stays in small letters.
-
-    Raises:
-        StatementError: If no name comes next, or it has too many parts.
     """
     name = cursor.parse_name("a function", 3)
     last = cursor.previous
@@ -185,11 +181,7 @@ def parse_function_name(cursor: TokenCursor) -> tuple[ObjectName, str]:
 
 
 def parse_overload(cursor: TokenCursor) -> OverloadReference:
-    """Go past a function's name and the types of its arguments.
-
-    Raises:
-        StatementError: If they are not there.
-    """
+    """Go past a function's name and the types of its arguments."""
     name, written = parse_function_name(cursor)
     if not cursor.is_next("("):
         raise cursor.make_error(
@@ -200,11 +192,7 @@ def parse_overload(cursor: TokenCursor) -> OverloadReference:
 
 
 def parse_arguments(cursor: TokenCursor) -> tuple[FunctionArgument, ...]:
-    """Go past arguments in parentheses; those with defaults are the last ones.
-
-    Raises:
-        StatementError: If they are not as they must be.
-    """
+    """Go past arguments in parentheses; those with defaults are the last ones."""
     if not cursor.is_next("("):
         raise cursor.make_error(
             f"Expected the arguments in parentheses here, or (), not {cursor.current_label}"
@@ -219,11 +207,7 @@ def parse_arguments(cursor: TokenCursor) -> tuple[FunctionArgument, ...]:
 
 
 def parse_sql_type(cursor: TokenCursor) -> SqlType:
-    """Go past a type that can be sent to a service.
-
-    Raises:
-        StatementError: If it is none.
-    """
+    """Go past a type that can be sent to a service."""
     first = cursor.current
     if first.kind is not TokenKind.WORD:
         raise cursor.make_error(

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.model.privilege_kinds import PRIVILEGES
+from snowmelt.catalog.model.privilege_kinds import PRIVILEGES, ObjectKind
 from snowmelt.catalog.objects import namespaces, s3_buckets, tables
-from snowmelt.catalog.objects.api_integrations import list_api_integrations
-from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
+from snowmelt.catalog.objects.external_functions import (
+    list_api_integrations,
+    list_external_functions,
+    list_translators,
+)
 from snowmelt.catalog.security import access_control, future_grants
 from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName, display_schema
-from snowmelt.catalog.statements.api_integrations import lock_owned_integration
 from snowmelt.catalog.statements.buckets import find_owned_bucket, parse_bucket_name
 from snowmelt.catalog.statements.function_grammar import parse_overload
+from snowmelt.catalog.statements.integrations import lock_owned_integration
 from snowmelt.catalog.statements.namespaces import resolve_parts
 from snowmelt.catalog.statements.statement_context import (
     OverloadReference,
     Statement,
     StatementResult,
+    StatementSession,
 )
-from snowmelt.errors import PrivilegeMissing
+from snowmelt.errors import PrivilegeMissing, StatementError
 from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
@@ -29,15 +34,12 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from snowmelt.catalog.model.privilege_kinds import ObjectKind
     from snowmelt.catalog.objects.s3_buckets import PrefixGrant
     from snowmelt.catalog.security.access_control import GrantRecord
     from snowmelt.catalog.security.future_grants import FutureGrantScope
     from snowmelt.catalog.sql.cursor import TokenCursor
     from snowmelt.catalog.sql.lexer import SqlToken
-    from snowmelt.catalog.statements.statement_context import StatementSession
     from snowmelt.catalog.statements.statement_kind import ShowRow
-    from snowmelt.errors import StatementError
     from snowmelt.functions.signature import SqlType
 
 
@@ -51,8 +53,7 @@ class GrantRole(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         session.require_administrator("GRANT ROLE")
-        change = access_control.revoke_role if self.revoke else access_control.grant_role
-        change(session.connection, self.role, self.user)
+        access_control.grant_role(session.connection, self.role, self.user, revoke=self.revoke)
         role, user = to_display_name(self.role), to_display_name(self.user)
         done = "revoked from" if self.revoke else "granted to"
         return StatementResult(message=f"Role {role} {done} user {user}.")
@@ -68,10 +69,10 @@ class PrivilegeGrant:
 
     def write(self, session: StatementSession, kind: ObjectKind, *object_ids: int) -> None:
         """Grant or revoke each privilege on each of the objects."""
-        change = access_control.revoke_privilege if self.revoke else access_control.grant_privilege
-        for privilege in self.privileges:
-            for each in object_ids:
-                change(session.connection, privilege, kind, each, self.role)
+        for privilege, each in itertools.product(self.privileges, object_ids):
+            access_control.grant_privilege(
+                session.connection, privilege, kind, each, self.role, revoke=self.revoke
+            )
 
     def report(self, label: str) -> StatementResult:
         """Return the message; `label` says on what the privileges are."""
@@ -147,9 +148,13 @@ class GrantOnBucket(Statement):
         if self.prefix is None:
             grant.write(session, "BUCKET", bucket.bucket_id)
             return grant.report(f"on bucket {bucket.name} ")
-        change = s3_buckets.revoke_on_prefix if grant.revoke else s3_buckets.grant_on_prefix
+        prefix = self.prefix.encode()
         for privilege in grant.privileges:
-            change(session.connection, privilege, bucket, self.prefix.encode(), grant.role)
+            s3_buckets.grant_or_revoke_on_prefix(
+                session.connection,
+                s3_buckets.PrefixGrant(grant.role, bucket.bucket_id, prefix, privilege),
+                revoke=grant.revoke,
+            )
         return grant.report(f"on bucket {bucket.name} prefix {self.prefix!r} ")
 
 
@@ -162,7 +167,7 @@ class GrantOnAccount(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         (privilege,) = self.grant.privileges
         session.require_administrator(f"GRANT {privilege}")
-        access_control.grant_or_revoke_account_privilege(
+        access_control.grant_account_privilege(
             session.connection, self.grant.role, privilege, revoke=self.grant.revoke
         )
         return self.grant.report("")
@@ -360,20 +365,12 @@ _ACCOUNT_PRIVILEGES = ("CREATE BUCKET", "CREATE INTEGRATION")
 
 
 def parse_grant(cursor: TokenCursor) -> Statement:
-    """Go past what follows GRANT.
-
-    Raises:
-        StatementError: If it grants what does not exist, or to what cannot have it.
-    """
+    """Go past what follows GRANT."""
     return _parse_grant_or_revoke(cursor, revoke=False)
 
 
 def parse_revoke(cursor: TokenCursor) -> Statement:
-    """Go past what follows REVOKE.
-
-    Raises:
-        StatementError: As of GRANT.
-    """
+    """Go past what follows REVOKE."""
     if cursor.is_next("GRANT", "OPTION"):
         raise _grant_option_error(cursor)
     return _parse_grant_or_revoke(cursor, revoke=True)
@@ -488,11 +485,7 @@ def _grant_option_error(cursor: TokenCursor) -> StatementError:
 
 
 def parse_show_grants(cursor: TokenCursor) -> ShowGrants:
-    """Go past what follows SHOW GRANTS.
-
-    Raises:
-        StatementError: If it is anything but TO, OF or ON something.
-    """
+    """Go past what follows SHOW GRANTS."""
     if cursor.accept("ON", "BUCKET"):
         place = cursor.current.position
         shown = ShowGrants("ON", "BUCKET", ObjectName((parse_bucket_name(cursor),), place))
@@ -517,11 +510,7 @@ def parse_show_grants(cursor: TokenCursor) -> ShowGrants:
 
 
 def parse_show_future_grants(cursor: TokenCursor) -> ShowFutureGrants:
-    """Go past what follows SHOW FUTURE GRANTS.
-
-    Raises:
-        StatementError: If it is anything but IN a schema or database, or TO ROLE.
-    """
+    """Go past what follows SHOW FUTURE GRANTS."""
     if cursor.expect_one_of("IN", "TO") == "TO":
         cursor.expect("ROLE")
         shown = ShowFutureGrants(None, cursor.parse_name("a role", 1))

@@ -12,17 +12,18 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, cast
 
 from snowmelt.catalog.objects import libraries
-from snowmelt.catalog.objects.libraries import LibraryRecord, LoadFunctionRecord
+from snowmelt.catalog.objects.libraries import FunctionKind, LibraryRecord, LoadFunctionRecord
 from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
 from snowmelt.catalog.statements.function_grammar import parse_function_name
 from snowmelt.catalog.statements.statement_context import (
     NothingDone,
     Statement,
     StatementResult,
+    StatementSession,
     creation_result,
     skip_if_exists,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, StatementKind
+from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
 from snowmelt.errors import NotFound, ObjectMissing, UserError
 from snowmelt.schema.types import to_display_name
 from snowmelt.storage.store_factory import open_store
@@ -30,10 +31,7 @@ from snowmelt.storage.store_factory import open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.catalog.objects.libraries import FunctionKind
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.statements.statement_context import StatementSession
-    from snowmelt.catalog.statements.statement_kind import ShowObjects, ShowRow
 
 # Calls that may bind names of a module.
 _NAME_BINDING_CALLS = frozenset({"globals", "vars", "exec", "setattr", "locals"})
@@ -270,11 +268,7 @@ def _parse_create(
 
 
 def parse_skipped_function(cursor: TokenCursor, kind: str, name: str) -> SkippedFunction:
-    """Go past AS LANGUAGE … NAME … LIBRARY … behind CREATE FUNCTION with a name.
-
-    Raises:
-        StatementError: It is not as it must be.
-    """
+    """Go past AS LANGUAGE … NAME … LIBRARY … behind CREATE FUNCTION with a name."""
     cursor.expect("AS")
     if cursor.accept("LANGUAGE"):
         cursor.parse_string("a language")

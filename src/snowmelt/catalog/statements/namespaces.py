@@ -11,18 +11,19 @@ from snowmelt.catalog.objects import tables as table_objects
 from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
 from snowmelt.catalog.security import access_control, future_grants
 from snowmelt.catalog.security.visibility import VisibleObjects
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, display_schema
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName, display_schema
 from snowmelt.catalog.statements import tables
 from snowmelt.catalog.statements.alter_table import parse_alter_table
 from snowmelt.catalog.statements.object_properties import parse_properties, parse_set_or_unset
 from snowmelt.catalog.statements.statement_context import (
     Statement,
     StatementResult,
+    StatementSession,
     creation_result,
     skip_if_exists,
     skipping_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, StatementKind
+from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
 from snowmelt.errors import NotEmpty, NotRestorable
 from snowmelt.schema.types import to_display_name
 
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.object_name_types import ObjectName
-    from snowmelt.catalog.statements.statement_context import StatementSession
-    from snowmelt.catalog.statements.statement_kind import ShowObjects, ShowRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,11 +341,7 @@ def _parse_alter(
 
 
 def parse_drop_object(level: NameLevel, cursor: TokenCursor, if_exists: bool) -> DropObject:
-    """Go past what follows DROP and the level's word.
-
-    Raises:
-        StatementError: It is more than a name with CASCADE or RESTRICT.
-    """
+    """Go past what follows DROP and the level's word."""
     name = cursor.parse_name(f"a {level.lower()}", level.part_count)
     behaviour = cursor.accept_one_of("CASCADE", "RESTRICT")
     cursor.expect_end("DROP")
@@ -356,32 +350,20 @@ def parse_drop_object(level: NameLevel, cursor: TokenCursor, if_exists: bool) ->
 
 
 def parse_describe_object(level: NameLevel, cursor: TokenCursor) -> DescribeObject:
-    """Go past what follows DESCRIBE and the level's word.
-
-    Raises:
-        StatementError: It is more than a name.
-    """
+    """Go past what follows DESCRIBE and the level's word."""
     label = f"a {level.lower()}"
     return DescribeObject(level, cursor.parse_last_name(label, level.part_count, "DESCRIBE"))
 
 
 def parse_undrop(cursor: TokenCursor) -> Undrop:
-    """Go past what follows UNDROP.
-
-    Raises:
-        StatementError: If it is anything but a database, schema or table.
-    """
+    """Go past what follows UNDROP."""
     level, name = _parse_target_object(cursor)
     cursor.expect_end("UNDROP")
     return Undrop(level, name)
 
 
 def parse_comment_on(cursor: TokenCursor) -> AlterNamespace:
-    """Go past what follows COMMENT.
-
-    Raises:
-        StatementError: If it is about anything but a database, schema or table.
-    """
+    """Go past what follows COMMENT."""
     if_exists = cursor.accept("IF", "EXISTS")
     cursor.expect("ON")
     if cursor.is_next("COLUMN"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import future_grants
-from snowmelt.catalog.sql.object_name_types import NameLevel, display_schema
+from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName, display_schema
 from snowmelt.catalog.sql.property_clauses import (
     MAX_RETENTION_DAYS,
     ClauseDefinition,
@@ -18,7 +18,7 @@ from snowmelt.catalog.sql.property_clauses import (
     parse_boolean,
     text_parser,
 )
-from snowmelt.catalog.statements.statement_context import make_statement_error
+from snowmelt.catalog.statements.statement_context import StatementSession, make_statement_error
 from snowmelt.errors import TableNotFound
 from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_error_columns
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.object_name_types import ObjectName
-    from snowmelt.catalog.statements.statement_context import StatementSession
     from snowmelt.schema.types import TableName
 
 _NAMESPACE_CLAUSES = {
@@ -52,11 +50,7 @@ def make_property_reader(level: NameLevel) -> ClauseReader:
 
 
 def parse_properties(cursor: TokenCursor, level: NameLevel) -> dict[str, object]:
-    """Go past properties, if there are any, and return them.
-
-    Raises:
-        StatementError: If a value is not as it must be.
-    """
+    """Go past properties, if there are any, and return them."""
     found = make_property_reader(level)
     while found.parse_next(cursor):
         cursor.accept(",")
@@ -64,11 +58,7 @@ def parse_properties(cursor: TokenCursor, level: NameLevel) -> dict[str, object]
 
 
 def parse_set_or_unset(cursor: TokenCursor, level: NameLevel, word: str) -> dict[str, object]:
-    """Go past what follows SET or UNSET, which `word` is.
-
-    Raises:
-        StatementError: If it is no property, or a value is not as it must be.
-    """
+    """Go past what follows SET or UNSET, which `word` is."""
     found = make_property_reader(level)
     read = found.parse_next if word == "SET" else found.parse_next_unset
     while read(cursor):

@@ -15,20 +15,19 @@ from snowmelt.catalog.statements import (
     buckets,
     external_functions,
     grants,
+    integrations,
     libraries,
     namespaces,
     pipes,
-    security_integrations,
     tables,
     users_and_roles,
 )
-from snowmelt.catalog.statements.statement_kind import parse_show_objects
+from snowmelt.catalog.statements.statement_kind import StatementKind, parse_show_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snowmelt.catalog.statements.statement_context import Statement
-    from snowmelt.catalog.statements.statement_kind import StatementKind
 
 _KINDS = {
     kind.words: kind
@@ -39,7 +38,7 @@ _KINDS = {
         *pipes.KINDS,
         *libraries.KINDS,
         *external_functions.KINDS,
-        *security_integrations.KINDS,
+        *integrations.KINDS,
         *libraries.SKIPPED_KINDS,
     )
 }
@@ -58,9 +57,7 @@ LISTINGS = {
         *libraries.LOAD_FUNCTIONS,
         external_functions.EXTERNAL_FUNCTIONS,
         external_functions.FUNCTIONS,
-        security_integrations.API_INTEGRATIONS,
-        security_integrations.SECURITY_INTEGRATIONS,
-        security_integrations.INTEGRATIONS,
+        *integrations.LISTINGS,
         pipes.PIPES,
     )
 }

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.objects import pipes
 from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName, display_schema
-from snowmelt.catalog.sql.pipe_copy import parse_copy_at_cursor
+from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_copy_at_cursor
 from snowmelt.catalog.statements.statement_context import (
     Statement,
     StatementResult,
+    StatementSession,
     make_statement_error,
     skip_if_exists,
     skip_if_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, StatementKind
-from snowmelt.errors import PipeNotFound, PrivilegeMissing
+from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
+from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.pipe_copy import PipeCopy
-    from snowmelt.catalog.statements.statement_context import StatementSession
-    from snowmelt.catalog.statements.statement_kind import ShowObjects, ShowRow
-    from snowmelt.errors import StatementError
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PRIVILEGES, PUBLIC, ObjectKind
-from snowmelt.catalog.objects.api_integrations import find_api_integration
 from snowmelt.catalog.objects.external_functions import (
+    ApiIntegrationRecord,
+    ExternalFunctionRecord,
     FunctionName,
+    TranslatorRecord,
+    find_api_integration,
     find_overload,
     find_translator,
 )
 from snowmelt.catalog.objects.namespaces import DEFAULT_SCHEMA, find_database, find_schema
-from snowmelt.catalog.objects.s3_buckets import bucket_privileges, find_bucket
+from snowmelt.catalog.objects.s3_buckets import BucketRecord, bucket_privileges, find_bucket
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import (
     has_account_privilege,
@@ -26,7 +29,7 @@ from snowmelt.catalog.security.access_control import (
     require_namespace_privilege,
     require_table_privilege,
 )
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, display_schema
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName, display_schema
 from snowmelt.errors import (
     DatabaseNotFound,
     NotFound,
@@ -45,11 +48,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
-    from snowmelt.catalog.objects.api_integrations import ApiIntegrationRecord
-    from snowmelt.catalog.objects.external_functions import ExternalFunctionRecord, TranslatorRecord
-    from snowmelt.catalog.objects.s3_buckets import BucketRecord
     from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.catalog.sql.object_name_types import ObjectName
     from snowmelt.functions.signature import SqlType
 
 

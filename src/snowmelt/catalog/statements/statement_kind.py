@@ -6,15 +6,17 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt.catalog.sql.object_name_types import NameLevel
-from snowmelt.catalog.statements.statement_context import Statement, StatementResult
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
+from snowmelt.catalog.statements.statement_context import (
+    Statement,
+    StatementResult,
+    StatementSession,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.object_name_types import CreateMode, ObjectName
-    from snowmelt.catalog.statements.statement_context import StatementSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +150,7 @@ def _compile_like_pattern(like_pattern: str) -> re.Pattern[str]:
 
 
 def parse_show_objects(cursor: TokenCursor, listing: Listing, *, terse: bool) -> ShowObjects:
-    """Go past what follows the words of a listing.
-
-    Raises:
-        StatementError: It is anything but HISTORY, LIKE, IN, STARTS WITH and LIMIT, in this order.
-    """
+    """Go past what follows the words of a listing."""
     with_history = listing.has_history and cursor.accept("HISTORY")
     like = cursor.parse_string("a pattern") if cursor.accept("LIKE") else None
     level, scope = (

@@ -15,7 +15,7 @@ from snowmelt.catalog.security import access_control, future_grants
 from snowmelt.catalog.security.visibility import VisibleObjects
 from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, display_schema
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName, display_schema
 from snowmelt.catalog.sql.property_clauses import is_at_end
 from snowmelt.catalog.statements.object_properties import (
     make_property_reader,
@@ -24,11 +24,12 @@ from snowmelt.catalog.statements.object_properties import (
 from snowmelt.catalog.statements.statement_context import (
     Statement,
     StatementResult,
+    StatementSession,
     creation_result,
     skip_if_exists,
     skipping_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing
+from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow
 from snowmelt.catalog.streaming.channels import list_channels
 from snowmelt.errors import NotRestorable, TableNotFound
 from snowmelt.schema.types import Column, to_display_name
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.object_name_types import ObjectName
-    from snowmelt.catalog.statements.statement_context import StatementSession
-    from snowmelt.catalog.statements.statement_kind import ShowObjects, ShowRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +304,7 @@ _TABLE_OPTION_LABELS = {"AS": "CREATE TABLE … AS SELECT", "CLONE": "CREATE TAB
 
 
 def parse_truncate(cursor: TokenCursor) -> TruncateTable:
-    """Go past what follows TRUNCATE.
-
-    Raises:
-        StatementError: If it is anything but a table.
-    """
+    """Go past what follows TRUNCATE."""
     cursor.accept("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     return TruncateTable(cursor.parse_last_name("a table", 3, "TRUNCATE TABLE"), if_exists)
@@ -319,11 +313,7 @@ def parse_truncate(cursor: TokenCursor) -> TruncateTable:
 def parse_create_table(
     cursor: TokenCursor, create_mode: CreateMode
 ) -> CreateTable | CreateTableLike:
-    """Go past what follows CREATE TABLE.
-
-    Raises:
-        StatementError: If something is wrong, or not supported.
-    """
+    """Go past what follows CREATE TABLE."""
     name = cursor.parse_name("a table", 3)
     if cursor.accept("LIKE"):
         source = cursor.parse_last_name("a table", 3, "CREATE TABLE … LIKE")
@@ -367,9 +357,6 @@ def parse_column(
         ordinal: What the column gets.
         seen_names: The names of columns that the statement has written before.
         in_parentheses: Whether a `)` ends it besides a comma, or the statement's end.
-
-    Raises:
-        StatementError: If something is wrong, or not supported.
     """
     # PRIMARY and FOREIGN are names elsewhere; the other words are reserved.
     if (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.objects import external_functions
 from snowmelt.catalog.security.visibility import VisibleObjects
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_name_types import CreateMode
+from snowmelt.catalog.sql.object_name_types import CreateMode, ObjectName
 from snowmelt.catalog.sql.property_clauses import (
     ClauseDefinition,
     ClauseReader,
@@ -19,9 +19,11 @@ from snowmelt.catalog.sql.property_clauses import (
     text_parser,
 )
 from snowmelt.catalog.statements.function_grammar import parse_function_name, parse_sql_type
-from snowmelt.catalog.statements.libraries import parse_skipped_function
+from snowmelt.catalog.statements.libraries import SkippedFunction, parse_skipped_function
 from snowmelt.catalog.statements.statement_context import (
     Statement,
+    StatementResult,
+    StatementSession,
     creation_result,
     skip_if_exists,
 )
@@ -34,9 +36,6 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.objects.external_functions import TranslatorRecord
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.object_name_types import ObjectName
-    from snowmelt.catalog.statements.libraries import SkippedFunction
-    from snowmelt.catalog.statements.statement_context import StatementResult, StatementSession
     from snowmelt.catalog.statements.statement_kind import ShowRow
 
 
@@ -156,11 +155,7 @@ _TRANSLATOR_CLAUSES = {
 def parse_create_translator(
     cursor: TokenCursor, create_mode: CreateMode
 ) -> CreateTranslator | SkippedFunction:
-    """Go past what follows CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS].
-
-    Raises:
-        StatementError: It is not as it must be, or no translator.
-    """
+    """Go past what follows CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS]."""
     name, written = parse_function_name(cursor)
     if cursor.is_next("AS"):
         return parse_skipped_function(cursor, "Function", written)

@@ -123,17 +123,6 @@ class ChunkRange:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkChannelRecord:
-    """Whose rows a chunk holds, in the order in which they lie in it."""
-
-    name: str
-    client_sequencer: int
-    row_sequencer: int
-    start_offset_token: str | None
-    end_offset_token: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class MigrationBacklog:
     """What of a table is not yet in native files; `oldest_registered_at` is a registration time or None."""
 
@@ -193,17 +182,6 @@ def list_chunks(
     if retained_only:
         query = query.where(_CHUNKS.c.retired_at.is_(None))
     return [_make_record(row) for row in connection.execute(query)]
-
-
-def list_chunk_channels(
-    connection: Connection, table_id: int, seq: int
-) -> tuple[ChunkChannelRecord, ...]:
-    """Return whose rows a chunk holds; nothing when it is not there."""
-    query = sa.select(_CHUNKS.c.channels).where(
-        _CHUNKS.c.table_id == table_id, _CHUNKS.c.seq == seq
-    )
-    text = connection.execute(query).scalar()
-    return tuple(ChunkChannelRecord(*parts) for parts in msgspec.json.decode(text)) if text else ()
 
 
 def measure_backlog(connection: Connection, table_id: int) -> MigrationBacklog:

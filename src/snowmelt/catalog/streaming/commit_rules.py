@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from snowmelt.schema.types import to_display_name
+from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from snowmelt.schema.column_change_compatibility import SchemaConflict
-    from snowmelt.schema.types import TableName
 
 # From the service's first sight of a blob; what comes later may be on its way out already.
 REGISTRATION_WINDOW = dt.timedelta(hours=1)

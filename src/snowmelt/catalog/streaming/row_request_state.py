@@ -214,7 +214,7 @@ def apply_appends(
 
 @cache
 def _add_to_row_channels(dialect_name: str) -> sa.Insert:
-    insert = dialect.make_dialect_insert(dialect_name, _ROW_CHANNELS)
+    insert = dialect.make_insert(dialect_name, _ROW_CHANNELS)
     new = insert.excluded
     failed = new.last_error.is_not(None)
     counts = ("rows_parsed", "rows_inserted", "rows_error")

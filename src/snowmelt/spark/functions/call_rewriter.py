@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
-    from snowmelt.catalog.objects.functions_with_integrations import CallableFunction
+    from snowmelt.catalog.objects.external_functions import CallableFunction
     from snowmelt.functions.signature import FunctionSignature
 
 if TYPE_CHECKING:

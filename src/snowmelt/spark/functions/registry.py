@@ -29,10 +29,10 @@ from snowmelt import tracing
 from snowmelt.catalog.objects.external_functions import (
     FunctionName,
     can_use_function,
+    list_callable_functions,
     list_external_functions,
     list_usable_functions,
 )
-from snowmelt.catalog.objects.functions_with_integrations import list_callable_functions
 from snowmelt.catalog.objects.tables import find_namespace_ids
 from snowmelt.errors import NotFound
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.functions_with_integrations import CallableFunction
+    from snowmelt.catalog.objects.external_functions import CallableFunction
     from snowmelt.functions.signature import SqlType
     from snowmelt.spark.functions.call_rewriter import FunctionCall, StatementCalls
 

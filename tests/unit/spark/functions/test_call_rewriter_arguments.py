@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.objects.external_functions import FunctionName
-from snowmelt.catalog.objects.functions_with_integrations import CallableFunction
+from snowmelt.catalog.objects.external_functions import CallableFunction, FunctionName
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.spark.functions.call_rewriter import (

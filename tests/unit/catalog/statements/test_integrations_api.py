@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.catalog.sql.object_name_types import CreateMode
-from snowmelt.catalog.statements.api_integrations import (
+from snowmelt.catalog.statements.grants import GrantOnAccount, GrantOnIntegration, PrivilegeGrant
+from snowmelt.catalog.statements.integrations import (
     AlterIntegration,
     CreateIntegration,
     DescribeIntegration,
     DropIntegration,
 )
-from snowmelt.catalog.statements.grants import GrantOnAccount, GrantOnIntegration, PrivilegeGrant
 from snowmelt.catalog.statements.parser import LISTINGS, parse_statement
 from snowmelt.catalog.statements.statement_kind import ShowObjects
 from snowmelt.errors import StatementError

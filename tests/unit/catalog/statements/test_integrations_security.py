@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.statements.api_integrations import AlterIntegration, DropIntegration
-from snowmelt.catalog.statements.parser import parse_statement
-from snowmelt.catalog.statements.security_integrations import (
+from snowmelt.catalog.statements.integrations import (
+    AlterIntegration,
     AlterOrDropAnyIntegration,
     AlterSecurityIntegration,
     DescribeAnyIntegration,
     DescribeSecurityIntegration,
+    DropIntegration,
     DropSecurityIntegration,
 )
+from snowmelt.catalog.statements.parser import parse_statement
 from snowmelt.errors import StatementError
 
 

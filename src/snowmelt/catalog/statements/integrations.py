@@ -1,0 +1,637 @@
+"""API integrations, security integrations, and integrations whose kind is not said.
+
+The grammar is Snowflake's, with additional clauses. Keys and secrets of API integrations are visible
+to no role, nor are the references to them. Security integrations are reserved for ACCOUNTADMIN.
+ALTER, DROP and DESCRIBE INTEGRATION without a kind are parsed as both kinds; which of them is meant
+is known when they are executed.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, public_key_to_der
+from snowmelt.catalog.model.records import SecurityIntegration
+from snowmelt.catalog.objects import external_functions
+from snowmelt.catalog.security import oauth_integrations
+from snowmelt.catalog.security.oauth_integrations import (
+    SecurityIntegrationRecord,
+    find_security_integration,
+)
+from snowmelt.catalog.security.visibility import VisibleObjects
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
+from snowmelt.catalog.sql.property_clauses import (
+    ClauseDefinition,
+    ClauseReader,
+    choice_parser,
+    is_next_string,
+    parse_boolean,
+    parse_list,
+    string_list_parser,
+    text_parser,
+)
+from snowmelt.catalog.statements.statement_context import (
+    Statement,
+    StatementResult,
+    StatementSession,
+    creation_result,
+    skip_if_exists,
+    skipping_missing,
+)
+from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
+from snowmelt.errors import InvalidPublicKey, NotFound, StatementError, UserError
+from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
+from snowmelt.functions.errors import UrlRefused
+from snowmelt.functions.urls import parse_url_prefix
+from snowmelt.schema.types import to_display_name, to_internal_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from snowmelt.catalog.objects.external_functions import ApiIntegrationRecord
+    from snowmelt.catalog.sql.cursor import TokenCursor
+
+_REDACTED = "******"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateIntegration(Statement):
+    """CREATE API INTEGRATION."""
+
+    integration: ApiIntegration
+    create_mode: CreateMode
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        session.require_account_privilege(external_functions.CREATE_INTEGRATION_PRIVILEGE)
+        name = self.integration.name
+        shown = to_display_name(name)
+        label = f"API integration {shown}"
+        there = external_functions.list_api_integrations(session.connection, name)
+        skip_if_exists(label, self.create_mode, exists=bool(there))
+        is_replaced = bool(there) and self.create_mode is CreateMode.OR_REPLACE
+        if is_replaced:
+            session.require_privilege("INTEGRATION", there[0].integration_id, shown, "OWNERSHIP")
+        self.integration.validate()
+        external_functions.create_api_integration(
+            session.connection,
+            self.integration,
+            owner=session.role,
+            now=session.now,
+            replace=is_replaced,
+        )
+        return creation_result(label, replaced=is_replaced)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterIntegration(Statement):
+    """ALTER INTEGRATION … SET or UNSET: fields of the definition and their new values."""
+
+    name: str
+    changes: Mapping[str, Any]
+    if_exists: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        with skipping_missing(self.if_exists):
+            record = lock_owned_integration(session, self.name)
+        integration = replace(record.integration, **self.changes)
+        integration.validate()
+        external_functions.update_api_integration(session.connection, record, integration)
+        return StatementResult(message=f"API integration {to_display_name(self.name)} altered.")
+
+
+@dataclass(frozen=True, slots=True)
+class DropIntegration(Statement):
+    """DROP INTEGRATION, through which no function may call any more."""
+
+    name: str
+    if_exists: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        with skipping_missing(self.if_exists):
+            record = lock_owned_integration(session, self.name)
+        external_functions.drop_api_integration(session.connection, record, session.now)
+        return StatementResult(message=f"API integration {to_display_name(self.name)} dropped.")
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeIntegration(Statement):
+    """DESCRIBE INTEGRATION."""
+
+    reads_only = True
+
+    name: str
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        made = session.find_api_integration(self.name).integration
+        rows: list[tuple[str, object]] = [
+            ("ENABLED", made.enabled),
+            ("API_PROVIDER", made.provider.upper()),
+            ("API_ALLOWED_PREFIXES", ", ".join(made.allowed_prefixes)),
+            ("API_BLOCKED_PREFIXES", ", ".join(made.blocked_prefixes)),
+            ("AUTHENTICATION", made.authentication.value),
+            ("API_KEY", None if made.api_key is None else _REDACTED),
+        ]
+        if made.authentication is not AuthenticationMethod.NONE:
+            rows += [("USER", made.user), ("SECRET", None if made.secret is None else _REDACTED)]
+        words = ("REGION", "CA_FILE", "API_AWS_ROLE_ARN", "AZURE_TENANT_ID")
+        for word in (*words, "AZURE_AD_APPLICATION_ID", "GOOGLE_AUDIENCE"):
+            value = getattr(made, _API_INTEGRATION_CLAUSES[word].field)
+            if value is not None:
+                rows.append((word, value))
+        return StatementResult(("property", "value"), (*rows, ("COMMENT", made.comment)))
+
+
+def lock_owned_integration(session: StatementSession, name: str) -> ApiIntegrationRecord:
+    """Return an integration that the role owns, locked.
+
+    Raises:
+        NotFound: If there is none, or the role may not know of it.
+        PrivilegeMissing: If another role owns it.
+    """
+    record = session.find_api_integration(name)
+    session.require_privilege(
+        "INTEGRATION", record.integration_id, to_display_name(name), "OWNERSHIP"
+    )
+    # Changes wait for one another, so that none undoes what another has just done.
+    external_functions.lock_api_integration(session.connection, name)
+    return session.find_api_integration(name)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSecurityIntegration(Statement):
+    """CREATE SECURITY INTEGRATION."""
+
+    name: str
+    integration: SecurityIntegration
+    create_mode: CreateMode
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        session.require_administrator("CREATE SECURITY INTEGRATION")
+        label = f"Security integration {to_display_name(self.name)}"
+        there = {
+            each.name for each in oauth_integrations.list_security_integrations(session.connection)
+        }
+        skip_if_exists(label, self.create_mode, exists=self.name in there)
+        oauth_integrations.create_security_integration(
+            session.connection,
+            SecurityIntegrationRecord(self.name, self.integration, session.role, session.now),
+            replace=self.create_mode is CreateMode.OR_REPLACE,
+        )
+        return creation_result(label, replaced=self.name in there)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSecurityIntegration(Statement):
+    """ALTER SECURITY INTEGRATION … SET or UNSET: fields of the grammar and their new values."""
+
+    name: str
+    changes: Mapping[str, object]
+    if_exists: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        session.require_administrator("ALTER SECURITY INTEGRATION")
+        with skipping_missing(self.if_exists):
+            oauth_integrations.update_security_integration(
+                session.connection, self.name, self.changes
+            )
+        shown = to_display_name(self.name)
+        return StatementResult(message=f"Security integration {shown} altered.")
+
+
+@dataclass(frozen=True, slots=True)
+class DropSecurityIntegration(Statement):
+    """DROP SECURITY INTEGRATION."""
+
+    name: str
+    if_exists: bool
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        session.require_administrator("DROP SECURITY INTEGRATION")
+        with skipping_missing(self.if_exists):
+            oauth_integrations.drop_security_integration(session.connection, self.name)
+        shown = to_display_name(self.name)
+        return StatementResult(message=f"Security integration {shown} dropped.")
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeSecurityIntegration(Statement):
+    """DESCRIBE SECURITY INTEGRATION."""
+
+    reads_only = True
+
+    name: str
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        session.require_administrator("DESCRIBE SECURITY INTEGRATION")
+        made = find_security_integration(session.connection, self.name).integration
+        first, second = [*made.public_keys, None, None][:2]
+        oauth: tuple[tuple[str, object], ...] = (
+            ("TYPE", made.server),
+            ("ISSUER", made.issuer),
+            ("JWS_KEYS_URL", made.keys_url),
+            ("RSA_PUBLIC_KEY", first),
+            ("RSA_PUBLIC_KEY_2", second),
+            ("AUDIENCE_LIST", ", ".join(made.audiences)),
+            ("TOKEN_USER_MAPPING_CLAIM", ", ".join(made.user_claims)),
+            ("SNOWFLAKE_USER_MAPPING_ATTRIBUTE", "LOGIN_NAME"),
+            ("SCOPE_MAPPING_ATTRIBUTE", made.scope_claim),
+            ("ANY_ROLE_MODE", "ENABLE" if made.any_role else "DISABLE"),
+            ("BLOCKED_ROLES_LIST", ", ".join(made.blocked_roles)),
+        )
+        rows = (
+            ("ENABLED", made.enabled),
+            *((_OAUTH_PREFIX + word, value) for word, value in oauth),
+            ("COMMENT", made.comment),
+        )
+        return StatementResult(("property", "value"), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterOrDropAnyIntegration(Statement):
+    """ALTER or DROP INTEGRATION without its kind: what it says of either, if it can be said of it."""
+
+    name: str
+    api: AlterIntegration | DropIntegration | None
+    security: AlterSecurityIntegration | DropSecurityIntegration | None
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        said = [each for each in (self.api, self.security) if each is not None]
+        # What is said of the other kind alone cannot be done: no such one exists, as its error says.
+        return said[-1 if _is_security_integration(session, self.name) else 0].execute(session)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeAnyIntegration(Statement):
+    """DESCRIBE INTEGRATION without its kind."""
+
+    reads_only = True
+
+    name: str
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        if _is_security_integration(session, self.name):
+            return DescribeSecurityIntegration(self.name).execute(session)
+        return DescribeIntegration(self.name).execute(session)
+
+
+def _is_security_integration(session: StatementSession, name: str) -> bool:
+    """Tell whether a security integration is meant, as far as the role may know of it.
+
+    Raises:
+        UserError: There are two of that name.
+    """
+    if not session.is_administrator:
+        return False
+    try:
+        find_security_integration(session.connection, name)
+    except NotFound:
+        return False
+    try:
+        session.find_api_integration(name)
+    except NotFound:
+        return True
+    raise UserError(
+        f"There are an API integration and a security integration {to_display_name(name)}; write which "
+        "is meant, as in DROP API INTEGRATION."
+    )
+
+
+def _list_api_rows(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
+    visible = VisibleObjects(session.connection, session.role)
+    for each in external_functions.list_api_integrations(session.connection):
+        if visible.includes_account_object("INTEGRATION", each.integration_id):
+            made = each.integration
+            row = (made.name, "EXTERNAL_API", "API", made.enabled, made.comment)
+            yield (*row, each.created_at, each.owner)
+
+
+def _list_security_rows(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
+    if session.is_administrator:
+        for each in oauth_integrations.list_security_integrations(session.connection):
+            made = each.integration
+            row = (each.name, "EXTERNAL_OAUTH", "SECURITY", made.enabled, made.comment)
+            yield (*row, each.created_at, each.owner)
+
+
+def _list_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
+    yield from _list_api_rows(statement, session)
+    yield from _list_security_rows(statement, session)
+
+
+# The grammar of API integrations.
+
+_API_LABEL = "an API integration"
+_SECRET_REFERENCE = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+)\Z")
+
+
+class ApiProvider(StrEnum):
+    """What answers: the gateways of Snowflake's DDL, or any HTTP service."""
+
+    AWS_API_GATEWAY = "AWS_API_GATEWAY"
+    AWS_PRIVATE_API_GATEWAY = "AWS_PRIVATE_API_GATEWAY"
+    AWS_GOV_API_GATEWAY = "AWS_GOV_API_GATEWAY"
+    AWS_GOV_PRIVATE_API_GATEWAY = "AWS_GOV_PRIVATE_API_GATEWAY"
+    AZURE_API_MANAGEMENT = "AZURE_API_MANAGEMENT"
+    GOOGLE_API_GATEWAY = "GOOGLE_API_GATEWAY"
+    HTTP = "HTTP"
+
+
+def _url_prefix_list_parser(clause_word: str) -> Callable[[TokenCursor], tuple[str, ...]]:
+    def one(cursor: TokenCursor) -> str:
+        at = cursor.current
+        prefix = cursor.parse_string("a URL")
+        try:
+            parse_url_prefix(prefix)
+        except UrlRefused as error:
+            raise cursor.make_error(f"{clause_word}: {str(error).rstrip('.')}", at) from None
+        return prefix
+
+    return lambda cursor: parse_list(cursor, one)
+
+
+def _secret_reference_parser(clause_word: str) -> Callable[[TokenCursor], str]:
+    def read(cursor: TokenCursor) -> str:
+        at = cursor.current
+        # The literal is never repeated: errors are logged and shown.
+        if not is_next_string(cursor) or not _SECRET_REFERENCE.match(at.text):
+            raise cursor.make_error(
+                f"{clause_word} is a reference to where the secret is kept, 'env:NAME' or 'file:PATH', "
+                "never the secret itself",
+                at,
+            )
+        return cursor.parse_string("a reference")
+
+    return read
+
+
+_API_INTEGRATION_CLAUSES = {
+    "API_PROVIDER": ClauseDefinition(
+        "provider",
+        lambda cursor: choice_parser(ApiProvider, "API_PROVIDER")(cursor).value.lower(),
+        is_required=True,
+    ),
+    "API_ALLOWED_PREFIXES": ClauseDefinition(
+        "allowed_prefixes", _url_prefix_list_parser("API_ALLOWED_PREFIXES"), is_required=True
+    ),
+    "API_BLOCKED_PREFIXES": ClauseDefinition(
+        "blocked_prefixes", _url_prefix_list_parser("API_BLOCKED_PREFIXES"), ()
+    ),
+    "ENABLED": ClauseDefinition("enabled", parse_boolean, default=True),
+    "COMMENT": ClauseDefinition("comment", text_parser("a comment")),
+    "API_KEY": ClauseDefinition("api_key", _secret_reference_parser("API_KEY")),
+    "AUTHENTICATION": ClauseDefinition(
+        "authentication",
+        choice_parser(AuthenticationMethod, "AUTHENTICATION"),
+        AuthenticationMethod.NONE,
+    ),
+    "USER": ClauseDefinition("user", text_parser("a user")),
+    "SECRET": ClauseDefinition("secret", _secret_reference_parser("SECRET")),
+    "REGION": ClauseDefinition("region", text_parser("a region")),
+    "CA_FILE": ClauseDefinition("ca_file", text_parser("a path")),
+    "API_AWS_ROLE_ARN": ClauseDefinition("aws_role_arn", text_parser("a role")),
+    "AZURE_TENANT_ID": ClauseDefinition("azure_tenant_id", text_parser("a tenant")),
+    "AZURE_AD_APPLICATION_ID": ClauseDefinition(
+        "azure_ad_application_id", text_parser("an application")
+    ),
+    "GOOGLE_AUDIENCE": ClauseDefinition("google_audience", text_parser("an audience")),
+}
+
+
+def _parse_create_api(cursor: TokenCursor, create_mode: CreateMode) -> CreateIntegration:
+    name = cursor.parse_identifier(_API_LABEL)
+    settings = ClauseReader(_API_INTEGRATION_CLAUSES, _API_LABEL)
+    settings.parse_all(cursor)
+    cursor.expect_end("the clauses")
+    return CreateIntegration(ApiIntegration(name=name, **settings.field_values()), create_mode)
+
+
+def _parse_alter_api(cursor: TokenCursor, if_exists: bool) -> AlterIntegration:
+    name = cursor.parse_identifier(_API_LABEL)
+    word = cursor.expect_one_of("SET", "UNSET")
+    settings = ClauseReader(_API_INTEGRATION_CLAUSES, "ALTER INTEGRATION")
+    settings.parse_changes(cursor, unset=word == "UNSET")
+    return AlterIntegration(name, settings.field_values(), if_exists)
+
+
+# The grammar of security integrations.
+
+_SECURITY_LABEL = "a security integration"
+
+
+class _SecurityIntegrationType(StrEnum):
+    EXTERNAL_OAUTH = "EXTERNAL_OAUTH"
+
+
+class _AuthorizationServer(StrEnum):
+    OKTA = "OKTA"
+    AZURE = "AZURE"
+    PING_FEDERATE = "PING_FEDERATE"
+    CUSTOM = "CUSTOM"
+
+
+class _UserMappingAttribute(StrEnum):
+    LOGIN_NAME = "LOGIN_NAME"
+
+
+class _AnyRoleMode(StrEnum):
+    DISABLE = "DISABLE"
+    ENABLE = "ENABLE"
+
+
+def _string_or_list_parser(label: str) -> Callable[[TokenCursor], tuple[str, ...]]:
+    read_list = string_list_parser(label)
+    return lambda cursor: (
+        (cursor.parse_string(label),) if is_next_string(cursor) else read_list(cursor)
+    )
+
+
+def _parse_public_key(cursor: TokenCursor) -> str:
+    at = cursor.current
+    try:
+        der = public_key_to_der(cursor.parse_string("a public key"))
+    except InvalidPublicKey as error:
+        raise cursor.make_error(str(error).rstrip("."), at) from None
+    return base64.b64encode(der).decode()
+
+
+def _parse_keys_url(cursor: TokenCursor) -> str:
+    at = cursor.current
+    url = cursor.parse_string("a URL")
+    if not url.startswith(("https://", "http://127.0.0.1:", "http://localhost:")):
+        raise cursor.make_error("Keys are fetched over https:// (http:// on loopback alone)", at)
+    return url
+
+
+_OAUTH_PREFIX = "EXTERNAL_OAUTH_"
+_PUBLIC_KEY_FIELDS = ("public_key", "public_key_2")
+
+
+def _oauth_choice(
+    word: str, field: str, choices: type[StrEnum], default: object = None
+) -> dict[str, ClauseDefinition]:
+    full_word = _OAUTH_PREFIX + word
+    parser = choice_parser(choices, full_word)
+    return {full_word: ClauseDefinition(field, parser, default, is_required=default is None)}
+
+
+_SECURITY_INTEGRATION_CLAUSES = {
+    "TYPE": ClauseDefinition(
+        "type", choice_parser(_SecurityIntegrationType, "TYPE"), is_required=True
+    ),
+    "ENABLED": ClauseDefinition("enabled", parse_boolean, is_required=True),
+    "COMMENT": ClauseDefinition("comment", text_parser("a comment")),
+    **_oauth_choice("TYPE", "server", _AuthorizationServer),
+    _OAUTH_PREFIX + "ISSUER": ClauseDefinition(
+        "issuer", text_parser("an issuer"), is_required=True
+    ),
+    _OAUTH_PREFIX + "TOKEN_USER_MAPPING_CLAIM": ClauseDefinition(
+        "user_claims", _string_or_list_parser("a claim"), is_required=True
+    ),
+    **_oauth_choice("SNOWFLAKE_USER_MAPPING_ATTRIBUTE", "attribute", _UserMappingAttribute),
+    _OAUTH_PREFIX + "JWS_KEYS_URL": ClauseDefinition("keys_url", _parse_keys_url),
+    _OAUTH_PREFIX + "RSA_PUBLIC_KEY": ClauseDefinition("public_key", _parse_public_key),
+    _OAUTH_PREFIX + "RSA_PUBLIC_KEY_2": ClauseDefinition("public_key_2", _parse_public_key),
+    _OAUTH_PREFIX + "AUDIENCE_LIST": ClauseDefinition(
+        "audiences", _string_or_list_parser("an audience"), is_required=True
+    ),
+    _OAUTH_PREFIX + "BLOCKED_ROLES_LIST": ClauseDefinition(
+        "blocked_roles", _string_or_list_parser("a role"), ()
+    ),
+    **_oauth_choice("ANY_ROLE_MODE", "any_role", _AnyRoleMode, _AnyRoleMode.DISABLE),
+    _OAUTH_PREFIX + "SCOPE_MAPPING_ATTRIBUTE": ClauseDefinition(
+        "scope_claim", text_parser("a claim"), "scp"
+    ),
+}
+
+
+def _parse_create_security(
+    cursor: TokenCursor, create_mode: CreateMode
+) -> CreateSecurityIntegration:
+    name = cursor.parse_identifier(_SECURITY_LABEL)
+    settings = ClauseReader(_SECURITY_INTEGRATION_CLAUSES, _SECURITY_LABEL)
+    settings.parse_all(cursor)
+    fields = _to_definition_fields(settings)
+    keys = tuple(fields.pop(each, None) for each in _PUBLIC_KEY_FIELDS)
+    if any(keys) == ("keys_url" in fields):
+        raise cursor.make_error(
+            f"{_OAUTH_PREFIX}JWS_KEYS_URL or {_OAUTH_PREFIX}RSA_PUBLIC_KEY says what signatures are checked with; give"
+            " one of them"
+        )
+    fields.setdefault("blocked_roles", (ACCOUNTADMIN,))
+    cursor.expect_end("the clauses")
+    integration = SecurityIntegration(public_keys=keys, **fields)
+    return CreateSecurityIntegration(name, integration, create_mode)
+
+
+def _parse_alter_security(cursor: TokenCursor, if_exists: bool) -> AlterSecurityIntegration:
+    name = cursor.parse_identifier(_SECURITY_LABEL)
+    word = cursor.expect_one_of("SET", "UNSET")
+    settings = ClauseReader(_SECURITY_INTEGRATION_CLAUSES, _SECURITY_LABEL)
+    settings.parse_changes(cursor, unset=word == "UNSET")
+    fields = _to_definition_fields(settings)
+    has_keys = any(each in fields for each in _PUBLIC_KEY_FIELDS)
+    if word == "SET" and "keys_url" in fields and has_keys:
+        raise cursor.make_error(
+            f"{_OAUTH_PREFIX}JWS_KEYS_URL and {_OAUTH_PREFIX}RSA_PUBLIC_KEY exclude each other; SET one of them, and"
+            " the other is forgotten"
+        )
+    return AlterSecurityIntegration(name, fields, if_exists)
+
+
+def _to_definition_fields(clause_reader: ClauseReader) -> dict[str, Any]:
+    """Return the values as the definition has them; public keys by the fields of `_PUBLIC_KEY_FIELDS`."""
+    fields = clause_reader.field_values()
+    for each in ("type", "attribute"):
+        fields.pop(each, None)
+    if "server" in fields:
+        fields["server"] = fields["server"].value
+    if "any_role" in fields:
+        fields["any_role"] = fields["any_role"] is _AnyRoleMode.ENABLE
+    if "blocked_roles" in fields:
+        # As with Snowflake, no token ever speaks for the administrator.
+        blocked = map(to_internal_name, fields["blocked_roles"])
+        fields["blocked_roles"] = tuple(dict.fromkeys((ACCOUNTADMIN, *blocked)))
+    return fields
+
+
+# What the kinds have in common.
+
+
+def _parse_name_alone(label: str, statement: str, cursor: TokenCursor) -> str:
+    name = cursor.parse_identifier(label)
+    cursor.expect_end(statement)
+    return name
+
+
+def _parse_drop_api(cursor: TokenCursor, if_exists: bool) -> DropIntegration:
+    return DropIntegration(_parse_name_alone(_API_LABEL, "DROP INTEGRATION", cursor), if_exists)
+
+
+def _parse_drop_security(cursor: TokenCursor, if_exists: bool) -> DropSecurityIntegration:
+    name = _parse_name_alone(_SECURITY_LABEL, "DROP SECURITY INTEGRATION", cursor)
+    return DropSecurityIntegration(name, if_exists)
+
+
+def _parse_describe(make: Callable[[str], Statement], label: str, cursor: TokenCursor) -> Statement:
+    return make(_parse_name_alone(label, "DESCRIBE INTEGRATION", cursor))
+
+
+def _parse_alter_any(cursor: TokenCursor, if_exists: bool) -> AlterOrDropAnyIntegration:
+    other = cursor.fork()
+    api, security, failed = None, None, list[StatementError]()
+    try:
+        api = _parse_alter_api(cursor, if_exists)
+    except StatementError as error:
+        failed.append(error)
+    try:
+        security = _parse_alter_security(other, if_exists)
+    except StatementError as error:
+        failed.append(error)
+    known = api or security
+    if known is None:
+        raise failed[other.current.start_offset > cursor.current.start_offset]
+    return AlterOrDropAnyIntegration(known.name, api, security)
+
+
+def _parse_drop_any(cursor: TokenCursor, if_exists: bool) -> AlterOrDropAnyIntegration:
+    other = cursor.fork()
+    api = _parse_drop_api(cursor, if_exists)
+    return AlterOrDropAnyIntegration(api.name, api, _parse_drop_security(other, if_exists))
+
+
+KINDS = (
+    StatementKind(
+        "API INTEGRATION",
+        _parse_create_api,
+        _parse_alter_api,
+        _parse_drop_api,
+        partial(_parse_describe, DescribeIntegration, _API_LABEL),
+    ),
+    StatementKind(
+        "SECURITY INTEGRATION",
+        _parse_create_security,
+        _parse_alter_security,
+        _parse_drop_security,
+        partial(_parse_describe, DescribeSecurityIntegration, _SECURITY_LABEL),
+    ),
+    StatementKind(
+        "INTEGRATION",
+        None,
+        _parse_alter_any,
+        _parse_drop_any,
+        partial(_parse_describe, DescribeAnyIntegration, _API_LABEL),
+    ),
+)
+LISTINGS = tuple(
+    Listing(words, NameLevel.ACCOUNT, "name type category enabled comment created_on owner", rows)
+    for words, rows in (
+        ("API INTEGRATIONS", _list_api_rows),
+        ("SECURITY INTEGRATIONS", _list_security_rows),
+        ("INTEGRATIONS", _list_rows),
+    )
+)
