@@ -14,14 +14,10 @@ if TYPE_CHECKING:
 def growing_delays_s(
     initial_s: float, max_s: float, *, factor: float = 2.0, jitter: float = 0.25
 ) -> Iterator[float]:
-    """Yield seconds to wait, without end.
+    """Yield seconds to wait, without end: each delay is `factor` times the one before, up to `max_s`.
 
-    Args:
-        initial_s: The first delay.
-        max_s: None is longer.
-        factor: Of each delay to the one before.
-        jitter: The part of a delay, 0 to 1, of which it is shortened at random, so that many clients of
-            a service that comes back do not arrive together.
+    `jitter` is the part of a delay, 0 to 1, of which it is shortened at random, so that many clients
+    of a service that comes back do not arrive together.
     """
     delay_s = initial_s
     while True:

@@ -16,35 +16,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _VARIABLE_PREFIX = "SNOWMELT_"
-_TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
-_FALSE_WORDS = frozenset({"0", "false", "no", "off", ""})
+_BOOLEANS = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off", ""), False),
+}
 _ALLOWED_VALUES = {
     "select_dialect": ("aws", "ceph", "ceph-2020"),
     "log_level": ("debug", "info", "warning", "error"),
     "log_format": ("text", "json"),
 }
 # With 0 of these nothing would ever be done, or something over and over.
-_POSITIVE_SETTINGS = frozenset(
-    {
-        "select_queries",
-        "stage_credentials_s",
-        "group_limit",
-        "migrate_interval_s",
-        "migrate_max_chunks",
-        "compact_interval_s",
-        "compact_target_bytes",
-        "compact_memory_bytes",
-        "lease_s",
-        "cleanup_interval_s",
-    }
+_POSITIVE_SETTINGS = (
+    *("select_queries", "stage_credentials_s", "group_limit", "lease_s", "cleanup_interval_s"),
+    *("migrate_interval_s", "migrate_max_chunks"),
+    *("compact_interval_s", "compact_target_bytes", "compact_memory_bytes"),
 )
 _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
-_SettingT = TypeVar("_SettingT")
+_ValueT = TypeVar("_ValueT")
 
 
-def _setting_field(default: _SettingT, description: str) -> _SettingT:
+def _setting(default: _ValueT, description: str) -> _ValueT:
     return field(default=default, metadata={"about": description})
 
 
@@ -59,61 +52,45 @@ class Settings:
         default=Path("snowmelt-data"),
         metadata={"about": "Folder of catalog, stage, warehouse and keys"},
     )
-    host: str = _setting_field("127.0.0.1", "Address to listen on")
-    port: int = _setting_field(8080, "Port to listen on; 0 takes a free one")
-    public_hosts: str = _setting_field(
+    host: str = _setting("127.0.0.1", "Address to listen on")
+    port: int = _setting(8080, "Port to listen on; 0 takes a free one")
+    public_hosts: str = _setting(
         "", "Names by which a proxy on this machine is reached; commas between"
     )
-    tls_cert: str = _setting_field(
-        "", "File with the certificate of both ports; they speak HTTPS then"
-    )
-    tls_key: str = _setting_field("", "File with the certificate's key")
-    s3_port: int = _setting_field(9000, "Port of the S3 endpoint; 0 leaves it out")
-    s3_region: str = _setting_field(
+    tls_cert: str = _setting("", "File with the certificate of both ports; they speak HTTPS then")
+    tls_key: str = _setting("", "File with the certificate's key")
+    s3_port: int = _setting(9000, "Port of the S3 endpoint; 0 leaves it out")
+    s3_region: str = _setting(
         "us-east-1", "Region that requests to the S3 endpoint are signed for; empty takes any"
     )
-    s3_domains: str = _setting_field(
+    s3_domains: str = _setting(
         "localhost", "Names that a bucket's may stand before in the Host header; commas between"
     )
-    s3_backend: str = _setting_field(
+    s3_backend: str = _setting(
         "", "Places that buckets stand in front of: URLs or folders, [name=]url; commas between"
     )
-    select_dialect: str = _setting_field(
-        "aws", "SQL of a select that names none: aws, ceph or ceph-2020"
-    )
-    select_queries: int = _setting_field(
-        64, "Selects that run at a time; more are asked to try again"
-    )
-    select_threads: int = _setting_field(
-        0, "Threads that all selects share; 0: one for each processor"
-    )
-    select_record_bytes: int = _setting_field(16 * 1024 * 1024, "Longest record of a select, bytes")
-    select_group_memory_bytes: int = _setting_field(
+    select_dialect: str = _setting("aws", "SQL of a select that names none: aws, ceph or ceph-2020")
+    select_queries: int = _setting(64, "Selects that run at a time; more are asked to try again")
+    select_threads: int = _setting(0, "Threads that all selects share; 0: one for each processor")
+    select_record_bytes: int = _setting(16 * 1024 * 1024, "Longest record of a select, bytes")
+    select_group_memory_bytes: int = _setting(
         128 * 1024 * 1024, "Memory of one GROUP BY or DISTINCT"
     )
-    select_sort_memory_bytes: int = _setting_field(
-        128 * 1024 * 1024, "Memory of one ORDER BY, bytes"
-    )
-    select_document_bytes: int = _setting_field(
-        64 * 1024 * 1024, "Largest JSON value outside lines"
-    )
-    select_row_group_bytes: int = _setting_field(
-        256 * 1024 * 1024, "Largest Parquet row group, bytes"
-    )
-    catalog_url: str = _setting_field("", "Catalog database: sqlite:///… or postgresql+psycopg://…")
-    stage_url: str = _setting_field(
-        "", "Where clients put blobs: a folder or an s3://, gs://, az:// URL"
-    )
-    stage_endpoint: str = _setting_field(
+    select_sort_memory_bytes: int = _setting(128 * 1024 * 1024, "Memory of one ORDER BY, bytes")
+    select_document_bytes: int = _setting(64 * 1024 * 1024, "Largest JSON value outside lines")
+    select_row_group_bytes: int = _setting(256 * 1024 * 1024, "Largest Parquet row group, bytes")
+    catalog_url: str = _setting("", "Catalog database: sqlite:///… or postgresql+psycopg://…")
+    stage_url: str = _setting("", "Where clients put blobs: a folder or an s3://, gs://, az:// URL")
+    stage_endpoint: str = _setting(
         "", "Address of the S3 endpoint as clients reach it, where it is not port and name of ours"
     )
-    stage_credentials_s: float = _setting_field(
+    stage_credentials_s: float = _setting(
         3600.0, "How long credentials for the stage are good, s; the official client asks hourly"
     )
-    stage_role: str = _setting_field(
+    stage_role: str = _setting(
         "", "ARN of a role that our clients upload to an S3 stage with, narrowed to their prefix"
     )
-    warehouse_url: str = _setting_field("", "Where native files lie")
+    warehouse_url: str = _setting("", "Where native files lie")
     keys_dir: Path = field(
         default=Path(),
         metadata={"about": "Folder of the master key, outside the stage; or the key's file"},
@@ -126,101 +103,85 @@ class Settings:
         default=Path(),
         metadata={"about": "Folder of the files that secrets of integrations name with file:"},
     )
-    verify: str = _setting_field(
+    verify: str = _setting(
         "full", "How a chunk is checked before it counts: full, footer, or (to measure only) off"
     )
-    unverified_users: str = _setting_field(
+    unverified_users: str = _setting(
         "", "Users whose chunks are checked by their footer alone, with commas between them"
     )
-    dev: bool = _setting_field(
-        False, "Accept requests without a token as ACCOUNTADMIN; loopback only"
-    )
-    group_pause_ms: int = _setting_field(2, "Least time between two registration transactions, ms")
-    group_limit: int = _setting_field(512, "Most requests in one registration transaction")
-    queue_limit: int = _setting_field(
-        20_000, "Most registrations waiting; more are asked to try again"
-    )
-    verify_threads: int = _setting_field(
-        2, "Threads that hand blobs to the processes that verify them"
-    )
-    verify_processes: int = _setting_field(
-        1, "Processes that decode blobs before they are registered"
-    )
-    max_body_bytes: int = _setting_field(64 * 1024 * 1024, "Largest request body, bytes")
-    rows_timezone: str = _setting_field(
+    dev: bool = _setting(False, "Accept requests without a token as ACCOUNTADMIN; loopback only")
+    group_pause_ms: int = _setting(2, "Least time between two registration transactions, ms")
+    group_limit: int = _setting(512, "Most requests in one registration transaction")
+    queue_limit: int = _setting(20_000, "Most registrations waiting; more are asked to try again")
+    verify_threads: int = _setting(2, "Threads that hand blobs to the processes that verify them")
+    verify_processes: int = _setting(1, "Processes that decode blobs before they are registered")
+    max_body_bytes: int = _setting(64 * 1024 * 1024, "Largest request body, bytes")
+    rows_timezone: str = _setting(
         "UTC", "Row API: zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values that name none"
     )
-    rows_max_body_bytes: int = _setting_field(
+    rows_max_body_bytes: int = _setting(
         32 * 1024 * 1024, "Row API: largest request as it is sent, bytes"
     )
-    rows_max_bytes: int = _setting_field(
+    rows_max_bytes: int = _setting(
         256 * 1024 * 1024, "Row API: largest request without its compression, bytes"
     )
-    rows_max_file_bytes: int = _setting_field(
+    rows_max_file_bytes: int = _setting(
         256 * 1024 * 1024, "Row API: largest file of rows as it is stored, bytes"
     )
-    rows_held_bytes: int = _setting_field(
+    rows_held_bytes: int = _setting(
         1024 * 1024 * 1024, "Row API: memory of all rows on their way, bytes; others wait"
     )
-    rows_requests_per_s: int = _setting_field(
+    rows_requests_per_s: int = _setting(
         0, "Row API: most requests of a channel in a second; 0: any number"
     )
-    rows_flush_ms: int = _setting_field(
+    rows_flush_ms: int = _setting(
         0, "Row API: how long the official SDK gathers rows, ms; 0: as long as it likes"
     )
-    migrate: bool = _setting_field(True, "Migrate in the background while serving")
-    migrate_interval_s: float = _setting_field(
-        30.0, "Time between two looks for chunks to migrate, s"
-    )
-    migrate_min_bytes: int = _setting_field(
-        16 * 1024 * 1024, "Backlog that is migrated, bytes of chunks"
-    )
-    migrate_max_chunks: int = _setting_field(500, "Backlog that is migrated, in chunks")
-    migrate_max_age_s: float = _setting_field(60.0, "Age of the oldest chunk that is migrated, s")
-    compact: bool = _setting_field(True, "Join small native files in the migrator's process")
-    compact_interval_s: float = _setting_field(300.0, "Time between two looks for small files, s")
-    compact_target_bytes: int = _setting_field(
-        128 * 1024 * 1024, "Size of a native file aimed at, bytes"
-    )
-    compact_min_files: int = _setting_field(8, "Small files of about a size that are joined")
-    compact_memory_bytes: int = _setting_field(
+    migrate: bool = _setting(True, "Migrate in the background while serving")
+    migrate_interval_s: float = _setting(30.0, "Time between two looks for chunks to migrate, s")
+    migrate_min_bytes: int = _setting(16 * 1024 * 1024, "Backlog that is migrated, bytes of chunks")
+    migrate_max_chunks: int = _setting(500, "Backlog that is migrated, in chunks")
+    migrate_max_age_s: float = _setting(60.0, "Age of the oldest chunk that is migrated, s")
+    compact: bool = _setting(True, "Join small native files in the migrator's process")
+    compact_interval_s: float = _setting(300.0, "Time between two looks for small files, s")
+    compact_target_bytes: int = _setting(128 * 1024 * 1024, "Size of a native file aimed at, bytes")
+    compact_min_files: int = _setting(8, "Small files of about a size that are joined")
+    compact_memory_bytes: int = _setting(
         256 * 1024 * 1024, "Rows that are held while files are joined, bytes"
     )
-    lease_s: float = _setting_field(60.0, "How long a migrator that died keeps others waiting, s")
-    retention_s: float = _setting_field(
+    lease_s: float = _setting(60.0, "How long a migrator that died keeps others waiting, s")
+    retention_s: float = _setting(
         3600.0, "How long migrated blobs and old snapshots are kept, s; more than 3000"
     )
-    channel_idle_s: float = _setting_field(
+    channel_idle_s: float = _setting(
         30 * 86_400.0, "After how long without rows a channel expires with its token, s; 0: never"
     )
-    history_retention_s: float = _setting_field(
+    history_retention_s: float = _setting(
         30 * 86_400.0, "How long it is kept who opened and dropped which channel, s"
     )
-    cleanup_interval_s: float = _setting_field(60.0, "Time between two clean-ups, s")
-    backlog_max_chunks: int = _setting_field(
+    cleanup_interval_s: float = _setting(60.0, "Time between two clean-ups, s")
+    backlog_max_chunks: int = _setting(
         0, "Chunks waiting in a table from which on it asks clients to wait; 0: any number"
     )
-    backlog_max_bytes: int = _setting_field(
+    backlog_max_bytes: int = _setting(
         0, "Bytes waiting in a table from which on it asks clients to wait; 0: any number"
     )
-    metrics_token_file: str = _setting_field(
+    metrics_token_file: str = _setting(
         "", "File with the token that readers of /metrics present; empty: everybody may read"
     )
-    drain_s: float = _setting_field(10.0, "How long a stopping service waits for open requests, s")
-    user_code_memory_bytes: int = _setting_field(
+    drain_s: float = _setting(10.0, "How long a stopping service waits for open requests, s")
+    user_code_memory_bytes: int = _setting(
         4 * 1024 * 1024 * 1024, "COPY: memory of the process that runs code of users, bytes"
     )
-    user_code_output_bytes: int = _setting_field(
+    user_code_output_bytes: int = _setting(
         1024 * 1024 * 1024,
         "COPY: most that a user's filter emits beyond 1,000 times its input, bytes",
     )
-    user_code_call_s: float = _setting_field(
+    user_code_call_s: float = _setting(
         600.0, "COPY: longest time that code of users runs without returning, s"
     )
-    log_level: str = _setting_field("info", "debug, info, warning or error")
-    log_format: str = _setting_field(
-        "text", "How the log is written: text, or json (an object a line)"
-    )
+    log_level: str = _setting("info", "debug, info, warning or error")
+    log_format: str = _setting("text", "How the log is written: text, or json (an object a line)")
 
     @classmethod
     def load(cls, data_dir: str | os.PathLike[str] | None = None, **overrides: object) -> Settings:
@@ -373,20 +334,17 @@ def _validate_settings(settings: Settings) -> Settings:
         if getattr(settings, setting) not in choices:
             reason = f"it is {', '.join(choices[:-1])} or {choices[-1]}"
             raise ConfigurationError(setting=setting, reason=reason)
-    for each in dataclasses.fields(settings):
-        _validate_number(each.name, getattr(settings, each.name))
+    for name in Settings.__dataclass_fields__:
+        value = getattr(settings, name)
+        if not isinstance(value, int | float):
+            continue
+        if not math.isfinite(value):
+            raise ConfigurationError(setting=name, reason=f"{value} is not a number")
+        if value < 0:
+            raise ConfigurationError(setting=name, reason="it cannot be negative")
+        if name in _POSITIVE_SETTINGS and not value:
+            raise ConfigurationError(setting=name, reason="it must be more than 0")
     return settings
-
-
-def _validate_number(name: str, value: object) -> None:
-    if not isinstance(value, int | float):
-        return
-    if not math.isfinite(value):
-        raise ConfigurationError(setting=name, reason=f"{value} is not a number")
-    if value < 0:
-        raise ConfigurationError(setting=name, reason="it cannot be negative")
-    if name in _POSITIVE_SETTINGS and not value:
-        raise ConfigurationError(setting=name, reason="it must be more than 0")
 
 
 def _parse_value(name: str, value: object, default: object) -> object:
@@ -394,7 +352,7 @@ def _parse_value(name: str, value: object, default: object) -> object:
     try:
         match default:
             case bool():
-                return _parse_boolean(value)
+                return _BOOLEANS[str(value).strip().lower()]
             case int():
                 return int(str(value))
             case float():
@@ -403,13 +361,6 @@ def _parse_value(name: str, value: object, default: object) -> object:
                 return Path(str(value))
             case _:
                 return str(value)
-    except ValueError:
+    except (KeyError, ValueError):
         wanted = "yes or no" if isinstance(default, bool) else "a number"
         raise ConfigurationError(setting=name, reason=f"{value!r} is not {wanted}") from None
-
-
-def _parse_boolean(value: object) -> bool:
-    text = str(value).strip().lower()
-    if text not in _TRUE_WORDS | _FALSE_WORDS:
-        raise ValueError(text)
-    return text in _TRUE_WORDS

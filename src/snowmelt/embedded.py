@@ -45,12 +45,9 @@ class EmbeddedService:
         clock: Clock | None = None,
         **settings: object,
     ) -> None:
-        """Start it.
+        """Start it in `data_dir`, `./snowmelt-data` when None.
 
-        Args:
-            data_dir: Where everything is kept; `./snowmelt-data` when None.
-            clock: What it goes by; the machine's when None.
-            settings: As in `snowmelt.config.Settings`. Migration is off unless asked for.
+        `settings` are as in `snowmelt.config.Settings`. Migration is off unless asked for.
 
         Raises:
             DataFolderBusy: The folder is served already.
@@ -125,9 +122,7 @@ class EmbeddedClient(Client):
     """A client that owns its service: closing it stops both."""
 
     def __init__(
-        self,
-        data_dir: str | os.PathLike[str] | None = None,
-        **options: Unpack[ClientOptions],
+        self, data_dir: str | os.PathLike[str] | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         """Start a service on `data_dir` and connect to it; options as for `snowmelt.Client`."""
         self._embedded = EmbeddedService(data_dir)
@@ -161,9 +156,7 @@ def embedded(
 ) -> EmbeddedClient:
     """Start a service in this process and return a client that owns it.
 
-    Args:
-        data_dir: Where everything is kept; `./snowmelt-data` when None.
-        options: As for `snowmelt.Client`.
+    Everything is kept in `data_dir`, `./snowmelt-data` when None; options as for `snowmelt.Client`.
 
     Raises:
         DataFolderBusy: The folder is served already.

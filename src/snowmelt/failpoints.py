@@ -69,27 +69,15 @@ _lock = threading.Lock()
 armed_failpoints: dict[str, tuple[int, Callable[[], None]]] = {}
 
 
-def _kill_process() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _raise_disk_full() -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _raise_io_error() -> None:
-    raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-def _raise_runtime_error() -> None:
-    raise RuntimeError("fault point: failed on purpose")
+def _fail(error: Exception) -> None:
+    raise error
 
 
 _ACTIONS: dict[str, Callable[[], None]] = {
-    "kill": _kill_process,
-    "enospc": _raise_disk_full,
-    "eio": _raise_io_error,
-    "raise": _raise_runtime_error,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "enospc": lambda: _fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
+    "eio": lambda: _fail(OSError(errno.EIO, os.strerror(errno.EIO))),
+    "raise": lambda: _fail(RuntimeError("fault point: failed on purpose")),
 }
 
 

@@ -93,12 +93,9 @@ def build_string_to_sign(
 ) -> str:
     """Return what the signature of a request signs.
 
-    Args:
-        request: As it is sent.
-        signed_names: Of the headers that are signed, in the order of the list that is sent.
-        amz_date: When it was signed, as `AMZ_DATE_FORMAT` says.
-        credential_scope: From `format_credential_scope`.
-        encoding: Of the request's texts: `latin-1` where they are bytes as they came.
+    `signed_names` are of the headers that are signed, in the order of the list that is sent;
+    `amz_date` is when it was signed, as `AMZ_DATE_FORMAT` says. `encoding` is of the request's
+    texts: `latin-1` where they are bytes as they came.
     """
     headers = request.headers
     lines = (
@@ -127,12 +124,8 @@ def sign_headers(
 ) -> dict[str, str]:
     """Return the headers of a request with all that its signature adds.
 
-    Args:
-        request: Its headers have `host`; all of them are signed.
-        credentials: What to sign with.
-        region: That the service is in.
-        service: Such as `s3`.
-        signed_at: Aware, in UTC.
+    Its headers have `host`, and all of them are signed. `service` is a name such as `s3`,
+    `signed_at` aware, in UTC.
     """
     amz_date = signed_at.strftime(AMZ_DATE_FORMAT)
     headers = {

@@ -97,14 +97,12 @@ def _make_blob_context(blob_path: str) -> Any:
 
 def _parse_traceparent(traceparent: bytes) -> Any | None:
     parts = traceparent.decode("latin-1").split("-")
-    lengths = [len(part) for part in parts[:4]]
-    if lengths != [2, 32, 16, 2]:
+    if [len(part) for part in parts[:4]] != [2, 32, 16, 2]:
         return None
-    try:
+    with contextlib.suppress(ValueError):
         trace_id, span_id, flags = (int(part, 16) for part in parts[1:4])
-    except ValueError:
-        return None
-    return _make_span_context(trace_id, span_id, flags)
+        return _make_span_context(trace_id, span_id, flags)
+    return None
 
 
 def _make_span_context(trace_id: int, span_id: int, flags: int = _SAMPLED_FLAG) -> Any:

@@ -40,8 +40,10 @@ from snowmelt.catalog.objects.tables import (
     lock_tables,
     swap_metadata_pointer,
 )
-from snowmelt.catalog.security.access_control import require_table_privilege
-from snowmelt.catalog.security.future_grants import apply_future_table_grants
+from snowmelt.catalog.security.access_control import (
+    apply_future_table_grants,
+    require_table_privilege,
+)
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import (
     CommitLost,

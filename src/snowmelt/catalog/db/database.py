@@ -96,9 +96,8 @@ class Database:
         On SQLite writers run one after the other, in order of arrival. On PostgreSQL they meet at
         row locks.
 
-        Args:
-            urgent: Wait for one other thread's transaction at most (SQLite). For the threads that
-                commit rows for many clients at once.
+        With `urgent` (SQLite) it waits for one other thread's transaction at most. For the threads
+        that commit rows for many clients at once.
 
         Raises:
             CatalogBusy: Another transaction held a lock for too long.
@@ -122,11 +121,13 @@ class Database:
             try:
                 connection.commit()
             except sa.exc.DBAPIError as error:
-                if _sqlstate(error) in _CONFLICT_SQLSTATES:
+                state = _sqlstate(error)
+                if state in _CONFLICT_SQLSTATES:
                     raise
                 # Whatever state the connection is in, nobody shall use it again.
                 connection.invalidate()
-                if _is_definite_failure(error):
+                # Where the server itself said so, certainly nothing was written.
+                if state and not state.startswith(_CONNECTION_LOST_SQLSTATES):
                     raise
                 raise UnknownOutcome(
                     "The catalog's COMMIT failed without a clear answer "
@@ -179,7 +180,8 @@ class Database:
         state = _sqlstate(error)
         if state in _CONFLICT_SQLSTATES:
             return TransactionConflict()
-        if state == _LOCK_TIMEOUT_SQLSTATE or _sqlite_error_name(error).startswith(
+        sqlite_name = getattr(error.orig, "sqlite_errorname", None) or ""
+        if state == _LOCK_TIMEOUT_SQLSTATE or sqlite_name.startswith(
             ("SQLITE_BUSY", "SQLITE_LOCKED")
         ):
             return CatalogBusy(seconds=self._busy_timeout_s)
@@ -237,11 +239,9 @@ def open_and_upgrade_database(
 ) -> Database:
     """Open the catalog and bring its schema up to date.
 
-    Args:
-        url: `sqlite:///path`, `postgresql://…`, or a bare path of a SQLite file.
-        clock: Dates a new catalog; the machine's clock when not given.
-        busy_timeout_s: How long a transaction waits for others, in seconds.
-        create: Create a SQLite file that is missing.
+    `url` is `sqlite:///path`, `postgresql://…`, or a bare path of a SQLite file, which `create`
+    makes where it is missing. `clock` dates a new catalog. A transaction waits `busy_timeout_s`
+    seconds for others.
 
     Raises:
         ConfigurationError: If the URL names no file or another kind of database, or the file is
@@ -403,13 +403,3 @@ def _create_postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
 
 def _sqlstate(error: sa.exc.DBAPIError) -> str:
     return getattr(error.orig, "sqlstate", None) or ""
-
-
-def _sqlite_error_name(error: sa.exc.DBAPIError) -> str:
-    return getattr(error.orig, "sqlite_errorname", None) or ""
-
-
-def _is_definite_failure(error: sa.exc.DBAPIError) -> bool:
-    """Tell whether a failed COMMIT certainly wrote nothing: the server itself said so."""
-    state = _sqlstate(error)
-    return bool(state) and not state.startswith(_CONNECTION_LOST_SQLSTATES)

@@ -88,9 +88,7 @@ class FairWriterLock:
 def begin_immediate(connection: sa.Connection, timeout_s: float) -> None:
     """Begin a writing transaction, polling at a constant rate while another process writes.
 
-    Args:
-        connection: A connection to SQLite whose busy timeout is 0.
-        timeout_s: How long to wait, in seconds.
+    The connection is to SQLite, and its busy timeout is 0.
 
     Raises:
         sqlalchemy.exc.OperationalError: If the lock was not free in time (SQLITE_BUSY), or the

@@ -57,8 +57,10 @@ def acquire_lease(
     row = connection.execute(
         sa.select(_LEASES).where(_LEASES.c.name == name).with_for_update()
     ).one()
-    if row.owner != owner and _is_unexpired(row, now):
-        return None
+    if row.owner != owner and row.expires_at is not None:
+        latest = now + 2 * dt.timedelta(milliseconds=row.ttl_ms)
+        if now < row.expires_at <= latest:
+            return None
     lease = Lease(name, owner, row.epoch + 1)
     connection.execute(
         sa.update(_LEASES)
@@ -102,13 +104,6 @@ def release_all_leases(connection: Connection, owner_prefix: str) -> None:
     )
 
 
-def _is_unexpired(row: sa.Row[Any], now: dt.datetime) -> bool:
-    if row.expires_at is None:
-        return False
-    latest = now + 2 * dt.timedelta(milliseconds=row.ttl_ms)
-    return bool(now < row.expires_at <= latest)
-
-
 def _expiry_values(ttl_s: float, now: dt.datetime) -> dict[str, Any]:
     return {"ttl_ms": round(ttl_s * 1000), "expires_at": now + dt.timedelta(seconds=ttl_s)}
 
@@ -123,7 +118,7 @@ def _lease_conditions(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
     )
 
 
-# --- Keeping a lease while work goes on.
+# Keeping a lease while work goes on.
 
 
 def lease_owner_prefix() -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import make_insert, replace_nul
+from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert, replace_nul
 from snowmelt.catalog.jobs.run_history import RunHistory
 from snowmelt.errors import CommitLost, NotFound
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 _LOADS = model.loads
 _LOADED_FILES = model.loaded_files
 _STREAM_OFFSETS = model.stream_offsets
-# Below the least number of parameters that SQLite takes in one statement.
-_PATHS_PER_QUERY = 10_000
 
 
 class LoadState(StrEnum):
@@ -184,21 +182,16 @@ def find_loaded_files(
     connection: Connection, table_id: int, paths: Collection[str]
 ) -> dict[LoadedFileKey, str]:
     """Return which files of these paths a table has, and by which load."""
-    found: dict[LoadedFileKey, str] = {}
-    wanted = sorted(set(paths))
-    for start in range(0, len(wanted), _PATHS_PER_QUERY):
-        query = sa.select(
-            _LOADED_FILES.c.path, _LOADED_FILES.c.size, _LOADED_FILES.c.tag, _LOADED_FILES.c.load_id
-        ).where(
-            _LOADED_FILES.c.table_id == table_id,
-            _LOADED_FILES.c.path.in_(wanted[start : start + _PATHS_PER_QUERY]),
-            _LOADED_FILES.c.state != LoadFileState.FAILED,
-            _LOADED_FILES.c.size.is_not(None),
-            _LOADED_FILES.c.tag.is_not(None),
-        )
-        for row in connection.execute(query):
-            found[LoadedFileKey(row.path, row.size, row.tag)] = row.load_id
-    return found
+    query = sa.select(
+        _LOADED_FILES.c.path, _LOADED_FILES.c.size, _LOADED_FILES.c.tag, _LOADED_FILES.c.load_id
+    ).where(
+        _LOADED_FILES.c.table_id == table_id,
+        in_array(_LOADED_FILES.c.path, encode_array(sorted(set(paths)))),
+        _LOADED_FILES.c.state != LoadFileState.FAILED,
+        _LOADED_FILES.c.size.is_not(None),
+        _LOADED_FILES.c.tag.is_not(None),
+    )
+    return {LoadedFileKey(*key): load_id for *key, load_id in connection.execute(query)}
 
 
 def list_file_history(

@@ -93,7 +93,7 @@ def find_migrated_seq(connection: Connection, table_id: int, before: dt.datetime
     return connection.execute(query).scalar() or 0
 
 
-# --- What waits for migration, over all tables, and what migrations have done: for those who watch.
+# What waits for migration, over all tables, and what migrations have done: for those who watch.
 
 _CHUNKS = model.chunks
 _TABLES = model.tables
@@ -191,10 +191,7 @@ def sum_migrations_by_state(connection: Connection) -> list[MigrationStateTotals
         _MIGRATIONS.c.started_at, sa.BigInteger
     )
     query = sa.select(
-        _MIGRATIONS.c.state,
-        sa.func.count(),
-        sa.func.sum(_MIGRATIONS.c.rows),
-        sa.func.sum(micros),
+        _MIGRATIONS.c.state, sa.func.count(), sa.func.sum(_MIGRATIONS.c.rows), sa.func.sum(micros)
     ).group_by(_MIGRATIONS.c.state)
     found = {state: counts for state, *counts in connection.execute(query)}
     counted = []

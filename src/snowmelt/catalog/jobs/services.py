@@ -70,7 +70,7 @@ def list_services(connection: Connection) -> list[ServiceRecord]:
     return [ServiceRecord(*row) for row in connection.execute(query)]
 
 
-# --- The number of this deployment, drawn when its catalog was created.
+# The number of this deployment, drawn when its catalog was created.
 
 
 def read_deployment_id(connection: Connection) -> int:

@@ -185,8 +185,7 @@ def create_external_function(
 
     Raises:
         AlreadyExists: There is one that can be called with the same number of arguments.
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema in it.
+        DatabaseNotFound, SchemaNotFound: There is no such one.
     """
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     if replaced is not None:
@@ -217,8 +216,7 @@ def rename_external_function(
 
     Raises:
         AlreadyExists: There is one there that can be called with the same number of arguments.
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema in it.
+        DatabaseNotFound, SchemaNotFound: There is no such one.
     """
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     _check_overload_conflict(connection, name, function, excluded_id=record.function_id)
@@ -375,8 +373,7 @@ def create_translator(
 
     Raises:
         AlreadyExists: There is one, or a function that can be called with one argument.
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema in it.
+        DatabaseNotFound, SchemaNotFound: There is no such one.
     """
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     if replaced is not None:

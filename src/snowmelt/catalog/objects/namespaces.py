@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, DatabaseRecord, SchemaRecord
 from snowmelt.catalog.objects.external_functions import drop_functions_and_translators
 from snowmelt.catalog.objects.tables import drop_tables, find_namespace_ids
@@ -36,12 +37,37 @@ def find_database(connection: sa.Connection, name: str) -> DatabaseRecord:
     return _to_database_record(row)
 
 
+def lock_database(connection: sa.Connection, name: str) -> int:
+    """Lock the live database of this internal name, and return its id.
+
+    Raises:
+        DatabaseNotFound: There is none.
+    """
+    query = sa.select(_DATABASES.c.database_id).where(
+        _DATABASES.c.name == name, _DATABASES.c.dropped_at.is_(None)
+    )
+    found: int | None = connection.execute(query.with_for_update()).scalar()
+    if found is None:
+        raise DatabaseNotFound(database=to_display_name(name))
+    return found
+
+
+def lock_databases(connection: sa.Connection, database_ids: Collection[int]) -> None:
+    """Lock the rows of databases in id order."""
+    query = sa.select(_DATABASES.c.database_id).where(_DATABASES.c.database_id.in_(database_ids))
+    connection.execute(query.order_by(_DATABASES.c.database_id).with_for_update())
+
+
+def lock_schemas(connection: sa.Connection, schema_ids: Collection[int]) -> None:
+    """Lock the rows of schemas in id order."""
+    query = sa.select(_SCHEMAS.c.schema_id).where(_SCHEMAS.c.schema_id.in_(schema_ids))
+    connection.execute(query.order_by(_SCHEMAS.c.schema_id).with_for_update())
+
+
 def list_databases(connection: sa.Connection) -> list[DatabaseRecord]:
     """Return the live databases, ordered by name."""
-    return [
-        _to_database_record(row)
-        for row in connection.execute(_select_live_databases().order_by(_DATABASES.c.name))
-    ]
+    query = _select_live_databases().order_by(_DATABASES.c.name)
+    return [_to_database_record(row) for row in connection.execute(query)]
 
 
 def create_database(
@@ -77,11 +103,7 @@ def drop_database(connection: sa.Connection, name: str, now: dt.datetime) -> Dat
         DatabaseNotFound: There is none.
     """
     database = find_database(connection, name)
-    connection.execute(
-        sa.select(_DATABASES.c.database_id)
-        .where(_DATABASES.c.database_id == database.database_id)
-        .with_for_update()
-    )
+    lock_databases(connection, [database.database_id])
     query = sa.select(_SCHEMAS.c.schema_id).where(
         _SCHEMAS.c.database_id == database.database_id, _SCHEMAS.c.dropped_at.is_(None)
     )
@@ -99,8 +121,7 @@ def find_schema(connection: sa.Connection, database: str, name: str) -> SchemaRe
     """Return the live schema of these internal names.
 
     Raises:
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema in it.
+        DatabaseNotFound, SchemaNotFound: There is no such one.
     """
     _, schema_id = find_namespace_ids(connection, database, name)
     return _to_schema_record(
@@ -113,10 +134,8 @@ def list_schemas(connection: sa.Connection, database: str | None = None) -> list
     query = _select_live_schemas()
     if database is not None:
         query = query.where(_DATABASES.c.name == database)
-    return [
-        _to_schema_record(row)
-        for row in connection.execute(query.order_by(_DATABASES.c.name, _SCHEMAS.c.name))
-    ]
+    ordered = query.order_by(_DATABASES.c.name, _SCHEMAS.c.name)
+    return [_to_schema_record(row) for row in connection.execute(ordered)]
 
 
 def create_schema(
@@ -135,13 +154,7 @@ def create_schema(
         AlreadyExists: There is one, and neither `replace` nor `if_not_exists` was given.
         DatabaseNotFound: There is no such database.
     """
-    database_id = connection.execute(
-        sa.select(_DATABASES.c.database_id)
-        .where(_DATABASES.c.name == database, _DATABASES.c.dropped_at.is_(None))
-        .with_for_update()
-    ).scalar()
-    if database_id is None:
-        raise DatabaseNotFound(database=to_display_name(database))
+    database_id = lock_database(connection, database)
     query = _select_live_schemas().where(
         _SCHEMAS.c.database_id == database_id, _SCHEMAS.c.name == name
     )
@@ -166,8 +179,7 @@ def drop_schema(
     """Drop a schema with all that is in it, which is kept as long as the schema says.
 
     Raises:
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema in it.
+        DatabaseNotFound, SchemaNotFound: There is no such one.
     """
     schema = find_schema(connection, database, name)
     _drop_schema(connection, schema, now)
@@ -188,8 +200,7 @@ def _drop_schemas(
     is_standalone: bool = False,
 ) -> None:
     # The lock keeps a table from being created in a schema that is going.
-    locked = sa.select(_SCHEMAS.c.schema_id).where(_SCHEMAS.c.schema_id.in_(schema_ids))
-    connection.execute(locked.order_by(_SCHEMAS.c.schema_id).with_for_update())
+    lock_schemas(connection, schema_ids)
     inside = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None)
     )
@@ -239,27 +250,9 @@ def _select_schemas() -> sa.Select[Any]:
 
 
 def _to_database_record(row: sa.Row[Any]) -> DatabaseRecord:
-    days = row.retention_days
-    return DatabaseRecord(
-        row.database_id,
-        row.name,
-        row.owner,
-        row.created_at,
-        DEFAULT_RETENTION_DAYS if days is None else days,
-        row.comment,
-        row.dropped_at,
-    )
+    days = DEFAULT_RETENTION_DAYS if row.retention_days is None else row.retention_days
+    return make_record(DatabaseRecord, row, retention_days=days)
 
 
 def _to_schema_record(row: sa.Row[Any]) -> SchemaRecord:
-    return SchemaRecord(
-        row.schema_id,
-        row.database_id,
-        row.database,
-        row.name,
-        row.owner,
-        row.created_at,
-        row.effective_retention_days,
-        row.comment,
-        row.dropped_at,
-    )
+    return make_record(SchemaRecord, row, retention_days=row.effective_retention_days)

@@ -15,7 +15,12 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.objects.channel_tombstones import write_rename_tombstones
-from snowmelt.catalog.objects.namespaces import list_databases, list_schemas
+from snowmelt.catalog.objects.namespaces import (
+    list_databases,
+    list_schemas,
+    lock_databases,
+    lock_schemas,
+)
 from snowmelt.catalog.objects.tables import (
     add_schema_version,
     find_namespace_ids,
@@ -110,10 +115,7 @@ def rename_schema(
     Raises:
         AlreadyExists: There is a schema of that name.
     """
-    lock = sa.select(_DATABASES.c.database_id).where(
-        _DATABASES.c.database_id.in_([schema.database_id, database.database_id])
-    )
-    connection.execute(lock.order_by(_DATABASES.c.database_id).with_for_update())
+    lock_databases(connection, [schema.database_id, database.database_id])
     if name in {each.name for each in list_schemas(connection, database.name)}:
         shown = f"{to_display_name(database.name)}.{to_display_name(name)}"
         raise AlreadyExists(kind="Schema", name=shown)
@@ -133,10 +135,7 @@ def rename_database(
     Raises:
         AlreadyExists: There is a database of that name.
     """
-    lock = sa.select(_DATABASES.c.database_id).where(
-        _DATABASES.c.database_id == database.database_id
-    )
-    connection.execute(lock.with_for_update())
+    lock_databases(connection, [database.database_id])
     if name in {each.name for each in list_databases(connection)}:
         raise AlreadyExists(kind="Database", name=to_display_name(name))
     schemas = [each.schema_id for each in list_schemas(connection, database.name)]
@@ -152,12 +151,7 @@ def _write_schema_rename_tombstones(
     connection: sa.Connection, schema_ids: Sequence[int], now: dt.datetime
 ) -> None:
     """Before schemas get to another place: leave what their tables' channels count to."""
-    connection.execute(
-        sa.select(_SCHEMAS.c.schema_id)
-        .where(_SCHEMAS.c.schema_id.in_(schema_ids))
-        .order_by(_SCHEMAS.c.schema_id)
-        .with_for_update()
-    )
+    lock_schemas(connection, schema_ids)
     inside = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None)
     )
@@ -171,10 +165,7 @@ def _update_table_row(connection: sa.Connection, table: TableRecord, **values: o
     )
 
 
-# --- Columns that follow their rows: what loads and clients add to a table without an ALTER.
-#
-# Only what leaves every stored row as it is: new columns, which may be NULL, and NOT NULL taken
-# off. Who asks has inferred the types; whoever comes second gets the columns of the first.
+# Columns that follow their rows: what loads and clients add to a table without an ALTER.
 
 # As many as one COPY adds in Snowflake.
 MAX_NEW_COLUMNS = 100
@@ -220,13 +211,8 @@ def evolve_table(
     `EvolutionResult.table` and fits its values to that. Columns come without ordinals; all of them may be
     NULL. One version of the columns is written at most.
 
-    Args:
-        connection: A writing transaction.
-        name: The table.
-        new_columns: What the rows have and the table may lack.
-        no_longer_required: Internal names of columns that the rows leave out or have NULL in.
-        role: Who asks: the owner, or a role with EVOLVE SCHEMA.
-        now: The time.
+    `new_columns` are what the rows have and the table may lack, `no_longer_required` internal names
+    of columns that the rows leave out or have NULL in. `role` is the owner, or has EVOLVE SCHEMA.
 
     Raises:
         TableNotFound: There is no such table, or the role may not use it.

@@ -16,9 +16,14 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.objects.channel_tombstones import restore_channels
 from snowmelt.catalog.objects.external_functions import restore_functions_and_translators
-from snowmelt.catalog.objects.namespaces import find_database, find_schema
+from snowmelt.catalog.objects.namespaces import (
+    find_database,
+    find_schema,
+    lock_database,
+    lock_schemas,
+)
 from snowmelt.catalog.objects.tables import find_namespace_ids, find_table_by_id
-from snowmelt.errors import AlreadyExists, DatabaseNotFound, NotRestorable
+from snowmelt.errors import AlreadyExists, NotRestorable
 from snowmelt.schema.types import TableName, to_display_name
 
 if TYPE_CHECKING:
@@ -32,11 +37,7 @@ if TYPE_CHECKING:
 _TABLES = model.tables
 _SCHEMAS = model.schemas
 _DATABASES = model.databases
-_TABLES_AND_KEYS_BY_KIND: dict[str, tuple[sa.Table, sa.Column[int]]] = {
-    "DATABASE": (_DATABASES, _DATABASES.c.database_id),
-    "SCHEMA": (_SCHEMAS, _SCHEMAS.c.schema_id),
-    "TABLE": (_TABLES, _TABLES.c.table_id),
-}
+_TABLES_BY_KIND = {"DATABASE": _DATABASES, "SCHEMA": _SCHEMAS, "TABLE": _TABLES}
 
 
 def set_object_properties(
@@ -46,7 +47,8 @@ def set_object_properties(
 
     None for the retention leaves it to what the object is in.
     """
-    table, key = _TABLES_AND_KEYS_BY_KIND[kind]
+    table = _TABLES_BY_KIND[kind]
+    (key,) = table.primary_key
     if values:
         connection.execute(sa.update(table).where(key == object_id).values(dict(values)))
 
@@ -67,23 +69,16 @@ def lock_restorable_table(
     """Return the table of this name that was dropped last, and lock its row.
 
     Raises:
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema in it.
+        DatabaseNotFound, SchemaNotFound: There is no such one.
         NotRestorable: None was dropped, or its retention has passed.
     """
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     found = connection.execute(
-        sa.select(_TABLES.c.table_id)
-        .where(
+        _select_last_dropped(_TABLES, now).where(
             _TABLES.c.schema_id == schema_id,
             _TABLES.c.name == name.table,
-            _TABLES.c.kept_until > now,
             _TABLES.c.purged_at.is_(None),
-            _TABLES.c.dropped_at.is_not(None),
         )
-        .order_by(_TABLES.c.dropped_at.desc(), _TABLES.c.table_id.desc())
-        .limit(1)
-        .with_for_update()
     ).scalar()
     if found is None:
         raise NotRestorable(kind="table", name=name)
@@ -98,13 +93,8 @@ def undrop_table(connection: sa.Connection, table: TableRecord, now: dt.datetime
     Raises:
         AlreadyExists: There is a table of its name by now.
     """
-    taken = sa.select(_TABLES.c.table_id).where(
-        _TABLES.c.schema_id == table.schema_id,
-        _TABLES.c.name == table.name.table,
-        _TABLES.c.dropped_at.is_(None),
-    )
-    if connection.execute(taken).first() is not None:
-        raise _name_taken_error("Table", str(table.name))
+    in_schema = _TABLES.c.schema_id == table.schema_id
+    _require_free_name(connection, _TABLES, table.name.table, str(table.name), in_schema)
     _restore_tables(connection, [table.table_id], now)
     return find_table_by_id(connection, table.table_id)
 
@@ -118,7 +108,7 @@ def find_restorable_schema(
         DatabaseNotFound: There is no such database.
         NotRestorable: None was dropped, or its retention has passed.
     """
-    database_id = _lock_database(connection, database)
+    database_id = lock_database(connection, database)
     found = connection.execute(
         _select_last_dropped(_SCHEMAS, now).where(
             _SCHEMAS.c.database_id == database_id, _SCHEMAS.c.name == name
@@ -140,16 +130,10 @@ def undrop_schema(
     Raises:
         AlreadyExists: There is a schema of its name by now.
     """
-    taken = sa.select(_SCHEMAS.c.schema_id).where(
-        _SCHEMAS.c.name == name,
-        _SCHEMAS.c.dropped_at.is_(None),
-        _SCHEMAS.c.database_id
-        == sa.select(_SCHEMAS.c.database_id)
-        .where(_SCHEMAS.c.schema_id == schema_id)
-        .scalar_subquery(),
-    )
-    if connection.execute(taken).first() is not None:
-        raise _name_taken_error("Schema", f"{to_display_name(database)}.{to_display_name(name)}")
+    database_id = sa.select(_SCHEMAS.c.database_id).where(_SCHEMAS.c.schema_id == schema_id)
+    shown = f"{to_display_name(database)}.{to_display_name(name)}"
+    in_database = _SCHEMAS.c.database_id == database_id.scalar_subquery()
+    _require_free_name(connection, _SCHEMAS, name, shown, in_database)
     _restore_schemas(connection, [schema_id], now)
     return find_schema(connection, database, name)
 
@@ -178,11 +162,7 @@ def undrop_database(
     Raises:
         AlreadyExists: There is a database of its name by now.
     """
-    taken = sa.select(_DATABASES.c.database_id).where(
-        _DATABASES.c.name == name, _DATABASES.c.dropped_at.is_(None)
-    )
-    if connection.execute(taken).first() is not None:
-        raise _name_taken_error("Database", to_display_name(name))
+    _require_free_name(connection, _DATABASES, name, to_display_name(name))
     connection.execute(
         sa.update(_DATABASES)
         .where(_DATABASES.c.database_id == database_id)
@@ -217,12 +197,7 @@ def mark_purged_if_expired(connection: sa.Connection, table_id: int, now: dt.dat
 def _restore_schemas(
     connection: sa.Connection, schema_ids: Sequence[int], now: dt.datetime
 ) -> None:
-    connection.execute(
-        sa.select(_SCHEMAS.c.schema_id)
-        .where(_SCHEMAS.c.schema_id.in_(schema_ids))
-        .order_by(_SCHEMAS.c.schema_id)
-        .with_for_update()
-    )
+    lock_schemas(connection, schema_ids)
     connection.execute(
         sa.update(_SCHEMAS)
         .where(_SCHEMAS.c.schema_id.in_(schema_ids))
@@ -238,13 +213,11 @@ def _restore_schemas(
 
 
 def _restore_tables(connection: sa.Connection, table_ids: Sequence[int], now: dt.datetime) -> None:
-    ids = connection.execute(
-        sa.select(_TABLES.c.table_id)
-        .where(_TABLES.c.table_id.in_(table_ids), _TABLES.c.purged_at.is_(None))
-        .order_by(_TABLES.c.table_id)
-        .with_for_update()
+    query = sa.select(_TABLES.c.table_id).where(
+        _TABLES.c.table_id.in_(table_ids), _TABLES.c.purged_at.is_(None)
     )
-    there = list(ids.scalars())
+    locked = query.order_by(_TABLES.c.table_id).with_for_update()
+    there = list(connection.execute(locked).scalars())
     connection.execute(
         sa.update(_TABLES)
         .where(_TABLES.c.table_id.in_(there))
@@ -284,20 +257,21 @@ def _has_purged_tables(connection: sa.Connection, schema_ids: Sequence[int]) -> 
     return connection.execute(query).first() is not None
 
 
-def _lock_database(connection: sa.Connection, name: str) -> int:
-    query = sa.select(_DATABASES.c.database_id).where(
-        _DATABASES.c.name == name, _DATABASES.c.dropped_at.is_(None)
+def _require_free_name(
+    connection: sa.Connection,
+    table: sa.Table,
+    name: str,
+    shown_name: str,
+    *conditions: sa.ColumnElement[bool],
+) -> None:
+    taken = sa.select(sa.literal(1)).where(
+        table.c.name == name, table.c.dropped_at.is_(None), *conditions
     )
-    found: int | None = connection.execute(query.with_for_update()).scalar()
-    if found is None:
-        raise DatabaseNotFound(database=to_display_name(name))
-    return found
-
-
-def _name_taken_error(kind: str, name: str) -> AlreadyExists:
-    return AlreadyExists(
-        f"{kind} {name} exists already: give it another name (ALTER {kind.upper()} {name} RENAME "
-        "TO …) or drop it, then UNDROP.",
-        kind=kind,
-        name=name,
-    )
+    if connection.execute(taken).first() is not None:
+        kind = table.name.removesuffix("s")
+        raise AlreadyExists(
+            f"{kind.capitalize()} {shown_name} exists already: give it another name (ALTER "
+            f"{kind.upper()} {shown_name} RENAME TO …) or drop it, then UNDROP.",
+            kind=kind.capitalize(),
+            name=shown_name,
+        )

@@ -117,7 +117,14 @@ def create_bucket(
         AlreadyExists: There is a bucket of that name, whoever owns it.
         BucketNameInvalid: S3 knows no such names.
     """
-    _check_bucket_name(name)
+    if (
+        not 3 <= len(name) <= 63
+        or not _BUCKET_NAME_PATTERN.fullmatch(name)
+        or name.startswith(_RESERVED_NAME_PREFIXES)
+        or name.endswith(_RESERVED_NAME_SUFFIXES)
+        or _is_ipv4_address(name)
+    ):
+        raise BucketNameInvalid(bucket=name)
     made = connection.execute(
         make_insert(connection, _BUCKETS)
         .values(name=name, owner=owner, backend=backend, created_at=now)
@@ -241,17 +248,6 @@ def list_prefix_grants(
     rows = connection.execute(query)
     found = [make_record(PrefixGrant, row, prefix=bytes(row.prefix)) for row in rows]
     return sorted(found, key=lambda g: (g.bucket_id, g.prefix, g.role, g.privilege))
-
-
-def _check_bucket_name(name: str) -> None:
-    if (
-        not 3 <= len(name) <= 63
-        or not _BUCKET_NAME_PATTERN.fullmatch(name)
-        or name.startswith(_RESERVED_NAME_PREFIXES)
-        or name.endswith(_RESERVED_NAME_SUFFIXES)
-        or _is_ipv4_address(name)
-    ):
-        raise BucketNameInvalid(bucket=name)
 
 
 def _is_ipv4_address(name: str) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import make_insert, make_record
+from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert, make_record
 from snowmelt.catalog.objects.s3_buckets import lock_bucket
 from snowmelt.errors import ObjectChanged, ObjectMissing, UploadNotFound
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 _OBJECTS = model.objects
 _DROPPED_FILES = model.dropped_files
 _UPLOAD_PARTS = model.upload_parts
-# Below the least number of parameters that SQLite takes in one statement.
-_FILES_PER_QUERY = 10_000
 # Built once: every request asks the second.
 _SELECT_OBJECTS = sa.select(*(each for each in _OBJECTS.c if each.name != "bucket_id"))
 _SELECT_OBJECT = _SELECT_OBJECTS.where(
@@ -190,19 +188,16 @@ def list_dropped_files(connection: sa.Connection, limit: int) -> list[str]:
 
 def delete_file_records(connection: sa.Connection, files: Sequence[str]) -> None:
     """Note that these dropped files are gone."""
-    for start in range(0, len(files), _FILES_PER_QUERY):
-        some = files[start : start + _FILES_PER_QUERY]
-        connection.execute(sa.delete(_DROPPED_FILES).where(_DROPPED_FILES.c.file.in_(some)))
+    listed = in_array(_DROPPED_FILES.c.file, encode_array(files))
+    connection.execute(sa.delete(_DROPPED_FILES).where(listed))
 
 
 def find_unreferenced_files(connection: sa.Connection, files: Sequence[str]) -> list[str]:
     """Return those of these files that no object, part or list of dropped files names."""
     unknown = set(files)
-    for start in range(0, len(files), _FILES_PER_QUERY):
-        some = files[start : start + _FILES_PER_QUERY]
-        for table in (_OBJECTS, _UPLOAD_PARTS, _DROPPED_FILES):
-            query = sa.select(table.c.file).where(table.c.file.in_(some))
-            unknown.difference_update(connection.execute(query).scalars())
+    for table in (_OBJECTS, _UPLOAD_PARTS, _DROPPED_FILES):
+        query = sa.select(table.c.file).where(in_array(table.c.file, encode_array(files)))
+        unknown.difference_update(connection.execute(query).scalars())
     return sorted(unknown)
 
 

@@ -82,9 +82,7 @@ def find_table(connection: sa.Connection, name: TableName) -> TableRecord:
     """Return the live table of this name.
 
     Raises:
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema in it.
-        TableNotFound: There is no such table in it.
+        DatabaseNotFound, SchemaNotFound, TableNotFound: There is no such one.
     """
     row = connection.execute(
         _select_tables().where(
@@ -186,8 +184,7 @@ def create_table(
     Raises:
         AlreadyExists: A table of that name exists, or a column is named twice.
         Unsupported: A column has the name of a companion of another one.
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema.
+        DatabaseNotFound, SchemaNotFound: There is no such one.
         NotFound: A column of `cluster_by` does not exist.
     """
     _check_columns(columns, cluster_by)
@@ -239,9 +236,7 @@ def drop_table(connection: sa.Connection, name: TableName, now: dt.datetime) -> 
     point to; until then `retention.undrop_table` brings it back.
 
     Raises:
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema.
-        TableNotFound: There is no such table.
+        DatabaseNotFound, SchemaNotFound, TableNotFound: There is no such one.
     """
     table = find_table(connection, name)
     if not drop_tables(connection, [table.table_id], now):
@@ -398,8 +393,7 @@ def find_namespace_ids(
     """Return the ids of a live database and schema; `lock` keeps them from being dropped.
 
     Raises:
-        DatabaseNotFound: There is no such database.
-        SchemaNotFound: There is no such schema in it.
+        DatabaseNotFound, SchemaNotFound: There is no such one.
     """
     query = sa.select(_DATABASES.c.database_id).where(
         _DATABASES.c.name == database, _DATABASES.c.dropped_at.is_(None)

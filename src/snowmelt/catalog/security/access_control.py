@@ -1,4 +1,4 @@
-"""Users, roles and privileges on objects and on the account.
+"""Users, roles and privileges: on objects, on future ones, and on the account; visible objects.
 
 A role owns objects and holds privileges; a user holds roles. ACCOUNTADMIN may do everything. Every
 user has PUBLIC, and every role has the privileges of PUBLIC. An object that a role may not use is
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import sqlalchemy as sa
@@ -36,9 +36,9 @@ from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
-    from snowmelt.catalog.model.records import TableRecord
+    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 
 
 _TABLES_BY_KIND = {
@@ -460,3 +460,130 @@ def list_account_grants(connection: sa.Connection, role: str) -> list[str]:
     """Return a role's privileges on the account, ordered by name."""
     query = sa.select(_GRANTS.c.privilege).filter_by(**_ACCOUNT_OBJECT, role=role)
     return sorted(connection.execute(query).scalars())
+
+
+# Future grants: privileges that apply to tables and schemas when they are created.
+
+_FUTURE_GRANTS = model.future_grants
+
+
+@dataclass(frozen=True, slots=True)
+class FutureGrant:
+    """A privilege that a role gets on each new object of a kind in a scope: schema or database."""
+
+    role: str
+    scope_kind: ObjectKind
+    scope_id: int
+    kind: ObjectKind
+    privilege: str
+
+
+def add_or_revoke_future_grant(
+    connection: sa.Connection, future_grant: FutureGrant, *, revoke: bool
+) -> None:
+    """Promise a privilege, or take the promise back; what was created keeps what it got.
+
+    Raises:
+        NotFound: There is no such role.
+    """
+    require_role(connection, future_grant.role)
+    add_or_delete_row(connection, _FUTURE_GRANTS, asdict(future_grant), delete=revoke)
+
+
+def list_future_grants(
+    connection: sa.Connection,
+    *,
+    role: str | None = None,
+    scope: tuple[ObjectKind, int] | None = None,
+) -> list[FutureGrant]:
+    """Return what is promised to a role, or in a schema or database."""
+    query = sa.select(*_FUTURE_GRANTS.c).order_by(*_FUTURE_GRANTS.c)
+    if role is not None:
+        query = query.where(_FUTURE_GRANTS.c.role == role)
+    if scope is not None:
+        query = query.where(
+            _FUTURE_GRANTS.c.scope_kind == scope[0], _FUTURE_GRANTS.c.scope_id == scope[1]
+        )
+    return [FutureGrant(*row) for row in connection.execute(query)]
+
+
+def apply_future_table_grants(connection: sa.Connection, table: TableRecord) -> None:
+    """Grant on a new table what was promised."""
+    apply_future_grants(
+        connection,
+        "TABLE",
+        table.table_id,
+        [("SCHEMA", table.schema_id), ("DATABASE", table.database_id)],
+    )
+
+
+def apply_future_grants(
+    connection: sa.Connection,
+    kind: ObjectKind,
+    object_id: int,
+    scopes: Sequence[tuple[ObjectKind, int]],
+) -> None:
+    """Grant on a new object what was promised in the first of these places that promises any.
+
+    As in Snowflake, what a schema promises stands in the place of what its database does.
+    """
+    for scope in scopes:
+        given = [each for each in list_future_grants(connection, scope=scope) if each.kind == kind]
+        for each in given:
+            grant_privilege(connection, each.privilege, each.kind, object_id, each.role)
+        if given:
+            return
+
+
+# Objects visible to a role: those it holds a privilege on and can reach through their schema.
+
+_TRAVERSAL_PRIVILEGES = frozenset({"USAGE", "OWNERSHIP"})
+
+
+class VisibleObjects:
+    """The privileges of a role, read once; for single objects `StatementSession` asks the catalog."""
+
+    def __init__(self, connection: sa.Connection, role: str, *, with_dropped: bool = False) -> None:
+        """`with_dropped` reads also those on what is dropped and perhaps still kept."""
+        self._is_administrator = role == ACCOUNTADMIN
+        grants = []
+        if not self._is_administrator:
+            for holder in {role, PUBLIC}:
+                grants += list_grants(connection, role=holder, with_dropped=with_dropped)
+        self._granted = {(grant.kind, grant.object_id) for grant in grants}
+        self._traversable = {
+            (grant.kind, grant.object_id)
+            for grant in grants
+            if grant.privilege in _TRAVERSAL_PRIVILEGES
+        }
+
+    def includes_database(self, database: DatabaseRecord) -> bool:
+        """Tell whether the role has any privilege on this database."""
+        return self._is_administrator or ("DATABASE", database.database_id) in self._granted
+
+    def includes_schema(self, schema: SchemaRecord) -> bool:
+        """Tell whether the role has any privilege on this schema and may use its database."""
+        return self._is_administrator or (
+            ("DATABASE", schema.database_id) in self._traversable
+            and ("SCHEMA", schema.schema_id) in self._granted
+        )
+
+    def includes_table(self, table: TableRecord) -> bool:
+        """Tell whether the role has any privilege on this table and may use what it is in."""
+        return self.includes_schema_object(
+            "TABLE", table.table_id, table.schema_id, table.database_id
+        )
+
+    def includes_account_object(self, kind: ObjectKind, object_id: int) -> bool:
+        """Tell whether the role has any privilege on an object that lies in no schema."""
+        return self._is_administrator or (kind, object_id) in self._granted
+
+    def includes_schema_object(
+        self, kind: ObjectKind, object_id: int, schema_id: int, database_id: int
+    ) -> bool:
+        """Tell whether the role has any privilege on an object and may use what it is in."""
+        return self._is_administrator or (
+            ("DATABASE", database_id) in self._traversable
+            and ("SCHEMA", schema_id) in self._traversable
+            and (kind, object_id) in self._granted
+        )

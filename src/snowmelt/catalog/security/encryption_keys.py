@@ -59,10 +59,8 @@ class DataKey:
 def load_master_key(location: Path, *, create: bool = True) -> bytes:
     """Return the master key, made when it is missing, whoever else tries at once.
 
-    Args:
-        location: Its folder; or its file, which may hold the bytes or their base64, and which is
-            never made here.
-        create: Whether a missing one is made.
+    `location` is its folder; or its file, which may hold the bytes or their base64, and which is
+    never made here. `create` says whether a missing one is made.
 
     Raises:
         ConfigurationError: Others may read folder or key, it is no key, or it is missing.
@@ -106,8 +104,7 @@ def _check_master_key_permissions(path: Path, forbidden_mode: int) -> None:
 
 def compute_master_key_check_value(master_key: bytes) -> str:
     """Return what tells a master key from others and is of no use for anything else."""
-    info = b"snowmelt master key check"
-    return HKDF(algorithm=SHA256(), length=16, salt=None, info=info).derive(master_key).hex()
+    return _derive_key(master_key, b"snowmelt master key check", 16).hex()
 
 
 class KeyRing:
@@ -165,7 +162,8 @@ class KeyRing:
             for key_id, user, incarnation, wrapped in connection.execute(some):
                 if incarnation not in opened:
                     opened[incarnation] = self._unwrap(wrapped, incarnation)
-                found[key_id] = _derive_data_key(opened[incarnation], incarnation, user)
+                info = b"\0".join((b"snowmelt data key", incarnation.encode(), user.encode()))
+                found[key_id] = _derive_key(opened[incarnation], info, KEY_BYTES)
         return found
 
     def find_key_scope(self, connection: sa.Connection, key_id: int) -> tuple[int, str] | None:
@@ -202,9 +200,8 @@ class KeyRing:
             ) from error
 
 
-def _derive_data_key(table_key: bytes, incarnation: str, user: str) -> bytes:
-    info = b"\0".join((b"snowmelt data key", incarnation.encode(), user.encode()))
-    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(table_key)
+def _derive_key(key: bytes, info: bytes, length: int) -> bytes:
+    return HKDF(algorithm=SHA256(), length=length, salt=None, info=info).derive(key)
 
 
 def _create_master_key_file(path: Path, key: bytes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt.catalog.sql.lexer import SqlToken, TokenKind
+from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType
 
 if TYPE_CHECKING:
@@ -30,16 +30,8 @@ class ColumnType:
 
     def to_column(self, name: str, ordinal: int = 0, *, nullable: bool = True) -> Column:
         """Return a column of this type."""
-        return Column(
-            name,
-            self.kind,
-            ordinal,
-            nullable,
-            precision=self.precision,
-            scale=self.scale,
-            length=self.length,
-            byte_length=self.byte_length,
-        )
+        settled = {each: getattr(self, each) for each in self.__dataclass_fields__}
+        return Column(name, ordinal=ordinal, nullable=nullable, **settled)
 
 
 _TypeParser: TypeAlias = Callable[["TokenCursor"], ColumnType]
@@ -59,20 +51,13 @@ def parse_column_type(cursor: TokenCursor) -> ColumnType:
         raise cursor.make_error(f"{token.source_text} is not a type; {_SUPPORTED_TYPES_TEXT}")
     cursor.advance()
     column_type = reader(cursor)
-    _reject_parameters(cursor, token)
-    return column_type
-
-
-def _reject_parameters(cursor: TokenCursor, type_token: SqlToken) -> None:
-    if not cursor.is_next("("):
-        return
-    if type_token.text in {"ARRAY", "OBJECT"}:
+    if cursor.is_next("("):
         raise cursor.make_error(
-            f"Typed {type_token.text} is not supported: write {type_token.text} alone, it holds any JSON"
+            f"Typed {token.text} is not supported: write {token.text} alone, it holds any JSON"
+            if token.text in {"ARRAY", "OBJECT"}
+            else f"{token.text} takes no (more) parameters: leave the parentheses out"
         )
-    raise cursor.make_error(
-        f"{type_token.text} takes no (more) parameters: leave the parentheses out"
-    )
+    return column_type
 
 
 def _parse_fixed(cursor: TokenCursor) -> ColumnType:
@@ -83,10 +68,6 @@ def _parse_fixed(cursor: TokenCursor) -> ColumnType:
             scale = cursor.parse_integer("the scale", 0, min(precision, MAX_SCALE))
         cursor.expect(")")
     return ColumnType(LogicalType.FIXED, precision=precision, scale=scale)
-
-
-def _parse_integer(_cursor: TokenCursor) -> ColumnType:
-    return ColumnType(LogicalType.FIXED, precision=MAX_PRECISION, scale=0)
 
 
 def _text_parser(default_length: int) -> _TypeParser:
@@ -141,8 +122,8 @@ def _parse_timestamp(cursor: TokenCursor) -> ColumnType:
     return ColumnType(kind, scale=bare.scale if scale is None else scale)
 
 
-def _plain_type_parser(kind: LogicalType) -> _TypeParser:
-    return lambda _cursor: ColumnType(kind)
+def _plain_type_parser(kind: LogicalType, **parameters: int) -> _TypeParser:
+    return lambda _cursor: ColumnType(kind, **parameters)
 
 
 def _parse_optional_parameter(
@@ -157,7 +138,10 @@ def _parse_optional_parameter(
 
 _TYPE_PARSERS: dict[str, _TypeParser] = {
     **dict.fromkeys(("NUMBER", "DECIMAL", "DEC", "NUMERIC"), _parse_fixed),
-    **dict.fromkeys(("INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "BYTEINT"), _parse_integer),
+    **dict.fromkeys(
+        ("INT", "INTEGER", "BIGINT", "SMALLINT", "TINYINT", "BYTEINT"),
+        _plain_type_parser(LogicalType.FIXED, precision=MAX_PRECISION, scale=0),
+    ),
     **dict.fromkeys(("FLOAT", "FLOAT4", "FLOAT8", "REAL"), _plain_type_parser(LogicalType.REAL)),
     "DOUBLE": _parse_double,
     **dict.fromkeys(("BOOLEAN", "BOOL"), _plain_type_parser(LogicalType.BOOLEAN)),
@@ -169,19 +153,13 @@ _TYPE_PARSERS: dict[str, _TypeParser] = {
     "DATE": _plain_type_parser(LogicalType.DATE),
     "TIME": _fractional_time_parser(LogicalType.TIME),
     "TIMESTAMP": _parse_timestamp,
-    **dict.fromkeys(
-        ("TIMESTAMP_NTZ", "TIMESTAMPNTZ", "DATETIME"),
-        _fractional_time_parser(LogicalType.TIMESTAMP_NTZ),
-    ),
-    **dict.fromkeys(
-        ("TIMESTAMP_LTZ", "TIMESTAMPLTZ"), _fractional_time_parser(LogicalType.TIMESTAMP_LTZ)
-    ),
-    **dict.fromkeys(
-        ("TIMESTAMP_TZ", "TIMESTAMPTZ"), _fractional_time_parser(LogicalType.TIMESTAMP_TZ)
-    ),
-    "VARIANT": _plain_type_parser(LogicalType.VARIANT),
-    "ARRAY": _plain_type_parser(LogicalType.ARRAY),
-    "OBJECT": _plain_type_parser(LogicalType.OBJECT),
+    "DATETIME": _fractional_time_parser(LogicalType.TIMESTAMP_NTZ),
+    **{
+        word: _fractional_time_parser(LogicalType[f"TIMESTAMP_{zone}"])
+        for zone in ("NTZ", "LTZ", "TZ")
+        for word in (f"TIMESTAMP_{zone}", f"TIMESTAMP{zone}")
+    },
+    **{word: _plain_type_parser(LogicalType[word]) for word in ("VARIANT", "ARRAY", "OBJECT")},
 }
 _SUPPORTED_TYPES_TEXT = (
     "there are NUMBER, FLOAT, BOOLEAN, VARCHAR, BINARY, DATE, TIME, TIMESTAMP_NTZ, TIMESTAMP_LTZ, "

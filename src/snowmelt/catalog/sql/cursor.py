@@ -83,11 +83,8 @@ class TokenCursor:
         if token.kind is TokenKind.WORD and (
             name in RESERVED_WORDS or to_display_name(name) != name
         ):
-            why = (
-                "is a reserved word"
-                if name in RESERVED_WORDS
-                else "has signs a plain name cannot have"
-            )
+            is_reserved = name in RESERVED_WORDS
+            why = "is a reserved word" if is_reserved else "has signs a plain name cannot have"
             raise self.make_error(
                 f'{token.source_text} {why}; as a name it is written in quotes: "{token.source_text}"'
             )

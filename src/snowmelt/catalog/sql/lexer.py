@@ -200,7 +200,7 @@ def find_copy_end(text: str, start: int) -> int:
     return len(text)
 
 
-# --- Kinds of statements by their first words, and scripts.
+# Kinds of statements by their first words, and scripts.
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
 
@@ -270,12 +270,8 @@ def _split_statements(
     for token in (*_iterate_tokens(text, positions, start, end), at_end):
         if token.kind is TokenKind.END or (token.text == ";" and token.kind is TokenKind.SYMBOL):
             if first is not None:
-                pieces.append(
-                    ScriptStatement(
-                        text[first.start_offset : token.start_offset].rstrip(),
-                        positions.position_at(first.start_offset),
-                    )
-                )
+                piece = text[first.start_offset : token.start_offset].rstrip()
+                pieces.append(ScriptStatement(piece, first.position))
             first = None
         else:
             first = first or token

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.catalog.sql.column_types import ColumnType, parse_column_type
 from snowmelt.catalog.sql.cursor import TokenCursor
-from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken, TokenKind
+from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
 from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from snowmelt.catalog.sql.object_name_types import ObjectName
 
 
@@ -76,8 +79,6 @@ class PipeCopy:
     by_name: bool
     case_sensitive: bool = False
 
-
-# --- COPY INTO a table from streamed rows.
 
 _STREAMING_SOURCE = "TABLE(DATA_SOURCE(TYPE => 'STREAMING'))"
 
@@ -184,11 +185,8 @@ def _infer_alias(cursor: TokenCursor, item: PipeItem) -> PipeItem:
     if item.alias is not None:
         return item
     path = item.expression
-    while not isinstance(path, PipeField):
-        operand = getattr(path, "operand", None)
-        if operand is None:
-            break
-        path = operand
+    while isinstance(path, PipeCast):
+        path = path.operand
     if isinstance(path, PipeField) and path.steps and isinstance(path.steps[-1], str):
         return PipeItem(item.expression, to_internal_name(path.steps[-1]), item.position)
     error = cursor.make_error(
@@ -198,30 +196,22 @@ def _infer_alias(cursor: TokenCursor, item: PipeItem) -> PipeItem:
     raise error
 
 
-# --- Expressions of a pipe: parts of the row, constants, casts, and a list of functions.
-
 # Least and most arguments; None is any number.
-PIPE_FUNCTION_ARITIES: dict[str, tuple[int, int | None]] = {
-    "ABS": (1, 1),
-    "CEIL": (1, 1),
-    "COALESCE": (2, None),
-    "CONCAT": (1, None),
-    "CURRENT_TIMESTAMP": (0, 0),
-    "FLOOR": (1, 1),
-    "IFNULL": (2, 2),
-    "LENGTH": (1, 1),
-    "LOWER": (1, 1),
-    "LTRIM": (1, 1),
-    "NULLIF": (2, 2),
-    "NVL": (2, 2),
-    "REPLACE": (3, 3),
-    "ROUND": (1, 2),
-    "RTRIM": (1, 1),
-    "SUBSTR": (2, 3),
-    "SUBSTRING": (2, 3),
-    "TRIM": (1, 1),
-    "UPPER": (1, 1),
-}
+PIPE_FUNCTION_ARITIES: dict[str, tuple[int, int | None]] = dict(
+    sorted(
+        {
+            "CURRENT_TIMESTAMP": (0, 0),
+            **dict.fromkeys(("ABS", "CEIL", "FLOOR", "LENGTH"), (1, 1)),
+            **dict.fromkeys(("LOWER", "UPPER", "LTRIM", "RTRIM", "TRIM"), (1, 1)),
+            "ROUND": (1, 2),
+            "CONCAT": (1, None),
+            **dict.fromkeys(("IFNULL", "NULLIF", "NVL"), (2, 2)),
+            **dict.fromkeys(("SUBSTR", "SUBSTRING"), (2, 3)),
+            "COALESCE": (2, None),
+            "REPLACE": (3, 3),
+        }.items()
+    )
+)
 _KEYWORD_CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
 _FUNCTIONS_WITHOUT_PARENTHESES = {"CURRENT_TIMESTAMP"}
 _MAX_NESTING_DEPTH = 50
@@ -233,7 +223,13 @@ def parse_pipe_expression(cursor: TokenCursor) -> PipeExpression:
     """Go past an expression."""
     at = cursor.current
     found = _parse_sum(cursor, 0)
-    if _measure_expression_depth(found) > _MAX_EXPRESSION_LEVELS:
+    levels, within = 0, [found]
+    while within:
+        levels += 1
+        calls = (each.arguments for each in within if isinstance(each, PipeCall))
+        operands = (each.operand for each in within if isinstance(each, PipeCast))
+        within = [*chain.from_iterable(calls), *operands]
+    if levels > _MAX_EXPRESSION_LEVELS:
         raise cursor.make_error(
             f"This expression has more than {_MAX_EXPRESSION_LEVELS} operations within each other",
             at,
@@ -241,38 +237,24 @@ def parse_pipe_expression(cursor: TokenCursor) -> PipeExpression:
     return found
 
 
-def _measure_expression_depth(expression: PipeExpression) -> int:
-    levels = 0
-    within: list[PipeExpression] = [expression]
-    while within:
-        levels += 1
-        within = [part for each in within for part in _child_expressions(each)]
-    return levels
-
-
-def _child_expressions(expression: PipeExpression) -> tuple[PipeExpression, ...]:
-    match expression:
-        case PipeCast():
-            return (expression.operand,)
-        case PipeCall():
-            return expression.arguments
-        case _:
-            return ()
-
-
 def _parse_sum(cursor: TokenCursor, depth: int) -> PipeExpression:
-    found = _parse_product(cursor, depth)
-    while _next_symbol(cursor) in {"+", "-", "||"}:
-        operator = cursor.advance().text
-        found = PipeCall(operator, (found, _parse_product(cursor, depth)))
-    return found
+    return _parse_operations(cursor, depth, {"+", "-", "||"}, _parse_product)
 
 
 def _parse_product(cursor: TokenCursor, depth: int) -> PipeExpression:
-    found = _parse_cast(cursor, depth)
-    while _next_symbol(cursor) in {"*", "/"}:
+    return _parse_operations(cursor, depth, {"*", "/"}, _parse_cast)
+
+
+def _parse_operations(
+    cursor: TokenCursor,
+    depth: int,
+    operators: Collection[str],
+    parse_operand: Callable[[TokenCursor, int], PipeExpression],
+) -> PipeExpression:
+    found = parse_operand(cursor, depth)
+    while _next_symbol(cursor) in operators:
         operator = cursor.advance().text
-        found = PipeCall(operator, (found, _parse_cast(cursor, depth)))
+        found = PipeCall(operator, (found, parse_operand(cursor, depth)))
     return found
 
 
@@ -299,9 +281,13 @@ def _parse_operand(cursor: TokenCursor, depth: int) -> PipeExpression:
     if sign == "-":
         cursor.advance()
         return PipeCall("-", (PipeLiteral(0), _parse_cast(cursor, depth + 1)))
-    if (constant := _to_literal(token)) is not None:
-        cursor.advance()
-        return constant
+    if token.kind is TokenKind.STRING:
+        return PipeLiteral(cursor.advance().text)
+    if token.kind is TokenKind.NUMBER:
+        text = cursor.advance().text
+        return PipeLiteral(int(text) if text.isdecimal() else Decimal(text))
+    if token.kind is TokenKind.WORD and token.text in _KEYWORD_CONSTANTS:
+        return PipeLiteral(_KEYWORD_CONSTANTS[cursor.advance().text])
     if token.kind is TokenKind.WORD and cursor.peek().text == "(":
         return _parse_call(cursor, depth)
     if token.kind is TokenKind.WORD and token.text in _FUNCTIONS_WITHOUT_PARENTHESES:
@@ -310,16 +296,6 @@ def _parse_operand(cursor: TokenCursor, depth: int) -> PipeExpression:
         f"Expected a part of the row such as $1:name, a constant, CAST or a function here, not"
         f" {cursor.current_label}"
     )
-
-
-def _to_literal(token: SqlToken) -> PipeLiteral | None:
-    if token.kind is TokenKind.STRING:
-        return PipeLiteral(token.text)
-    if token.kind is TokenKind.NUMBER:
-        return PipeLiteral(int(token.text) if token.text.isdecimal() else Decimal(token.text))
-    if token.kind is TokenKind.WORD and token.text in _KEYWORD_CONSTANTS:
-        return PipeLiteral(_KEYWORD_CONSTANTS[token.text])
-    return None
 
 
 def _parse_call(cursor: TokenCursor, depth: int) -> PipeExpression:

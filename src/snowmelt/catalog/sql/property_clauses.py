@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
 from snowmelt.catalog.sql.cursor import TokenCursor, join_alternatives
-from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken, TokenKind
+from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
 
 ValueParser: TypeAlias = Callable[["TokenCursor"], Any]
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -33,16 +33,6 @@ class ClauseDefinition:
     is_required: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ClauseValue:
-    """What a clause said, and where."""
-
-    word: str
-    field: str
-    value: Any
-    position: SourcePosition
-
-
 class ClauseReader:
     """The clauses of one statement as they are read."""
 
@@ -50,29 +40,26 @@ class ClauseReader:
         """`label` is how errors call that which has the clauses."""
         self._clauses = clauses
         self._label = label
-        self.values: dict[str, ClauseValue] = {}
+        # What each clause said, and where, by its word.
+        self.values: dict[str, tuple[Any, SourcePosition]] = {}
 
-    def parse_next(self, cursor: TokenCursor) -> bool:
-        """Go past the next clause if there is one, and tell."""
-        token = cursor.current
-        if token.kind is not TokenKind.WORD or token.text not in self._clauses:
-            return False
-        cursor.advance()
-        cursor.accept("=")
-        value = self._clauses[token.text].parse_value(cursor)
-        self.add_value(cursor, token, value)
-        return True
-
-    def parse_next_unset(self, cursor: TokenCursor) -> bool:
-        """Go past the name of a clause if one comes next, and tell."""
+    def parse_next(self, cursor: TokenCursor, *, unset: bool = False) -> bool:
+        """Go past the next clause, or with `unset` its name, if there is one, and report that."""
         token = cursor.current
         if token.kind is not TokenKind.WORD or token.text not in self._clauses:
             return False
         clause = self._clauses[token.text]
-        if clause.is_required:
+        if unset and clause.is_required:
             raise cursor.make_error(f"{token.text} cannot be UNSET: SET it to another value")
         cursor.advance()
-        self.add_value(cursor, token, clause.default)
+        if unset:
+            value = clause.default
+        else:
+            cursor.accept("=")
+            value = clause.parse_value(cursor)
+        if token.text in self.values:
+            raise cursor.make_error(f"{token.text} is given twice", token)
+        self.values[token.text] = value, token.position
         return True
 
     def parse_all(self, cursor: TokenCursor) -> None:
@@ -85,19 +72,11 @@ class ClauseReader:
 
     def parse_changes(self, cursor: TokenCursor, *, unset: bool) -> None:
         """Go past the clauses of SET or UNSET, with commas between or without, to the end."""
-        read = self.parse_next_unset if unset else self.parse_next
-        while read(cursor):
+        while self.parse_next(cursor, unset=unset):
             cursor.accept(",")
         if not self.values or not is_at_end(cursor):
             self.raise_unknown_clause(cursor)
         cursor.expect_end("ALTER")
-
-    def add_value(self, cursor: TokenCursor, token: SqlToken, value: object) -> None:
-        """Keep the value of a clause that has been read."""
-        if token.text in self.values:
-            raise cursor.make_error(f"{token.text} is given twice", token)
-        field = self._clauses[token.text].field
-        self.values[token.text] = ClauseValue(token.text, field, value, token.position)
 
     def raise_unknown_clause(self, cursor: TokenCursor, other_words: Iterable[str] = ()) -> None:
         """Raise the error that says which clauses there are."""
@@ -116,11 +95,11 @@ class ClauseReader:
 
     def field_values(self) -> dict[str, Any]:
         """Return the values by field of the definition."""
-        return {each.field: each.value for each in self.values.values()}
+        return {self._clauses[word].field: value for word, (value, _) in self.values.items()}
 
     def positions(self) -> dict[str, SourcePosition]:
         """Return where each clause stands."""
-        return {each.word: each.position for each in self.values.values()}
+        return {word: position for word, (_, position) in self.values.items()}
 
 
 def text_parser(label: str) -> ValueParser:

@@ -17,8 +17,7 @@ past what they name, and raise StatementError, which says where, at anything els
 `grants`: privileges on objects and on the account, roles of users.
 `buckets`: buckets.
 `function_grammar`: clauses, arguments and types of functions.
-`external_functions`: external functions.
-`translators`: translators of external functions.
+`external_functions`: external functions and their translators.
 `integrations`: API and security integrations, and integrations whose kind is not said.
 `libraries`: libraries of user code, their filters, parsers and sources.
 """

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects import renames_and_evolution, retention, tables
 from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
-from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName, display_schema
+from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName
 from snowmelt.catalog.statements.object_properties import (
     parse_set_or_unset,
     resolve_error_table_property,
@@ -124,7 +125,8 @@ class AddColumns(TableChange):
             added.append(replace(column, ordinal=ordinal + len(added)))
         if not added:
             return f"Table {table.name} has these columns already; nothing was done."
-        _save_columns(session, table, [*table.schema.columns, *added])
+        columns = [*table.schema.columns, *added]
+        tables.add_schema_version(session.connection, table, columns, now=session.now)
         return f"Table {table.name}: {_display_columns(added)} added."
 
 
@@ -156,7 +158,7 @@ class DropColumns(TableChange):
                 f"Table {table.name} would have no column left: DROP TABLE, or add another first",
                 self.columns[0].position,
             )
-        _save_columns(session, table, left)
+        tables.add_schema_version(session.connection, table, left, now=session.now)
         return f"Table {table.name}: {_display_columns(dropped)} dropped."
 
 
@@ -176,9 +178,8 @@ class RenameColumn(TableChange):
                 self.new_name.position,
             )
         renamed = replace(column, name=self.new_name.name)
-        _save_columns(
-            session, table, [renamed if each is column else each for each in table.schema.columns]
-        )
+        columns = [renamed if each is column else each for each in table.schema.columns]
+        tables.add_schema_version(session.connection, table, columns, now=session.now)
         if column.name in table.cluster_by:
             clustered = [renamed.name if name == column.name else name for name in table.cluster_by]
             renames_and_evolution.set_cluster_by(session.connection, table, clustered)
@@ -204,11 +205,24 @@ class AlterColumns(TableChange):
         return all(each.new_type is None for each in self.changes)
 
     def apply(self, session: StatementSession, table: TableRecord) -> str:
-        changed = {each.column.name: _apply_column_change(each, table) for each in self.changes}
+        changed: dict[str, Column] = {}
+        for each in self.changes:
+            column = _require_column(each.column, table)
+            if each.new_type is None:
+                changed[each.column.name] = replace(column, nullable=True)
+                continue
+            found = widen_column_type(column, each.new_type)
+            if isinstance(found, str):
+                raise make_statement_error(
+                    f"Column {column.display_name} of type {column.sql_type} cannot become "
+                    f"{each.new_type.sql_type}: {found}",
+                    each.column.position,
+                )
+            changed[each.column.name] = found
         columns = [changed.get(column.name, column) for column in table.schema.columns]
         if tuple(columns) == table.schema.columns:
             return f"Table {table.name} is so already; nothing was done."
-        _save_columns(session, table, columns)
+        tables.add_schema_version(session.connection, table, columns, now=session.now)
         return f"Table {table.name}: {_display_columns(list(changed.values()))} changed."
 
 
@@ -222,9 +236,7 @@ class RenameTable(TableChange):
         old = table.name
         place = (old.database, old.schema)[: 3 - len(self.new_name_parts)]
         name = TableName(*place, *self.new_name_parts)
-        target = session.find_schema(name.database, name.schema)
-        shown = display_schema(name.database, name.schema)
-        session.require_privilege("SCHEMA", target.schema_id, shown, "CREATE TABLE")
+        session.require_in_schema(name, "CREATE TABLE")
         renames_and_evolution.rename_table(session.connection, table, name, session.now)
         return f"Table {old} is called {name} now."
 
@@ -259,24 +271,6 @@ class SetProperties(TableChange):
         return f"Table {table.name} altered."
 
 
-def _apply_column_change(column_change: ColumnChange, table: TableRecord) -> Column:
-    column = _require_column(column_change.column, table)
-    if column_change.new_type is None:
-        return replace(column, nullable=True)
-    found = widen_column_type(column, column_change.new_type)
-    if isinstance(found, str):
-        raise make_statement_error(
-            f"Column {column.display_name} of type {column.sql_type} cannot become "
-            f"{column_change.new_type.sql_type}: {found}",
-            column_change.column.position,
-        )
-    return found
-
-
-def _save_columns(session: StatementSession, table: TableRecord, columns: Sequence[Column]) -> None:
-    tables.add_schema_version(session.connection, table, columns, now=session.now)
-
-
 def _require_column(column_name: ColumnName, table: TableRecord) -> Column:
     column = table.schema.column(column_name.name)
     if column is None:
@@ -295,18 +289,10 @@ def _display_columns(columns: Sequence[Column]) -> str:
     return f"column{'' if len(columns) == 1 else 's'} {names}"
 
 
-# --- The grammar.
-
 _UNSUPPORTED_CHANGES = {
     "SWAP": "SWAP WITH is not supported: RENAME both tables",
     "SUSPEND": "Clustering is not suspended: DROP CLUSTERING KEY",
     "RESUME": "Clustering is not resumed: write CLUSTER BY (…)",
-}
-_UNSUPPORTED_DROPS = {
-    "CONSTRAINT": "There are no constraints but NOT NULL: ALTER COLUMN … DROP NOT NULL",
-    "PRIMARY": "There are no constraints but NOT NULL: ALTER COLUMN … DROP NOT NULL",
-    "UNIQUE": "There are no constraints but NOT NULL: ALTER COLUMN … DROP NOT NULL",
-    "FOREIGN": "There are no constraints but NOT NULL: ALTER COLUMN … DROP NOT NULL",
 }
 
 
@@ -341,8 +327,11 @@ def _parse_drop_change(cursor: TokenCursor) -> DropColumns | ClusterBy:
     if cursor.accept("CLUSTERING", "KEY"):
         return ClusterBy(())
     token = cursor.current
-    if token.kind is TokenKind.WORD and token.text in _UNSUPPORTED_DROPS:
-        raise cursor.make_error(_UNSUPPORTED_DROPS[token.text])
+    constraints = {"CONSTRAINT", "PRIMARY", "UNIQUE", "FOREIGN"}
+    if token.kind is TokenKind.WORD and token.text in constraints:
+        raise cursor.make_error(
+            "There are no constraints but NOT NULL: ALTER COLUMN … DROP NOT NULL"
+        )
     cursor.accept("COLUMN")
     if_exists = cursor.accept("IF", "EXISTS")
     return DropColumns(_parse_column_names(cursor, "DROP COLUMN"), if_exists)
@@ -402,12 +391,8 @@ def _parse_cluster_by_change(cursor: TokenCursor) -> ClusterBy:
     return ClusterBy(columns)
 
 
-def _parse_set_properties(cursor: TokenCursor) -> SetProperties:
-    return SetProperties(parse_set_or_unset(cursor, NameLevel.TABLE, "SET"))
-
-
-def _parse_unset_properties(cursor: TokenCursor) -> SetProperties:
-    return SetProperties(parse_set_or_unset(cursor, NameLevel.TABLE, "UNSET"))
+def _parse_properties(word: str, cursor: TokenCursor) -> SetProperties:
+    return SetProperties(parse_set_or_unset(cursor, NameLevel.TABLE, word))
 
 
 def _parse_column_names(cursor: TokenCursor, clause: str) -> tuple[ColumnName, ...]:
@@ -434,6 +419,6 @@ _CHANGE_PARSERS: dict[str, Callable[[TokenCursor], TableChange]] = {
     "MODIFY": _parse_alter_columns,
     "RENAME": _parse_rename_change,
     "CLUSTER": _parse_cluster_by_change,
-    "SET": _parse_set_properties,
-    "UNSET": _parse_unset_properties,
+    "SET": partial(_parse_properties, "SET"),
+    "UNSET": partial(_parse_properties, "UNSET"),
 }

@@ -94,9 +94,6 @@ def _list_bucket_rows(_statement: ShowObjects, session: StatementSession) -> Ite
             yield each.created_at, each.name, each.owner, each.backend, each.select_dialect
 
 
-# --- The grammar.
-
-
 def parse_bucket_name(cursor: TokenCursor) -> str:
     """Go past the name of a bucket: a plain word in any case, or quoted either way."""
     token = cursor.current
@@ -144,8 +141,5 @@ def _parse_drop(cursor: TokenCursor, if_exists: bool) -> DropBucket:
 
 KINDS = (StatementKind("BUCKET", _parse_create, _parse_alter, _parse_drop, is_replaceable=False),)
 BUCKETS = Listing(
-    "BUCKETS",
-    NameLevel.ACCOUNT,
-    "created_on name owner backend select_dialect",
-    _list_bucket_rows,
+    "BUCKETS", NameLevel.ACCOUNT, "created_on name owner backend select_dialect", _list_bucket_rows
 )

@@ -23,8 +23,6 @@ from snowmelt.errors import NotFound, TransactionConflict
 from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import sqlalchemy as sa
 
     from snowmelt.catalog.db.database import Database
@@ -46,15 +44,10 @@ def execute_statement(
 ) -> StatementResult:
     """Run one statement that is no query; a semicolon at its end is allowed.
 
-    Args:
-        database: The catalog.
-        text: The statement, in Snowflake's words.
-        user: Internal name of the user who asks; None is whoever may open the catalog itself.
-        role: Internal name of the role. Without one a user has the default role (or PUBLIC),
-            the opener of the catalog ACCOUNTADMIN.
-        default_database: Where names of one or two parts are; written as in SQL.
-        default_schema: Where names of one part are; PUBLIC if not given.
-        clock: Dates what is created; the machine's clock when not given.
+    `user` and `role` are internal names; a user of None is whoever may open the catalog itself.
+    Without a role a user has the default role (or PUBLIC), the opener of the catalog ACCOUNTADMIN.
+    Names of one or two parts are in `default_database`, those of one part in `default_schema`
+    (PUBLIC if not given), which are written as in SQL. `clock` dates what is created.
 
     Raises:
         StatementError: It cannot be understood, or asks for what is not supported.
@@ -82,19 +75,13 @@ def execute_statement(
     if statement.reads_only:
         with database.reading() as connection:
             return run(connection)
-    return _run_in_write_transaction(database, run)
-
-
-def _run_in_write_transaction(
-    database: Database, operation: Callable[[sa.Connection], StatementResult]
-) -> StatementResult:
-    """Run in a writing transaction, again when two met or both created the same name."""
+    # Again when two met or both created the same name.
     attempt = 0
     while True:
         attempt += 1
         try:
             with database.writing() as connection:
-                return operation(connection)
+                return run(connection)
         except (TransactionConflict, IntegrityError):
             if attempt == _MAX_ATTEMPTS:
                 raise

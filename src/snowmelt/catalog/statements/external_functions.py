@@ -1,12 +1,14 @@
-"""External functions: CREATE, ALTER, DROP, DESCRIBE and SHOW.
+"""External functions and their translators: CREATE, ALTER, DROP, DESCRIBE and SHOW.
 
-URL and headers of a SECURE function are visible to its owner only. DROP, DESCRIBE and SHOW
-FUNCTIONS are of translators as well.
+URL and headers of a SECURE function are visible to its owner only. A translator is CREATE FUNCTION
+from OBJECT to OBJECT; other functions in JavaScript or Python are not supported. DROP, DESCRIBE and
+SHOW FUNCTIONS are of both.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +21,25 @@ from snowmelt.catalog.objects.external_functions import (
     list_overloads,
 )
 from snowmelt.catalog.objects.tables import find_namespace_ids
-from snowmelt.catalog.security.access_control import has_privilege
-from snowmelt.catalog.security.visibility import VisibleObjects
+from snowmelt.catalog.security.access_control import VisibleObjects, has_privilege
+from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
 from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
-from snowmelt.catalog.sql.property_clauses import ClauseDefinition, ClauseReader, is_at_end
+from snowmelt.catalog.sql.property_clauses import (
+    ClauseDefinition,
+    ClauseReader,
+    choice_parser,
+    is_at_end,
+    text_parser,
+)
 from snowmelt.catalog.statements.function_grammar import (
     FUNCTION_CLAUSES,
     parse_arguments,
     parse_function_name,
+    parse_last_overload,
     parse_overload,
     parse_sql_type,
 )
+from snowmelt.catalog.statements.libraries import SkippedFunction, parse_skipped_function
 from snowmelt.catalog.statements.statement_context import (
     OverloadReference,
     Statement,
@@ -41,22 +51,23 @@ from snowmelt.catalog.statements.statement_context import (
     skipping_missing,
 )
 from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
-from snowmelt.catalog.statements.translators import (
-    list_translator_properties,
-    list_translator_rows,
-    parse_create_translator,
-)
 from snowmelt.errors import UserError
-from snowmelt.functions.definition import ExternalFunction, NullInputAction, Volatility
+from snowmelt.functions.definition import (
+    ExternalFunction,
+    NullInputAction,
+    Translator,
+    TranslatorLanguage,
+    Volatility,
+)
 from snowmelt.functions.errors import UrlRefused
 from snowmelt.functions.signature import FunctionSignature
 from snowmelt.functions.urls import parse_url, resolve_allowed_url
+from snowmelt.schema.types import LogicalType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.lexer import SourcePosition
 
 REDACTED = "******"
 # What OR ALTER and ALTER leave alone: whoever calls the function counts on it.
@@ -80,7 +91,7 @@ class CreateExternalFunction(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         name = session.resolve_function_name(self.name)
-        session.require_create_function(name)
+        session.require_in_schema(name, "CREATE FUNCTION")
         types = [each.type for each in self.function.signature.arguments]
         label = f"Function {display_overload(name, types)}"
         same = [
@@ -102,7 +113,13 @@ class CreateExternalFunction(Statement):
                 "FUNCTION", there.function_id, there.display_signature, "OWNERSHIP"
             )
         if there is not None and self.create_mode is CreateMode.OR_ALTER:
-            _check_immutable_fields(there.function, function, self)
+            for field in _IMMUTABLE_FIELDS:
+                if getattr(there.function, field) != getattr(function, field):
+                    raise make_statement_error(
+                        f"OR ALTER cannot change the {field.replace('_', ' ')} of a function: OR "
+                        "REPLACE makes it anew",
+                        self.name.position,
+                    )
             external_functions.update_external_function(session.connection, there, function)
             return StatementResult(message=f"{label} altered.")
         replaced = there if self.create_mode is CreateMode.OR_REPLACE else None
@@ -158,7 +175,7 @@ class RenameFunction(Statement):
             record = _lock_owned_function(session, self.function)
         name = _qualify_name(record.name, self.new_name)
         if (name.database, name.schema) != (record.name.database, record.name.schema):
-            session.require_create_function(name)
+            session.require_in_schema(name, "CREATE FUNCTION")
         signature = replace(record.signature, name=self.new_name_text)
         function = replace(record.function, signature=signature)
         external_functions.rename_external_function(session.connection, record, name, function)
@@ -207,7 +224,7 @@ class DescribeFunction(Statement):
         rows = (
             _list_function_properties(found, session)
             if isinstance(found, ExternalFunctionRecord)
-            else list_translator_properties(found)
+            else _list_translator_properties(found)
         )
         return StatementResult(("property", "value"), tuple(rows))
 
@@ -268,25 +285,13 @@ def _check_cache_allowed(
         )
 
 
-def _check_immutable_fields(
-    before: ExternalFunction, after: ExternalFunction, statement: CreateExternalFunction
-) -> None:
-    for field in _IMMUTABLE_FIELDS:
-        if getattr(before, field) != getattr(after, field):
-            raise make_statement_error(
-                f"OR ALTER cannot change the {field.replace('_', ' ')} of a function: OR "
-                "REPLACE makes it anew",
-                statement.name.position,
-            )
-
-
 def _list_external_function_rows(
     statement: ShowObjects, session: StatementSession
 ) -> Iterator[ShowRow]:
     database, schema, _ = statement.resolve_scope(session)
-    sight = VisibleObjects(session.connection, session.role)
+    visible = VisibleObjects(session.connection, session.role)
     for each in external_functions.list_external_functions(session.connection, database, schema):
-        if sight.includes_schema_object(*each.securable, each.schema_id, each.database_id):
+        if visible.includes_schema_object(*each.securable, each.schema_id, each.database_id):
             yield _to_function_row(each, session)
 
 
@@ -294,10 +299,14 @@ def _list_function_and_translator_rows(
     statement: ShowObjects, session: StatementSession
 ) -> list[ShowRow]:
     database, schema, _ = statement.resolve_scope(session)
-    found = [
-        *_list_external_function_rows(statement, session),
-        *list_translator_rows(session, database, schema),
-    ]
+    visible = VisibleObjects(session.connection, session.role)
+    found = list(_list_external_function_rows(statement, session))
+    for each in external_functions.list_translators(session.connection, database, schema):
+        if visible.includes_schema_object(*each.securable, each.schema_id, each.database_id):
+            name = each.name
+            described = (1, 1, f"{name.function}(OBJECT) RETURN OBJECT", each.comment, False, False)
+            row = (each.created_at, name.function, name.database, name.schema, *described)
+            found.append((*row, each.translator.language.value, None, None, each.owner))
     # By database, schema and name.
     return sorted(found, key=lambda row: (str(row[2]), str(row[3]), str(row[1])))
 
@@ -330,33 +339,37 @@ def _list_function_properties(
     record: ExternalFunctionRecord, session: StatementSession
 ) -> Iterator[tuple[str, object]]:
     function = record.function
-    looks = _can_see_definition(record, session)
+    can_see = _can_see_definition(record, session)
     headers = ", ".join(f"'{name}'='{value}'" for name, value in function.headers)
+    context = ", ".join(function.context_headers)
     yield "signature", f"({record.signature.format_arguments_ddl()})"
     yield "returns", function.signature.returns.ddl + ("" if function.returns_null else " NOT NULL")
     yield "language", "EXTERNAL"
     yield "null handling", function.null_input.value
     yield "volatility", function.volatility.value
-    yield "body", function.url if looks else REDACTED
+    yield "body", function.url if can_see else REDACTED
     yield "api_integration", function.integration
-    yield "headers", headers if looks or not headers else REDACTED
-    context = ", ".join(function.context_headers)
-    yield "context_headers", context if looks or not context else REDACTED
-    yield "max_batch_rows", function.max_batch_rows
-    yield "compression", function.compression.value
-    yield "request_translator", function.request_translator
-    yield "response_translator", function.response_translator
-    yield "max_in_flight", function.max_in_flight
-    yield "rate_limit", function.rate_limit
-    yield "row_errors", function.row_errors.value
-    yield "cache", "OFF" if function.cache_bytes == 0 else function.cache_bytes
-    yield "max_batch_size", function.max_batch_bytes
-    yield "on_batch_failure", function.on_batch_failure.value
-    yield "max_batch_retries", function.max_batch_retries
-    yield "batch_timeout_secs", function.batch_timeout_s
-    yield "is_secure", function.secure
-    yield "comment", function.comment
+    yield "headers", headers if can_see or not headers else REDACTED
+    yield "context_headers", context if can_see or not context else REDACTED
+    for name, field in _SHOWN_FIELDS.items():
+        value = getattr(function, field)
+        if name == "cache" and value == 0:
+            value = "OFF"
+        yield name, value.value if isinstance(value, StrEnum) else value
     yield "owner", record.owner
+
+
+_SHOWN_FIELDS = {
+    **{name: name for name in ("max_batch_rows", "compression", "request_translator")},
+    **{name: name for name in ("response_translator", "max_in_flight", "rate_limit", "row_errors")},
+    "cache": "cache_bytes",
+    "max_batch_size": "max_batch_bytes",
+    "on_batch_failure": "on_batch_failure",
+    "max_batch_retries": "max_batch_retries",
+    "batch_timeout_secs": "batch_timeout_s",
+    "is_secure": "secure",
+    "comment": "comment",
+}
 
 
 def _can_see_definition(record: ExternalFunctionRecord, session: StatementSession) -> bool:
@@ -365,20 +378,20 @@ def _can_see_definition(record: ExternalFunctionRecord, session: StatementSessio
     )
 
 
-# --- The grammar.
+# The grammar of external functions.
 
 _FUNCTION_LABEL = "an external function"
 _TRANSLATOR_FIELDS = ("request_translator", "response_translator")
 # Words that set something by themselves: what they set, and to what.
-_KEYWORD_PHRASES: tuple[tuple[str, str, object], ...] = (
-    ("RETURNS NULL ON NULL INPUT", "null_input", NullInputAction.STRICT),
-    ("CALLED ON NULL INPUT", "null_input", NullInputAction.CALLED),
-    ("STRICT", "null_input", NullInputAction.STRICT),
-    ("VOLATILE", "volatility", Volatility.VOLATILE),
-    ("IMMUTABLE", "volatility", Volatility.IMMUTABLE),
-    ("NOT NULL", "returns_null", False),
-    ("NULL", "returns_null", True),
-)
+_KEYWORD_PHRASES: dict[str, tuple[str, object]] = {
+    "RETURNS NULL ON NULL INPUT": ("null_input", NullInputAction.STRICT),
+    "CALLED ON NULL INPUT": ("null_input", NullInputAction.CALLED),
+    "STRICT": ("null_input", NullInputAction.STRICT),
+    "VOLATILE": ("volatility", Volatility.VOLATILE),
+    "IMMUTABLE": ("volatility", Volatility.IMMUTABLE),
+    "NOT NULL": ("returns_null", False),
+    "NULL": ("returns_null", True),
+}
 _SECURE_CLAUSE = ClauseDefinition("secure", lambda _: True, default=False)
 
 
@@ -400,12 +413,15 @@ def parse_create_function(
                 raise cursor.make_error(
                     "Expected AS and the URL of the service in single quotes here"
                 )
-            settings.raise_unknown_clause(
-                cursor, (*(words for words, _, _ in _KEYWORD_PHRASES), "AS")
-            )
+            settings.raise_unknown_clause(cursor, (*_KEYWORD_PHRASES, "AS"))
     settings.check_required(cursor)
     places = {**settings.positions(), "AS": cursor.advance().position}
-    url = _parse_service_url(cursor)
+    at = cursor.current
+    url = cursor.parse_string("the URL of the service")
+    try:
+        parse_url(url)
+    except UrlRefused as error:
+        raise cursor.make_error(f"AS: {str(error).rstrip('.')}", at) from None
     cursor.expect_end("the URL, which comes last")
     fields = settings.field_values()
     request, response = (fields.pop(each, None) for each in _TRANSLATOR_FIELDS)
@@ -417,16 +433,6 @@ def parse_create_function(
         create_mode=create_mode,
         positions=places,
     )
-
-
-def _parse_service_url(cursor: TokenCursor) -> str:
-    at = cursor.current
-    url = cursor.parse_string("the URL of the service")
-    try:
-        parse_url(url)
-    except UrlRefused as error:
-        raise cursor.make_error(f"AS: {str(error).rstrip('.')}", at) from None
-    return url
 
 
 def _parse_alter(cursor: TokenCursor, if_exists: bool) -> AlterFunction | RenameFunction:
@@ -443,26 +449,153 @@ def _parse_alter(cursor: TokenCursor, if_exists: bool) -> AlterFunction | Rename
 
 
 def _parse_drop(external: bool, cursor: TokenCursor, if_exists: bool) -> DropFunction:
-    function = parse_overload(cursor)
-    cursor.expect_end("DROP FUNCTION")
-    return DropFunction(function, external, if_exists)
+    return DropFunction(parse_last_overload(cursor, "DROP FUNCTION"), external, if_exists)
 
 
 def _parse_describe(cursor: TokenCursor) -> DescribeFunction:
-    function = parse_overload(cursor)
-    cursor.expect_end("DESCRIBE FUNCTION")
-    return DescribeFunction(function)
+    return DescribeFunction(parse_last_overload(cursor, "DESCRIBE FUNCTION"))
 
 
 def _parse_phrase(cursor: TokenCursor, values: dict[str, Any]) -> bool:
     at = cursor.current
-    for words, field, value in _KEYWORD_PHRASES:
+    for words, (field, value) in _KEYWORD_PHRASES.items():
         if cursor.accept(*words.split()):
             if field in values:
                 raise cursor.make_error(f"{words} says again what was said before: write one", at)
             values[field] = value
             return True
     return False
+
+
+# Translators.
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTranslator(Statement):
+    """CREATE FUNCTION from OBJECT to OBJECT; the full name is not known yet."""
+
+    name: ObjectName
+    translator: Translator
+    comment: str | None
+    create_mode: CreateMode
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        name = session.resolve_function_name(self.name)
+        session.require_in_schema(name, "CREATE FUNCTION")
+        if self.translator.language is TranslatorLanguage.PYTHON:
+            # It runs unconfined on every executor, as libraries do.
+            session.require_administrator("CREATE FUNCTION … LANGUAGE PYTHON")
+        there = external_functions.list_translators(
+            session.connection, name.database, name.schema, name.function
+        )
+        label = f"Translator {name}(OBJECT)"
+        skip_if_exists(label, self.create_mode, exists=bool(there))
+        replaced = there[0] if there and self.create_mode is CreateMode.OR_REPLACE else None
+        if replaced is not None:
+            session.require_privilege(
+                "TRANSLATOR", replaced.translator_id, replaced.name, "OWNERSHIP"
+            )
+        external_functions.create_translator(
+            session.connection,
+            name,
+            self.translator,
+            comment=self.comment,
+            owner=session.role,
+            now=session.now,
+            replaced=replaced,
+        )
+        return creation_result(label, replaced=replaced is not None)
+
+
+def _list_translator_properties(record: TranslatorRecord) -> Iterator[tuple[str, object]]:
+    made = record.translator
+    yield "signature", f"({made.argument} OBJECT)"
+    yield "returns", "OBJECT"
+    yield "language", made.language.value
+    if made.handler is not None:
+        yield "handler", made.handler
+    yield "body", made.body
+    yield "comment", record.comment
+    yield "owner", record.owner
+
+
+_TRANSLATOR_LABEL = "CREATE FUNCTION"
+_TRANSLATOR_SIGNATURE_ERROR = (
+    "CREATE FUNCTION makes translators of external functions alone, from one OBJECT to another: "
+    "write CREATE FUNCTION t(event OBJECT) RETURNS OBJECT LANGUAGE JAVASCRIPT AS '…'"
+)
+
+
+def _parse_handler_name(cursor: TokenCursor) -> str:
+    at = cursor.current
+    name = cursor.parse_string("the name of a function")
+    if not name.isidentifier():
+        raise cursor.make_error("HANDLER is the name of a function of the source, one word", at)
+    return name
+
+
+_TRANSLATOR_CLAUSES = {
+    "LANGUAGE": ClauseDefinition(
+        "language", choice_parser(TranslatorLanguage, "LANGUAGE"), is_required=True
+    ),
+    "HANDLER": ClauseDefinition("handler", _parse_handler_name),
+    "COMMENT": ClauseDefinition("comment", text_parser("a comment")),
+    "RUNTIME_VERSION": ClauseDefinition("runtime_version", text_parser("a version")),
+}
+
+
+def _parse_create_translator(
+    cursor: TokenCursor, create_mode: CreateMode
+) -> CreateTranslator | SkippedFunction:
+    name, written = parse_function_name(cursor)
+    if cursor.is_next("AS"):
+        return parse_skipped_function(cursor, "Function", written)
+    argument = _parse_event_argument(cursor)
+    cursor.expect("RETURNS")
+    _expect_object_type(cursor)
+    settings = ClauseReader(_TRANSLATOR_CLAUSES, _TRANSLATOR_LABEL)
+    while not cursor.is_next("AS"):
+        if not (
+            # What is so anyway is read and not kept.
+            any(cursor.accept(*words.split()) for words in _KEYWORD_PHRASES)
+            or settings.parse_next(cursor)
+        ):
+            settings.raise_unknown_clause(cursor, (*_KEYWORD_PHRASES, "AS"))
+    settings.check_required(cursor)
+    cursor.expect("AS")
+    body = cursor.parse_string("the source")
+    cursor.expect_end("the source, which comes last")
+    given = settings.field_values()
+    language, handler = given["language"], given.get("handler")
+    if (language is TranslatorLanguage.PYTHON) != (handler is not None):
+        raise cursor.make_error(
+            "LANGUAGE PYTHON needs HANDLER = '…', the name of the function in its source"
+            if handler is None
+            else "HANDLER belongs to LANGUAGE PYTHON; JavaScript's source is the function itself"
+        )
+    translator = Translator(
+        name="", language=language, argument=argument, body=body, handler=handler
+    )
+    return CreateTranslator(name, translator, given.get("comment"), create_mode)
+
+
+def _parse_event_argument(cursor: TokenCursor) -> str:
+    cursor.expect("(")
+    if cursor.is_next(")"):
+        raise cursor.make_error(_TRANSLATOR_SIGNATURE_ERROR)
+    cursor.parse_identifier("an argument")
+    taken = cursor.previous
+    _expect_object_type(cursor)
+    if cursor.is_next(","):
+        raise cursor.make_error(_TRANSLATOR_SIGNATURE_ERROR)
+    cursor.expect(")")
+    return taken.source_text if taken.kind is TokenKind.WORD else taken.text
+
+
+def _expect_object_type(cursor: TokenCursor) -> None:
+    at = cursor.current
+    if cursor.is_next("TABLE") or parse_sql_type(cursor).kind is not LogicalType.OBJECT:
+        raise cursor.make_error(_TRANSLATOR_SIGNATURE_ERROR, at)
 
 
 KINDS = (
@@ -475,7 +608,7 @@ KINDS = (
     ),
     StatementKind(
         "FUNCTION",
-        parse_create_translator,
+        _parse_create_translator,
         _parse_alter,
         partial(_parse_drop, False),
         _parse_describe,

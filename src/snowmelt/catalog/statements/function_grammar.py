@@ -110,10 +110,6 @@ def _parse_cache_bytes(cursor: TokenCursor) -> int:
     return cursor.parse_integer("a number of bytes", 0, _MAX_CACHE_BYTES)
 
 
-def _parse_translator_name(cursor: TokenCursor) -> object:
-    return cursor.parse_name("a translator", 3)
-
-
 FUNCTION_CLAUSES = {
     "COMMENT": ClauseDefinition("comment", text_parser("a comment"), DEFAULT_COMMENT),
     "API_INTEGRATION": ClauseDefinition(
@@ -125,24 +121,22 @@ FUNCTION_CLAUSES = {
         "max_batch_rows", integer_parser("a number of rows", 1, _MAX_BATCH_ROWS)
     ),
     "COMPRESSION": ClauseDefinition(
-        "compression",
-        choice_parser(RequestCompression, "COMPRESSION"),
-        RequestCompression.AUTO,
+        "compression", choice_parser(RequestCompression, "COMPRESSION"), RequestCompression.AUTO
     ),
-    "REQUEST_TRANSLATOR": ClauseDefinition("request_translator", _parse_translator_name),
-    "RESPONSE_TRANSLATOR": ClauseDefinition("response_translator", _parse_translator_name),
+    **{
+        f"{word}_TRANSLATOR": ClauseDefinition(
+            f"{word.lower()}_translator", lambda cursor: cursor.parse_name("a translator", 3)
+        )
+        for word in ("REQUEST", "RESPONSE")
+    },
     "MAX_IN_FLIGHT": ClauseDefinition(
-        "max_in_flight",
-        integer_parser("a number of batches", 1, _MAX_IN_FLIGHT_BATCHES),
+        "max_in_flight", integer_parser("a number of batches", 1, _MAX_IN_FLIGHT_BATCHES)
     ),
     "RATE_LIMIT": ClauseDefinition(
-        "rate_limit",
-        number_parser("a number of calls per second", _MAX_CALLS_PER_S),
+        "rate_limit", number_parser("a number of calls per second", _MAX_CALLS_PER_S)
     ),
     "ROW_ERRORS": ClauseDefinition(
-        "row_errors",
-        choice_parser(RowErrorAction, "ROW_ERRORS"),
-        RowErrorAction.ABORT,
+        "row_errors", choice_parser(RowErrorAction, "ROW_ERRORS"), RowErrorAction.ABORT
     ),
     "CACHE": ClauseDefinition("cache_bytes", _parse_cache_bytes),
     "MAX_BATCH_SIZE": ClauseDefinition(
@@ -154,17 +148,15 @@ FUNCTION_CLAUSES = {
         BatchFailureAction.ABORT,
     ),
     "MAX_BATCH_RETRIES": ClauseDefinition(
-        "max_batch_retries",
-        integer_parser("a number of retries", 0, _MAX_BATCH_RETRIES),
+        "max_batch_retries", integer_parser("a number of retries", 0, _MAX_BATCH_RETRIES)
     ),
     "BATCH_TIMEOUT_SECS": ClauseDefinition(
-        "batch_timeout_s",
-        number_parser("a number of seconds", _MAX_BATCH_TIMEOUT_S),
+        "batch_timeout_s", number_parser("a number of seconds", _MAX_BATCH_TIMEOUT_S)
     ),
 }
 
 
-# --- Names, arguments and types of functions.
+# Names, arguments and types of functions.
 
 _MAX_ARGUMENTS = 500  # as Snowflake's
 _NUMERIC_TYPES = frozenset({LogicalType.FIXED, LogicalType.REAL})
@@ -189,6 +181,13 @@ def parse_overload(cursor: TokenCursor) -> OverloadReference:
             f"{written}() if it has none"
         )
     return OverloadReference(name, parse_list(cursor, parse_sql_type, min_items=0))
+
+
+def parse_last_overload(cursor: TokenCursor, statement: str) -> OverloadReference:
+    """Go past a function with which the statement ends; `statement` is what errors call it."""
+    function = parse_overload(cursor)
+    cursor.expect_end(statement)
+    return function
 
 
 def parse_arguments(cursor: TokenCursor) -> tuple[FunctionArgument, ...]:
@@ -226,7 +225,8 @@ def parse_sql_type(cursor: TokenCursor) -> SqlType:
     try:
         return parse_sql_type_text(cursor.source_between(first, cursor.previous))
     except DeclarationInvalid as error:
-        raise cursor.make_error(_capitalize_first(str(error.fields["reason"])), first) from None
+        reason = str(error.fields["reason"])
+        raise cursor.make_error(reason[:1].upper() + reason[1:], first) from None
 
 
 def _parse_argument(
@@ -279,18 +279,14 @@ def _parse_numeric_constant(cursor: TokenCursor, sql_type: SqlType) -> str:
         )
     digits = cursor.advance().text
     text = f"-{digits}" if sign is not None and sign.text == "-" else digits
-    scale, precision = sql_type.scale or 0, sql_type.precision or 0
-    if sql_type.kind is LogicalType.FIXED and not _fits_precision(
-        Decimal(digits), precision, scale
-    ):
-        raise cursor.make_error(f"{text} is no {sql_type.ddl}", at)
+    if sql_type.kind is LogicalType.FIXED:
+        value, scale, precision = Decimal(digits), sql_type.scale or 0, sql_type.precision or 0
+        _, significant, exponent = value.normalize().as_tuple()
+        exponent = int(exponent)
+        fits = exponent >= -scale and len(significant) + exponent <= precision - scale
+        if value != 0 and not fits:
+            raise cursor.make_error(f"{text} is no {sql_type.ddl}", at)
     return text
-
-
-def _fits_precision(value: Decimal, precision: int, scale: int) -> bool:
-    _, digits, exponent = value.normalize().as_tuple()
-    exponent = int(exponent)
-    return value == 0 or (exponent >= -scale and len(digits) + exponent <= precision - scale)
 
 
 def _check_text_constant(value: str, sql_type: SqlType) -> None:
@@ -304,7 +300,3 @@ def _check_text_constant(value: str, sql_type: SqlType) -> None:
         dt.datetime.fromisoformat(value)
     elif sql_type.length is not None and len(value) > sql_type.length:
         raise ValueError
-
-
-def _capitalize_first(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -14,7 +14,7 @@ from snowmelt.catalog.objects.external_functions import (
     list_external_functions,
     list_translators,
 )
-from snowmelt.catalog.security import access_control, future_grants
+from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName, display_schema
 from snowmelt.catalog.statements.buckets import find_owned_bucket, parse_bucket_name
 from snowmelt.catalog.statements.function_grammar import parse_overload
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.objects.s3_buckets import PrefixGrant
     from snowmelt.catalog.security.access_control import GrantRecord
-    from snowmelt.catalog.security.future_grants import FutureGrantScope
     from snowmelt.catalog.sql.cursor import TokenCursor
     from snowmelt.catalog.sql.lexer import SqlToken
     from snowmelt.catalog.statements.statement_kind import ShowRow
@@ -113,14 +112,14 @@ class GrantOnMany(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         connection, grant = session.connection, self.grant
         scope_id, shown = session.find_object(self.scope, self.name)
-        scope = _to_future_grant_scope(self.scope)
+        scope = self.scope.object_kind
         session.require_privilege(scope, scope_id, shown, "OWNERSHIP")
         kind = self.level.object_kind
         access_control.require_role(connection, grant.role)
         if self.is_future:
             for privilege in grant.privileges:
-                future = future_grants.FutureGrant(grant.role, scope, scope_id, kind, privilege)
-                future_grants.add_or_revoke_future_grant(connection, future, revoke=grant.revoke)
+                future = access_control.FutureGrant(grant.role, scope, scope_id, kind, privilege)
+                access_control.add_or_revoke_future_grant(connection, future, revoke=grant.revoke)
             count = "future"
         else:
             parts = resolve_parts(self.scope, self.name, session)
@@ -201,11 +200,7 @@ class GrantOnIntegration(Statement):
         return self.grant.report(f"on integration {to_display_name(self.integration)} ")
 
 
-def _to_future_grant_scope(level: NameLevel) -> FutureGrantScope:
-    return "SCHEMA" if level is NameLevel.SCHEMA else "DATABASE"
-
-
-# --- SHOW GRANTS and SHOW FUTURE GRANTS.
+# SHOW GRANTS and SHOW FUTURE GRANTS.
 
 _GRANT_COLUMNS = ("privilege", "granted_on", "name", "granted_to", "grantee_name")
 
@@ -294,11 +289,11 @@ class ShowFutureGrants(Statement):
             _require_self_or_administrator(
                 session, role == session.role, f"role {to_display_name(role)}"
             )
-            found = future_grants.list_future_grants(connection, role=role)
+            found = access_control.list_future_grants(connection, role=role)
         else:
             object_id, _ = session.find_object(self.scope, self.name)
-            scope = (_to_future_grant_scope(self.scope), object_id)
-            found = future_grants.list_future_grants(connection, scope=scope)
+            scope = (self.scope.object_kind, object_id)
+            found = access_control.list_future_grants(connection, scope=scope)
         names = _map_scope_ids_to_names(connection)
         rows = tuple(
             (
@@ -328,18 +323,12 @@ def _list_grant_rows(
 ) -> Iterator[ShowRow]:
     connection = session.connection
     names = _map_scope_ids_to_names(connection)
-    for table in tables.list_tables(connection):
-        names["TABLE", table.table_id] = str(table.name)
-    for bucket in s3_buckets.list_buckets(connection):
-        names["BUCKET", bucket.bucket_id] = bucket.name
-    for function in list_external_functions(connection):
-        names[function.securable] = function.display_signature
-    for translator in list_translators(connection):
-        names[translator.securable] = translator.display_signature
-    for integration in list_api_integrations(connection):
-        names["INTEGRATION", integration.integration_id] = to_display_name(
-            integration.integration.name
-        )
+    names |= {("TABLE", each.table_id): str(each.name) for each in tables.list_tables(connection)}
+    names |= {("BUCKET", each.bucket_id): each.name for each in s3_buckets.list_buckets(connection)}
+    for found in (*list_external_functions(connection), *list_translators(connection)):
+        names[found.securable] = found.display_signature
+    for each in list_api_integrations(connection):
+        names["INTEGRATION", each.integration_id] = to_display_name(each.integration.name)
     for grant in grants:
         kind = "FUNCTION" if grant.kind == "TRANSLATOR" else grant.kind
         yield grant.privilege, kind, names[grant.kind, grant.object_id], "ROLE", grant.role
@@ -357,29 +346,22 @@ def _map_scope_ids_to_names(connection: Connection) -> dict[tuple[str, int], str
     return names
 
 
-# --- The grammar.
-
-# ALL leaves OWNERSHIP out, as Snowflake does.
-_EXCLUDED_FROM_ALL = frozenset({"OWNERSHIP"})
 _ACCOUNT_PRIVILEGES = ("CREATE BUCKET", "CREATE INTEGRATION")
 
 
-def parse_grant(cursor: TokenCursor) -> Statement:
-    """Go past what follows GRANT."""
-    return _parse_grant_or_revoke(cursor, revoke=False)
-
-
-def parse_revoke(cursor: TokenCursor) -> Statement:
-    """Go past what follows REVOKE."""
-    if cursor.is_next("GRANT", "OPTION"):
+def parse_grant_or_revoke(revoke: bool, cursor: TokenCursor) -> Statement:
+    """Go past what follows GRANT or REVOKE."""
+    if revoke and cursor.is_next("GRANT", "OPTION"):
         raise _grant_option_error(cursor)
-    return _parse_grant_or_revoke(cursor, revoke=True)
-
-
-def _parse_grant_or_revoke(cursor: TokenCursor, *, revoke: bool) -> Statement:
     if cursor.accept("ROLE"):
         return _parse_role_grant(cursor, revoke=revoke)
-    words = _parse_privilege_list(cursor)
+    words: dict[str, SqlToken] = {}
+    while not words or cursor.accept(","):
+        at = cursor.current
+        word = _parse_privilege(cursor)
+        if word in words:
+            raise cursor.make_error(f"{word} is there twice", at)
+        words[word] = at
     cursor.expect("ON")
     if len(words) == 1 and words.keys() <= set(_ACCOUNT_PRIVILEGES) and cursor.accept("ACCOUNT"):
         return GrantOnAccount(_parse_grantee(cursor, tuple(words), revoke=revoke))
@@ -521,18 +503,6 @@ def parse_show_future_grants(cursor: TokenCursor) -> ShowFutureGrants:
     return shown
 
 
-def _parse_privilege_list(cursor: TokenCursor) -> dict[str, SqlToken]:
-    words: dict[str, SqlToken] = {}
-    while True:
-        at = cursor.current
-        word = _parse_privilege(cursor)
-        if word in words:
-            raise cursor.make_error(f"{word} is there twice", at)
-        words[word] = at
-        if not cursor.accept(","):
-            return words
-
-
 def _parse_privilege(cursor: TokenCursor) -> str:
     known = sorted({*_ACCOUNT_PRIVILEGES, *(each for line in PRIVILEGES.values() for each in line)})
     for privilege in known:
@@ -563,7 +533,8 @@ def _expand_privileges(
 ) -> tuple[str, ...]:
     there = PRIVILEGES[kind]
     if list(words) == ["ALL"]:
-        return tuple(each for each in there if each not in _EXCLUDED_FROM_ALL)
+        # As Snowflake's, it leaves OWNERSHIP out.
+        return tuple(each for each in there if each != "OWNERSHIP")
     for word, at in words.items():
         if word == "ALL":
             raise cursor.make_error("ALL stands alone: leave the other privileges out", at)

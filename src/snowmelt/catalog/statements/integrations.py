@@ -19,11 +19,11 @@ from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, public_key_to_d
 from snowmelt.catalog.model.records import SecurityIntegration
 from snowmelt.catalog.objects import external_functions
 from snowmelt.catalog.security import oauth_integrations
+from snowmelt.catalog.security.access_control import VisibleObjects
 from snowmelt.catalog.security.oauth_integrations import (
     SecurityIntegrationRecord,
     find_security_integration,
 )
-from snowmelt.catalog.security.visibility import VisibleObjects
 from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
 from snowmelt.catalog.sql.property_clauses import (
     ClauseDefinition,

@@ -55,12 +55,7 @@ class CreateLibrary(Statement):
         skip_if_exists(f"Library {shown}", self.create_mode, exists=there)
         contents = _read_library_files(self)
         record = LibraryRecord(
-            name=self.name,
-            language="Python",
-            origin=self.path,
-            files=tuple(contents),
-            owner=session.role,
-            created_at=session.now,
+            self.name, "Python", self.path, tuple(contents), session.role, session.now
         )
         libraries.create_library(
             session.connection, record, contents, replace=self.create_mode is CreateMode.OR_REPLACE
@@ -90,12 +85,7 @@ class CreateLoadFunction(Statement):
         skip_if_exists(label, self.create_mode, exists=there)
         _check_factory_exists(self, session)
         record = LoadFunctionRecord(
-            kind=kind,
-            name=self.name,
-            factory=self.factory,
-            library=self.library,
-            owner=session.role,
-            created_at=session.now,
+            kind, self.name, self.factory, self.library, session.role, session.now
         )
         libraries.create_load_function(
             session.connection, record, replace=self.create_mode is CreateMode.OR_REPLACE
@@ -242,16 +232,18 @@ def _list_load_function_rows(
         yield each.created_at, each.name, each.factory, each.library, each.owner
 
 
-# --- The grammar.
-
-
 def _parse_create(
     kind: str, cursor: TokenCursor, create_mode: CreateMode
 ) -> CreateLibrary | CreateLoadFunction:
     name = _parse_load_object_name(cursor, kind)
     cursor.expect("AS")
     if kind == "LIBRARY":
-        return _parse_create_library(cursor, name, create_mode)
+        path = cursor.parse_string("the path of a file")
+        depends = _parse_depends(cursor)
+        _parse_language(cursor)
+        depends = _parse_depends(cursor) if depends is None else depends
+        cursor.expect_end("CREATE LIBRARY")
+        return CreateLibrary(name, path, depends, create_mode)
     _parse_language(cursor)
     cursor.expect("NAME")
     at = cursor.current
@@ -291,16 +283,9 @@ def _parse_drop(kind: str, cursor: TokenCursor, if_exists: bool) -> DropLoadObje
     return DropLoadObject(kind.lower(), name, if_exists, cascade)
 
 
-def _parse_create_library(cursor: TokenCursor, name: str, create_mode: CreateMode) -> CreateLibrary:
-    path = cursor.parse_string("the path of a file")
-    depends: str | None = None
-    if cursor.accept("DEPENDS"):
-        depends = cursor.parse_string("the path of files that it needs")
-    _parse_language(cursor)
-    if depends is None and cursor.accept("DEPENDS"):
-        depends = cursor.parse_string("the path of files that it needs")
-    cursor.expect_end("CREATE LIBRARY")
-    return CreateLibrary(name, path, depends, create_mode)
+def _parse_depends(cursor: TokenCursor) -> str | None:
+    accepted = cursor.accept("DEPENDS")
+    return cursor.parse_string("the path of files that it needs") if accepted else None
 
 
 def _parse_language(cursor: TokenCursor) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.objects import namespaces, renames_and_evolution, retention
 from snowmelt.catalog.objects import tables as table_objects
 from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
-from snowmelt.catalog.security import access_control, future_grants
-from snowmelt.catalog.security.visibility import VisibleObjects
+from snowmelt.catalog.security import access_control
+from snowmelt.catalog.security.access_control import VisibleObjects
 from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName, display_schema
 from snowmelt.catalog.statements import tables
 from snowmelt.catalog.statements.alter_table import parse_alter_table
@@ -93,7 +93,7 @@ class CreateSchema(Statement):
         )
         new = namespaces.find_schema(connection, database, name)
         retention.set_object_properties(connection, "SCHEMA", new.schema_id, self.properties)
-        future_grants.apply_future_grants(
+        access_control.apply_future_grants(
             connection, "SCHEMA", new.schema_id, [("DATABASE", new.database_id)]
         )
         return creation_result(f"Schema {shown}", replaced=bool(there))
@@ -133,12 +133,31 @@ class Undrop(Statement):
     name: ObjectName
 
     def execute(self, session: StatementSession) -> StatementResult:
-        undrop = {
-            NameLevel.TABLE: tables.undrop_table,
-            NameLevel.SCHEMA: _undrop_schema,
-            NameLevel.DATABASE: _undrop_database,
-        }[self.level]
-        shown = undrop(self.name, session)
+        connection, now = session.connection, session.now
+        if self.level is NameLevel.DATABASE:
+            database = session.resolve_database_name(self.name)
+            shown = to_display_name(database)
+            session.require_administrator("CREATE DATABASE")
+            database_id = retention.find_restorable_database(connection, database, now)
+            retention.undrop_database(connection, database_id, database, now)
+        elif self.level is NameLevel.SCHEMA:
+            database, name = session.resolve_schema_name(self.name)
+            parent = session.find_database(database)
+            shown = display_schema(database, name)
+            schema_id = retention.find_restorable_schema(connection, database, name, now)
+            if not access_control.has_privilege(connection, session.role, "SCHEMA", schema_id):
+                raise NotRestorable(kind="schema", name=shown)
+            _require_create_schema(session, parent)
+            retention.undrop_schema(connection, schema_id, database, name, now)
+        else:
+            table_name = session.resolve_table_name(self.name)
+            shown = str(table_name)
+            session.find_schema(table_name.database, table_name.schema)
+            table = retention.lock_restorable_table(connection, table_name, now)
+            if not access_control.has_privilege(connection, session.role, "TABLE", table.table_id):
+                raise NotRestorable(kind="table", name=table_name)
+            session.require_in_schema(table_name, "CREATE TABLE")
+            retention.undrop_table(connection, table, now)
         return StatementResult(message=f"{self.level.capitalize()} {shown} restored.")
 
 
@@ -173,8 +192,20 @@ class RenameNamespace(Statement):
         with skipping_missing(self.if_exists):
             object_id, shown = session.find_object(self.level, self.name)
         session.require_privilege(self.level.object_kind, object_id, shown, "OWNERSHIP")
-        rename = _rename_database if self.level is NameLevel.DATABASE else _rename_schema
-        new = rename(self.name, self.new_name, session)
+        connection, now = session.connection, session.now
+        if self.level is NameLevel.DATABASE:
+            session.require_administrator("CREATE DATABASE")
+            database = session.find_database(session.resolve_database_name(self.name))
+            name = session.resolve_database_name(self.new_name)
+            renames_and_evolution.rename_database(connection, database, name, now)
+            new = to_display_name(name)
+        else:
+            schema = session.find_schema(*session.resolve_schema_name(self.name))
+            *place, name = self.new_name.parts
+            target = session.find_database(place[0] if place else schema.database)
+            _require_create_schema(session, target)
+            renames_and_evolution.rename_schema(connection, schema, target, name, now)
+            new = display_schema(target.name, name)
         return StatementResult(message=f"{self.level.capitalize()} {shown} is called {new} now.")
 
 
@@ -244,44 +275,6 @@ def _require_empty(
         raise NotEmpty(kind=kind, name=object_name, tables=table_count)
 
 
-def _undrop_schema(requested_name: ObjectName, session: StatementSession) -> str:
-    database, name = session.resolve_schema_name(requested_name)
-    parent = session.find_database(database)
-    shown = display_schema(database, name)
-    schema_id = retention.find_restorable_schema(session.connection, database, name, session.now)
-    if not access_control.has_privilege(session.connection, session.role, "SCHEMA", schema_id):
-        raise NotRestorable(kind="schema", name=shown)
-    _require_create_schema(session, parent)
-    retention.undrop_schema(session.connection, schema_id, database, name, session.now)
-    return shown
-
-
-def _undrop_database(requested_name: ObjectName, session: StatementSession) -> str:
-    name = session.resolve_database_name(requested_name)
-    session.require_administrator("CREATE DATABASE")
-    database_id = retention.find_restorable_database(session.connection, name, session.now)
-    retention.undrop_database(session.connection, database_id, name, session.now)
-    return to_display_name(name)
-
-
-def _rename_database(old_name: ObjectName, new_name: ObjectName, session: StatementSession) -> str:
-    session.require_administrator("CREATE DATABASE")
-    database = session.find_database(session.resolve_database_name(old_name))
-    name = session.resolve_database_name(new_name)
-    renames_and_evolution.rename_database(session.connection, database, name, session.now)
-    return to_display_name(name)
-
-
-def _rename_schema(old_name: ObjectName, new_name: ObjectName, session: StatementSession) -> str:
-    schema = session.find_schema(*session.resolve_schema_name(old_name))
-    parts = new_name.parts
-    database, name = (schema.database, parts[0]) if len(parts) == 1 else parts
-    target = session.find_database(database)
-    _require_create_schema(session, target)
-    renames_and_evolution.rename_schema(session.connection, schema, target, name, session.now)
-    return display_schema(database, name)
-
-
 def _list_database_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     sight = VisibleObjects(session.connection, session.role, with_dropped=statement.with_history)
     found = namespaces.list_databases(session.connection)
@@ -306,9 +299,6 @@ def _list_schema_rows(statement: ShowObjects, session: StatementSession) -> Iter
         name = (each.created_at, each.name, each.database, each.owner)
         row = (*name, each.comment or "", each.retention_days)
         yield (*row, each.dropped_at) if statement.with_history else row
-
-
-# --- The grammar.
 
 
 def _parse_create_database(cursor: TokenCursor, create_mode: CreateMode) -> CreateDatabase:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from snowmelt.catalog.objects import tables
-from snowmelt.catalog.security import future_grants
+from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName, display_schema
 from snowmelt.catalog.sql.property_clauses import (
     MAX_RETENTION_DAYS,
@@ -60,16 +60,12 @@ def parse_properties(cursor: TokenCursor, level: NameLevel) -> dict[str, object]
 def parse_set_or_unset(cursor: TokenCursor, level: NameLevel, word: str) -> dict[str, object]:
     """Go past what follows SET or UNSET, which `word` is."""
     found = make_property_reader(level)
-    read = found.parse_next if word == "SET" else found.parse_next_unset
-    while read(cursor):
+    while found.parse_next(cursor, unset=word == "UNSET"):
         cursor.accept(",")
     if not found.values:
         found.raise_unknown_clause(cursor)
     cursor.expect_end(f"the properties of a {level.lower()}")
     return found.field_values()
-
-
-# --- ERROR_TABLE names a table that has an id, or gets one.
 
 
 def resolve_error_table_property(
@@ -108,13 +104,9 @@ def _find_or_create_error_table(
         shown = display_schema(name.database, name.schema)
         session.require_privilege("SCHEMA", schema.schema_id, shown, "CREATE TABLE")
         new = tables.create_table(
-            session.connection,
-            name,
-            ERROR_SCHEMA.columns,
-            owner=session.role,
-            now=session.now,
+            session.connection, name, ERROR_SCHEMA.columns, owner=session.role, now=session.now
         )
-        future_grants.apply_future_table_grants(session.connection, new)
+        access_control.apply_future_table_grants(session.connection, new)
         return new
     session.require_privilege("TABLE", there.table_id, name, "INSERT")
     wanting = find_missing_error_columns(there.schema)

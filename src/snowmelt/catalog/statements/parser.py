@@ -6,6 +6,7 @@ line in `_KINDS` and `LISTINGS`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.sql.cursor import TokenCursor
@@ -200,8 +201,8 @@ _STATEMENT_PARSERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "TRUNCATE": tables.parse_truncate,
     "UNDROP": namespaces.parse_undrop,
     "COMMENT": namespaces.parse_comment_on,
-    "GRANT": grants.parse_grant,
-    "REVOKE": grants.parse_revoke,
+    "GRANT": partial(grants.parse_grant_or_revoke, False),
+    "REVOKE": partial(grants.parse_grant_or_revoke, True),
 }
 # What errors name; an integration's kind may be left out where it exists already.
 _CREATABLE_WORDS = tuple(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.objects import pipes
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName, display_schema
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_copy_at_cursor
 from snowmelt.catalog.statements.statement_context import (
     Statement,
@@ -40,9 +40,7 @@ class CreatePipe(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         name = session.resolve_table_name(self.name)
-        schema = session.find_schema(name.database, name.schema)
-        shown = display_schema(name.database, name.schema)
-        session.require_privilege("SCHEMA", schema.schema_id, shown, "CREATE PIPE")
+        schema = session.require_in_schema(name, "CREATE PIPE")
         if name.table.upper().endswith(pipes.DEFAULT_PIPE_SUFFIX):
             raise make_statement_error(
                 f"Pipes named …{pipes.DEFAULT_PIPE_SUFFIX} are the tables' own, and there by themselves",
@@ -153,9 +151,6 @@ def _list_pipe_rows(statement: ShowObjects, session: StatementSession) -> Iterat
 def _to_pipe_row(pipe: pipes.PipeRecord) -> ShowRow:
     name = (pipe.name, pipe.database, pipe.schema)
     return (pipe.created_at, *name, pipe.definition, pipe.owner, pipe.comment)
-
-
-# --- The grammar.
 
 
 def _parse_create(cursor: TokenCursor, create_mode: CreateMode) -> CreatePipe:

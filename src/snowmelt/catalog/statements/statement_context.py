@@ -6,7 +6,7 @@ Name lookups hide objects on which the role has no privilege: they raise the Not
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -57,7 +57,9 @@ class StatementSession:
     """One statement's surroundings: its transaction, its role, and defaults for short names.
 
     `user` is None for whoever opened the catalog itself. `database` and `schema` are internal
-    names; with a database alone the schema is PUBLIC.
+    names; with a database alone the schema is PUBLIC. `resolve_…` raise StatementError where
+    database or schema are neither written nor known; `find_…` raise DatabaseNotFound,
+    SchemaNotFound, TableNotFound or NotFound for what is missing or may not be known to the role.
     """
 
     connection: sa.Connection
@@ -72,11 +74,7 @@ class StatementSession:
         return name.parts[0]
 
     def resolve_schema_name(self, name: ObjectName) -> tuple[str, str]:
-        """Return database and schema.
-
-        Raises:
-            StatementError: If the database is neither written nor known.
-        """
+        """Return database and schema."""
         if len(name.parts) == 2:
             return name.parts[0], name.parts[1]
         if self.database is None:
@@ -84,19 +82,11 @@ class StatementSession:
         return self.database, name.parts[0]
 
     def resolve_table_name(self, name: ObjectName) -> TableName:
-        """Return the full name of a table.
-
-        Raises:
-            StatementError: If database or schema are neither written nor known.
-        """
+        """Return the full name of a table."""
         return TableName(*self._resolve_full_name(name, "a table"))
 
     def resolve_function_name(self, name: ObjectName) -> FunctionName:
-        """Return the full name of a function.
-
-        Raises:
-            StatementError: If database or schema are neither written nor known.
-        """
+        """Return the full name of a function."""
         return FunctionName(*self._resolve_full_name(name, "a function"))
 
     def _resolve_full_name(self, name: ObjectName, label: str) -> tuple[str, str, str]:
@@ -111,11 +101,7 @@ class StatementSession:
         raise _incomplete_name_error(name, label, "three", missing)
 
     def find_database(self, name: str) -> DatabaseRecord:
-        """Return a database that the role may know of.
-
-        Raises:
-            DatabaseNotFound: If there is none.
-        """
+        """Return a database that the role may know of."""
         record = find_database(self.connection, name)
         require_namespace_privilege(
             self.connection,
@@ -127,12 +113,7 @@ class StatementSession:
         return record
 
     def find_schema(self, database: str, name: str) -> SchemaRecord:
-        """Return a schema that the role may know of.
-
-        Raises:
-            DatabaseNotFound: If there is no such database.
-            SchemaNotFound: If there is no such schema.
-        """
+        """Return a schema that the role may know of."""
         self.find_database(database)
         record = find_schema(self.connection, database, name)
         require_namespace_privilege(
@@ -146,85 +127,49 @@ class StatementSession:
         return record
 
     def find_table(self, name: TableName) -> TableRecord:
-        """Return a table that the role may know of.
-
-        Raises:
-            DatabaseNotFound: If there is no such database.
-            SchemaNotFound: If there is no such schema.
-            TableNotFound: If there is no such table.
-        """
+        """Return a table that the role may know of."""
         self.find_schema(name.database, name.schema)
         record = find_table(self.connection, name)
         require_table_privilege(self.connection, self.role, record, *PRIVILEGES["TABLE"])
         return record
 
     def find_function(self, overload: OverloadReference) -> ExternalFunctionRecord:
-        """Return an external function that the role may know of.
-
-        Raises:
-            DatabaseNotFound: If there is no such database.
-            SchemaNotFound: If there is no such schema.
-            NotFound: If there is no such function.
-        """
+        """Return an external function that the role may know of."""
         name = self.resolve_function_name(overload.name)
         self.find_schema(name.database, name.schema)
         record = find_overload(self.connection, name, overload.types)
-        if not has_privilege(self.connection, self.role, *record.securable, "USAGE"):
-            raise NotFound(kind="Function", name=record.display_signature)
+        self._require_usage("Function", record.display_signature, *record.securable)
         return record
 
     def find_translator(self, name: FunctionName) -> TranslatorRecord:
-        """Return a translator that the role may use.
-
-        Raises:
-            DatabaseNotFound: If there is no such database.
-            SchemaNotFound: If there is no such schema.
-            NotFound: If there is no such translator.
-        """
+        """Return a translator that the role may use."""
         self.find_schema(name.database, name.schema)
         record = find_translator(self.connection, name)
-        if not has_privilege(self.connection, self.role, *record.securable, "USAGE"):
-            raise NotFound(kind="Translator", name=str(name))
+        self._require_usage("Translator", str(name), *record.securable)
         return record
 
     def find_function_or_translator(
         self, overload: OverloadReference
     ) -> ExternalFunctionRecord | TranslatorRecord:
-        """Return what a function's name and types mean, if the role may know of it.
-
-        Raises:
-            DatabaseNotFound: If there is no such database.
-            SchemaNotFound: If there is no such schema.
-            NotFound: If there is nothing of that name.
-        """
+        """Return what a function's name and types mean, if the role may know of it."""
         if [each.kind for each in overload.types] == [ColumnKind.OBJECT]:
-            try:
+            with suppress(NotFound):
                 return self.find_translator(self.resolve_function_name(overload.name))
-            except NotFound:
-                pass
         return self.find_function(overload)
 
     def find_api_integration(self, name: str) -> ApiIntegrationRecord:
-        """Return an API integration that the role may use.
-
-        Raises:
-            NotFound: If there is none.
-        """
+        """Return an API integration that the role may use."""
         record = find_api_integration(self.connection, name)
-        if not has_privilege(
-            self.connection, self.role, "INTEGRATION", record.integration_id, "USAGE"
-        ):
-            raise NotFound(kind="API integration", name=to_display_name(name))
+        shown = to_display_name(name)
+        self._require_usage("API integration", shown, "INTEGRATION", record.integration_id)
         return record
 
-    def find_object(self, level: NameLevel, name: ObjectName) -> tuple[int, str]:
-        """Return id and shown name of a database, schema or table that the role may know of.
+    def _require_usage(self, label: str, shown: str, kind: ObjectKind, object_id: int) -> None:
+        if not has_privilege(self.connection, self.role, kind, object_id, "USAGE"):
+            raise NotFound(kind=label, name=shown)
 
-        Raises:
-            DatabaseNotFound: If there is no such database.
-            SchemaNotFound: If there is no such schema.
-            TableNotFound: If there is no such table.
-        """
+    def find_object(self, level: NameLevel, name: ObjectName) -> tuple[int, str]:
+        """Return id and shown name of a database, schema or table that the role may know of."""
         if level is NameLevel.DATABASE:
             database = self.find_database(self.resolve_database_name(name))
             return database.database_id, to_display_name(database.name)
@@ -235,11 +180,7 @@ class StatementSession:
         return table.table_id, str(table.name)
 
     def find_bucket(self, name: str) -> BucketRecord:
-        """Return a bucket in which the role may do anything at all.
-
-        Raises:
-            NotFound: If there is none.
-        """
+        """Return a bucket in which the role may do anything at all."""
         bucket = find_bucket(self.connection, name)
         if bucket_privileges(self.connection, {self.role, PUBLIC}, bucket).is_empty:
             raise NotFound(kind="Bucket", name=name)
@@ -270,16 +211,17 @@ class StatementSession:
                 role=to_display_name(self.role), privilege=privilege, object="the account"
             )
 
-    def require_create_function(self, name: FunctionName) -> None:
-        """Let pass a role that may create functions in the schema of a name.
+    def require_in_schema(self, name: TableName | FunctionName, privilege: str) -> SchemaRecord:
+        """Let pass a role that has a privilege on the schema of a name, and return the schema.
 
         Raises:
-            PrivilegeMissing: If it may not.
+            PrivilegeMissing: If it has not.
             SchemaNotFound: If there is no such schema (DatabaseNotFound: alike).
         """
         schema = self.find_schema(name.database, name.schema)
         shown = display_schema(name.database, name.schema)
-        self.require_privilege("SCHEMA", schema.schema_id, shown, "CREATE FUNCTION")
+        self.require_privilege("SCHEMA", schema.schema_id, shown, privilege)
+        return schema
 
     def require_privilege(
         self, kind: ObjectKind, object_id: int, object_name: object, *privileges: str
@@ -304,9 +246,6 @@ def _incomplete_name_error(
     return make_statement_error(
         f"Write the name of {label} with {part_count} parts, such as {example}", name.position
     )
-
-
-# --- Statements and what they answer.
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
@@ -35,7 +36,7 @@ class StatementKind:
     is_replaceable: bool = True
 
 
-# --- SHOW: which objects there are, for those who may know of them.
+# SHOW: which objects there are, for those who may know of them.
 
 ShowRow: TypeAlias = tuple[object, ...]
 
@@ -108,33 +109,24 @@ class ShowObjects(Statement):
         return table.database, table.schema, table.table
 
     def _filter_rows(self, rows: Iterable[ShowRow], name_index: int) -> Iterator[ShowRow]:
-        pattern = None if self.like_pattern is None else _compile_like_pattern(self.like_pattern)
-        left = self.limit
-        for row in rows:
-            name = str(row[name_index])
-            if pattern is not None and not pattern.fullmatch(name):
-                continue
-            if self.starts_with is not None and not name.startswith(self.starts_with):
-                continue
-            if left is not None:
-                if not left:
-                    return
-                left -= 1
-            yield row
+        pattern = _compile_like_pattern("%" if self.like_pattern is None else self.like_pattern)
+        found = (
+            row
+            for row in rows
+            if pattern.fullmatch(name := str(row[name_index]))
+            and name.startswith(self.starts_with or "")
+        )
+        return islice(found, self.limit)
 
     def _to_terse_rows(
         self, columns: tuple[str, ...], rows: Iterable[ShowRow]
     ) -> tuple[tuple[str, ...], Iterator[ShowRow]]:
         """Return the columns of SHOW TERSE, and the rows with these; what a kind lacks is NULL."""
         words = self.listing.words
-        kind = _TERSE_KINDS.get(words, words.removesuffix("S"))
+        kind = {"kind": _TERSE_KINDS.get(words, words.removesuffix("S"))}
         wanted = (*_TERSE_COLUMNS, "dropped_on") if self.with_history else _TERSE_COLUMNS
-
-        def cut(row: ShowRow) -> ShowRow:
-            told: dict[str, object] = dict(zip(columns, row, strict=True)) | {"kind": kind}
-            return tuple(told.get(column) for column in wanted)
-
-        return wanted, map(cut, rows)
+        shown = (dict(zip(columns, row, strict=True)) | kind for row in rows)
+        return wanted, (tuple(map(row.get, wanted)) for row in shown)
 
 
 def _compile_like_pattern(like_pattern: str) -> re.Pattern[str]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects import error_table_lookup, renames_and_evolution, retention, tables
 from snowmelt.catalog.objects.channel_tombstones import transfer_channels
-from snowmelt.catalog.security import access_control, future_grants
-from snowmelt.catalog.security.visibility import VisibleObjects
+from snowmelt.catalog.security import access_control
+from snowmelt.catalog.security.access_control import VisibleObjects
 from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName, display_schema
+from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.sql.property_clauses import is_at_end
 from snowmelt.catalog.statements.object_properties import (
     make_property_reader,
@@ -31,7 +31,7 @@ from snowmelt.catalog.statements.statement_context import (
 )
 from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow
 from snowmelt.catalog.streaming.channels import list_channels
-from snowmelt.errors import NotRestorable, TableNotFound
+from snowmelt.errors import TableNotFound
 from snowmelt.schema.types import Column, to_display_name
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ class CreateTable(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         connection = session.connection
         name = session.resolve_table_name(self.name)
-        parent = session.find_schema(name.database, name.schema)
-        shown = display_schema(name.database, name.schema)
-        session.require_privilege("SCHEMA", parent.schema_id, shown, "CREATE TABLE")
+        session.require_in_schema(name, "CREATE TABLE")
         try:
             there = tables.find_table(connection, name)
         except TableNotFound:
@@ -83,7 +81,7 @@ class CreateTable(Statement):
         if there is not None and self.copies_grants:
             access_control.copy_grants(connection, "TABLE", there.table_id, new.table_id)
         else:
-            future_grants.apply_future_table_grants(connection, new)
+            access_control.apply_future_table_grants(connection, new)
         return creation_result(f"Table {name}", replaced=there is not None)
 
 
@@ -143,24 +141,6 @@ class TruncateTable(Statement):
         transfer_channels(connection, old.table_id, new.table_id, now)
         error_table_lookup.redirect_error_rows(connection, old.table_id, new.table_id)
         return StatementResult(message=f"Table {name} truncated.")
-
-
-def undrop_table(requested_name: ObjectName, session: StatementSession) -> str:
-    """Restore the table of a name that was dropped last, and return its name.
-
-    Raises:
-        NotRestorable: There is none, or the role may not know of it.
-        PrivilegeMissing: The role may not create tables there.
-    """
-    name = session.resolve_table_name(requested_name)
-    schema = session.find_schema(name.database, name.schema)
-    shown = display_schema(name.database, name.schema)
-    table = retention.lock_restorable_table(session.connection, name, session.now)
-    if not access_control.has_privilege(session.connection, session.role, "TABLE", table.table_id):
-        raise NotRestorable(kind="table", name=name)
-    session.require_privilege("SCHEMA", schema.schema_id, shown, "CREATE TABLE")
-    retention.undrop_table(session.connection, table, session.now)
-    return str(name)
 
 
 def describe_table(name: ObjectName, session: StatementSession) -> StatementResult:
@@ -260,36 +240,25 @@ CHANNELS = Listing(
 )
 
 
-# --- The grammar.
-
-_KEYS_UNSUPPORTED = (
-    "keys are not checked while rows stream in; leave it out, and write NOT NULL where nulls are "
-    "to be refused"
-)
-_COLUMN_COMMENTS_UNSUPPORTED = (
-    "comments on columns are not kept; write them into the table's comment"
-)
-_AUTOINCREMENT_UNSUPPORTED = "rows are numbered by nobody; send the number with the row"
-_COMPUTED_COLUMNS_UNSUPPORTED = (
-    "columns are not computed; send the value with the row, or compute it in the query"
-)
-
 _UNSUPPORTED_COLUMN_OPTIONS = {
     "COLLATE": "text is compared by its code points; leave it out",
-    "AUTOINCREMENT": _AUTOINCREMENT_UNSUPPORTED,
-    "IDENTITY": _AUTOINCREMENT_UNSUPPORTED,
-    "AS": _COMPUTED_COLUMNS_UNSUPPORTED,
-    "GENERATED": _COMPUTED_COLUMNS_UNSUPPORTED,
-    "PRIMARY": _KEYS_UNSUPPORTED,
-    "UNIQUE": _KEYS_UNSUPPORTED,
-    "FOREIGN": _KEYS_UNSUPPORTED,
-    "REFERENCES": _KEYS_UNSUPPORTED,
-    "CONSTRAINT": _KEYS_UNSUPPORTED,
+    **dict.fromkeys(
+        ("AUTOINCREMENT", "IDENTITY"), "rows are numbered by nobody; send the number with the row"
+    ),
+    **dict.fromkeys(
+        ("AS", "GENERATED"),
+        "columns are not computed; send the value with the row, or compute it in the query",
+    ),
+    **dict.fromkeys(
+        ("PRIMARY", "UNIQUE", "FOREIGN", "REFERENCES", "CONSTRAINT"),
+        "keys are not checked while rows stream in; leave it out, and write NOT NULL where nulls are "
+        "to be refused",
+    ),
     "CHECK": "rows are checked by type and NOT NULL alone; leave it out",
-    "COMMENT": _COLUMN_COMMENTS_UNSUPPORTED,
-    "WITH": "policies and tags do not exist here; leave it out",
-    "MASKING": "policies and tags do not exist here; leave it out",
-    "TAG": "policies and tags do not exist here; leave it out",
+    "COMMENT": "comments on columns are not kept; write them into the table's comment",
+    **dict.fromkeys(
+        ("WITH", "MASKING", "TAG"), "policies and tags do not exist here; leave it out"
+    ),
 }
 _COLUMN_OPTION_LABELS = {
     "PRIMARY": "PRIMARY KEY",
@@ -352,11 +321,8 @@ def parse_column(
 ) -> Column:
     """Go past a column: name, type, and whether it may be NULL.
 
-    Args:
-        cursor: Stands before the name.
-        ordinal: What the column gets.
-        seen_names: The names of columns that the statement has written before.
-        in_parentheses: Whether a `)` ends it besides a comma, or the statement's end.
+    `seen_names` are of columns that the statement has written before. A comma ends the column, or
+    a `)` (`in_parentheses`), else the statement's end.
     """
     # PRIMARY and FOREIGN are names elsewhere; the other words are reserved.
     if (
@@ -379,7 +345,9 @@ def parse_column(
 def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
     """Go past what follows a column's type, and tell whether nulls are allowed."""
     allowed: bool | None = None
-    while not (cursor.is_next(",") or _is_column_list_end(cursor, in_parentheses=in_parentheses)):
+    while not (
+        cursor.is_next(",") or (cursor.is_next(")") if in_parentheses else is_at_end(cursor))
+    ):
         at = cursor.current
         if cursor.accept("DEFAULT"):
             if not cursor.accept("NULL"):
@@ -401,10 +369,6 @@ def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
             raise cursor.make_error("This column is both NULL and NOT NULL; write one of them", at)
         allowed = wanted
     return allowed is not False
-
-
-def _is_column_list_end(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
-    return cursor.is_next(")") if in_parentheses else is_at_end(cursor)
 
 
 def _parse_cluster_by(cursor: TokenCursor, column_names: frozenset[str]) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from snowmelt.catalog.security import access_control, access_keys
 from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
 from snowmelt.catalog.statements.statement_context import (
-    NothingDone,
     Statement,
     StatementResult,
     StatementSession,
@@ -20,7 +19,6 @@ from snowmelt.catalog.statements.statement_context import (
     skip_if_missing,
 )
 from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
-from snowmelt.errors import NotFound
 from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
@@ -86,12 +84,7 @@ class AlterUser(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         session.require_administrator("ALTER USER")
         label = f"User {to_display_name(self.name)}"
-        try:
-            access_control.find_user(session.connection, self.name)
-        except NotFound:
-            if not self.if_exists:
-                raise
-            raise NothingDone(f"{label} does not exist; nothing was done.") from None
+        skip_if_missing(label, self.if_exists, exists=_exists("USER", self.name, session))
         for word, value in self.properties:
             if word == "DEFAULT_ROLE":
                 access_control.set_default_role(session.connection, self.name, value)
@@ -160,20 +153,11 @@ def _list_access_key_rows(_statement: ShowObjects, session: StatementSession) ->
         yield each.created_at, each.access_key_id, each.user
 
 
-# --- The grammar.
-
-
 def _parse_create_user(cursor: TokenCursor, create_mode: CreateMode) -> CreateUser:
     name = cursor.parse_identifier("a user")
     properties = _parse_properties(cursor, unset=False)
     _expect_end_of_properties(cursor)
-    return CreateUser(
-        name=name,
-        create_mode=create_mode,
-        public_key=properties.get("RSA_PUBLIC_KEY"),
-        second_public_key=properties.get("RSA_PUBLIC_KEY_2"),
-        default_role=properties.get("DEFAULT_ROLE"),
-    )
+    return CreateUser(name, create_mode, *(properties.get(each) for each in _USER_PROPERTIES))
 
 
 def _parse_create_role(cursor: TokenCursor, create_mode: CreateMode) -> CreateRole:

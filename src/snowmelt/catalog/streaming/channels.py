@@ -51,8 +51,7 @@ def _select_stored_opens(dialect: str) -> sa.Select[Any]:
     columns = _CHANNEL_HISTORY.c
     # With the table's id in each row: as a parameter it would let SQLite read a table's whole history.
     given = sets.make_rows_source(
-        dialect,
-        *(sa.column(name, columns[name].type) for name in _STORED_OPEN_KEY),
+        dialect, *(sa.column(name, columns[name].type) for name in _STORED_OPEN_KEY)
     )
     return sa.select(
         *(columns[name] for name in ("client_prefix", "request_id", "channel", "user")),
@@ -82,13 +81,13 @@ class ChannelRecord:
     offset_token: str | None
     owner_user: str
     client_prefix: str | None
-    last_path: str | None
-    last_chunk_offset: int | None
-    last_chunk_md5: str | None
     opened_at: dt.datetime
-    last_commit_at: dt.datetime | None
-    rows: int | None
-    bytes: int | None
+    last_path: str | None = None
+    last_chunk_offset: int | None = None
+    last_chunk_md5: str | None = None
+    last_commit_at: dt.datetime | None = None
+    rows: int | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +194,7 @@ def open_channels(
     that was lost must not cost the channel, a request that was late not its next owner. Where the
     table has 10,000 channels and this would be one more, the result is TooManyChannels.
 
-    Args:
-        connection: A writing transaction.
-        table: The table, as found in this transaction.
-        requests: What is to be opened.
-        now: The time of the opening.
+    The table is as found in this writing transaction.
 
     Raises:
         TableNotFound: The table was dropped meanwhile.
@@ -298,13 +293,8 @@ def drop_channel(
 ) -> ChannelRecord:
     """Drop a channel with its offset token; committed rows stay.
 
-    Args:
-        connection: A writing transaction.
-        table: The table, as found in this transaction.
-        channel: The channel's internal name.
-        client_sequencer: Drop only this epoch; whatever there is when not given.
-        user: Who drops it, for the history.
-        now: The time of the drop.
+    The table is as found in this writing transaction. With `client_sequencer` only this epoch is
+    dropped; `user` is who drops it, for the history.
 
     Raises:
         ChannelFenced: Another client has opened it since.
@@ -368,14 +358,10 @@ def prune_channel_history(
         .limit(limit)
         .subquery()
     )
-    removed = connection.execute(
-        sa.delete(_CHANNEL_HISTORY).where(
-            _CHANNEL_HISTORY.c.history_id.in_(
-                sa.select(oldest.c.history_id).where(oldest.c.at < before)
-            )
-        )
-    )
-    return removed.rowcount
+    expired = sa.select(oldest.c.history_id).where(oldest.c.at < before)
+    return connection.execute(
+        sa.delete(_CHANNEL_HISTORY).where(_CHANNEL_HISTORY.c.history_id.in_(expired))
+    ).rowcount
 
 
 def list_channel_history(
@@ -385,13 +371,8 @@ def list_channel_history(
     query = sa.select(_CHANNEL_HISTORY).where(_CHANNEL_HISTORY.c.table_id == table_id)
     if channel is not None:
         query = query.where(_CHANNEL_HISTORY.c.channel == channel)
-    fields = ChannelEvent.__dataclass_fields__
-    return [
-        ChannelEvent(**{name: row[name] for name in fields})
-        for row in connection.execute(
-            query.order_by(_CHANNEL_HISTORY.c.history_id.desc()).limit(limit)
-        ).mappings()
-    ]
+    newest_first = query.order_by(_CHANNEL_HISTORY.c.history_id.desc()).limit(limit)
+    return [sets.make_record(ChannelEvent, row) for row in connection.execute(newest_first)]
 
 
 def _find_stored_opens(
@@ -420,20 +401,14 @@ def _to_replayed_record(
         return current
     # Opened by somebody else or dropped since: the old answer, whose holder is fenced already.
     return ChannelRecord(
-        table_id=table_id,
-        name=request.channel,
-        client_sequencer=stored.client_sequencer,
-        row_sequencer=stored.row_sequencer,
-        offset_token=stored.offset_token,
-        owner_user=request.user,
-        client_prefix=request.client_prefix,
-        last_path=None,
-        last_chunk_offset=None,
-        last_chunk_md5=None,
-        opened_at=stored.at,
-        last_commit_at=None,
-        rows=None,
-        bytes=None,
+        table_id,
+        request.channel,
+        stored.client_sequencer,
+        stored.row_sequencer,
+        stored.offset_token,
+        request.user,
+        request.client_prefix,
+        stored.at,
     )
 
 
@@ -445,30 +420,18 @@ def _to_opened_record(
     now: dt.datetime,
 ) -> ChannelRecord:
     """Return a channel after an open; `last_client_sequencer` is its tombstone's, -1 for none."""
+    token, user, prefix = request.offset_token, request.user, request.client_prefix
     if previous is None:
+        client = last_client_sequencer + 1
         return ChannelRecord(
-            table_id=table_id,
-            name=request.channel,
-            client_sequencer=last_client_sequencer + 1,
-            row_sequencer=0,
-            offset_token=request.offset_token,
-            owner_user=request.user,
-            client_prefix=request.client_prefix,
-            last_path=None,
-            last_chunk_offset=None,
-            last_chunk_md5=None,
-            opened_at=now,
-            last_commit_at=None,
-            rows=0,
-            bytes=0,
+            table_id, request.channel, client, 0, token, user, prefix, now, rows=0, bytes=0
         )
-    token = request.offset_token
     return replace(
         previous,
         client_sequencer=max(previous.client_sequencer, last_client_sequencer) + 1,
         offset_token=previous.offset_token if token is None else token,
-        owner_user=request.user,
-        client_prefix=request.client_prefix,
+        owner_user=user,
+        client_prefix=prefix,
         opened_at=now,
     )
 
@@ -539,19 +502,4 @@ def _find_channel_row(connection: sa.Connection, table_id: int, channel: str) ->
 
 
 def _to_channel_record(row: sa.Row[Any]) -> ChannelRecord:
-    return ChannelRecord(
-        table_id=row.table_id,
-        name=row.name,
-        client_sequencer=row.client_sequencer,
-        row_sequencer=row.row_sequencer,
-        offset_token=row.offset_token,
-        owner_user=row.owner_user,
-        client_prefix=row.client_prefix,
-        last_path=row.last_path,
-        last_chunk_offset=row.last_chunk_offset,
-        last_chunk_md5=row.last_chunk_md5,
-        opened_at=row.opened_at,
-        last_commit_at=row.last_commit_at,
-        rows=row.rows,
-        bytes=row.bytes,
-    )
+    return sets.make_record(ChannelRecord, row)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _CHUNKS = model.chunks
 _TABLES = model.tables
+_IS_QUARANTINED = sa.and_(_CHUNKS.c.quarantine_reason.is_not(None), _CHUNKS.c.retired_at.is_(None))
 _RETIRE_BATCH_SIZE = 100_000
 _READ_BATCH_SIZE = 10_000
 
@@ -114,7 +115,7 @@ class ChunkRange:
                 if chosen:
                     records = _select_range(_RECORD_COLUMNS, self.table.table_id, start, end)
                     result = connection.execute(records.where(_CHUNKS.c.seq.in_(chosen)))
-                    found += [_make_record(row) for row in result]
+                    found += [ChunkRecord(*row) for row in result]
         return found
 
     def _split(self) -> Iterator[tuple[int, int]]:
@@ -181,11 +182,16 @@ def list_chunks(
     query = _select_range(_RECORD_COLUMNS, table_id, after_seq, up_to_seq).limit(limit)
     if retained_only:
         query = query.where(_CHUNKS.c.retired_at.is_(None))
-    return [_make_record(row) for row in connection.execute(query)]
+    return [ChunkRecord(*row) for row in connection.execute(query)]
 
 
 def measure_backlog(connection: Connection, table_id: int) -> MigrationBacklog:
     """Return how much of a table waits for migration."""
+    unmigrated = sa.and_(
+        _CHUNKS.c.table_id == _TABLES.c.table_id,
+        _CHUNKS.c.seq > _TABLES.c.migrated_seq,
+        _CHUNKS.c.seq <= _TABLES.c.last_seq,
+    )
     query = (
         sa.select(
             sa.func.count(_CHUNKS.c.seq),
@@ -193,7 +199,7 @@ def measure_backlog(connection: Connection, table_id: int) -> MigrationBacklog:
             sa.func.coalesce(sa.func.sum(_CHUNKS.c.length), 0),
             sa.func.min(_CHUNKS.c.registered_at, type_=model.UtcTimestamp),
         )
-        .select_from(_TABLES.outerjoin(_CHUNKS, _unmigrated_condition()))
+        .select_from(_TABLES.outerjoin(_CHUNKS, unmigrated))
         .where(_TABLES.c.table_id == table_id)
     )
     count, rows, size, oldest = connection.execute(query).one()
@@ -224,15 +230,8 @@ def list_quarantined_chunks(
     connection: Connection, table_id: int | None = None
 ) -> list[QuarantinedChunk]:
     """Return the chunks set aside, of one table or of all."""
-    query = sa.select(
-        _CHUNKS.c.table_id,
-        _CHUNKS.c.seq,
-        _CHUNKS.c.prefix,
-        _CHUNKS.c.path,
-        _CHUNKS.c.offset,
-        _CHUNKS.c.rows,
-        _CHUNKS.c.quarantine_reason,
-    ).where(_quarantined_condition())
+    names = ("table_id", "seq", "prefix", "path", "offset", "rows", "quarantine_reason")
+    query = sa.select(*(_CHUNKS.c[name] for name in names)).where(_IS_QUARANTINED)
     if table_id is not None:
         query = query.where(_CHUNKS.c.table_id == table_id)
     rows = connection.execute(query.order_by(_CHUNKS.c.table_id, _CHUNKS.c.seq))
@@ -241,10 +240,8 @@ def list_quarantined_chunks(
 
 def list_quarantined_chunk_records(connection: Connection, table_id: int) -> list[ChunkRecord]:
     """Return the chunks of a table that are set aside, as a reader needs them, by sequence."""
-    query = sa.select(*_RECORD_COLUMNS).where(
-        _CHUNKS.c.table_id == table_id, _quarantined_condition()
-    )
-    return [_make_record(row) for row in connection.execute(query.order_by(_CHUNKS.c.seq))]
+    query = sa.select(*_RECORD_COLUMNS).where(_CHUNKS.c.table_id == table_id, _IS_QUARANTINED)
+    return [ChunkRecord(*row) for row in connection.execute(query.order_by(_CHUNKS.c.seq))]
 
 
 def discard_quarantined_chunks(
@@ -257,7 +254,7 @@ def discard_quarantined_chunks(
     chosen = sa.true() if seq is None else _CHUNKS.c.seq == seq
     given = connection.execute(
         sa.update(_CHUNKS)
-        .where(_CHUNKS.c.table_id == table_id, _quarantined_condition(), chosen)
+        .where(_CHUNKS.c.table_id == table_id, _IS_QUARANTINED, chosen)
         .values(retired_at=now)
     )
     return given.rowcount
@@ -275,17 +272,13 @@ def retire_chunks(
 
     The caller knows that no query still reads them. Chunks in quarantine are left alone.
     """
-    query = (
-        sa.select(_CHUNKS.c.seq)
-        .where(
-            _CHUNKS.c.table_id == table_id,
-            _CHUNKS.c.seq <= up_to_seq,
-            _CHUNKS.c.retired_at.is_(None),
-            _CHUNKS.c.quarantine_reason.is_(None),
-        )
-        .order_by(_CHUNKS.c.seq)
-        .limit(limit)
+    query = sa.select(_CHUNKS.c.seq).where(
+        _CHUNKS.c.table_id == table_id,
+        _CHUNKS.c.seq <= up_to_seq,
+        _CHUNKS.c.retired_at.is_(None),
+        _CHUNKS.c.quarantine_reason.is_(None),
     )
+    query = query.order_by(_CHUNKS.c.seq).limit(limit)
     marked = connection.execute(
         sa.update(_CHUNKS)
         .where(_CHUNKS.c.table_id == table_id, _CHUNKS.c.seq.in_(query.scalar_subquery()))
@@ -328,18 +321,6 @@ def replace_with_tombstones(
     )
 
 
-def _quarantined_condition() -> sa.ColumnElement[bool]:
-    return sa.and_(_CHUNKS.c.quarantine_reason.is_not(None), _CHUNKS.c.retired_at.is_(None))
-
-
-def _unmigrated_condition() -> sa.ColumnElement[bool]:
-    return sa.and_(
-        _CHUNKS.c.table_id == _TABLES.c.table_id,
-        _CHUNKS.c.seq > _TABLES.c.migrated_seq,
-        _CHUNKS.c.seq <= _TABLES.c.last_seq,
-    )
-
-
 def _select_range(
     columns: Sequence[sa.ColumnElement[Any]], table_id: int, after_seq: int, up_to_seq: int
 ) -> sa.Select[Any]:
@@ -350,10 +331,6 @@ def _select_range(
         )
         .order_by(_CHUNKS.c.seq)
     )
-
-
-def _make_record(row: Sequence[Any]) -> ChunkRecord:
-    return ChunkRecord(*row)
 
 
 def _check_chunk_count(table: TableRecord, count: int, after_seq: int, up_to_seq: int) -> None:

@@ -219,18 +219,15 @@ def decide_commit(
     table = commit_state.tables.get(offer.table)
     if commit_state.prefix_owners.get(offer.prefix) != offer.user:
         message = f"Blob {offer.path} is of a foreign prefix."
-        verdicts = _decide_all_channels(
-            offer, CommitDecision(CommitCode.INVALID_BLOB_NAME, message)
-        )
+        refusal = CommitDecision(CommitCode.INVALID_BLOB_NAME, message)
+        verdicts = _decide_all_channels(offer, refusal)
     elif table is None:
-        verdicts = _decide_all_channels(
-            offer,
-            _find_rename_error(offer, commit_state) or commit_state.missing_tables[offer.table],
-        )
+        missing = commit_state.missing_tables[offer.table]
+        verdicts = _decide_all_channels(offer, _find_rename_error(offer, commit_state) or missing)
     elif is_replay(offer, table, commit_state):
         return _decide_all_channels(offer, REPLAYED), None
-    elif (refusal := _find_chunk_error(offer, table, commit_state)) is not None:
-        verdicts = _decide_all_channels(offer, refusal)
+    elif (found := _find_chunk_error(offer, table, commit_state)) is not None:
+        verdicts = _decide_all_channels(offer, found)
     else:
         verdicts = _decide_channels(offer, table, commit_state)
     return verdicts, None if any(verdict.code for verdict in verdicts) else table
@@ -272,15 +269,14 @@ def apply_accepted_chunk(
     One without rows has none: its channels alone move, and remember it.
     """
     table.last_seq += 1 if offer.rows else 0
-    last = LastCommittedChunk(None, offer.path, offer.offset, offer.md5, offer.key_id)
-    shares = _compute_channel_sizes(offer)
-    for advance, share in zip(offer.channels, shares, strict=True):
+    sizes = _compute_channel_sizes(offer)
+    for advance, share in zip(offer.channels, sizes, strict=True):
         channel = commit_state.channels[table.table_id, advance.name]
         channel.row_sequencer = advance.row_sequencer
         if advance.end_offset_token is not None:
             channel.offset_token = advance.end_offset_token
         channel.last_chunk = LastCommittedChunk(
-            advance.client_sequencer, last.path, last.offset, last.md5, last.key_id
+            advance.client_sequencer, offer.path, offer.offset, offer.md5, offer.key_id
         )
         if share is None or channel.rows is None or channel.bytes is None:
             channel.rows = channel.bytes = None
@@ -368,8 +364,7 @@ def _find_schema_error(offer: ChunkOffer, table: TableCommitState) -> CommitDeci
     version = offer.schema_version
     if not 0 < version <= table.schema_version:
         return CommitDecision(
-            CommitCode.REOPEN,
-            f"Table {table.name} has no version {version} of its columns.",
+            CommitCode.REOPEN, f"Table {table.name} has no version {version} of its columns."
         )
     obstacle = table.schema_conflicts.get(version)
     if obstacle is None:

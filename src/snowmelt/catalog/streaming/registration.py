@@ -7,6 +7,7 @@ last sequence numbers are written.
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from snowmelt.catalog.objects.error_table_lookup import can_write_error_rows
 from snowmelt.catalog.objects.tables import (
     find_namespace_ids,
     find_table_by_id,
+    join_namespaces,
     list_table_schema_versions,
 )
 from snowmelt.catalog.streaming import unregistered_blobs
@@ -50,15 +52,7 @@ if TYPE_CHECKING:
 
     from snowmelt.schema.types import TableName
 
-__all__ = [
-    "ChannelAdvance",
-    "ChunkOffer",
-    "CommitCache",
-    "CommitDecision",
-    "register_chunks",
-]
-
-# --- Reading what verdicts on chunks rest on, set by set, under the lock of the tables concerned.
+__all__ = ["ChannelAdvance", "ChunkOffer", "CommitCache", "CommitDecision", "register_chunks"]
 
 _TABLES = model.tables
 _SCHEMAS = model.schemas
@@ -84,11 +78,7 @@ def _text_parameter(name: str) -> sa.BindParameter[str]:
 # All names in one statement, so that rows are locked in id order across the whole group.
 _SELECT_TABLES_FOR_UPDATE: sa.Select[Any] = (
     sa.select(
-        _TABLES.c.table_id,
-        _TABLES.c.name,
-        _TABLES.c.last_seq,
-        _TABLES.c.schema_version,
-        _TABLES.c.owner,
+        *(_TABLES.c[name] for name in ("table_id", "name", "last_seq", "schema_version", "owner")),
         _SCHEMAS.c.schema_id,
         _SCHEMAS.c.name.label("schema"),
         _SCHEMAS.c.owner.label("schema_owner"),
@@ -96,12 +86,9 @@ _SELECT_TABLES_FOR_UPDATE: sa.Select[Any] = (
         _DATABASES.c.name.label("database"),
         _DATABASES.c.owner.label("database_owner"),
     )
-    .join(_SCHEMAS, _TABLES.c.schema_id == _SCHEMAS.c.schema_id)
-    .join(_DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id)
+    .select_from(join_namespaces(_TABLES))
     .where(
-        _TABLES.c.dropped_at.is_(None),
-        _SCHEMAS.c.dropped_at.is_(None),
-        _DATABASES.c.dropped_at.is_(None),
+        *(each.c.dropped_at.is_(None) for each in (_TABLES, _SCHEMAS, _DATABASES)),
         sa.tuple_(_DATABASES.c.name, _SCHEMAS.c.name, _TABLES.c.name).in_(
             sa.bindparam("names", expanding=True)
         ),
@@ -120,17 +107,9 @@ _SELECT_USER_ROLES = (
 _SELECT_KEY_SCOPES = sa.select(_DATA_KEYS.c.key_id, _DATA_KEYS.c.table_id, _DATA_KEYS.c.user).where(
     _DATA_KEYS.c.key_id.in_(sa.bindparam("key_ids", expanding=True))
 )
+_STORED_CHUNK_COLUMNS = "path offset table_id md5 key_id channels registered_at retired_at"
 _SELECT_CHUNKS = (
-    sa.select(
-        _REGISTERED_CHUNKS.c.path,
-        _REGISTERED_CHUNKS.c.offset,
-        _REGISTERED_CHUNKS.c.table_id,
-        _REGISTERED_CHUNKS.c.md5,
-        _REGISTERED_CHUNKS.c.key_id,
-        _REGISTERED_CHUNKS.c.channels,
-        _REGISTERED_CHUNKS.c.registered_at,
-        _REGISTERED_CHUNKS.c.retired_at,
-    )
+    sa.select(*(_REGISTERED_CHUNKS.c[name] for name in _STORED_CHUNK_COLUMNS.split()))
     .where(sets.in_array(_REGISTERED_CHUNKS.c.path, _text_parameter("paths")))
     .order_by(_REGISTERED_CHUNKS.c.path, _REGISTERED_CHUNKS.c.offset)
     .with_for_update()
@@ -142,6 +121,12 @@ _SELECT_SIGHTINGS = (
     .with_for_update()
 )
 _CHANNEL_KEY_COLUMNS = ("table_id", "name")
+_CHANNEL_STATE_COLUMNS = (
+    *_CHANNEL_KEY_COLUMNS,
+    *("channel_id", "client_sequencer", "row_sequencer", "offset_token", "owner_user"),
+    *("last_client_sequencer", "last_path", "last_chunk_offset", "last_chunk_md5", "last_key_id"),
+    *("rows", "bytes"),
+)
 
 
 @cache
@@ -149,27 +134,9 @@ def _select_channels(dialect: str) -> sa.Select[Any]:
     given = sets.make_rows_source(
         dialect, sa.column("table_id", sa.BigInteger), sa.column("name", sa.Text)
     )
-    return sa.select(
-        _CHANNELS.c.table_id,
-        _CHANNELS.c.name,
-        _CHANNELS.c.channel_id,
-        _CHANNELS.c.client_sequencer,
-        _CHANNELS.c.row_sequencer,
-        _CHANNELS.c.offset_token,
-        _CHANNELS.c.owner_user,
-        _CHANNELS.c.last_client_sequencer,
-        _CHANNELS.c.last_path,
-        _CHANNELS.c.last_chunk_offset,
-        _CHANNELS.c.last_chunk_md5,
-        _CHANNELS.c.last_key_id,
-        _CHANNELS.c.rows,
-        _CHANNELS.c.bytes,
-    ).select_from(
-        given.join(
-            _CHANNELS,
-            sa.and_(_CHANNELS.c.table_id == given.c.table_id, _CHANNELS.c.name == given.c.name),
-        )
-    )
+    same = sa.and_(*(_CHANNELS.c[name] == given.c[name] for name in _CHANNEL_KEY_COLUMNS))
+    columns = (_CHANNELS.c[name] for name in _CHANNEL_STATE_COLUMNS)
+    return sa.select(*columns).select_from(given.join(_CHANNELS, same))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +165,20 @@ def lock_and_load_commit_state(
         now, prefix_owners=commit_cache.prefix_owners, key_scopes=commit_cache.key_scopes
     )
     owners = _lock_offered_tables(connection, offers, ledger)
-    _load_prefix_owners(connection, offers, commit_cache)
+    prefixes = {offer.prefix for offer in offers} - ledger.prefix_owners.keys()
+    if prefixes:
+        _clear_if_full(ledger.prefix_owners)
+        wanted = {"prefixes": sets.encode_array(sorted(prefixes))}
+        for prefix, user in connection.execute(_SELECT_PREFIX_OWNERS, wanted):
+            ledger.prefix_owners[prefix] = user
     _load_effective_roles(connection, offers, ledger, owners)
-    _load_key_scopes(connection, offers, commit_cache)
+    key_ids = {offer.key_id for offer in offers} - ledger.key_scopes.keys()
+    if key_ids:
+        _clear_if_full(ledger.key_scopes)
+        for key_id, *scope in connection.execute(_SELECT_KEY_SCOPES, {"key_ids": sorted(key_ids)}):
+            ledger.key_scopes[key_id] = (scope[0], scope[1])
     _load_renamed_tables(connection, offers, ledger)
-    paths = sets.encode_array(sorted({offer.path for offer in offers}))
-    _load_chunks(connection, paths, ledger)
-    _load_sightings(connection, paths, ledger)
+    _load_blobs(connection, sets.encode_array(sorted({offer.path for offer in offers})), ledger)
     _load_channels(connection, offers, ledger)
     return ledger
 
@@ -255,18 +229,6 @@ def _load_schema_conflicts(
             table.schema_conflicts = {
                 number: why for number, why in found.items() if why is not None
             }
-
-
-def _load_prefix_owners(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_cache: CommitCache
-) -> None:
-    unknown = {offer.prefix for offer in offers} - commit_cache.prefix_owners.keys()
-    if unknown:
-        _clear_if_full(commit_cache.prefix_owners)
-        found = connection.execute(
-            _SELECT_PREFIX_OWNERS, {"prefixes": sets.encode_array(sorted(unknown))}
-        )
-        commit_cache.prefix_owners.update((prefix, user) for prefix, user in found)
 
 
 def _load_effective_roles(
@@ -328,16 +290,11 @@ def _load_granted_privileges(
 def _find_access_error(
     role: str, table: sa.Row[Any], privileges: set[tuple[str, str, int]]
 ) -> CommitDecision | None:
+    codes = (CommitCode.DATABASE_MISSING, CommitCode.SCHEMA_MISSING, CommitCode.TABLE_MISSING)
     chain = (
-        (
-            "DATABASE",
-            table.database_id,
-            table.database_owner,
-            table.database,
-            CommitCode.DATABASE_MISSING,
-        ),
-        ("SCHEMA", table.schema_id, table.schema_owner, table.schema, CommitCode.SCHEMA_MISSING),
-        ("TABLE", table.table_id, table.owner, table.name, CommitCode.TABLE_MISSING),
+        ("DATABASE", table.database_id, table.database_owner, table.database, codes[0]),
+        ("SCHEMA", table.schema_id, table.schema_owner, table.schema, codes[1]),
+        ("TABLE", table.table_id, table.owner, table.name, codes[2]),
     )
     holders = (role, PUBLIC)
     for kind, object_id, owner, name, code in chain:
@@ -346,18 +303,6 @@ def _find_access_error(
             message = f"{kind.capitalize()} {name} does not exist, or this role may not use it."
             return CommitDecision(code, message)
     return None
-
-
-def _load_key_scopes(
-    connection: sa.Connection, offers: Sequence[ChunkOffer], commit_cache: CommitCache
-) -> None:
-    unknown = {offer.key_id for offer in offers} - commit_cache.key_scopes.keys()
-    if unknown:
-        _clear_if_full(commit_cache.key_scopes)
-        for key_id, table_id, user in connection.execute(
-            _SELECT_KEY_SCOPES, {"key_ids": sorted(unknown)}
-        ):
-            commit_cache.key_scopes[key_id] = (table_id, user)
 
 
 def _load_renamed_tables(
@@ -383,38 +328,29 @@ def _clear_if_full(entries: dict[Any, Any]) -> None:
         entries.clear()
 
 
-def _load_chunks(
+def _load_blobs(
     connection: sa.Connection, encoded_paths: str, commit_state: CommitDecisionInputs
 ) -> None:
-    """Read what is registered of the same blobs; the lock keeps it from being retired now."""
+    """Read what is known of the same blobs: their chunks, and sightings without any.
+
+    The locks keep chunks from being retired now, and tombstones from coming.
+    """
+    seen: list[Any] = []
     for row in connection.execute(_SELECT_CHUNKS, {"paths": encoded_paths}):
         channels = _channels_decoder.decode(row.channels)
         identity = ChunkIdentity(
             row.md5, row.key_id, tuple((name, client, at) for name, client, at, *_ in channels)
         )
-        retired = row.retired_at is not None
         commit_state.chunks[row.path, row.offset] = StoredChunk(
-            row.table_id, identity, row.registered_at, retired
+            row.table_id, identity, row.registered_at, row.retired_at is not None
         )
-        _record_first_seen(commit_state, row.path, row.registered_at)
-        if retired:
-            commit_state.tombstoned_paths.add(row.path)
-
-
-def _load_sightings(
-    connection: sa.Connection, encoded_paths: str, commit_state: CommitDecisionInputs
-) -> None:
-    """Read what is known of unregistered blobs; the lock keeps tombstones from coming now."""
-    for path, first_seen, tombstoned_at in connection.execute(
-        _SELECT_SIGHTINGS, {"paths": encoded_paths}
-    ):
-        _record_first_seen(commit_state, path, first_seen)
-        if tombstoned_at is not None:
+        seen.append((row.path, row.registered_at, row.retired_at))
+    seen += connection.execute(_SELECT_SIGHTINGS, {"paths": encoded_paths})
+    first_seen_at = commit_state.first_seen_at
+    for path, seen_at, ended_at in seen:
+        first_seen_at[path] = min(seen_at, first_seen_at.get(path, seen_at))
+        if ended_at is not None:
             commit_state.tombstoned_paths.add(path)
-
-
-def _record_first_seen(commit_state: CommitDecisionInputs, path: str, seen_at: dt.datetime) -> None:
-    commit_state.first_seen_at[path] = min(seen_at, commit_state.first_seen_at.get(path, seen_at))
 
 
 def _load_channels(
@@ -430,49 +366,32 @@ def _load_channels(
         return
     query = _select_channels(connection.dialect.name)
     for row in connection.execute(query, sets.encode_rows(_CHANNEL_KEY_COLUMNS, names)):
-        (table_id, name, channel_id, client_sequencer, row_sequencer, offset_token, owner) = row[:7]
-        commit_state.channels[table_id, name] = ChannelCommitState(
-            channel_id,
-            client_sequencer,
-            row_sequencer,
-            offset_token,
-            owner,
-            LastCommittedChunk(*row[7:12]),
-            row[12],
-            row[13],
+        commit_state.channels[row.table_id, row.name] = ChannelCommitState(
+            *row[2:7], LastCommittedChunk(*row[7:12]), row.rows, row.bytes
         )
 
 
-_CHUNK_COLUMNS = (
-    "table_id",
-    "seq",
-    "prefix",
-    "path",
-    "offset",
-    "length",
-    "md5",
-    "key_id",
-    "rows",
-    "schema_version",
-    "first_insert_ms",
-    "last_insert_ms",
-    "registered_at",
-    "channels",
-    "statistics",
+# Of an offer, and of a channel's state, as they are written.
+_OFFER_FIELDS = (
+    *("prefix", "path", "offset", "length", "md5", "key_id", "rows", "schema_version"),
+    *("first_insert_ms", "last_insert_ms", "statistics"),
 )
-_CHANNEL_COLUMNS = (
-    "channel_id",
-    "row_sequencer",
-    "offset_token",
-    "last_client_sequencer",
-    "last_path",
-    "last_chunk_offset",
-    "last_chunk_md5",
-    "last_key_id",
-    "last_commit_at",
-    "rows",
-    "bytes",
-)
+_CHUNK_COLUMNS = ("table_id", "seq", "registered_at", "channels", *_OFFER_FIELDS)
+_get_offer_values = operator.attrgetter(*_OFFER_FIELDS)
+_CHANNEL_FIELDS_BY_COLUMN = {
+    "channel_id": "channel_id",
+    "row_sequencer": "row_sequencer",
+    "offset_token": "offset_token",
+    "last_client_sequencer": "last_chunk.client_sequencer",
+    "last_path": "last_chunk.path",
+    "last_chunk_offset": "last_chunk.offset",
+    "last_chunk_md5": "last_chunk.md5",
+    "last_key_id": "last_chunk.key_id",
+    "rows": "rows",
+    "bytes": "bytes",
+}
+_CHANNEL_COLUMNS = (*_CHANNEL_FIELDS_BY_COLUMN, "last_commit_at")
+_get_channel_values = operator.attrgetter(*_CHANNEL_FIELDS_BY_COLUMN.values())
 
 _json_encoder = msgspec.json.Encoder()
 
@@ -490,12 +409,10 @@ def register_chunks(
     are accepted together or not at all. A chunk that was accepted before is answered with its
     acceptance and not added again.
 
-    Args:
-        connection: A writing transaction; nothing counts before its commit.
-        offers: Verified chunks, or refused ones that may turn out to be repetitions.
-        now: The service's time, for the age of blobs; order never depends on it.
-        commit_cache: Kept by the caller from group to group, so that what cannot change is read
-            only once.
+    Nothing counts before the commit of the writing transaction. Offers are verified chunks, or
+    refused ones that may turn out to be repetitions. `now` is the service's time, for the age of
+    blobs; order never depends on it. The caller keeps `commit_cache` from group to group, so that
+    what cannot change is read only once.
     """
     if not offers:
         return []
@@ -513,8 +430,19 @@ def register_chunks(
         if table is not None and offer.channels:
             seq = apply_accepted_chunk(offer, table, ledger)
             if offer.rows:
-                added.append(_to_chunk_row(offer, table.table_id, seq, instant))
-        elif _is_verified_on_stage(offer, ledger) and any(verdict.code for verdict in verdicts):
+                channels = [
+                    (*each.sequence_key, each.start_offset_token, each.end_offset_token)
+                    for each in offer.channels
+                ]
+                encoded = _json_encoder.encode(channels).decode()
+                added.append((table.table_id, seq, instant, encoded, *_get_offer_values(offer)))
+        elif (
+            # Verified and of the user's own prefix: no client fills the table of sightings with
+            # inventions.
+            offer.rejection is None
+            and ledger.prefix_owners.get(offer.prefix) == offer.user
+            and any(verdict.code for verdict in verdicts)
+        ):
             unregistered.append(unregistered_blobs.StagedBlob(offer.prefix, offer.path))
         answers.append(verdicts)
     _write_commit(connection, ledger, added, instant)
@@ -536,37 +464,6 @@ def _group_by_commit(offers: Sequence[ChunkOffer]) -> Iterator[Sequence[ChunkOff
         start = end
 
 
-def _is_verified_on_stage(offer: ChunkOffer, commit_state: CommitDecisionInputs) -> bool:
-    # Verified and of the user's own prefix: nobody fills the table of sightings with inventions.
-    return offer.rejection is None and commit_state.prefix_owners.get(offer.prefix) == offer.user
-
-
-def _to_chunk_row(
-    offer: ChunkOffer, table_id: int, seq: int, registered_at_us: int
-) -> tuple[Any, ...]:
-    channels = [
-        (*each.sequence_key, each.start_offset_token, each.end_offset_token)
-        for each in offer.channels
-    ]
-    return (
-        table_id,
-        seq,
-        offer.prefix,
-        offer.path,
-        offer.offset,
-        offer.length,
-        offer.md5,
-        offer.key_id,
-        offer.rows,
-        offer.schema_version,
-        offer.first_insert_ms,
-        offer.last_insert_ms,
-        registered_at_us,
-        _json_encoder.encode(channels).decode(),
-        offer.statistics,
-    )
-
-
 def _write_commit(
     connection: sa.Connection,
     commit_state: CommitDecisionInputs,
@@ -574,19 +471,7 @@ def _write_commit(
     committed_at_us: int,
 ) -> None:
     moved = [
-        (
-            state.channel_id,
-            state.row_sequencer,
-            state.offset_token,
-            state.last_chunk.client_sequencer,
-            state.last_chunk.path,
-            state.last_chunk.offset,
-            state.last_chunk.md5,
-            state.last_chunk.key_id,
-            committed_at_us,
-            state.rows,
-            state.bytes,
-        )
+        (*_get_channel_values(state), committed_at_us)
         for state in commit_state.channels.values()
         if state.has_advanced
     ]
@@ -595,12 +480,11 @@ def _write_commit(
     if chunk_rows:
         sets.insert_rows(connection, model.chunks, _CHUNK_COLUMNS, chunk_rows)
     sets.update_rows(connection, model.channels, _CHANNEL_COLUMNS, moved)
-    if not chunk_rows:
-        return
     touched = {row[0] for row in chunk_rows}
     counted = [
         (table.table_id, table.last_seq)
         for table in commit_state.tables.values()
         if table.table_id in touched
     ]
-    sets.update_rows(connection, model.tables, ("table_id", "last_seq"), counted)
+    if counted:
+        sets.update_rows(connection, model.tables, ("table_id", "last_seq"), counted)

@@ -15,72 +15,49 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect
 from snowmelt.catalog.db.dialect import make_insert, replace_nul
-from snowmelt.catalog.model import row_channels, row_clients, row_requests
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Collection, Sequence
 
 _CHANNELS = model.channels
-_ROW_CHANNELS = row_channels
-_ROW_REQUESTS = row_requests
-_VALUES_PER_QUERY = 500
+_ROW_CHANNELS = model.row_channels
+_ROW_REQUESTS = model.row_requests
 
-# Built once: it is asked for every request.
-_SELECT_ROW_CHANNELS = (
-    sa.select(
-        _CHANNELS.c.channel_id,
-        _CHANNELS.c.name,
-        _CHANNELS.c.client_sequencer,
-        _CHANNELS.c.row_sequencer,
-        _CHANNELS.c.offset_token,
-        _CHANNELS.c.owner_user,
-        _CHANNELS.c.opened_at,
-        _ROW_CHANNELS.c.request_id,
-        *(
-            sa.func.coalesce(column, 0)
-            for column in (
-                _ROW_CHANNELS.c.rows_parsed,
-                _ROW_CHANNELS.c.rows_inserted,
-                _ROW_CHANNELS.c.rows_error,
-            )
-        ),
-        _ROW_CHANNELS.c.last_error,
-        _ROW_CHANNELS.c.last_error_at,
-        _ROW_CHANNELS.c.last_error_offset,
+
+def _select_channels(*columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    return (
+        sa.select(*columns)
+        .select_from(
+            _CHANNELS.outerjoin(_ROW_CHANNELS, _CHANNELS.c.channel_id == _ROW_CHANNELS.c.channel_id)
+        )
+        .where(
+            _CHANNELS.c.table_id == sa.bindparam("table_id"),
+            dialect.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
+        )
     )
-    .select_from(
-        _CHANNELS.outerjoin(_ROW_CHANNELS, _CHANNELS.c.channel_id == _ROW_CHANNELS.c.channel_id)
-    )
-    .where(
-        _CHANNELS.c.table_id == sa.bindparam("table_id"),
-        dialect.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
-    )
+
+
+# Built once: they are asked for every request; the second for many channels at a time, and without
+# what only a status reports.
+_SELECT_ROW_CHANNELS = _select_channels(
+    *(_CHANNELS.c[name] for name in ("channel_id", "name", "client_sequencer", "row_sequencer")),
+    *(_CHANNELS.c[name] for name in ("offset_token", "owner_user", "opened_at")),
+    _ROW_CHANNELS.c.request_id,
+    *(
+        sa.func.coalesce(_ROW_CHANNELS.c[name], 0)
+        for name in ("rows_parsed", "rows_inserted", "rows_error")
+    ),
+    *(_ROW_CHANNELS.c[name] for name in ("last_error", "last_error_at", "last_error_offset")),
 )
-
-
-# Likewise, for many channels at a time and without what only a status tells.
-_SELECT_POSITIONS = (
-    sa.select(
-        _CHANNELS.c.name,
-        _CHANNELS.c.client_sequencer,
-        _CHANNELS.c.row_sequencer,
-        _CHANNELS.c.owner_user,
-        _ROW_CHANNELS.c.request_id,
-    )
-    .select_from(
-        _CHANNELS.outerjoin(_ROW_CHANNELS, _CHANNELS.c.channel_id == _ROW_CHANNELS.c.channel_id)
-    )
-    .where(
-        _CHANNELS.c.table_id == sa.bindparam("table_id"),
-        dialect.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
-    )
+_SELECT_POSITIONS = _select_channels(
+    *(_CHANNELS.c[name] for name in ("name", "client_sequencer", "row_sequencer", "owner_user")),
+    _ROW_CHANNELS.c.request_id,
 )
 _SELECT_CHANNEL_IDS = sa.select(_CHANNELS.c.name, _CHANNELS.c.channel_id).where(
     _CHANNELS.c.table_id == sa.bindparam("table_id"),
     dialect.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
 )
-
 _SELECT_REQUEST_IDS = sa.select(_ROW_REQUESTS.c.request_id).where(
     _ROW_REQUESTS.c.table_id == sa.bindparam("table_id"),
     dialect.in_array(_ROW_REQUESTS.c.request_id, sa.bindparam("request_ids", type_=sa.Text)),
@@ -166,16 +143,8 @@ def find_row_channels(
     connection: sa.Connection, table_id: int, names: Collection[str]
 ) -> dict[str, RowChannel]:
     """Return those of a table's channels that exist, by name."""
-    found: dict[str, RowChannel] = {}
-    ordered = sorted(set(names))
-    for start in range(0, len(ordered), _VALUES_PER_QUERY):
-        some = {
-            "table_id": table_id,
-            "names": dialect.encode_array(ordered[start : start + _VALUES_PER_QUERY]),
-        }
-        for row in connection.execute(_SELECT_ROW_CHANNELS, some):
-            found[row.name] = RowChannel(*row)
-    return found
+    some = {"table_id": table_id, "names": dialect.encode_array(sorted(set(names)))}
+    return {row.name: RowChannel(*row) for row in connection.execute(_SELECT_ROW_CHANNELS, some)}
 
 
 def find_channel_sequencers(
@@ -254,12 +223,8 @@ def find_saved_request_ids(
     connection: sa.Connection, table_id: int, request_ids: Sequence[str]
 ) -> set[str]:
     """Return those of these requests, which name no channel, that were noted before."""
-    found: set[str] = set()
-    for start in range(0, len(request_ids), _VALUES_PER_QUERY):
-        some = request_ids[start : start + _VALUES_PER_QUERY]
-        asked = {"table_id": table_id, "request_ids": dialect.encode_array(some)}
-        found.update(connection.execute(_SELECT_REQUEST_IDS, asked).scalars())
-    return found
+    wanted = {"table_id": table_id, "request_ids": dialect.encode_array(request_ids)}
+    return set(connection.execute(_SELECT_REQUEST_IDS, wanted).scalars())
 
 
 def save_request_ids(
@@ -303,11 +268,9 @@ def _find_channel_ids(
     return numbers
 
 
-# --- What clients of the row API were told about bytes: base64, or digits.
-#
-# Only paths matter that somebody was told base64 by: elsewhere nobody writes it.
+# What clients of the row API were told about bytes: base64, or digits.
 
-_ROW_CLIENTS = row_clients
+_ROW_CLIENTS = model.row_clients
 _ANY_CLIENT_TOKEN = ""
 
 
@@ -340,12 +303,8 @@ def record_hex_client(
 ) -> None:
     """Note that the client with this token writes digits since then; the first note stays.
 
-    Args:
-        connection: A writing transaction.
-        path: What it asked about.
-        token: The token's id.
-        since: When it surely knows.
-        expired_before: What is older is of tokens that have expired, and forgotten.
+    `path` is what it asked about, `token` the token's id, `since` when it surely knows. What is
+    before `expired_before` is of tokens that have expired, and forgotten.
     """
     old = (
         (_ROW_CLIENTS.c.path == path)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.db.dialect import make_insert
+from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 # `_` separates the parts of a blob's name, so a prefix has none; 80 random bits.
 _PREFIX_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _PREFIX_LENGTH = 16
-_PATHS_PER_QUERY = 5_000
 
 _CLIENT_PREFIXES = model.client_prefixes
 _SIGHTINGS = model.sightings
@@ -113,13 +112,13 @@ def delete_blob_tombstones(
 
 def filter_registered_paths(connection: Connection, paths: Collection[str]) -> set[str]:
     """Return those of `paths` of which some chunk is registered and not yet forgotten."""
-    return _filter_paths(connection, sa.select(_CHUNKS.c.path).distinct(), _CHUNKS.c.path, paths)
+    return _filter_paths(connection, sa.select(_CHUNKS.c.path).distinct(), paths)
 
 
 def filter_tombstoned_paths(connection: Connection, paths: Collection[str]) -> set[str]:
     """Return those of `paths` whose deletion has been decided: the object may be deleted."""
     query = sa.select(_SIGHTINGS.c.path).where(_SIGHTINGS.c.tombstoned_at.is_not(None))
-    return _filter_paths(connection, query, _SIGHTINGS.c.path, paths)
+    return _filter_paths(connection, query, paths)
 
 
 def tombstone_unregistered_blobs(
@@ -150,17 +149,10 @@ def tombstone_unregistered_blobs(
 
 
 def _filter_paths(
-    connection: Connection,
-    query: sa.Select[tuple[Any]],
-    column: sa.Column[Any],
-    paths: Collection[str],
+    connection: Connection, query: sa.Select[Any], paths: Collection[str]
 ) -> set[str]:
-    ordered = sorted(paths)
-    found = set[str]()
-    for start in range(0, len(ordered), _PATHS_PER_QUERY):
-        some = query.where(column.in_(ordered[start : start + _PATHS_PER_QUERY]))
-        found.update(connection.execute(some).scalars())
-    return found
+    some = query.where(in_array(query.selected_columns[0], encode_array(sorted(paths))))
+    return set(connection.execute(some).scalars())
 
 
 def _execute_per_path(

@@ -12,8 +12,7 @@ from snowmelt.catalog.jobs.migration_history import list_migrations
 from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.namespaces import list_databases, list_schemas
 from snowmelt.catalog.objects.tables import find_table_by_id, list_dropped_tables, list_tables
-from snowmelt.catalog.security.access_control import require_table_privilege
-from snowmelt.catalog.security.visibility import VisibleObjects
+from snowmelt.catalog.security.access_control import VisibleObjects, require_table_privilege
 from snowmelt.catalog.streaming.channels import list_channel_history
 from snowmelt.catalog.streaming.chunks import measure_backlog
 from snowmelt.errors import DatabaseNotFound, SnowmeltError, UserError
