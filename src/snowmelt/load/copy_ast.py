@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping
 
+    from snowmelt.catalog.sql.cursor import ObjectName
     from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.catalog.sql.object_name_types import ObjectName
     from snowmelt.load.phase_protocols import ColumnOptions
     from snowmelt.schema.types import Column
 

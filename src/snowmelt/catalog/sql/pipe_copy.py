@@ -12,14 +12,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.catalog.sql.column_types import ColumnType, parse_column_type
-from snowmelt.catalog.sql.cursor import TokenCursor
+from snowmelt.catalog.sql.cursor import ObjectName, TokenCursor
 from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
 from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-
-    from snowmelt.catalog.sql.object_name_types import ObjectName
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,22 +21,23 @@ MAX_RETENTION_DAYS = 90  # as Snowflake's
 
 
 @dataclass(frozen=True, slots=True)
-class ClauseDefinition:
-    """One clause: the field of a definition that it sets, how its value is read, what UNSET sets.
+class Clause:
+    """One clause: how its value is read, what UNSET sets, and the field of a definition that is set.
 
-    `is_required` means that it must be given, and cannot be UNSET.
+    `is_required` means that it must be given, and cannot be UNSET. The field is named as the clause
+    where it has no name of its own.
     """
 
-    field: str
     parse_value: ValueParser
     default: object = None
     is_required: bool = False
+    field: str | None = None
 
 
 class ClauseReader:
     """The clauses of one statement as they are read."""
 
-    def __init__(self, clauses: Mapping[str, ClauseDefinition], label: str) -> None:
+    def __init__(self, clauses: Mapping[str, Clause], label: str) -> None:
         """`label` is how errors call that which has the clauses."""
         self._clauses = clauses
         self._label = label
@@ -95,7 +96,10 @@ class ClauseReader:
 
     def field_values(self) -> dict[str, Any]:
         """Return the values by field of the definition."""
-        return {self._clauses[word].field: value for word, (value, _) in self.values.items()}
+        return {
+            self._clauses[word].field or word.lower(): value
+            for word, (value, _) in self.values.items()
+        }
 
     def positions(self) -> dict[str, SourcePosition]:
         """Return where each clause stands."""

@@ -6,8 +6,7 @@ past what they name, and raise StatementError, which says where, at anything els
 
 `executor`: one statement from text to result, in one transaction.
 `parser`: text into a statement; the table of all kinds.
-`statement_context`: base of all statements; role, default names, privilege checks; results.
-`statement_kind`: what a kind adds to the grammar; SHOW with its filters.
+`statement_context`: base of all statements, role, names and privileges; kinds of objects, and SHOW.
 `object_properties`: properties of databases, schemas and tables.
 `namespaces`: databases and schemas; DROP, UNDROP, DESCRIBE and COMMENT of tables, too.
 `tables`: CREATE TABLE and its columns, TRUNCATE; SHOW of tables and channels.

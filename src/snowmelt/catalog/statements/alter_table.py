@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects import renames_and_evolution, retention, tables
 from snowmelt.catalog.sql.column_types import parse_column_type
+from snowmelt.catalog.sql.cursor import NameLevel, ObjectName, TokenCursor
 from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
-from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName
 from snowmelt.catalog.statements.object_properties import (
     parse_set_or_unset,
     resolve_error_table_property,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.sql.cursor import TokenCursor
 
 _MAX_LISTED_COLUMNS = 20
 

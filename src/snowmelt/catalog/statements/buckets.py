@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.objects import s3_buckets
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
 from snowmelt.catalog.statements.statement_context import (
+    Listing,
+    ShowObjects,
+    ShowRow,
     Statement,
+    StatementKind,
     StatementResult,
     StatementSession,
     skip_if_exists,
     skip_if_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from snowmelt.catalog.objects.s3_buckets import BucketRecord
-    from snowmelt.catalog.sql.cursor import TokenCursor
 
 SELECT_DIALECTS = ("aws", "ceph", "ceph-2020")
 _QUOTING_HINT = "the name of a bucket with other signs than letters is written in quotes: 'my-data'"

@@ -22,10 +22,10 @@ from snowmelt.catalog.objects.external_functions import (
 )
 from snowmelt.catalog.objects.tables import find_namespace_ids
 from snowmelt.catalog.security.access_control import VisibleObjects, has_privilege
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, ObjectName, TokenCursor
 from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.sql.property_clauses import (
-    ClauseDefinition,
+    Clause,
     ClauseReader,
     choice_parser,
     is_at_end,
@@ -41,8 +41,12 @@ from snowmelt.catalog.statements.function_grammar import (
 )
 from snowmelt.catalog.statements.libraries import SkippedFunction, parse_skipped_function
 from snowmelt.catalog.statements.statement_context import (
+    Listing,
     OverloadReference,
+    ShowObjects,
+    ShowRow,
     Statement,
+    StatementKind,
     StatementResult,
     StatementSession,
     creation_result,
@@ -50,7 +54,6 @@ from snowmelt.catalog.statements.statement_context import (
     skip_if_exists,
     skipping_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
 from snowmelt.errors import UserError
 from snowmelt.functions.definition import (
     ExternalFunction,
@@ -67,7 +70,6 @@ from snowmelt.schema.types import LogicalType
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from snowmelt.catalog.sql.cursor import TokenCursor
 
 REDACTED = "******"
 # What OR ALTER and ALTER leave alone: whoever calls the function counts on it.
@@ -392,7 +394,7 @@ _KEYWORD_PHRASES: dict[str, tuple[str, object]] = {
     "NOT NULL": ("returns_null", False),
     "NULL": ("returns_null", True),
 }
-_SECURE_CLAUSE = ClauseDefinition("secure", lambda _: True, default=False)
+_SECURE_CLAUSE = Clause(lambda _: True, default=False, field="secure")
 
 
 def parse_create_function(
@@ -535,12 +537,10 @@ def _parse_handler_name(cursor: TokenCursor) -> str:
 
 
 _TRANSLATOR_CLAUSES = {
-    "LANGUAGE": ClauseDefinition(
-        "language", choice_parser(TranslatorLanguage, "LANGUAGE"), is_required=True
-    ),
-    "HANDLER": ClauseDefinition("handler", _parse_handler_name),
-    "COMMENT": ClauseDefinition("comment", text_parser("a comment")),
-    "RUNTIME_VERSION": ClauseDefinition("runtime_version", text_parser("a version")),
+    "LANGUAGE": Clause(choice_parser(TranslatorLanguage, "LANGUAGE"), is_required=True),
+    "HANDLER": Clause(_parse_handler_name),
+    "COMMENT": Clause(text_parser("a comment")),
+    "RUNTIME_VERSION": Clause(text_parser("a version")),
 }
 
 

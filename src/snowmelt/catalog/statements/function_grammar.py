@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.sql.property_clauses import (
-    ClauseDefinition,
+    Clause,
     choice_parser,
     identifier_parser,
     integer_parser,
@@ -33,8 +33,7 @@ from snowmelt.functions.wire.headers import validate_custom_headers
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.sql.cursor import TokenCursor
-    from snowmelt.catalog.sql.object_name_types import ObjectName
+    from snowmelt.catalog.sql.cursor import ObjectName, TokenCursor
 
 # Specification of the format, §1.1; the last is used in the wild.
 # fmt: off
@@ -111,47 +110,33 @@ def _parse_cache_bytes(cursor: TokenCursor) -> int:
 
 
 FUNCTION_CLAUSES = {
-    "COMMENT": ClauseDefinition("comment", text_parser("a comment"), DEFAULT_COMMENT),
-    "API_INTEGRATION": ClauseDefinition(
-        "integration", identifier_parser("an API integration"), is_required=True
+    "COMMENT": Clause(text_parser("a comment"), DEFAULT_COMMENT),
+    "API_INTEGRATION": Clause(
+        identifier_parser("an API integration"), is_required=True, field="integration"
     ),
-    "HEADERS": ClauseDefinition("headers", _parse_headers, ()),
-    "CONTEXT_HEADERS": ClauseDefinition("context_headers", _parse_context_headers, ()),
-    "MAX_BATCH_ROWS": ClauseDefinition(
-        "max_batch_rows", integer_parser("a number of rows", 1, _MAX_BATCH_ROWS)
+    "HEADERS": Clause(_parse_headers, ()),
+    "CONTEXT_HEADERS": Clause(_parse_context_headers, ()),
+    "MAX_BATCH_ROWS": Clause(integer_parser("a number of rows", 1, _MAX_BATCH_ROWS)),
+    "COMPRESSION": Clause(
+        choice_parser(RequestCompression, "COMPRESSION"), RequestCompression.AUTO
     ),
-    "COMPRESSION": ClauseDefinition(
-        "compression", choice_parser(RequestCompression, "COMPRESSION"), RequestCompression.AUTO
+    "REQUEST_TRANSLATOR": Clause(lambda cursor: cursor.parse_name("a translator", 3)),
+    "RESPONSE_TRANSLATOR": Clause(lambda cursor: cursor.parse_name("a translator", 3)),
+    "MAX_IN_FLIGHT": Clause(integer_parser("a number of batches", 1, _MAX_IN_FLIGHT_BATCHES)),
+    "RATE_LIMIT": Clause(number_parser("a number of calls per second", _MAX_CALLS_PER_S)),
+    "ROW_ERRORS": Clause(choice_parser(RowErrorAction, "ROW_ERRORS"), RowErrorAction.ABORT),
+    "CACHE": Clause(_parse_cache_bytes, field="cache_bytes"),
+    "MAX_BATCH_SIZE": Clause(
+        integer_parser("a number of bytes", 1, _MAX_BATCH_BYTES), field="max_batch_bytes"
     ),
-    **{
-        f"{word}_TRANSLATOR": ClauseDefinition(
-            f"{word.lower()}_translator", lambda cursor: cursor.parse_name("a translator", 3)
-        )
-        for word in ("REQUEST", "RESPONSE")
-    },
-    "MAX_IN_FLIGHT": ClauseDefinition(
-        "max_in_flight", integer_parser("a number of batches", 1, _MAX_IN_FLIGHT_BATCHES)
-    ),
-    "RATE_LIMIT": ClauseDefinition(
-        "rate_limit", number_parser("a number of calls per second", _MAX_CALLS_PER_S)
-    ),
-    "ROW_ERRORS": ClauseDefinition(
-        "row_errors", choice_parser(RowErrorAction, "ROW_ERRORS"), RowErrorAction.ABORT
-    ),
-    "CACHE": ClauseDefinition("cache_bytes", _parse_cache_bytes),
-    "MAX_BATCH_SIZE": ClauseDefinition(
-        "max_batch_bytes", integer_parser("a number of bytes", 1, _MAX_BATCH_BYTES)
-    ),
-    "ON_BATCH_FAILURE": ClauseDefinition(
-        "on_batch_failure",
+    "ON_BATCH_FAILURE": Clause(
         choice_parser(BatchFailureAction, "ON_BATCH_FAILURE"),
         BatchFailureAction.ABORT,
+        field="on_batch_failure",
     ),
-    "MAX_BATCH_RETRIES": ClauseDefinition(
-        "max_batch_retries", integer_parser("a number of retries", 0, _MAX_BATCH_RETRIES)
-    ),
-    "BATCH_TIMEOUT_SECS": ClauseDefinition(
-        "batch_timeout_s", number_parser("a number of seconds", _MAX_BATCH_TIMEOUT_S)
+    "MAX_BATCH_RETRIES": Clause(integer_parser("a number of retries", 0, _MAX_BATCH_RETRIES)),
+    "BATCH_TIMEOUT_SECS": Clause(
+        number_parser("a number of seconds", _MAX_BATCH_TIMEOUT_S), field="batch_timeout_s"
     ),
 }
 

@@ -15,13 +15,14 @@ from snowmelt.catalog.objects.external_functions import (
     list_translators,
 )
 from snowmelt.catalog.security import access_control
-from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName, display_schema
+from snowmelt.catalog.sql.cursor import NameLevel, ObjectName, TokenCursor, display_schema
 from snowmelt.catalog.statements.buckets import find_owned_bucket, parse_bucket_name
 from snowmelt.catalog.statements.function_grammar import parse_overload
 from snowmelt.catalog.statements.integrations import lock_owned_integration
 from snowmelt.catalog.statements.namespaces import resolve_parts
 from snowmelt.catalog.statements.statement_context import (
     OverloadReference,
+    ShowRow,
     Statement,
     StatementResult,
     StatementSession,
@@ -36,9 +37,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.objects.s3_buckets import PrefixGrant
     from snowmelt.catalog.security.access_control import GrantRecord
-    from snowmelt.catalog.sql.cursor import TokenCursor
     from snowmelt.catalog.sql.lexer import SqlToken
-    from snowmelt.catalog.statements.statement_kind import ShowRow
     from snowmelt.functions.signature import SqlType
 
 
@@ -325,8 +324,10 @@ def _list_grant_rows(
     names = _map_scope_ids_to_names(connection)
     names |= {("TABLE", each.table_id): str(each.name) for each in tables.list_tables(connection)}
     names |= {("BUCKET", each.bucket_id): each.name for each in s3_buckets.list_buckets(connection)}
-    for found in (*list_external_functions(connection), *list_translators(connection)):
-        names[found.securable] = found.display_signature
+    for function in list_external_functions(connection):
+        names[function.securable] = function.display_signature
+    for translator in list_translators(connection):
+        names[translator.securable] = translator.display_signature
     for each in list_api_integrations(connection):
         names["INTEGRATION", each.integration_id] = to_display_name(each.integration.name)
     for grant in grants:

@@ -24,10 +24,11 @@ from snowmelt.catalog.security.oauth_integrations import (
     SecurityIntegrationRecord,
     find_security_integration,
 )
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
 from snowmelt.catalog.sql.property_clauses import (
-    ClauseDefinition,
+    Clause,
     ClauseReader,
+    ValueParser,
     choice_parser,
     is_next_string,
     parse_boolean,
@@ -36,14 +37,17 @@ from snowmelt.catalog.sql.property_clauses import (
     text_parser,
 )
 from snowmelt.catalog.statements.statement_context import (
+    Listing,
+    ShowObjects,
+    ShowRow,
     Statement,
+    StatementKind,
     StatementResult,
     StatementSession,
     creation_result,
     skip_if_exists,
     skipping_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
 from snowmelt.errors import InvalidPublicKey, NotFound, StatementError, UserError
 from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import UrlRefused
@@ -54,7 +58,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from snowmelt.catalog.objects.external_functions import ApiIntegrationRecord
-    from snowmelt.catalog.sql.cursor import TokenCursor
 
 _REDACTED = "******"
 
@@ -140,7 +143,7 @@ class DescribeIntegration(Statement):
             rows += [("USER", made.user), ("SECRET", None if made.secret is None else _REDACTED)]
         words = ("REGION", "CA_FILE", "API_AWS_ROLE_ARN", "AZURE_TENANT_ID")
         for word in (*words, "AZURE_AD_APPLICATION_ID", "GOOGLE_AUDIENCE"):
-            value = getattr(made, _API_INTEGRATION_CLAUSES[word].field)
+            value = getattr(made, _API_INTEGRATION_CLAUSES[word].field or word.lower())
             if value is not None:
                 rows.append((word, value))
         return StatementResult(("property", "value"), (*rows, ("COMMENT", made.comment)))
@@ -370,35 +373,33 @@ def _secret_reference_parser(clause_word: str) -> Callable[[TokenCursor], str]:
 
 
 _API_INTEGRATION_CLAUSES = {
-    "API_PROVIDER": ClauseDefinition(
-        "provider",
+    "API_PROVIDER": Clause(
         lambda cursor: choice_parser(ApiProvider, "API_PROVIDER")(cursor).value.lower(),
         is_required=True,
+        field="provider",
     ),
-    "API_ALLOWED_PREFIXES": ClauseDefinition(
-        "allowed_prefixes", _url_prefix_list_parser("API_ALLOWED_PREFIXES"), is_required=True
+    "API_ALLOWED_PREFIXES": Clause(
+        _url_prefix_list_parser("API_ALLOWED_PREFIXES"), is_required=True, field="allowed_prefixes"
     ),
-    "API_BLOCKED_PREFIXES": ClauseDefinition(
-        "blocked_prefixes", _url_prefix_list_parser("API_BLOCKED_PREFIXES"), ()
+    "API_BLOCKED_PREFIXES": Clause(
+        _url_prefix_list_parser("API_BLOCKED_PREFIXES"), (), field="blocked_prefixes"
     ),
-    "ENABLED": ClauseDefinition("enabled", parse_boolean, default=True),
-    "COMMENT": ClauseDefinition("comment", text_parser("a comment")),
-    "API_KEY": ClauseDefinition("api_key", _secret_reference_parser("API_KEY")),
-    "AUTHENTICATION": ClauseDefinition(
-        "authentication",
+    "ENABLED": Clause(parse_boolean, default=True),
+    "COMMENT": Clause(text_parser("a comment")),
+    "API_KEY": Clause(_secret_reference_parser("API_KEY")),
+    "AUTHENTICATION": Clause(
         choice_parser(AuthenticationMethod, "AUTHENTICATION"),
         AuthenticationMethod.NONE,
+        field="authentication",
     ),
-    "USER": ClauseDefinition("user", text_parser("a user")),
-    "SECRET": ClauseDefinition("secret", _secret_reference_parser("SECRET")),
-    "REGION": ClauseDefinition("region", text_parser("a region")),
-    "CA_FILE": ClauseDefinition("ca_file", text_parser("a path")),
-    "API_AWS_ROLE_ARN": ClauseDefinition("aws_role_arn", text_parser("a role")),
-    "AZURE_TENANT_ID": ClauseDefinition("azure_tenant_id", text_parser("a tenant")),
-    "AZURE_AD_APPLICATION_ID": ClauseDefinition(
-        "azure_ad_application_id", text_parser("an application")
-    ),
-    "GOOGLE_AUDIENCE": ClauseDefinition("google_audience", text_parser("an audience")),
+    "USER": Clause(text_parser("a user")),
+    "SECRET": Clause(_secret_reference_parser("SECRET")),
+    "REGION": Clause(text_parser("a region")),
+    "CA_FILE": Clause(text_parser("a path")),
+    "API_AWS_ROLE_ARN": Clause(text_parser("a role"), field="aws_role_arn"),
+    "AZURE_TENANT_ID": Clause(text_parser("a tenant")),
+    "AZURE_AD_APPLICATION_ID": Clause(text_parser("an application")),
+    "GOOGLE_AUDIENCE": Clause(text_parser("an audience")),
 }
 
 
@@ -471,42 +472,35 @@ _OAUTH_PREFIX = "EXTERNAL_OAUTH_"
 _PUBLIC_KEY_FIELDS = ("public_key", "public_key_2")
 
 
-def _oauth_choice(
-    word: str, field: str, choices: type[StrEnum], default: object = None
-) -> dict[str, ClauseDefinition]:
-    full_word = _OAUTH_PREFIX + word
-    parser = choice_parser(choices, full_word)
-    return {full_word: ClauseDefinition(field, parser, default, is_required=default is None)}
-
-
 _SECURITY_INTEGRATION_CLAUSES = {
-    "TYPE": ClauseDefinition(
-        "type", choice_parser(_SecurityIntegrationType, "TYPE"), is_required=True
-    ),
-    "ENABLED": ClauseDefinition("enabled", parse_boolean, is_required=True),
-    "COMMENT": ClauseDefinition("comment", text_parser("a comment")),
-    **_oauth_choice("TYPE", "server", _AuthorizationServer),
-    _OAUTH_PREFIX + "ISSUER": ClauseDefinition(
-        "issuer", text_parser("an issuer"), is_required=True
-    ),
-    _OAUTH_PREFIX + "TOKEN_USER_MAPPING_CLAIM": ClauseDefinition(
-        "user_claims", _string_or_list_parser("a claim"), is_required=True
-    ),
-    **_oauth_choice("SNOWFLAKE_USER_MAPPING_ATTRIBUTE", "attribute", _UserMappingAttribute),
-    _OAUTH_PREFIX + "JWS_KEYS_URL": ClauseDefinition("keys_url", _parse_keys_url),
-    _OAUTH_PREFIX + "RSA_PUBLIC_KEY": ClauseDefinition("public_key", _parse_public_key),
-    _OAUTH_PREFIX + "RSA_PUBLIC_KEY_2": ClauseDefinition("public_key_2", _parse_public_key),
-    _OAUTH_PREFIX + "AUDIENCE_LIST": ClauseDefinition(
-        "audiences", _string_or_list_parser("an audience"), is_required=True
-    ),
-    _OAUTH_PREFIX + "BLOCKED_ROLES_LIST": ClauseDefinition(
-        "blocked_roles", _string_or_list_parser("a role"), ()
-    ),
-    **_oauth_choice("ANY_ROLE_MODE", "any_role", _AnyRoleMode, _AnyRoleMode.DISABLE),
-    _OAUTH_PREFIX + "SCOPE_MAPPING_ATTRIBUTE": ClauseDefinition(
-        "scope_claim", text_parser("a claim"), "scp"
-    ),
+    "TYPE": Clause(choice_parser(_SecurityIntegrationType, "TYPE"), is_required=True),
+    "ENABLED": Clause(parse_boolean, is_required=True),
+    "COMMENT": Clause(text_parser("a comment")),
 }
+
+
+def _add_oauth_clause(
+    word: str, field: str, parser: ValueParser | type[StrEnum], default: object = None
+) -> None:
+    """Add a clause, which must be given where a default is missing: None is one, … is none."""
+    full_word = _OAUTH_PREFIX + word
+    parse_value = choice_parser(parser, full_word) if isinstance(parser, type) else parser
+    _SECURITY_INTEGRATION_CLAUSES[full_word] = Clause(
+        parse_value, None if default is ... else default, is_required=default is ..., field=field
+    )
+
+
+_add_oauth_clause("TYPE", "server", _AuthorizationServer, ...)
+_add_oauth_clause("ISSUER", "issuer", text_parser("an issuer"), ...)
+_add_oauth_clause("TOKEN_USER_MAPPING_CLAIM", "user_claims", _string_or_list_parser("a claim"), ...)
+_add_oauth_clause("SNOWFLAKE_USER_MAPPING_ATTRIBUTE", "attribute", _UserMappingAttribute, ...)
+_add_oauth_clause("JWS_KEYS_URL", "keys_url", _parse_keys_url)
+_add_oauth_clause("RSA_PUBLIC_KEY", "public_key", _parse_public_key)
+_add_oauth_clause("RSA_PUBLIC_KEY_2", "public_key_2", _parse_public_key)
+_add_oauth_clause("AUDIENCE_LIST", "audiences", _string_or_list_parser("an audience"), ...)
+_add_oauth_clause("BLOCKED_ROLES_LIST", "blocked_roles", _string_or_list_parser("a role"), ())
+_add_oauth_clause("ANY_ROLE_MODE", "any_role", _AnyRoleMode, _AnyRoleMode.DISABLE)
+_add_oauth_clause("SCOPE_MAPPING_ATTRIBUTE", "scope_claim", text_parser("a claim"), "scp")
 
 
 def _parse_create_security(

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, cast
 
 from snowmelt.catalog.objects import libraries
 from snowmelt.catalog.objects.libraries import FunctionKind, LibraryRecord, LoadFunctionRecord
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
 from snowmelt.catalog.statements.function_grammar import parse_function_name
 from snowmelt.catalog.statements.statement_context import (
+    Listing,
     NothingDone,
+    ShowObjects,
+    ShowRow,
     Statement,
+    StatementKind,
     StatementResult,
     StatementSession,
     creation_result,
     skip_if_exists,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
 from snowmelt.errors import NotFound, ObjectMissing, UserError
 from snowmelt.schema.types import to_display_name
 from snowmelt.storage.store_factory import open_store
@@ -31,7 +34,6 @@ from snowmelt.storage.store_factory import open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from snowmelt.catalog.sql.cursor import TokenCursor
 
 # Calls that may bind names of a module.
 _NAME_BINDING_CALLS = frozenset({"globals", "vars", "exec", "setattr", "locals"})

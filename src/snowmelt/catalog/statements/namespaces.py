@@ -11,19 +11,28 @@ from snowmelt.catalog.objects import tables as table_objects
 from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.access_control import VisibleObjects
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName, display_schema
+from snowmelt.catalog.sql.cursor import (
+    CreateMode,
+    NameLevel,
+    ObjectName,
+    TokenCursor,
+    display_schema,
+)
 from snowmelt.catalog.statements import tables
 from snowmelt.catalog.statements.alter_table import parse_alter_table
 from snowmelt.catalog.statements.object_properties import parse_properties, parse_set_or_unset
 from snowmelt.catalog.statements.statement_context import (
+    Listing,
+    ShowObjects,
+    ShowRow,
     Statement,
+    StatementKind,
     StatementResult,
     StatementSession,
     creation_result,
     skip_if_exists,
     skipping_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
 from snowmelt.errors import NotEmpty, NotRestorable
 from snowmelt.schema.types import to_display_name
 
@@ -31,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord
-    from snowmelt.catalog.sql.cursor import TokenCursor
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import access_control
-from snowmelt.catalog.sql.object_name_types import NameLevel, ObjectName, display_schema
+from snowmelt.catalog.sql.cursor import NameLevel, ObjectName, TokenCursor, display_schema
 from snowmelt.catalog.sql.property_clauses import (
     MAX_RETENTION_DAYS,
-    ClauseDefinition,
+    Clause,
     ClauseReader,
     integer_parser,
     parse_boolean,
@@ -26,19 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.sql.cursor import TokenCursor
     from snowmelt.schema.types import TableName
 
 _NAMESPACE_CLAUSES = {
-    "DATA_RETENTION_TIME_IN_DAYS": ClauseDefinition(
-        "retention_days", integer_parser("the retention in days", 0, MAX_RETENTION_DAYS)
+    "DATA_RETENTION_TIME_IN_DAYS": Clause(
+        integer_parser("the retention in days", 0, MAX_RETENTION_DAYS), field="retention_days"
     ),
-    "COMMENT": ClauseDefinition("comment", text_parser("a comment")),
+    "COMMENT": Clause(text_parser("a comment")),
 }
 _TABLE_CLAUSES = {
     **_NAMESPACE_CLAUSES,
-    "ENABLE_SCHEMA_EVOLUTION": ClauseDefinition("schema_evolution", parse_boolean, default=False),
-    "ERROR_TABLE": ClauseDefinition("error_table", lambda cursor: cursor.parse_name("a table", 3)),
+    "ENABLE_SCHEMA_EVOLUTION": Clause(parse_boolean, default=False, field="schema_evolution"),
+    "ERROR_TABLE": Clause(lambda cursor: cursor.parse_name("a table", 3)),
 }
 
 

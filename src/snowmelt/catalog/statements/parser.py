@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.sql.cursor import TokenCursor
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
 from snowmelt.catalog.statements import (
     buckets,
     external_functions,
@@ -23,12 +22,15 @@ from snowmelt.catalog.statements import (
     tables,
     users_and_roles,
 )
-from snowmelt.catalog.statements.statement_kind import StatementKind, parse_show_objects
+from snowmelt.catalog.statements.statement_context import (
+    Statement,
+    StatementKind,
+    parse_show_objects,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snowmelt.catalog.statements.statement_context import Statement
 
 _KINDS = {
     kind.words: kind

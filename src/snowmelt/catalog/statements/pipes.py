@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.objects import pipes
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, ObjectName, TokenCursor
 from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_copy_at_cursor
 from snowmelt.catalog.statements.statement_context import (
+    Listing,
+    ShowObjects,
+    ShowRow,
     Statement,
+    StatementKind,
     StatementResult,
     StatementSession,
     make_statement_error,
     skip_if_exists,
     skip_if_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
 from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import TableName, to_display_name
 
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.sql.cursor import TokenCursor
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,17 @@ from snowmelt.catalog.objects.channel_tombstones import transfer_channels
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.access_control import VisibleObjects
 from snowmelt.catalog.sql.column_types import parse_column_type
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, ObjectName, TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.sql.property_clauses import is_at_end
 from snowmelt.catalog.statements.object_properties import (
     make_property_reader,
     resolve_error_table_property,
 )
 from snowmelt.catalog.statements.statement_context import (
+    Listing,
+    ShowObjects,
+    ShowRow,
     Statement,
     StatementResult,
     StatementSession,
@@ -29,7 +32,6 @@ from snowmelt.catalog.statements.statement_context import (
     skip_if_exists,
     skipping_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow
 from snowmelt.catalog.streaming.channels import list_channels
 from snowmelt.errors import TableNotFound
 from snowmelt.schema.types import Column, to_display_name
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.sql.cursor import TokenCursor
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING, Literal
 
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.security import access_control, access_keys
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel
 from snowmelt.catalog.statements.statement_context import (
+    Listing,
+    ShowObjects,
+    ShowRow,
     Statement,
+    StatementKind,
     StatementResult,
     StatementSession,
     creation_result,
     skip_if_exists,
     skip_if_missing,
 )
-from snowmelt.catalog.statements.statement_kind import Listing, ShowObjects, ShowRow, StatementKind
 from snowmelt.schema.types import to_display_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from snowmelt.catalog.sql.cursor import TokenCursor
 
 _PUBLIC_KEY_SLOTS: dict[str, Literal[1, 2]] = {"RSA_PUBLIC_KEY": 1, "RSA_PUBLIC_KEY_2": 2}
 _USER_PROPERTIES = (*_PUBLIC_KEY_SLOTS, "DEFAULT_ROLE")

@@ -366,8 +366,10 @@ def _load_channels(
         return
     query = _select_channels(connection.dialect.name)
     for row in connection.execute(query, sets.encode_rows(_CHANNEL_KEY_COLUMNS, names)):
+        values: tuple[Any, ...] = tuple(row)
+        last_chunk = LastCommittedChunk(*values[7:12])
         commit_state.channels[row.table_id, row.name] = ChannelCommitState(
-            *row[2:7], LastCommittedChunk(*row[7:12]), row.rows, row.bytes
+            *values[2:7], last_chunk=last_chunk, rows=row.rows, bytes=row.bytes
         )
 
 

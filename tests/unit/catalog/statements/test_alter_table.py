@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from snowmelt.catalog.sql.cursor import ObjectName
 from snowmelt.catalog.sql.lexer import SourcePosition
-from snowmelt.catalog.sql.object_name_types import ObjectName
 from snowmelt.catalog.statements.alter_table import (
     AddColumns,
     AlterColumns,

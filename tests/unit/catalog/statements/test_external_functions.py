@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.catalog.sql.object_name_types import CreateMode
+from snowmelt.catalog.sql.cursor import CreateMode
 from snowmelt.catalog.statements.external_functions import (
     AlterFunction,
     CreateExternalFunction,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from snowmelt.catalog.sql.cursor import CreateMode
 from snowmelt.catalog.sql.lexer import split_script
-from snowmelt.catalog.sql.object_name_types import CreateMode
 from snowmelt.catalog.statements.external_functions import CreateTranslator
 from snowmelt.catalog.statements.parser import parse_statement
 from snowmelt.errors import StatementError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.sql.object_name_types import CreateMode
+from snowmelt.catalog.sql.cursor import CreateMode
 from snowmelt.catalog.statements.grants import GrantOnAccount, GrantOnIntegration, PrivilegeGrant
 from snowmelt.catalog.statements.integrations import (
     AlterIntegration,
@@ -13,7 +13,7 @@ from snowmelt.catalog.statements.integrations import (
     DropIntegration,
 )
 from snowmelt.catalog.statements.parser import LISTINGS, parse_statement
-from snowmelt.catalog.statements.statement_kind import ShowObjects
+from snowmelt.catalog.statements.statement_context import ShowObjects
 from snowmelt.errors import StatementError
 from snowmelt.functions.definition import AuthenticationMethod
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.sql.lexer import SourcePosition, is_query
-from snowmelt.catalog.sql.object_name_types import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.statements.buckets import AlterBucket, CreateBucket, DropBucket
 from snowmelt.catalog.statements.grants import (
     GrantOnAccount,
@@ -27,7 +27,7 @@ from snowmelt.catalog.statements.namespaces import (
     DropObject,
 )
 from snowmelt.catalog.statements.parser import LISTINGS, parse_statement
-from snowmelt.catalog.statements.statement_kind import ShowObjects
+from snowmelt.catalog.statements.statement_context import ShowObjects
 from snowmelt.catalog.statements.tables import CreateTable
 from snowmelt.catalog.statements.users_and_roles import (
     AlterUser,
