@@ -20,6 +20,7 @@ from snowmelt.catalog.statements.object_properties import (
 )
 from snowmelt.catalog.statements.statement_context import (
     Statement,
+    StatementPart,
     StatementResult,
     StatementSession,
     make_statement_error,
@@ -37,10 +38,8 @@ if TYPE_CHECKING:
 _MAX_LISTED_COLUMNS = 20
 
 
-class TableChange(ABC):
+class TableChange(StatementPart, ABC):
     """What ALTER TABLE does; names are internal names, and each knows where it stands."""
-
-    __slots__ = ()
 
     @property
     def is_evolution(self) -> bool:
@@ -57,7 +56,6 @@ class TableChange(ABC):
         """
 
 
-@dataclass(frozen=True, slots=True)
 class AlterTable(Statement):
     """ALTER TABLE, one change."""
 
@@ -89,7 +87,6 @@ class ColumnName:
     position: SourcePosition
 
 
-@dataclass(frozen=True, slots=True)
 class AddColumns(TableChange):
     """ADD COLUMN; the columns have no ordinals yet (0). `if_not_exists_names` are those IF NOT EXISTS."""
 
@@ -129,7 +126,6 @@ class AddColumns(TableChange):
         return f"Table {table.name}: {_display_columns(added)} added."
 
 
-@dataclass(frozen=True, slots=True)
 class DropColumns(TableChange):
     """DROP COLUMN."""
 
@@ -161,7 +157,6 @@ class DropColumns(TableChange):
         return f"Table {table.name}: {_display_columns(dropped)} dropped."
 
 
-@dataclass(frozen=True, slots=True)
 class RenameColumn(TableChange):
     """RENAME COLUMN … TO …."""
 
@@ -193,7 +188,6 @@ class ColumnChange:
     new_type: Column | None
 
 
-@dataclass(frozen=True, slots=True)
 class AlterColumns(TableChange):
     """ALTER COLUMN, one or several."""
 
@@ -225,7 +219,6 @@ class AlterColumns(TableChange):
         return f"Table {table.name}: {_display_columns(list(changed.values()))} changed."
 
 
-@dataclass(frozen=True, slots=True)
 class RenameTable(TableChange):
     """RENAME TO, with the parts that were written: one or two leave the table where it is."""
 
@@ -240,7 +233,6 @@ class RenameTable(TableChange):
         return f"Table {old} is called {name} now."
 
 
-@dataclass(frozen=True, slots=True)
 class ClusterBy(TableChange):
     """CLUSTER BY; DROP CLUSTERING KEY has no columns."""
 
@@ -257,7 +249,6 @@ class ClusterBy(TableChange):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class SetProperties(TableChange):
     """SET or UNSET: fields of `object_properties` and their new values."""
 

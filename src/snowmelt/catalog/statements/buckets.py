@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
@@ -30,7 +29,6 @@ SELECT_DIALECTS = ("aws", "ceph", "ceph-2020")
 _QUOTING_HINT = "the name of a bucket with other signs than letters is written in quotes: 'my-data'"
 
 
-@dataclass(frozen=True, slots=True)
 class CreateBucket(Statement):
     """CREATE BUCKET."""
 
@@ -44,7 +42,6 @@ class CreateBucket(Statement):
         return StatementResult(message=f"Bucket {self.name} created.")
 
 
-@dataclass(frozen=True, slots=True)
 class AlterBucket(Statement):
     """ALTER BUCKET … SET or UNSET SELECT_DIALECT; None for UNSET."""
 
@@ -59,7 +56,6 @@ class AlterBucket(Statement):
         return StatementResult(message=f"Bucket {bucket.name} altered.")
 
 
-@dataclass(frozen=True, slots=True)
 class DropBucket(Statement):
     """DROP BUCKET, which must be empty."""
 

@@ -7,7 +7,7 @@ SHOW FUNCTIONS are of both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,6 @@ REDACTED = "******"
 _IMMUTABLE_FIELDS = ("signature", "url", "returns_null", "null_input", "volatility")
 
 
-@dataclass(frozen=True, slots=True)
 class CreateExternalFunction(Statement):
     """CREATE EXTERNAL FUNCTION.
 
@@ -136,7 +135,6 @@ class CreateExternalFunction(Statement):
         return creation_result(label, replaced=replaced is not None)
 
 
-@dataclass(frozen=True, slots=True)
 class AlterFunction(Statement):
     """ALTER FUNCTION … SET or UNSET: fields of the definition and their new values.
 
@@ -163,7 +161,6 @@ class AlterFunction(Statement):
         return StatementResult(message=f"Function {record.display_signature} altered.")
 
 
-@dataclass(frozen=True, slots=True)
 class RenameFunction(Statement):
     """ALTER FUNCTION … RENAME TO; `new_name_text` is the new name as it was written."""
 
@@ -187,7 +184,6 @@ class RenameFunction(Statement):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class DropFunction(Statement):
     """DROP [EXTERNAL] FUNCTION; with the word it drops no translator."""
 
@@ -213,7 +209,6 @@ class DropFunction(Statement):
         return StatementResult(message=f"Function {found.display_signature} dropped.")
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeFunction(Statement):
     """DESCRIBE FUNCTION."""
 
@@ -472,7 +467,6 @@ def _parse_phrase(cursor: TokenCursor, values: dict[str, Any]) -> bool:
 # Translators.
 
 
-@dataclass(frozen=True, slots=True)
 class CreateTranslator(Statement):
     """CREATE FUNCTION from OBJECT to OBJECT; the full name is not known yet."""
 

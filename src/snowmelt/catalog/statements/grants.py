@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from snowmelt.functions.signature import SqlType
 
 
-@dataclass(frozen=True, slots=True)
 class GrantRole(Statement):
     """GRANT ROLE … TO USER …, or REVOKE ROLE … FROM USER …."""
 
@@ -79,7 +78,6 @@ class PrivilegeGrant:
         return StatementResult(message=f"{privileges} {label}{done} role {role}.")
 
 
-@dataclass(frozen=True, slots=True)
 class GrantPrivileges(Statement):
     """GRANT … ON … TO ROLE …, or REVOKE … ON … FROM ROLE …, of a database, schema or table."""
 
@@ -95,7 +93,6 @@ class GrantPrivileges(Statement):
         return self.grant.report(f"on {kind.lower()} {shown} ")
 
 
-@dataclass(frozen=True, slots=True)
 class GrantOnMany(Statement):
     """GRANT … ON ALL or FUTURE TABLES (or SCHEMAS) IN a schema or database, or REVOKE.
 
@@ -132,7 +129,6 @@ class GrantOnMany(Statement):
         return grant.report(f"on {count} {kind.lower()}s in {scope.lower()} {shown} ")
 
 
-@dataclass(frozen=True, slots=True)
 class GrantOnBucket(Statement):
     """GRANT … ON BUCKET … [PREFIX …] TO ROLE …, or REVOKE; without a prefix the whole bucket."""
 
@@ -156,7 +152,6 @@ class GrantOnBucket(Statement):
         return grant.report(f"on bucket {bucket.name} prefix {self.prefix!r} ")
 
 
-@dataclass(frozen=True, slots=True)
 class GrantOnAccount(Statement):
     """GRANT of one privilege ON ACCOUNT TO ROLE …, or REVOKE."""
 
@@ -171,7 +166,6 @@ class GrantOnAccount(Statement):
         return self.grant.report("")
 
 
-@dataclass(frozen=True, slots=True)
 class GrantOnFunction(Statement):
     """GRANT … ON FUNCTION, or REVOKE."""
 
@@ -186,7 +180,6 @@ class GrantOnFunction(Statement):
         return self.grant.report(f"on function {found.display_signature} ")
 
 
-@dataclass(frozen=True, slots=True)
 class GrantOnIntegration(Statement):
     """GRANT … ON INTEGRATION, or REVOKE."""
 
@@ -204,7 +197,6 @@ class GrantOnIntegration(Statement):
 _GRANT_COLUMNS = ("privilege", "granted_on", "name", "granted_to", "grantee_name")
 
 
-@dataclass(frozen=True, slots=True)
 class ShowGrants(Statement):
     """SHOW GRANTS TO ROLE r, TO USER u, OF ROLE r, ON TABLE t; or of the current role.
 
@@ -272,7 +264,6 @@ class ShowGrants(Statement):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class ShowFutureGrants(Statement):
     """SHOW FUTURE GRANTS IN a schema or database, or TO ROLE; exactly one is given."""
 

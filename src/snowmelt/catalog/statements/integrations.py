@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 _REDACTED = "******"
 
 
-@dataclass(frozen=True, slots=True)
 class CreateIntegration(Statement):
     """CREATE API INTEGRATION."""
 
@@ -90,7 +89,6 @@ class CreateIntegration(Statement):
         return creation_result(label, replaced=is_replaced)
 
 
-@dataclass(frozen=True, slots=True)
 class AlterIntegration(Statement):
     """ALTER INTEGRATION … SET or UNSET: fields of the definition and their new values."""
 
@@ -107,7 +105,6 @@ class AlterIntegration(Statement):
         return StatementResult(message=f"API integration {to_display_name(self.name)} altered.")
 
 
-@dataclass(frozen=True, slots=True)
 class DropIntegration(Statement):
     """DROP INTEGRATION, through which no function may call any more."""
 
@@ -121,7 +118,6 @@ class DropIntegration(Statement):
         return StatementResult(message=f"API integration {to_display_name(self.name)} dropped.")
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeIntegration(Statement):
     """DESCRIBE INTEGRATION."""
 
@@ -165,7 +161,6 @@ def lock_owned_integration(session: StatementSession, name: str) -> ApiIntegrati
     return session.find_api_integration(name)
 
 
-@dataclass(frozen=True, slots=True)
 class CreateSecurityIntegration(Statement):
     """CREATE SECURITY INTEGRATION."""
 
@@ -188,7 +183,6 @@ class CreateSecurityIntegration(Statement):
         return creation_result(label, replaced=self.name in there)
 
 
-@dataclass(frozen=True, slots=True)
 class AlterSecurityIntegration(Statement):
     """ALTER SECURITY INTEGRATION … SET or UNSET: fields of the grammar and their new values."""
 
@@ -206,7 +200,6 @@ class AlterSecurityIntegration(Statement):
         return StatementResult(message=f"Security integration {shown} altered.")
 
 
-@dataclass(frozen=True, slots=True)
 class DropSecurityIntegration(Statement):
     """DROP SECURITY INTEGRATION."""
 
@@ -221,7 +214,6 @@ class DropSecurityIntegration(Statement):
         return StatementResult(message=f"Security integration {shown} dropped.")
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeSecurityIntegration(Statement):
     """DESCRIBE SECURITY INTEGRATION."""
 
@@ -254,7 +246,6 @@ class DescribeSecurityIntegration(Statement):
         return StatementResult(("property", "value"), rows)
 
 
-@dataclass(frozen=True, slots=True)
 class AlterOrDropAnyIntegration(Statement):
     """ALTER or DROP INTEGRATION without its kind: what it says of either, if it can be said of it."""
 
@@ -268,7 +259,6 @@ class AlterOrDropAnyIntegration(Statement):
         return said[-1 if _is_security_integration(session, self.name) else 0].execute(session)
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeAnyIntegration(Statement):
     """DESCRIBE INTEGRATION without its kind."""
 

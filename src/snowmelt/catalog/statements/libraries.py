@@ -6,7 +6,6 @@ CREATE FILTER, PARSER and SOURCE check that the library has the factory without 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, cast
@@ -40,7 +39,6 @@ _NAME_BINDING_CALLS = frozenset({"globals", "vars", "exec", "setattr", "locals"}
 _MAX_LIBRARY_BYTES = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
 class CreateLibrary(Statement):
     """CREATE LIBRARY: a file of user code, and the path of files that it needs."""
 
@@ -68,7 +66,6 @@ class CreateLibrary(Statement):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class CreateLoadFunction(Statement):
     """CREATE FILTER, PARSER or SOURCE; `kind` is that word, lower-case."""
 
@@ -95,7 +92,6 @@ class CreateLoadFunction(Statement):
         return creation_result(label, replaced=there)
 
 
-@dataclass(frozen=True, slots=True)
 class DropLoadObject(Statement):
     """DROP LIBRARY, FILTER, PARSER or SOURCE; `kind` is that word, lower-case."""
 
@@ -120,7 +116,6 @@ class DropLoadObject(Statement):
         return StatementResult(message=f"{shown} dropped.")
 
 
-@dataclass(frozen=True, slots=True)
 class SkippedFunction(Statement):
     """CREATE FUNCTION of a library as Vertica has it, which is no part of a load.
 

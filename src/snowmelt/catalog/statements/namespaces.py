@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord
 
 
-@dataclass(frozen=True, slots=True)
 class CreateDatabase(Statement):
     """CREATE DATABASE; `properties` are fields of `object_properties` and their values."""
 
@@ -70,7 +69,6 @@ class CreateDatabase(Statement):
         return creation_result(label, replaced=there)
 
 
-@dataclass(frozen=True, slots=True)
 class CreateSchema(Statement):
     """CREATE SCHEMA; `properties` as of a database."""
 
@@ -107,7 +105,6 @@ class CreateSchema(Statement):
         return creation_result(f"Schema {shown}", replaced=bool(there))
 
 
-@dataclass(frozen=True, slots=True)
 class DropObject(Statement):
     """DROP DATABASE, SCHEMA or TABLE; `restrict` refuses when something is still inside."""
 
@@ -133,7 +130,6 @@ class DropObject(Statement):
         return StatementResult(message=f"{kind} {shown} dropped.")
 
 
-@dataclass(frozen=True, slots=True)
 class Undrop(Statement):
     """UNDROP DATABASE, SCHEMA or TABLE."""
 
@@ -169,7 +165,6 @@ class Undrop(Statement):
         return StatementResult(message=f"{self.level.capitalize()} {shown} restored.")
 
 
-@dataclass(frozen=True, slots=True)
 class AlterNamespace(Statement):
     """ALTER DATABASE or SCHEMA … SET or UNSET, or COMMENT ON: properties and their new values."""
 
@@ -187,7 +182,6 @@ class AlterNamespace(Statement):
         return StatementResult(message=f"{self.level.capitalize()} {shown} altered.")
 
 
-@dataclass(frozen=True, slots=True)
 class RenameNamespace(Statement):
     """ALTER DATABASE or SCHEMA … RENAME TO."""
 
@@ -217,7 +211,6 @@ class RenameNamespace(Statement):
         return StatementResult(message=f"{self.level.capitalize()} {shown} is called {new} now.")
 
 
-@dataclass(frozen=True, slots=True)
 class DescribeObject(Statement):
     """DESCRIBE DATABASE, SCHEMA or TABLE."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from snowmelt.catalog.model.records import TableRecord
 
 
-@dataclass(frozen=True, slots=True)
 class CreatePipe(Statement):
     """CREATE PIPE; `definition` is the text after AS."""
 
@@ -66,7 +64,6 @@ class CreatePipe(Statement):
         return StatementResult(message=f"Pipe {name} created.")
 
 
-@dataclass(frozen=True, slots=True)
 class DropPipe(Statement):
     """DROP PIPE."""
 
@@ -83,7 +80,6 @@ class DropPipe(Statement):
         return StatementResult(message=f"Pipe {name} dropped.")
 
 
-@dataclass(frozen=True, slots=True)
 class DescribePipe(Statement):
     """DESCRIBE PIPE."""
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, dataclass_transform
 
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PRIVILEGES, PUBLIC, ObjectKind
 from snowmelt.catalog.objects.external_functions import (
@@ -265,10 +265,18 @@ class StatementResult:
     message: str = ""
 
 
-class Statement(ABC):
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class StatementPart:
+    """Base of what a statement says: its subclasses are frozen dataclasses."""
+
+    def __init_subclass__(cls) -> None:
+        """Make a dataclass of a subclass."""
+        dataclass(frozen=True)(cls)
+
+
+class Statement(StatementPart, ABC):
     """One parsed statement: names are internal names, and nothing is resolved yet."""
 
-    __slots__ = ()
     # Whether it runs in a reading transaction.
     reads_only: ClassVar[bool] = False
 
@@ -384,7 +392,6 @@ class Listing:
     has_history: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class ShowObjects(Statement):
     """SHOW of a kind, narrowed by pattern and scope.
 

@@ -6,7 +6,7 @@ one in one transaction, and retains the old one as dropped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.objects import error_table_lookup, renames_and_evolution, retention, tables
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from snowmelt.catalog.model.records import TableRecord
 
 
-@dataclass(frozen=True, slots=True)
 class CreateTable(Statement):
     """CREATE TABLE with its columns in ordinal order; `cluster_by` names some of them.
 
@@ -86,7 +85,6 @@ class CreateTable(Statement):
         return creation_result(f"Table {name}", replaced=there is not None)
 
 
-@dataclass(frozen=True, slots=True)
 class CreateTableLike(Statement):
     """CREATE TABLE … LIKE: the columns of another, without its rows."""
 
@@ -107,7 +105,6 @@ class CreateTableLike(Statement):
         ).execute(session)
 
 
-@dataclass(frozen=True, slots=True)
 class TruncateTable(Statement):
     """TRUNCATE TABLE."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -32,7 +31,6 @@ _PUBLIC_KEY_SLOTS: dict[str, Literal[1, 2]] = {"RSA_PUBLIC_KEY": 1, "RSA_PUBLIC_
 _USER_PROPERTIES = (*_PUBLIC_KEY_SLOTS, "DEFAULT_ROLE")
 
 
-@dataclass(frozen=True, slots=True)
 class CreateUser(Statement):
     """CREATE USER; keys are base64 texts of a public key, with or without PEM lines."""
 
@@ -60,7 +58,6 @@ class CreateUser(Statement):
         return creation_result(label, replaced=False)
 
 
-@dataclass(frozen=True, slots=True)
 class CreateRole(Statement):
     """CREATE ROLE."""
 
@@ -75,7 +72,6 @@ class CreateRole(Statement):
         return creation_result(label, replaced=False)
 
 
-@dataclass(frozen=True, slots=True)
 class AlterUser(Statement):
     """ALTER USER … SET or UNSET: properties and their new values, None for UNSET."""
 
@@ -96,7 +92,6 @@ class AlterUser(Statement):
         return StatementResult(message=f"{label} altered.")
 
 
-@dataclass(frozen=True, slots=True)
 class DropAccessKey(Statement):
     """ALTER USER … DROP ACCESS KEY."""
 
@@ -111,7 +106,6 @@ class DropAccessKey(Statement):
         return StatementResult(message=f"Access key {self.access_key_id} of user {shown} dropped.")
 
 
-@dataclass(frozen=True, slots=True)
 class DropPrincipal(Statement):
     """DROP USER or DROP ROLE; `kind` is that word."""
 
