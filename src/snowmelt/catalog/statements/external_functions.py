@@ -314,22 +314,12 @@ def _to_function_row(record: ExternalFunctionRecord, session: StatementSession) 
         f"DEFAULT {each.type.base_name}" if each.default is not None else each.type.base_name
         for each in signature.arguments
     )
-    return (
-        record.created_at,
-        record.name.function,
-        record.name.database,
-        record.name.schema,
-        signature.min_arguments,
-        len(signature.arguments),
-        f"{record.name.function}({types}) RETURN {signature.returns.base_name}",
-        function.comment,
-        function.secure,
-        True,
-        "EXTERNAL",
-        function.integration,
-        function.url if _can_see_definition(record, session) else REDACTED,
-        record.owner,
-    )
+    name, counts = record.name, (signature.min_arguments, len(signature.arguments))
+    shown = f"{name.function}({types}) RETURN {signature.returns.base_name}"
+    row = (record.created_at, name.function, name.database, name.schema, *counts, shown)
+    url = function.url if _can_see_definition(record, session) else REDACTED
+    kind = (function.comment, function.secure, True, "EXTERNAL")
+    return (*row, *kind, function.integration, url, record.owner)
 
 
 def _list_function_properties(

@@ -217,11 +217,6 @@ def _read_dependencies(depends: str | None) -> Iterator[tuple[str, bytes]]:
             raise UserError(f"DEPENDS {part}: there is no such file or folder.")
 
 
-def _list_library_rows(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
-    for each in libraries.list_libraries(session.connection):
-        yield each.created_at, each.name, each.language, each.origin, len(each.files), each.owner
-
-
 def _list_load_function_rows(
     kind: FunctionKind, _statement: ShowObjects, session: StatementSession
 ) -> Iterator[ShowRow]:
@@ -322,7 +317,10 @@ LIBRARIES = Listing(
     "LIBRARIES",
     NameLevel.ACCOUNT,
     "created_on name language origin files owner",
-    _list_library_rows,
+    lambda _, session: (
+        (each.created_at, each.name, each.language, each.origin, len(each.files), each.owner)
+        for each in libraries.list_libraries(session.connection)
+    ),
 )
 _LOAD_FUNCTION_KINDS: tuple[FunctionKind, ...] = ("filter", "parser", "source")
 LOAD_FUNCTIONS = tuple(

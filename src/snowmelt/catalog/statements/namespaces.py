@@ -221,7 +221,12 @@ class DescribeObject(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         if self.level is NameLevel.TABLE:
-            return tables.describe_table(self.name, session)
+            table = session.find_table(session.resolve_table_name(self.name))
+            columns = table.schema.columns
+            return StatementResult(
+                ("name", "type", "nullable", "ordinal"),
+                tuple((each.name, each.sql_type, each.nullable, each.ordinal) for each in columns),
+            )
         rows: Iterator[ShowRow]
         if self.level is NameLevel.DATABASE:
             database = session.find_database(session.resolve_database_name(self.name))

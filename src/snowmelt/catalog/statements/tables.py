@@ -141,22 +141,6 @@ class TruncateTable(Statement):
         return StatementResult(message=f"Table {name} truncated.")
 
 
-def describe_table(name: ObjectName, session: StatementSession) -> StatementResult:
-    """Return the columns of a table.
-
-    Raises:
-        TableNotFound: If there is no such table (DatabaseNotFound and SchemaNotFound: alike).
-    """
-    table = session.find_table(session.resolve_table_name(name))
-    return StatementResult(
-        ("name", "type", "nullable", "ordinal"),
-        tuple(
-            (column.name, column.sql_type, column.nullable, column.ordinal)
-            for column in table.schema.columns
-        ),
-    )
-
-
 def list_visible_tables(
     session: StatementSession, database: str | None, schema: str | None
 ) -> list[TableRecord]:
@@ -180,18 +164,11 @@ def _list_table_rows(statement: ShowObjects, session: StatementSession) -> Itera
         ]
     for each in found:
         error_table = error_table_lookup.find_error_table(session.connection, each)
-        row = (
-            each.created_at,
-            each.name.table,
-            each.name.database,
-            each.name.schema,
-            each.comment or "",
-            ", ".join(map(to_display_name, each.cluster_by)),
-            each.schema_evolution,
-            each.owner,
-            each.retention_days,
-            "" if error_table is None else str(error_table.name),
-        )
+        error_name = "" if error_table is None else str(error_table.name)
+        clustered = ", ".join(map(to_display_name, each.cluster_by))
+        name = (each.created_at, each.name.table, each.name.database, each.name.schema)
+        options = (each.comment or "", clustered, each.schema_evolution, each.owner)
+        row = (*name, *options, each.retention_days, error_name)
         yield (*row, each.dropped_at) if statement.with_history else row
 
 
@@ -207,18 +184,9 @@ def _list_channel_rows(statement: ShowObjects, session: StatementSession) -> Ite
     mine = [each for each in found if each.table_id in seen]
     for each in sorted(mine, key=lambda channel: (seen[channel.table_id], channel.name)):
         name = seen[each.table_id]
-        yield (
-            each.opened_at,
-            each.name,
-            name.table,
-            name.database,
-            name.schema,
-            each.client_sequencer,
-            each.row_sequencer,
-            each.offset_token,
-            each.last_commit_at,
-            each.rows,
-        )
+        place = (each.opened_at, each.name, name.table, name.database, name.schema)
+        sequencers = (each.client_sequencer, each.row_sequencer)
+        yield (*place, *sequencers, each.offset_token, each.last_commit_at, each.rows)
 
 
 TABLES = Listing(
