@@ -77,7 +77,7 @@ def find_owned_bucket(name: str, session: StatementSession) -> BucketRecord:
         PrivilegeMissing: If another role owns it.
     """
     bucket = session.find_bucket(name)
-    session.require_privilege("BUCKET", bucket.bucket_id, bucket.name, "OWNERSHIP")
+    session.require_ownership("BUCKET", bucket.bucket_id, bucket.name)
     return bucket
 
 

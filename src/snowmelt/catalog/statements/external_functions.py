@@ -110,9 +110,7 @@ class CreateExternalFunction(Statement):
         _check_cache_allowed(function, self.positions)
         _check_integration(session, function, self.positions)
         if there is not None and self.create_mode in {CreateMode.OR_REPLACE, CreateMode.OR_ALTER}:
-            session.require_privilege(
-                "FUNCTION", there.function_id, there.display_signature, "OWNERSHIP"
-            )
+            session.require_ownership("FUNCTION", there.function_id, there.display_signature)
         if there is not None and self.create_mode is CreateMode.OR_ALTER:
             for field in _IMMUTABLE_FIELDS:
                 if getattr(there.function, field) != getattr(function, field):
@@ -199,12 +197,10 @@ class DropFunction(Statement):
                 else session.find_function_or_translator(self.function)
             )
         if isinstance(found, TranslatorRecord):
-            session.require_privilege("TRANSLATOR", found.translator_id, found.name, "OWNERSHIP")
+            session.require_ownership("TRANSLATOR", found.translator_id, found.name)
             external_functions.drop_translator(session.connection, found, session.now)
             return StatementResult(message=f"Translator {found.display_signature} dropped.")
-        session.require_privilege(
-            "FUNCTION", found.function_id, found.display_signature, "OWNERSHIP"
-        )
+        session.require_ownership("FUNCTION", found.function_id, found.display_signature)
         external_functions.drop_external_function(session.connection, found, session.now)
         return StatementResult(message=f"Function {found.display_signature} dropped.")
 
@@ -234,7 +230,7 @@ def _lock_owned_function(
         raise UserError(
             f"{record.display_signature} is a translator: CREATE OR REPLACE FUNCTION gives it another source."
         )
-    session.require_privilege("FUNCTION", record.function_id, record.display_signature, "OWNERSHIP")
+    session.require_ownership("FUNCTION", record.function_id, record.display_signature)
     # Changes of functions wait for one another, so that none undoes what another has just done.
     find_namespace_ids(session.connection, record.name.database, record.name.schema, lock=True)
     return session.find_function(overload)
@@ -478,9 +474,7 @@ class CreateTranslator(Statement):
         skip_if_exists(label, self.create_mode, exists=bool(there))
         replaced = there[0] if there and self.create_mode is CreateMode.OR_REPLACE else None
         if replaced is not None:
-            session.require_privilege(
-                "TRANSLATOR", replaced.translator_id, replaced.name, "OWNERSHIP"
-            )
+            session.require_ownership("TRANSLATOR", replaced.translator_id, replaced.name)
         external_functions.create_translator(
             session.connection,
             name,

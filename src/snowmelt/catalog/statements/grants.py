@@ -86,9 +86,8 @@ class GrantPrivileges(Statement):
     name: ObjectName
 
     def execute(self, session: StatementSession) -> StatementResult:
-        object_id, shown = session.find_object(self.level, self.name)
+        object_id, shown = session.find_owned_object(self.level, self.name)
         kind = self.level.object_kind
-        session.require_privilege(kind, object_id, shown, "OWNERSHIP")
         self.grant.write(session, kind, object_id)
         return self.grant.report(f"on {kind.lower()} {shown} ")
 
@@ -107,9 +106,8 @@ class GrantOnMany(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         connection, grant = session.connection, self.grant
-        scope_id, shown = session.find_object(self.scope, self.name)
+        scope_id, shown = session.find_owned_object(self.scope, self.name)
         scope = self.scope.object_kind
-        session.require_privilege(scope, scope_id, shown, "OWNERSHIP")
         kind = self.level.object_kind
         access_control.require_role(connection, grant.role)
         if self.is_future:
@@ -175,7 +173,7 @@ class GrantOnFunction(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         found = session.find_function_or_translator(self.function)
         kind, object_id = found.securable
-        session.require_privilege(kind, object_id, found.display_signature, "OWNERSHIP")
+        session.require_ownership(kind, object_id, found.display_signature)
         self.grant.write(session, kind, object_id)
         return self.grant.report(f"on function {found.display_signature} ")
 

@@ -77,7 +77,7 @@ class CreateIntegration(Statement):
         skip_if_exists(label, self.create_mode, exists=bool(there))
         is_replaced = bool(there) and self.create_mode is CreateMode.OR_REPLACE
         if is_replaced:
-            session.require_privilege("INTEGRATION", there[0].integration_id, shown, "OWNERSHIP")
+            session.require_ownership("INTEGRATION", there[0].integration_id, shown)
         self.integration.validate()
         external_functions.create_api_integration(
             session.connection,
@@ -153,9 +153,7 @@ def lock_owned_integration(session: StatementSession, name: str) -> ApiIntegrati
         PrivilegeMissing: If another role owns it.
     """
     record = session.find_api_integration(name)
-    session.require_privilege(
-        "INTEGRATION", record.integration_id, to_display_name(name), "OWNERSHIP"
-    )
+    session.require_ownership("INTEGRATION", record.integration_id, to_display_name(name))
     # Changes wait for one another, so that none undoes what another has just done.
     external_functions.lock_api_integration(session.connection, name)
     return session.find_api_integration(name)

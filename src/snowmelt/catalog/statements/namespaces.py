@@ -87,7 +87,7 @@ class CreateSchema(Statement):
         skip_if_exists(f"Schema {shown}", self.create_mode, exists=bool(there))
         replace = self.create_mode is CreateMode.OR_REPLACE
         if there and replace:
-            session.require_privilege("SCHEMA", there[0].schema_id, shown, "OWNERSHIP")
+            session.require_ownership("SCHEMA", there[0].schema_id, shown)
         namespaces.create_schema(
             connection,
             database,
@@ -116,8 +116,7 @@ class DropObject(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         kind, connection, now = self.level.capitalize(), session.connection, session.now
         with skipping_missing(self.if_exists):
-            object_id, shown = session.find_object(self.level, self.name)
-            session.require_privilege(self.level.object_kind, object_id, shown, "OWNERSHIP")
+            _, shown = session.find_owned_object(self.level, self.name)
             # Nothing hangs on a table but its channels, which go with it.
             if self.restrict and self.level is not NameLevel.TABLE:
                 _require_empty(kind, shown, session, *resolve_parts(self.level, self.name, session))
@@ -176,8 +175,7 @@ class AlterNamespace(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         kind = self.level.object_kind
         with skipping_missing(self.if_exists):
-            object_id, shown = session.find_object(self.level, self.name)
-        session.require_privilege(kind, object_id, shown, "OWNERSHIP")
+            object_id, shown = session.find_owned_object(self.level, self.name)
         retention.set_object_properties(session.connection, kind, object_id, self.properties)
         return StatementResult(message=f"{self.level.capitalize()} {shown} altered.")
 
@@ -192,8 +190,7 @@ class RenameNamespace(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         with skipping_missing(self.if_exists):
-            object_id, shown = session.find_object(self.level, self.name)
-        session.require_privilege(self.level.object_kind, object_id, shown, "OWNERSHIP")
+            _, shown = session.find_owned_object(self.level, self.name)
         connection, now = session.connection, session.now
         if self.level is NameLevel.DATABASE:
             session.require_administrator("CREATE DATABASE")

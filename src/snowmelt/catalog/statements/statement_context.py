@@ -187,6 +187,16 @@ class StatementSession:
         table = self.find_table(self.resolve_table_name(name))
         return table.table_id, str(table.name)
 
+    def find_owned_object(self, level: NameLevel, name: ObjectName) -> tuple[int, str]:
+        """Return id and shown name of a database, schema or table that the role owns.
+
+        Raises:
+            PrivilegeMissing: If another role owns it.
+        """
+        object_id, shown = self.find_object(level, name)
+        self.require_ownership(level.object_kind, object_id, shown)
+        return object_id, shown
+
     def find_bucket(self, name: str) -> BucketRecord:
         """Return a bucket in which the role may do anything at all."""
         bucket = find_bucket(self.connection, name)
@@ -230,6 +240,10 @@ class StatementSession:
         shown = display_schema(name.database, name.schema)
         self.require_privilege("SCHEMA", schema.schema_id, shown, privilege)
         return schema
+
+    def require_ownership(self, kind: ObjectKind, object_id: int, object_name: object) -> None:
+        """Let pass a role that owns an object, as `require_privilege` does."""
+        self.require_privilege(kind, object_id, object_name, "OWNERSHIP")
 
     def require_privilege(
         self, kind: ObjectKind, object_id: int, object_name: object, *privileges: str

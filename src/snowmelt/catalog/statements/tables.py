@@ -65,7 +65,7 @@ class CreateTable(Statement):
             there = None
         skip_if_exists(f"Table {name}", self.create_mode, exists=there is not None)
         if there is not None and self.create_mode is CreateMode.OR_REPLACE:
-            session.require_privilege("TABLE", there.table_id, name, "OWNERSHIP")
+            session.require_ownership("TABLE", there.table_id, name)
         properties = resolve_error_table_property(self.properties, session, name)
         new = tables.create_table(
             connection,
@@ -121,7 +121,7 @@ class TruncateTable(Statement):
         name = session.resolve_table_name(self.name)
         with skipping_missing(self.if_exists):
             table = session.find_table(name)
-        session.require_privilege("TABLE", table.table_id, table.name, "OWNERSHIP")
+        session.require_ownership("TABLE", table.table_id, table.name)
         # The schema before the table, as everywhere.
         tables.find_namespace_ids(connection, name.database, name.schema, lock=True)
         old = renames_and_evolution.lock_table(connection, table)
