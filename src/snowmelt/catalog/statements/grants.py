@@ -284,9 +284,9 @@ class ShowFutureGrants(Statement):
             found = access_control.list_future_grants(connection, scope=scope)
         names = _map_scope_ids_to_names(connection)
         rows = tuple(
-            (each.privilege, each.kind, f"{names[scope]}.<{each.kind}>", "ROLE", each.role)
+            (each.privilege, each.kind, f"{names[place]}.<{each.kind}>", "ROLE", each.role)
             for each in found
-            if (scope := (each.scope_kind, each.scope_id)) in names
+            if (place := (each.scope_kind, each.scope_id)) in names
         )
         return StatementResult(("privilege", "grant_on", "name", "grant_to", "grantee_name"), rows)
 

@@ -467,27 +467,30 @@ _SECURITY_INTEGRATION_CLAUSES = {
 }
 
 
-def _add_oauth_clause(
-    word: str, field: str, parser: ValueParser | type[StrEnum], default: object = None
-) -> None:
-    """Add a clause, which must be given where a default is missing: None is one, … is none."""
-    full_word = _OAUTH_PREFIX + word
-    parse_value = choice_parser(parser, full_word) if isinstance(parser, type) else parser
-    _SECURITY_INTEGRATION_CLAUSES[full_word] = Clause(
-        parse_value, None if default is ... else default, is_required=default is ..., field=field
+def _add_oauth_clause(word: str, field: str, parser: ValueParser, default: object = None) -> None:
+    """Add a clause with a default; … says that there is none, and that it must be given."""
+    _SECURITY_INTEGRATION_CLAUSES[_OAUTH_PREFIX + word] = Clause(
+        parser, None if default is ... else default, is_required=default is ..., field=field
     )
 
 
-_add_oauth_clause("TYPE", "server", _AuthorizationServer, ...)
+def _oauth_choice(word: str, choices: type[StrEnum]) -> ValueParser:
+    return choice_parser(choices, _OAUTH_PREFIX + word)
+
+
+_add_oauth_clause("TYPE", "server", _oauth_choice("TYPE", _AuthorizationServer), ...)
 _add_oauth_clause("ISSUER", "issuer", text_parser("an issuer"), ...)
 _add_oauth_clause("TOKEN_USER_MAPPING_CLAIM", "user_claims", _string_or_list_parser("a claim"), ...)
-_add_oauth_clause("SNOWFLAKE_USER_MAPPING_ATTRIBUTE", "attribute", _UserMappingAttribute, ...)
+_MAPPING = "SNOWFLAKE_USER_MAPPING_ATTRIBUTE"
+_add_oauth_clause(_MAPPING, "attribute", _oauth_choice(_MAPPING, _UserMappingAttribute), ...)
 _add_oauth_clause("JWS_KEYS_URL", "keys_url", _parse_keys_url)
 _add_oauth_clause("RSA_PUBLIC_KEY", "public_key", _parse_public_key)
 _add_oauth_clause("RSA_PUBLIC_KEY_2", "public_key_2", _parse_public_key)
 _add_oauth_clause("AUDIENCE_LIST", "audiences", _string_or_list_parser("an audience"), ...)
 _add_oauth_clause("BLOCKED_ROLES_LIST", "blocked_roles", _string_or_list_parser("a role"), ())
-_add_oauth_clause("ANY_ROLE_MODE", "any_role", _AnyRoleMode, _AnyRoleMode.DISABLE)
+_add_oauth_clause(
+    "ANY_ROLE_MODE", "any_role", _oauth_choice("ANY_ROLE_MODE", _AnyRoleMode), _AnyRoleMode.DISABLE
+)
 _add_oauth_clause("SCOPE_MAPPING_ATTRIBUTE", "scope_claim", text_parser("a claim"), "scp")
 
 
