@@ -367,9 +367,16 @@ def _load_channels(
     query = _select_channels(connection.dialect.name)
     for row in connection.execute(query, sets.encode_rows(_CHANNEL_KEY_COLUMNS, names)):
         values: tuple[Any, ...] = tuple(row)
-        last_chunk = LastCommittedChunk(*values[7:12])
+        channel_id, client_sequencer, row_sequencer, offset_token, owner = values[2:7]
         commit_state.channels[row.table_id, row.name] = ChannelCommitState(
-            *values[2:7], last_chunk=last_chunk, rows=row.rows, bytes=row.bytes
+            channel_id,
+            client_sequencer,
+            row_sequencer,
+            offset_token,
+            owner,
+            LastCommittedChunk(*values[7:12]),
+            row.rows,
+            row.bytes,
         )
 
 
