@@ -8,11 +8,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from snowmelt.catalog.jobs.migration_history import (
-    MigrationState,
-    MigrationStateTotals,
-    TableBacklog,
-)
+from snowmelt.catalog.jobs.migration_history import MigrationStateTotals, TableBacklog
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.ingest.metrics import RegistrationMetrics, RowMetrics
 from snowmelt.schema.types import TableName
 from snowmelt.server.logs import CONTEXT_FIELDS
@@ -26,7 +23,7 @@ def test_the_metrics_of_the_page_are_those_of_the_service():
     facts = CatalogMetrics(
         now,
         [TableBacklog(1, TableName("D", "P", "T"), 1, 1, now)],
-        [MigrationStateTotals(MigrationState.COMMITTED, 1, 1, 1.0)],
+        [MigrationStateTotals(RunState.COMMITTED, 1, 1, 1.0)],
     )
     sources = MetricSources(
         lambda: RegistrationMetrics().snapshot(0),

@@ -6,11 +6,8 @@ import pytest
 
 from fixtures.catalog import START
 from snowmelt.catalog.jobs import maintenance_history
-from snowmelt.catalog.jobs.maintenance_history import (
-    MaintenanceKind,
-    MaintenanceState,
-    MaintenanceTotals,
-)
+from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, MaintenanceTotals
+from snowmelt.catalog.jobs.run_history import RunState
 
 
 @pytest.fixture
@@ -34,19 +31,17 @@ def test_a_run_is_closed_once_with_what_it_did(writing):
     done = MaintenanceTotals(
         rows=10, files_before=8, bytes_before=80, files_after=1, bytes_after=60, snapshot_id=2**60
     )
-    state = MaintenanceState.COMMITTED
+    state = RunState.COMMITTED
     assert maintenance_history.finish_maintenance_run(writing, "a", state, now=_at(5), totals=done)
-    assert not maintenance_history.finish_maintenance_run(
-        writing, "a", MaintenanceState.LOST, now=_at(6)
-    )
+    assert not maintenance_history.finish_maintenance_run(writing, "a", RunState.LOST, now=_at(6))
     assert maintenance_history.finish_maintenance_run(
-        writing, "b", MaintenanceState.FAILED, now=_at(7), message="the disk is full"
+        writing, "b", RunState.FAILED, now=_at(7), message="the disk is full"
     )
     assert maintenance_history.list_running_maintenance(writing, 7) == []
     assert maintenance_history.find_maintenance_commit_times(writing, 7) == {"a": _at(5)}
     assert maintenance_history.find_maintenance_commit_times(writing, 8) == {}
     second, first = maintenance_history.list_maintenance_runs(writing, 7)
-    assert (second.state, second.message) == (MaintenanceState.FAILED, "the disk is full")
+    assert (second.state, second.message) == (RunState.FAILED, "the disk is full")
     assert (first.rows, first.files_before, first.snapshot_id) == (10, 8, 2**60)
     assert [run.run_id for run in maintenance_history.list_maintenance_runs(writing)] == [
         "c",

@@ -11,7 +11,8 @@ import pytest
 from fixtures.chunks import NUMBERS, ROLE, Lakehouse
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import load_history
-from snowmelt.catalog.jobs.load_history import LoadedFileKey, LoadState, OffsetAdvance
+from snowmelt.catalog.jobs.load_history import LoadedFileKey, OffsetAdvance
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.objects.tables import add_schema_version
 from snowmelt.clock import ManualClock
 from snowmelt.errors import LeaseLost, LoadOvertaken, LoadRefused, UnknownOutcome
@@ -66,7 +67,7 @@ def test_loaded_and_streamed_rows_are_one_table(house):
     assert house.migrate().rows == 10
     assert sorted(house.read_numbers()) == list(range(50))
     record = state_of(house, load)
-    assert (record.state, record.rows, record.files) == (LoadState.COMMITTED, 25, 1)
+    assert (record.state, record.rows, record.files) == (RunState.COMMITTED, 25, 1)
     assert record.snapshot_id is not None
 
 
@@ -181,10 +182,10 @@ def test_a_load_that_was_given_up_cannot_commit(house):
     load = begin(house)
     files = [written(house, load, 0, 10)]
     abort_orphaned_loads(house.database, load.table, house.clock)
-    assert state_of(house, load).state is LoadState.RUNNING
+    assert state_of(house, load).state is RunState.RUNNING
     house.clock.advance(61)
     abort_orphaned_loads(house.database, load.table, house.clock)
-    assert state_of(house, load).state is LoadState.LOST
+    assert state_of(house, load).state is RunState.LOST
     with pytest.raises(LeaseLost):
         commit_load(house.database, load, result(files), clock=house.clock)
     assert house.read_numbers() == []
@@ -245,7 +246,7 @@ def test_what_is_not_known_is_looked_up(house):
     load_numbers(house, 0, 10, "a.csv")
     house.clock.advance(7200)
     house.collect(3600)
-    assert state_of(house, load).state is LoadState.LOST
+    assert state_of(house, load).state is RunState.LOST
     assert house.read_numbers() == list(range(10))
 
 
@@ -275,7 +276,7 @@ def test_clean_up_takes_what_no_commit_names_and_nothing_else(house):
     files = [written(house, alive, 30, 10)]
     house.clock.advance(7200)
     house.collect(3600)
-    assert state_of(house, dead).state is LoadState.LOST
+    assert state_of(house, dead).state is RunState.LOST
     commit_load(house.database, alive, result(files), clock=house.clock)
     expected = [*range(20), *range(30, 40)]
     assert sorted(house.read_numbers()) == expected

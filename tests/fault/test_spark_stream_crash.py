@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.chunks import COLUMNS, NUMBERS, Lakehouse, numbers
-from snowmelt.catalog.jobs.load_history import LoadState, list_loads
+from snowmelt.catalog.jobs.load_history import list_loads
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.objects.tables import create_table
 from snowmelt.clock import SystemClock
 from snowmelt.schema.types import TableName
@@ -95,7 +96,7 @@ def start(folder, kill):
 
 def committed(house):
     with house.database.reading() as connection:
-        return sum(load.state is LoadState.COMMITTED for load in list_loads(connection))
+        return sum(load.state is RunState.COMMITTED for load in list_loads(connection))
 
 
 def test_each_row_is_copied_once_whoever_is_killed(lakehouse):

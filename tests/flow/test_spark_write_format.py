@@ -9,7 +9,8 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
 from fixtures.chunks import numbers
-from snowmelt.catalog.jobs.load_history import LoadState, list_loads
+from snowmelt.catalog.jobs.load_history import list_loads
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.clock import ManualClock
 from snowmelt.spark.format import register
 from snowmelt.table.garbage_collection import collect_garbage
@@ -100,7 +101,7 @@ def test_rows_count_once_whatever_attempts_there_were(lakehouse, lake, append, s
     assert lake.table(TABLE).selectExpr("count(*)", "sum(n)").collect()[0] == (1000, 499500)
     with lakehouse.database.reading() as connection:
         states = [load.state for load in list_loads(connection)]
-    assert states == [LoadState.COMMITTED]
+    assert states == [RunState.COMMITTED]
     # The repeated write's files stay for a day, as any may be on their way to a commit; so do those
     # of the lost one, where another of its tasks was faster than the one that failed.
     there = folders(lakehouse)

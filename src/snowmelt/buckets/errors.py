@@ -63,10 +63,8 @@ _STATUS_AND_MESSAGES: dict[str, tuple[int, str]] = {
 }
 
 
-class S3Error(UserError):
+class S3Error(UserError, code="s3_refusal"):
     """S3 refuses."""
-
-    code = "s3_refusal"
 
     def __init__(self, s3_code: str, message: str | None = None, **details: object) -> None:
         """Refuse with one of S3's codes.

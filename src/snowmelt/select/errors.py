@@ -83,10 +83,8 @@ ALL_CODES = (
 )
 
 
-class SelectError(UserError):
+class SelectError(UserError, code="select"):
     """A statement, one of its values, or the object it reads is refused."""
-
-    code = "select"
 
     def __init__(
         self, code: str, message: str, *, status: int | None = None, fatal: bool = True

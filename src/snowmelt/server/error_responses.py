@@ -110,39 +110,24 @@ def _status_headers(status: int) -> tuple[tuple[bytes, bytes], ...]:
     return ()
 
 
-# --- Requests that are refused before anybody looks at what they ask for.
+# Requests that are refused before anybody looks at what they ask for.
 
 
-class RequestTooLarge(UserError):
+class RequestTooLarge(UserError, status=413):
     """The request's body is larger than {limit} bytes."""
 
-    code = "request_too_large"
-    status = 413
 
-
-class HostNotAllowed(UserError):
+class HostNotAllowed(UserError, code="host_refused", status=403):
     """Host {host} is not allowed: the service listens on loopback. If a proxy forwards this name, add it to SNOWMELT_PUBLIC_HOSTS."""
 
-    code = "host_refused"
-    status = 403
 
-
-class UnsupportedMediaType(UserError):
+class UnsupportedMediaType(UserError, code="content_type_refused", status=415):
     """The body must be sent as application/json, not as {content_type}."""
 
-    code = "content_type_refused"
-    status = 415
 
-
-class RouteNotFound(UserError):
+class RouteNotFound(UserError, status=404):
     """There is nothing at {path}."""
 
-    code = "route_not_found"
-    status = 404
 
-
-class MethodNotAllowed(UserError):
+class MethodNotAllowed(UserError, code="method_refused", status=405):
     """{path} takes {allowed}, not {method}."""
-
-    code = "method_refused"
-    status = 405

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.jobs import load_history, maintenance_history, migration_history
-from snowmelt.catalog.jobs.load_history import LoadState
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.errors import NotFound
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def exclude_files_of_active_runs(
 
 def _is_active_run(connection: sa.Connection, run_id: str, *, is_young: bool) -> bool:
     try:
-        return load_history.find_load(connection, run_id).state is LoadState.RUNNING
+        return load_history.find_load(connection, run_id).state is RunState.RUNNING
     except NotFound:
         known = migration_history.find_migration(
             connection, run_id

@@ -17,11 +17,8 @@ from typing import TYPE_CHECKING
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases, maintenance_history
 from snowmelt.catalog.jobs.leases import new_lease_owner
-from snowmelt.catalog.jobs.maintenance_history import (
-    MaintenanceKind,
-    MaintenanceState,
-    MaintenanceTotals,
-)
+from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, MaintenanceTotals
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.model.records import MetadataPointer
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
 from snowmelt.clock import to_epoch_ms
@@ -126,7 +123,7 @@ def begin_maintenance_run(
             return None
         for lost in maintenance_history.list_running_maintenance(connection, table.table_id):
             maintenance_history.finish_maintenance_run(
-                connection, lost.run_id, MaintenanceState.LOST, now=now, message=_ORPHANED_MESSAGE
+                connection, lost.run_id, RunState.LOST, now=now, message=_ORPHANED_MESSAGE
             )
         maintenance_history.start_maintenance_run(connection, run_id, table.table_id, kind, now)
     try:
@@ -202,7 +199,7 @@ def abort_orphaned_maintenance_runs(database: Database, table: TableRecord, cloc
             return
         for run in maintenance_history.list_running_maintenance(connection, table.table_id):
             maintenance_history.finish_maintenance_run(
-                connection, run.run_id, MaintenanceState.LOST, now=now, message=_ORPHANED_MESSAGE
+                connection, run.run_id, RunState.LOST, now=now, message=_ORPHANED_MESSAGE
             )
         leases.release_lease(connection, lease)
 
@@ -361,7 +358,7 @@ def _make_pointer_swap(
             ) and maintenance_history.finish_maintenance_run(
                 connection,
                 run.run_id,
-                MaintenanceState.COMMITTED,
+                RunState.COMMITTED,
                 now=clock.now(),
                 totals=replace(totals, snapshot_id=snapshot_id),
             )
@@ -400,11 +397,11 @@ def _fail_run_and_release_lease(
         # The lease's row first, as in the commit, which this must not overtake.
         leases.release_lease(connection, lease)
         return maintenance_history.finish_maintenance_run(
-            connection, run_id, MaintenanceState.FAILED, now=clock.now(), message=reason
+            connection, run_id, RunState.FAILED, now=clock.now(), message=reason
         )
 
 
 def _is_committed(database: Database, run: OpenMaintenanceRun) -> bool:
     with database.reading() as connection:
         found = maintenance_history.find_maintenance_run(connection, run.run_id)
-    return found is not None and found.state is MaintenanceState.COMMITTED
+    return found is not None and found.state is RunState.COMMITTED

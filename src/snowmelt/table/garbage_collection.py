@@ -35,7 +35,7 @@ from snowmelt.catalog.jobs import (
     migration_history,
     stream_read_positions,
 )
-from snowmelt.catalog.jobs.migration_history import MigrationState
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.objects import retention
 from snowmelt.catalog.objects.tables import (
     delete_table_record,
@@ -375,7 +375,7 @@ def _map_run_commit_times(connection: sa.Connection, table_id: int) -> dict[str,
     runs = {
         run.run_id: run.ended_at
         for run in migration_history.list_migrations(connection, table_id)
-        if run.state is MigrationState.COMMITTED and run.ended_at is not None
+        if run.state is RunState.COMMITTED and run.ended_at is not None
     }
     others = load_history.find_load_commit_times(
         connection, table_id

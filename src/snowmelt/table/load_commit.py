@@ -24,13 +24,8 @@ from typing import TYPE_CHECKING
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases, load_history
 from snowmelt.catalog.jobs.leases import renewing_lease
-from snowmelt.catalog.jobs.load_history import (
-    LoadedFileKey,
-    LoadFileState,
-    LoadRecord,
-    LoadState,
-    LoadTotals,
-)
+from snowmelt.catalog.jobs.load_history import LoadedFileKey, LoadFileState, LoadRecord, LoadTotals
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.model.records import MetadataPointer
 from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.tables import (
@@ -197,7 +192,7 @@ def begin_load(
                 role=request.role,
                 stream_name=request.stream_name,
                 statement=request.statement,
-                state=LoadState.RUNNING,
+                state=RunState.RUNNING,
                 started_at=now,
             ),
         )
@@ -274,7 +269,7 @@ def abort_load(
         closed = load_history.finish_load(
             connection,
             load.load_id,
-            LoadState.FAILED,
+            RunState.FAILED,
             now=clock.now(),
             totals=totals,
             message=reason,
@@ -291,7 +286,7 @@ def is_committed(database: Database, load_id: str) -> bool:
         NotFound: It never started.
     """
     with database.reading() as connection:
-        return load_history.find_load(connection, load_id).state is LoadState.COMMITTED
+        return load_history.find_load(connection, load_id).state is RunState.COMMITTED
 
 
 def abort_orphaned_loads(database: Database, table: TableRecord, clock: Clock) -> None:
@@ -309,7 +304,7 @@ def abort_orphaned_loads(database: Database, table: TableRecord, clock: Clock) -
             load_history.finish_load(
                 connection,
                 load.load_id,
-                LoadState.LOST,
+                RunState.LOST,
                 now=clock.now(),
                 message="The process that loaded died, or lost its lease.",
             )
@@ -349,7 +344,7 @@ def finish_committed_load(
     load_history.finish_load(
         connection,
         load.load_id,
-        LoadState.COMMITTED,
+        RunState.COMMITTED,
         now=now,
         totals=totals,
         message=result.message,

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 from snowmelt import failpoints, tracing
 from snowmelt.catalog.jobs import leases, migration_history
 from snowmelt.catalog.jobs.leases import new_lease_owner, renewing_lease
-from snowmelt.catalog.jobs.migration_history import MigrationRecord, MigrationState, MigrationTotals
+from snowmelt.catalog.jobs.migration_history import MigrationRecord, MigrationTotals
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.model.records import MetadataPointer, TableRecord
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
 from snowmelt.catalog.streaming.chunks import list_chunks, quarantine_chunk
@@ -292,7 +293,7 @@ def _start_migration(
                 epoch=lease.epoch,
                 from_seq=table.migrated_seq,
                 to_seq=last,
-                state=MigrationState.RUNNING,
+                state=RunState.RUNNING,
                 started_at=now,
             ),
         )
@@ -305,7 +306,7 @@ def abort_orphaned_migrations(connection: sa.Connection, table_id: int, clock: C
         migration_history.finish_migration(
             connection,
             run.run_id,
-            MigrationState.LOST,
+            RunState.LOST,
             now=clock.now(),
             message="The migrator died, or lost its lease.",
         )
@@ -430,7 +431,7 @@ def _make_pointer_swap(
             migration_history.finish_migration(
                 connection,
                 plan.run_id,
-                MigrationState.COMMITTED,
+                RunState.COMMITTED,
                 now=clock.now(),
                 totals=MigrationTotals(result.rows, result.files, result.bytes, snapshot_id),
             )
@@ -445,7 +446,7 @@ def _make_pointer_swap(
 def _is_committed(database: Database, plan: MigrationPlan) -> bool:
     with contextlib.suppress(Exception), database.reading() as connection:
         run = migration_history.find_migration(connection, plan.run_id)
-        return run is not None and run.state is MigrationState.COMMITTED
+        return run is not None and run.state is RunState.COMMITTED
     return False
 
 
@@ -456,7 +457,7 @@ def _fail_run_and_release_lease(
         # The lease's row first, as in the commit, which this must not overtake.
         leases.release_lease(connection, started.lease)
         run = migration_history.find_migration(connection, started.run_id)
-        if run is not None and run.state is MigrationState.RUNNING:
+        if run is not None and run.state is RunState.RUNNING:
             migration_history.finish_migration(
-                connection, started.run_id, MigrationState.FAILED, now=clock.now(), message=reason
+                connection, started.run_id, RunState.FAILED, now=clock.now(), message=reason
             )

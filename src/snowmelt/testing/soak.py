@@ -16,8 +16,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.jobs.load_history import LoadState, list_loads
-from snowmelt.catalog.jobs.maintenance_history import MaintenanceState, list_maintenance_runs
+from snowmelt.catalog.jobs.load_history import list_loads
+from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.errors import InternalError, PlanExpired
 from snowmelt.schema.types import TableName
@@ -219,12 +220,12 @@ class SoakHarness(CrashHarness):
         with self._require_database.reading() as connection:
             loads = list_loads(connection)
             runs = list_maintenance_runs(connection)
-        done = [load for load in loads if load.state is LoadState.COMMITTED]
+        done = [load for load in loads if load.state is RunState.COMMITTED]
         return SoakResult(
             kills=kills,
             committed_loads=len(done),
             lost_loads=len(loads) - len(done),
-            compactions=sum(1 for run in runs if run.state is MaintenanceState.COMMITTED),
+            compactions=sum(1 for run in runs if run.state is RunState.COMMITTED),
             streamed_rows=streamed_rows,
             copied_rows=copied,
             rejects=sum(load.rejects or 0 for load in done),

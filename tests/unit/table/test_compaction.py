@@ -12,7 +12,8 @@ import pytest
 from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases, maintenance_history
-from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, MaintenanceState
+from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.clock import ManualClock
 from snowmelt.errors import CommitLost, LeaseLost, TableInconsistent
 from snowmelt.failpoints import Failpoint
@@ -83,7 +84,7 @@ def test_small_files_become_one_with_the_same_rows(house):
         facts.total_rows,
     )
     [run] = runs(house)
-    assert (run.state, run.kind) == (MaintenanceState.COMMITTED, MaintenanceKind.COMPACTION)
+    assert (run.state, run.kind) == (RunState.COMMITTED, MaintenanceKind.COMPACTION)
     assert (run.files_before, run.bytes_before) == (5, done.bytes_before)
     assert compacted(house) is None
 
@@ -237,7 +238,7 @@ def test_a_file_with_fewer_rows_than_its_entry_says_is_not_compacted(house):
     pq.write_table(whole.slice(1), house.folder / "warehouse" / path)
     with pytest.raises(TableInconsistent, match="199 rows of 200"):
         compacted(house)
-    assert runs(house)[0].state is MaintenanceState.FAILED
+    assert runs(house)[0].state is RunState.FAILED
 
 
 def test_other_readers_see_files_replaced_and_no_rows_changed(house):

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert, replace_nul
-from snowmelt.catalog.jobs.run_history import RunHistory
+from snowmelt.catalog.jobs.run_history import RunHistory, RunState
 from snowmelt.errors import CommitLost, NotFound
 
 if TYPE_CHECKING:
@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 _LOADS = model.loads
 _LOADED_FILES = model.loaded_files
 _STREAM_OFFSETS = model.stream_offsets
-
-
-class LoadState(StrEnum):
-    """How far a load got; `running` after a crash until somebody closes it."""
-
-    RUNNING = "running"
-    COMMITTED = "committed"
-    LOST = "lost"
-    FAILED = "failed"
 
 
 class LoadFileState(StrEnum):
@@ -55,7 +46,7 @@ class LoadRecord:
     role: str
     stream_name: str | None
     statement: str
-    state: LoadState
+    state: RunState
     started_at: dt.datetime
     ended_at: dt.datetime | None = None
     files: int | None = None
@@ -126,7 +117,7 @@ class OffsetAdvance:
 
 
 _RUNS = RunHistory(
-    _LOADS, LoadRecord, {"state": LoadState}, _LOADS.c.table_id, _LOADS.c.reject_table_id
+    _LOADS, LoadRecord, {"state": RunState}, _LOADS.c.table_id, _LOADS.c.reject_table_id
 )
 start_load = _RUNS.start
 finish_load = _RUNS.finish
@@ -151,7 +142,7 @@ def find_load_commit_times(connection: Connection, table_id: int) -> dict[str, d
     query = sa.select(_LOADS.c.load_id, _LOADS.c.ended_at).where(
         _LOADS.c.ended_at.is_not(None),
         sa.or_(
-            sa.and_(_LOADS.c.table_id == table_id, _LOADS.c.state == LoadState.COMMITTED),
+            sa.and_(_LOADS.c.table_id == table_id, _LOADS.c.state == RunState.COMMITTED),
             # Rejects are published whether or not the rows are.
             _LOADS.c.reject_table_id == table_id,
         ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.jobs.run_history import RunHistory
+from snowmelt.catalog.jobs.run_history import RunHistory, RunState
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -24,15 +24,6 @@ class MaintenanceKind(StrEnum):
     EXPIRY = "expiry"
 
 
-class MaintenanceState(StrEnum):
-    """How far a run got; `running` after a crash until somebody closes it."""
-
-    RUNNING = "running"
-    COMMITTED = "committed"
-    LOST = "lost"
-    FAILED = "failed"
-
-
 @dataclass(frozen=True, slots=True)
 class MaintenanceRecord:
     """One run on a table; counts are set when it committed."""
@@ -40,7 +31,7 @@ class MaintenanceRecord:
     run_id: str
     table_id: int
     kind: MaintenanceKind
-    state: MaintenanceState
+    state: RunState
     started_at: dt.datetime
     ended_at: dt.datetime | None = None
     rows: int | None = None
@@ -67,7 +58,7 @@ class MaintenanceTotals:
 
 
 _RUNS = RunHistory(
-    _MAINTENANCE_RUNS, MaintenanceRecord, {"kind": MaintenanceKind, "state": MaintenanceState}
+    _MAINTENANCE_RUNS, MaintenanceRecord, {"kind": MaintenanceKind, "state": RunState}
 )
 finish_maintenance_run = _RUNS.finish
 find_maintenance_run = _RUNS.find
@@ -79,9 +70,7 @@ def start_maintenance_run(
     connection: sa.Connection, run_id: str, table_id: int, kind: MaintenanceKind, now: dt.datetime
 ) -> None:
     """Write down a run that begins; its id must be new."""
-    _RUNS.start(
-        connection, MaintenanceRecord(run_id, table_id, kind, MaintenanceState.RUNNING, now)
-    )
+    _RUNS.start(connection, MaintenanceRecord(run_id, table_id, kind, RunState.RUNNING, now))
 
 
 def find_maintenance_commit_times(
@@ -90,6 +79,6 @@ def find_maintenance_commit_times(
     """Return when each run on a table committed, by run id."""
     query = sa.select(_MAINTENANCE_RUNS.c.run_id, _MAINTENANCE_RUNS.c.ended_at).where(
         _MAINTENANCE_RUNS.c.table_id == table_id,
-        _MAINTENANCE_RUNS.c.state == MaintenanceState.COMMITTED,
+        _MAINTENANCE_RUNS.c.state == RunState.COMMITTED,
     )
     return {row.run_id: row.ended_at for row in connection.execute(query)}

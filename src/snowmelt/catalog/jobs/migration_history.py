@@ -6,13 +6,12 @@ The backlog and the totals by state feed the metrics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.jobs.run_history import RunHistory
+from snowmelt.catalog.jobs.run_history import RunHistory, RunState
 from snowmelt.errors import NotFound
 from snowmelt.schema.types import TableName
 
@@ -24,15 +23,6 @@ if TYPE_CHECKING:
 _MIGRATIONS = model.migrations
 
 
-class MigrationState(StrEnum):
-    """How far a migration got; `running` after a crash until somebody closes it."""
-
-    RUNNING = "running"
-    COMMITTED = "committed"
-    LOST = "lost"
-    FAILED = "failed"
-
-
 @dataclass(frozen=True, slots=True)
 class MigrationRecord:
     """One run: the chunks in (from_seq, to_seq] of a table; counts are set when it committed."""
@@ -42,7 +32,7 @@ class MigrationRecord:
     epoch: int
     from_seq: int
     to_seq: int
-    state: MigrationState
+    state: RunState
     started_at: dt.datetime
     ended_at: dt.datetime | None = None
     rows: int | None = None
@@ -62,16 +52,14 @@ class MigrationTotals:
     snapshot_id: int | None
 
 
-_RUNS = RunHistory(_MIGRATIONS, MigrationRecord, {"state": MigrationState})
+_RUNS = RunHistory(_MIGRATIONS, MigrationRecord, {"state": RunState})
 start_migration = _RUNS.start
 find_migration = _RUNS.find
 list_migrations = _RUNS.list_runs
 list_running_migrations = _RUNS.list_running
 
 
-def finish_migration(
-    connection: Connection, run_id: str, state: MigrationState, **details: Any
-) -> None:
+def finish_migration(connection: Connection, run_id: str, state: RunState, **details: Any) -> None:
     """Close a run as `RunHistory.finish` does.
 
     Raises:
@@ -87,7 +75,7 @@ def find_migrated_seq(connection: Connection, table_id: int, before: dt.datetime
     """Return the sequence up to which chunks were in native files at an instant, 0 for none."""
     query = sa.select(sa.func.max(_MIGRATIONS.c.to_seq)).where(
         _MIGRATIONS.c.table_id == table_id,
-        _MIGRATIONS.c.state == MigrationState.COMMITTED,
+        _MIGRATIONS.c.state == RunState.COMMITTED,
         _MIGRATIONS.c.ended_at <= before,
     )
     return connection.execute(query).scalar() or 0
@@ -114,7 +102,7 @@ class TableBacklog:
 class MigrationStateTotals:
     """What the migrations that ended in one state did; those that run have no seconds yet."""
 
-    state: MigrationState
+    state: RunState
     runs: int
     rows: int
     seconds: float
@@ -195,7 +183,7 @@ def sum_migrations_by_state(connection: Connection) -> list[MigrationStateTotals
     ).group_by(_MIGRATIONS.c.state)
     found = {state: counts for state, *counts in connection.execute(query)}
     counted = []
-    for state in MigrationState:
+    for state in RunState:
         runs, rows, taken = found.get(state, (0, 0, 0))
         counted.append(MigrationStateTotals(state, runs, int(rows or 0), int(taken or 0) / 1e6))
     return counted

@@ -7,6 +7,7 @@ the table's metadata pointer.
 from __future__ import annotations
 
 import dataclasses
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -16,11 +17,19 @@ from snowmelt.catalog.db.dialect import replace_nul
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping
-    from enum import StrEnum
 
     from _typeshed import DataclassInstance
 
 _RecordT = TypeVar("_RecordT")
+
+
+class RunState(StrEnum):
+    """How far a run got; `running` after a crash until somebody closes it."""
+
+    RUNNING = "running"
+    COMMITTED = "committed"
+    LOST = "lost"
+    FAILED = "failed"
 
 
 class RunHistory(Generic[_RecordT]):
@@ -49,7 +58,7 @@ class RunHistory(Generic[_RecordT]):
         self,
         connection: sa.Connection,
         run_id: str,
-        state: StrEnum,
+        state: RunState,
         *,
         now: dt.datetime,
         totals: DataclassInstance | None = None,

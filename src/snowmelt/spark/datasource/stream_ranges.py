@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.catalog.jobs import maintenance_history, migration_history
-from snowmelt.catalog.jobs.migration_history import MigrationState
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
 from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
 from snowmelt.errors import LoadRefused, TableNotFound
@@ -316,7 +316,7 @@ def _list_committed_migrations(
     connection: sa.Connection, table: TableRecord
 ) -> list[MigrationRecord]:
     found = migration_history.list_migrations(connection, table.table_id, limit=_MAX_LISTED_RUNS)
-    return [run for run in found if run.state is MigrationState.COMMITTED]
+    return [run for run in found if run.state is RunState.COMMITTED]
 
 
 def _includes_missing_chunk(run: MigrationRecord, missing: set[int]) -> bool:
