@@ -10,7 +10,6 @@
 `library`: libraries of user code, loaded as isolated packages.
 `stack`: one portion through source, filters, parser and expressions.
 `phase_protocols`: the protocols of sources, filters and parsers, and the data that they exchange.
-`phase_states`: the states that user-defined phases return and receive.
 `sources`: where the bytes come from.
 `kafka`: Kafka partitions as a source of records.
 `filters`: bytes into bytes: decompression, encodings, replacement, external commands.

@@ -8,6 +8,5 @@
 `filters`: user-defined filters, and generators as filters.
 `parsers`: user-defined parsers and chunkers.
 `shared_progress_page`: shared memory page with the running step, and the limits of user code.
-`worker_process`: worker processes that run user code, seen from the parent.
-`worker_main`: the main program of a worker process.
+`worker_process`: worker processes that run user code: the parent's side, and their main program.
 """

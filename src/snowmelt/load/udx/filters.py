@@ -7,39 +7,60 @@ Record filters use the SDK's side channel, which passes record boundaries beside
 from __future__ import annotations
 
 import inspect
-import queue
-import threading
-from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import SnowmeltError
-from snowmelt.load.phase_protocols import ByteReader
-from snowmelt.load.udx.input_window import ByteWindow, RecordWindow
+from snowmelt.load.udx.input_window import ByteWindow, InputWindow, RecordWindow
 from snowmelt.load.udx.instance import (
     DESTROY_ROLES,
     PROCESS_RECORDS_ROLES,
     PROCESS_ROLES,
     CallLoop,
+    UdxHost,
     UdxInstance,
     describe_user_code_line,
 )
 from snowmelt.load.udx.shared_progress_page import is_ctrl_c
 from snowmelt.load.udx.vertica_sdk.buffers import LengthBuffer, OutputBuffer
-from snowmelt.load.udx.vertica_sdk.states import InputState, StreamState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from snowmelt.load.phase_protocols import Filter, Records
-    from snowmelt.load.udx.instance import UdxHost
-    from snowmelt.load.udx.vertica_sdk.buffers import InputBuffer
-    from snowmelt.load.udx.vertica_sdk.server_interface import ServerInterface
-    from snowmelt.load.udx.vertica_sdk.states import ReturnedState
+    from snowmelt.load.phase_protocols import ByteReader, Records
+
+
+def iter_written(
+    instance: UdxInstance, method_name: str, roles: Sequence[str], window: InputWindow | None = None
+) -> Generator[tuple[bytes, NDArray[np.uint32]]]:
+    """Call a method until its stream ends; yield bytes and lengths of records as it writes them."""
+    host = instance.host
+    with instance.running_stream(DESTROY_ROLES):
+        output, lengths = OutputBuffer(host.limits.window_bytes), LengthBuffer()
+        given: dict[str, object] = {"server": host.server, "output": output}
+        given["output_lengths"] = lengths
+        if window is not None:
+            given |= {"input": window.buffer, "input_lengths": window.lengths}
+        process = instance.bind_state_method(method_name, roles)
+        flow = CallLoop(instance, window, output)
+        flow.fetch_first()
+        done, taken = False, 0
+        while not done:
+            written = output.written
+            if window is not None:
+                taken, given["state"] = window.consumed, window.report_state()
+            answer = process(*[given[role] for role in roles])
+            wrote = output.written > written or lengths.offset > 0
+            if wrote:
+                yield output.pop_written(), lengths.pop_written()
+            read = window is not None and window.consumed > taken
+            done = flow.handle_state(answer.code, has_read=read, has_written=wrote)
+        output.close()
 
 
 class UdxFilter:
@@ -52,12 +73,6 @@ class UdxFilter:
 
     def __init__(self, host: UdxHost, make: Callable[[], object]) -> None:
         self.instance = UdxInstance(host, make)
-        self.host = host
-
-    @property
-    def user_object(self) -> object:
-        """The object of user code."""
-        return self.instance.user_object
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield the filtered bytes of one stream.
@@ -65,36 +80,15 @@ class UdxFilter:
         Raises:
             PhaseFailed: User code raised an error, broke a rule, or does not come to an end.
         """
-        try:
-            with self.instance.running_stream(DESTROY_ROLES):
-                yield from self._run_stream(reader)
-        finally:
-            reader.close()
+        window = ByteWindow(reader, self.instance.host.limits)
+        stream = iter_written(self.instance, "process", PROCESS_ROLES, window)
+        with closing(reader), closing(stream):
+            for data, _ in stream:
+                yield data
 
     def cancel(self) -> None:
         """End what runs as cancelled, from any thread; user code is told once."""
         self.instance.cancel()
-
-    def _run_stream(self, reader: ByteReader) -> Iterator[bytes]:
-        limits, server = self.host.limits, self.host.server
-        feed, output = ByteWindow(reader, limits), OutputBuffer(limits.window_bytes)
-        source = feed.buffer
-        process = self.instance.bind_state_method("process", PROCESS_ROLES)
-        flow = CallLoop(self.instance, feed, output)
-        flow.fetch_first()
-        done = False
-        while not done:
-            read, written = source.consumed, output.written
-            answer = process(server, source, feed.report_state(), output)
-            if data := output.pop_written():
-                yield data
-            done = flow.handle_state(
-                answer.code, has_read=source.consumed > read, has_written=output.written > written
-            )
-        output.close()
-
-
-# --- Filters that see where records end: the side channel, as state machines use it.
 
 
 class UdxRecordFilter:
@@ -106,7 +100,8 @@ class UdxRecordFilter:
 
     def __init__(self, byte_filter: UdxFilter) -> None:
         self._byte_filter = byte_filter
-        ends = getattr(byte_filter.user_object, "endsSideChannel", None)
+        self.cancel = byte_filter.cancel
+        ends = getattr(byte_filter.instance.user_object, "endsSideChannel", None)
         self.ends_records = callable(ends) and bool(ends())
 
     def run_records(self, records: Iterator[Records]) -> Iterator[Records] | Iterator[bytes]:
@@ -116,66 +111,28 @@ class UdxRecordFilter:
             PhaseFailed: User code raised an error, broke a rule, or wrote lengths whose sum is not
                 the number of bytes that it wrote.
         """
-        return (
-            self._iter_bytes(records)
-            if self.ends_records
-            else assemble_records(self._byte_filter.host, self._run_stream(records))
-        )
+        instance = self._byte_filter.instance
+        window = RecordWindow(records, instance.host.limits)
+        stream = iter_written(instance, "processWithMetadata", PROCESS_RECORDS_ROLES, window)
+        if not self.ends_records:
+            return assemble_records(instance.host, stream)
+        return self._iter_bytes(stream)
 
-    def cancel(self) -> None:
-        """End what runs as cancelled, from any thread; user code is told once."""
-        self._byte_filter.cancel()
-
-    def _iter_bytes(self, records: Iterator[Records]) -> Iterator[bytes]:
-        host = self._byte_filter.host
-        for data, lengths in self._run_stream(records):
+    def _iter_bytes(self, written: Iterator[tuple[bytes, NDArray[np.uint32]]]) -> Iterator[bytes]:
+        for data, lengths in written:
             if len(lengths):
-                raise host.make_error(
+                raise self._byte_filter.instance.host.make_error(
                     "it wrote lengths of records, and its endsSideChannel() is true"
                 )
             yield data
-
-    def _run_stream(self, records: Iterator[Records]) -> Iterator[tuple[bytes, NDArray[np.uint32]]]:
-        guest = self._byte_filter.instance
-        host = guest.host
-        with guest.running_stream(DESTROY_ROLES):
-            feed = RecordWindow(records, host.limits)
-            output, output_lengths = OutputBuffer(host.limits.window_bytes), LengthBuffer()
-            source, lengths = feed.buffer, feed.lengths
-            process = guest.bind_state_method("processWithMetadata", PROCESS_RECORDS_ROLES)
-            flow = CallLoop(guest, feed, output)
-            flow.fetch_first()
-            done = False
-            while not done:
-                taken, written = feed.consumed, output.written
-                answer = process(
-                    host.server, source, lengths, feed.report_state(), output, output_lengths
-                )  # fmt: skip
-                wrote = output.written > written or output_lengths.offset > 0
-                if wrote:
-                    yield output.pop_written(), output_lengths.pop_written()
-                done = flow.handle_state(
-                    answer.code, has_read=feed.consumed > taken, has_written=wrote
-                )
-            output.close()
 
 
 class UdxDualFilter(UdxRecordFilter):
     """One that has `process`, too: where there is no side channel, it filters bytes."""
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield the filtered bytes of one stream.
-
-        Raises:
-            PhaseFailed: As HostedFilter.
-        """
+        """Yield the filtered bytes of one stream, as `UdxFilter`."""
         return self._byte_filter.run(reader)
-
-
-def make_udx_record_filter(byte_filter: UdxFilter) -> UdxRecordFilter:
-    """Return a filter of records, which filters bytes, too, if user code can."""
-    either = callable(getattr(byte_filter.user_object, "process", None))
-    return UdxDualFilter(byte_filter) if either else UdxRecordFilter(byte_filter)
 
 
 def assemble_records(
@@ -195,8 +152,11 @@ def assemble_records(
         ends = np.cumsum(lengths, dtype=np.int64)
         whole = int(np.searchsorted(ends, len(data), side="right"))
         if whole:
-            end = int(ends[whole - 1])
-            yield _make_record_array(data[:end], ends[:whole])
+            offsets = np.zeros(whole + 1, dtype=np.int32)
+            offsets[1:] = ends[:whole]
+            end = int(offsets[-1])
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[:end])]
+            yield pa.BinaryArray.from_buffers(pa.binary(), whole, buffers)
             data, lengths = data[end:], lengths[whole:]
     if len(lengths) or data:
         claimed = total - len(data) + int(lengths.sum())
@@ -204,26 +164,6 @@ def assemble_records(
         raise host.make_error(
             f"it wrote {total} bytes in records of {claimed} bytes together{hint}"
         )
-
-
-def _make_record_array(data: bytes, ends: NDArray[np.int64]) -> Records:
-    offsets = np.zeros(len(ends) + 1, dtype=np.int32)
-    offsets[1:] = ends
-    return pa.BinaryArray.from_buffers(
-        pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
-
-
-# --- Filters as this project writes them: generators, and plain functions of bytes.
-
-
-class _GeneratorSignal(Enum):
-    WANTS = "wants input"
-    DONE = "done"
-
-
-_NEEDS_INPUT, _DONE = _GeneratorSignal.WANTS, _GeneratorSignal.DONE
-_GeneratorOutput: TypeAlias = bytes | Exception | _GeneratorSignal
 
 
 class GeneratorFilter:
@@ -243,14 +183,11 @@ class GeneratorFilter:
         Raises:
             PhaseFailed: User code raised an error, or yielded something else than bytes.
         """
-        try:
-            pieces = iter_checked_bytes(self._host, iter(self._run(reader)), lambda: reader.offset)
-            for piece in pieces:
+        with closing(reader):
+            for piece in iter_checked_bytes(self._host, iter(self._run(reader)), reader):
                 yield piece
                 if self._cancelled:
                     raise self._host.make_error("it was cancelled")
-        finally:
-            reader.close()
 
     def cancel(self) -> None:
         """End what runs as cancelled at its next piece; tell the filter, if it wants to know."""
@@ -260,114 +197,37 @@ class GeneratorFilter:
             cancel()
 
 
-class GeneratorStateMachine:
-    """A filter of ours as a state machine, for a host that knows nothing else.
-
-    The generator runs on a thread of its own, which waits whenever it reads and there is nothing.
-    """
-
-    def __init__(self, phase: Filter) -> None:
-        self._phase = phase
-        self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._output: queue.SimpleQueue[_GeneratorOutput] = queue.SimpleQueue()
-        self._needs_input = False
-
-    def setup(self, server: ServerInterface) -> None:  # noqa: ARG002 - as hosts call it
-        """Begin a stream."""
-        self._input, self._output = queue.SimpleQueue(), queue.SimpleQueue()
-        self._needs_input = False
-        streams = (self._input, self._output)
-        threading.Thread(
-            target=self._run_generator, args=streams, name="snowmelt-generator", daemon=True
-        ).start()
-
-    def process(
-        self,
-        server: ServerInterface,  # noqa: ARG002 - as hosts call it
-        source: InputBuffer,
-        state: InputState,
-        output: OutputBuffer,
-    ) -> ReturnedState:
-        """Hand input on if it is waited for, and output as it comes.
-
-        Raises:
-            Exception: What the filter raised.
-        """
-        if self._needs_input:
-            data = source.read()
-            if data:
-                self._input.put(bytes(data) if not isinstance(data, str) else data.encode())
-            elif state == InputState.END_OF_FILE:
-                self._input.put(None)
-            else:
-                return StreamState.INPUT_NEEDED
-        step = self._output.get()
-        if isinstance(step, Exception):
-            raise step
-        self._needs_input = step is _NEEDS_INPUT
-        if step is _DONE:
-            return StreamState.DONE
-        if isinstance(step, bytes):
-            output.write(step)
-            return StreamState.OUTPUT_NEEDED
-        more = source.getOffset() < source.getSize() or state == InputState.END_OF_FILE
-        return StreamState.OUTPUT_NEEDED if more else StreamState.INPUT_NEEDED
-
-    def destroy(self, server: ServerInterface) -> None:  # noqa: ARG002 - as hosts call it
-        """End the stream; a filter that still reads finds the end of its input."""
-        self._input.put(None)
-
-    def _run_generator(
-        self,
-        input_queue: queue.SimpleQueue[bytes | None],
-        output_queue: queue.SimpleQueue[_GeneratorOutput],
-    ) -> None:
-        def pieces() -> Iterator[bytes]:
-            while True:
-                output_queue.put(_NEEDS_INPUT)
-                piece = input_queue.get()
-                if piece is None:
-                    return
-                yield piece
-
-        try:
-            for piece in self._phase.run(ByteReader(pieces())):
-                output_queue.put(piece)
-            output_queue.put(_DONE)
-        except Exception as error:  # noqa: BLE001 - it is raised in process
-            output_queue.put(error)
-
-
 def iter_checked_bytes(
-    host: UdxHost, slices: Iterator[Any], get_offset: Callable[[], int | None]
+    host: UdxHost, pieces: Iterator[Any], reader: ByteReader | None
 ) -> Iterator[bytes]:
     """Yield pieces as bytes.
 
     Raises:
-        PhaseFailed: User code raised an error, at an `get_offset` of its input; or yields other things.
+        PhaseFailed: User code raised an error, after what it read of `reader`; or yields other things.
     """
     try:
-        while (piece := _next_slice(host, slices, get_offset)) is not _DONE:
+        while True:
+            try:
+                piece = next(pieces)
+            except StopIteration:
+                return
+            except SnowmeltError:
+                raise
+            except BaseException as error:
+                if is_ctrl_c(error):
+                    raise
+                text = f"it raised {type(error).__name__}: {error}{describe_user_code_line(error)}"
+                raise host.make_error(
+                    text, offset=None if reader is None else reader.offset
+                ) from error
             if not isinstance(piece, (bytes, bytearray, memoryview)):
                 text = f"it yielded {type(piece).__name__}, not bytes"
-                raise host.make_error(text, offset=get_offset())
+                raise host.make_error(text, offset=None if reader is None else reader.offset)
             yield bytes(piece)
     finally:
-        close = getattr(slices, "close", None)
+        close = getattr(pieces, "close", None)
         if close is not None:
             close()
-
-
-def _next_slice(host: UdxHost, slices: Iterator[Any], get_offset: Callable[[], int | None]) -> Any:
-    try:
-        return next(slices, _DONE)
-    except SnowmeltError:
-        raise
-    except BaseException as error:
-        if is_ctrl_c(error):
-            raise
-        text = f"it raised {type(error).__name__}: {error}{describe_user_code_line(error)}"
-        raise host.make_error(text, offset=get_offset()) from error
 
 
 def make_generator_filter(host: UdxHost, user_object: Any) -> GeneratorFilter | None:
@@ -380,25 +240,19 @@ def make_generator_filter(host: UdxHost, user_object: Any) -> GeneratorFilter | 
         return GeneratorFilter(host, user_object.run, user_object)
     if inspect.isgeneratorfunction(getattr(user_object, "func", user_object)):
         return GeneratorFilter(host, user_object, user_object)
-    if callable(user_object):
-        return GeneratorFilter(host, _wrap_bytes_function(host, user_object), user_object)
-    return None
+    if not callable(user_object):
+        return None
 
-
-def _wrap_bytes_function(
-    host: UdxHost, function: Callable[[bytes], bytes]
-) -> Callable[[ByteReader], Iterator[bytes]]:
-    def whole(reader: ByteReader) -> Iterator[bytes]:
+    def run(reader: ByteReader) -> Iterator[bytes]:
+        if not host.limits.whole_input:
+            yield from map(user_object, reader)
+            return
         limit = host.limits.window_bytes
         data = reader.read(limit + 1)
         if len(data) > limit:
             raise host.make_error(
                 f"its input is longer than {limit} bytes, which is the most that is given as a whole"
             )
-        yield function(data)
+        yield user_object(data)
 
-    def by_piece(reader: ByteReader) -> Iterator[bytes]:
-        for piece in reader:
-            yield function(piece)
-
-    return whole if host.limits.whole_input else by_piece
+    return GeneratorFilter(host, run, user_object)

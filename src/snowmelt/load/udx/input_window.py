@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from snowmelt.load.udx.vertica_sdk.bases import InputState
 from snowmelt.load.udx.vertica_sdk.buffers import InputBuffer, LengthBuffer
-from snowmelt.load.udx.vertica_sdk.states import InputState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,30 +46,23 @@ class InputWindow:
 
     def __init__(self, limits: UdxLimits, *, starts_inside_file: bool = False) -> None:
         self.buffer = InputBuffer()
+        self.lengths = LengthBuffer(())
         self._limits = limits
         self._starting = starts_inside_file
-        self._state = self._reported_state = InputState.OK
+        self._state = InputState.OK
+        # What the last call was told.
+        self.reported_state = InputState.OK
 
     def report_state(self) -> InputState:
         """Return what the next call is told."""
         self._starting = self._starting and not self.buffer.consumed
-        self._reported_state = InputState.START_OF_PORTION if self._starting else self._state
-        return self._reported_state
+        self.reported_state = InputState.START_OF_PORTION if self._starting else self._state
+        return self.reported_state
 
     @property
     def consumed(self) -> int:
         """How much was taken so far; it grows with whatever a call takes."""
         return self.buffer.consumed
-
-    @property
-    def reported_end_of_file(self) -> bool:
-        """Whether the last call was told that nothing more will come."""
-        return self._reported_state is InputState.END_OF_FILE
-
-    @property
-    def reported_end_of_portion(self) -> bool:
-        """Whether the last call was told that the portion ends."""
-        return self._reported_state is InputState.END_OF_PORTION
 
     def fetch_first(self) -> None:
         """Fetch the input of the first call."""
@@ -89,7 +82,7 @@ class InputWindow:
         Raises:
             InputRefused: It took nothing of a window that may not grow further.
         """
-        if self._state is not InputState.OK and self._reported_state is not self._state:
+        if self._state is not InputState.OK and self.reported_state is not self._state:
             self._starting = False  # the end is told before what lies behind it is given
             return
         left, chunk = self.buffer.remaining, self._limits.chunk_bytes
@@ -163,7 +156,6 @@ class RecordWindow(InputWindow):
 
     def __init__(self, records: Iterator[Records], limits: UdxLimits) -> None:
         super().__init__(limits)
-        self.lengths = LengthBuffer(())
         self._records = records
 
     @property
@@ -180,7 +172,10 @@ class RecordWindow(InputWindow):
             if batch is None:
                 self._state = InputState.END_OF_FILE
                 break
-            ends = _get_record_offsets(batch)
+            offsets = batch.buffers()[1]
+            ends = np.zeros(1, dtype=np.int32)
+            if len(batch) and offsets is not None:
+                ends = np.frombuffer(offsets, dtype=np.int32)[batch.offset :][: len(batch) + 1]
             data = batch.buffers()[2]
             size = int(ends[-1] - ends[0])
             if size:
@@ -189,10 +184,3 @@ class RecordWindow(InputWindow):
             total += max(size, len(batch))
         self.lengths.append(np.concatenate([*lengths, np.zeros(0, dtype=np.uint32)]))
         self._append_to_buffer(pieces)
-
-
-def _get_record_offsets(batch: Records) -> NDArray[np.int32]:
-    buffer = batch.buffers()[1]
-    if not len(batch) or buffer is None:
-        return np.zeros(1, dtype=np.int32)
-    return np.frombuffer(buffer, dtype=np.int32)[batch.offset : batch.offset + len(batch) + 1]

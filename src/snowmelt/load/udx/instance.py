@@ -21,20 +21,19 @@ from typing import TYPE_CHECKING, Any
 
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phase_states import PhaseStateCode
-from snowmelt.load.udx.input_window import InputLimitExceeded, UdxLimits
+from snowmelt.load.udx.input_window import InputLimitExceeded, InputWindow, UdxLimits
 from snowmelt.load.udx.shared_progress_page import is_ctrl_c
-from snowmelt.load.udx.vertica_sdk.buffers import BufferMisused, InputUndecodable
+from snowmelt.load.udx.vertica_sdk.bases import (
+    InputState,
+    PhaseStateCode,
+    ReturnedState,
+    parse_returned_state,
+)
+from snowmelt.load.udx.vertica_sdk.buffers import BufferMisused, InputUndecodable, OutputBuffer
 from snowmelt.load.udx.vertica_sdk.server_interface import ServerInterface
-from snowmelt.load.udx.vertica_sdk.states import ReturnedState, parse_returned_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from snowmelt.load.udx.input_window import InputWindow
-    from snowmelt.load.udx.vertica_sdk.buffers import OutputBuffer
-
-# --- Calls into user code, on a thread of their own, so that no call can hold the host for ever.
 
 _STOP_GRACE_S = 1.0
 _WAIT_SLICE_S = 0.5
@@ -84,18 +83,29 @@ class UdxThread:
         """Call a function and return what it returns, or raise what it raises.
 
         Raises:
-            Blocked: It did not return in time.
-            Cancelled: `cancel` was called.
+            UdxTimeout: It did not return in time.
+            UdxCancelled: `cancel` was called.
         """
         if self._is_cancelled:
             raise UdxCancelled
         self.busy = True
         self._calls.put((function, arguments))
-        try:
-            result, error = self._wait_for_result(self._call_timeout_s)
-        except queue.Empty:
+        left, answer = self._call_timeout_s, None
+        while answer is None:
+            # In slices: a signal that comes just before the wait begins is seen only after it.
+            wait = min(left, _WAIT_SLICE_S)
+            try:
+                answer = self._results.get(timeout=wait)
+            except queue.Empty:
+                left -= wait
+                if left <= 0:
+                    self.stop_running_call()
+                    raise UdxTimeout from None
+        if answer is _CANCEL_SIGNAL:
             self.stop_running_call()
-            raise UdxTimeout from None
+            raise UdxCancelled
+        self.busy = False
+        result, error = answer
         if error is not None:
             raise error
         return result
@@ -105,13 +115,10 @@ class UdxThread:
         if not self.busy or self._abandoned:
             return not self.busy
         # It is user code, too: it may block, and what it raises helps nobody.
-        asking = threading.Thread(target=self._call_on_stop, name="snowmelt-cancel", daemon=True)
-        asking.start()
+        threading.Thread(target=self._call_on_stop, name="snowmelt-cancel", daemon=True).start()
+        grace_s = min(_STOP_GRACE_S, self._call_timeout_s)
         with contextlib.suppress(queue.Empty):
-            while (
-                self._results.get(timeout=min(_STOP_GRACE_S, self._call_timeout_s))
-                is _CANCEL_SIGNAL
-            ):
+            while self._results.get(timeout=grace_s) is _CANCEL_SIGNAL:
                 pass
             self.busy = False
         self._abandoned = self.busy
@@ -125,24 +132,6 @@ class UdxThread:
     def close(self) -> None:
         """End the thread as soon as no call runs."""
         self._calls.put(_STOP_CALL)
-
-    def _wait_for_result(self, timeout_s: float) -> Any:
-        left = timeout_s
-        while True:
-            # In slices: a signal that comes just before the wait begins is seen only after it.
-            wait = min(left, _WAIT_SLICE_S)
-            try:
-                answer = self._results.get(timeout=wait)
-            except queue.Empty:
-                left -= wait
-                if left <= 0:
-                    raise
-                continue
-            if answer is _CANCEL_SIGNAL:
-                self.stop_running_call()
-                raise UdxCancelled
-            self.busy = False
-            return answer
 
     def _call_on_stop(self) -> None:
         with contextlib.suppress(Exception):
@@ -158,18 +147,13 @@ class UdxThread:
                 answer = (function(*arguments), None)
             except Exception as error:  # noqa: BLE001 - it is raised where the call was made
                 answer = (None, error)
-            except BaseException as error:  # noqa: BLE001
+            except BaseException as error:  # noqa: BLE001 - the parent raises it
                 answer = (None, UdxExitRequested(error))
             # What a call was given must not stay alive until the next one.
             del function, arguments
             self._results.put(answer)
             del answer
 
-
-# --- Which argument goes where: methods of user code are called by what their parameters are called.
-#
-# Documentation and existing code disagree on orders and on how many arguments there are. A parameter
-# whose name tells its role is given that; the others are given what is left, in the usual order.
 
 SETUP_ROLES = ("server",)
 PROCESS_ROLES = ("server", "input", "state", "output")
@@ -178,7 +162,6 @@ PARSER_SETUP_ROLES = ("server", "returns")
 PARSE_ROLES = ("server", "input", "state", "writer")
 PARSE_RECORDS_ROLES = ("server", "input", "input_lengths", "state", "writer")
 CHUNK_ROLES = ("server", "input", "state")
-ALIGN_ROLES = CHUNK_ROLES
 SOURCE_PROCESS_ROLES = ("server", "output")
 SOURCE_RECORDS_ROLES = ("server", "output", "output_lengths")
 DESTROY_ROLES = ("server", "session")
@@ -220,7 +203,13 @@ def bind_method(user_object: object, method_name: str, roles: Sequence[str]) -> 
     what = f"{type(user_object).__name__}.{method_name}"
     if not callable(method):
         raise LoadRefused(what=what, reason="there is no such method")
-    _check_has_self(user_object, method_name, what)
+    function = inspect.getattr_static(user_object, method_name, None)
+    if inspect.isfunction(function) and method_name not in vars(user_object):
+        first = next(iter(inspect.signature(function).parameters), None)
+        if first is not None and _find_role(first, ("server",)) is not None:
+            raise LoadRefused(
+                what=what, reason=f"its first parameter is {first}; `self` is missing"
+            )
     places = _match_arguments_to_roles(method, roles, what)
     if places == list(range(len(roles))):
         return method  # type: ignore[no-any-return]
@@ -241,9 +230,10 @@ def _match_arguments_to_roles(
     taken = [parameter for parameter in parameters if parameter.kind in kinds]
     required = [parameter for parameter in taken if parameter.default is parameter.empty]
     if len(required) > len(roles):
+        names = ", ".join(parameter.name for parameter in required)
         raise LoadRefused(
             what=label,
-            reason=f"it takes {len(required)} arguments ({_join_parameter_names(required)}), "
+            reason=f"it takes {len(required)} arguments ({names}), "
             f"but is given {len(roles)} ({', '.join(roles)})",
         )
     found = [_find_role(parameter.name, roles) for parameter in taken[: len(roles)]]
@@ -256,29 +246,10 @@ def _match_arguments_to_roles(
 
 def _find_role(name: str, roles: Sequence[str]) -> str | None:
     low = name.lower()
-    return next(
-        (
-            role
-            for role, words in _ROLE_WORDS
-            if role in roles and all(word in low for word in words)
-        ),
-        None,
-    )
-
-
-def _check_has_self(user_object: object, name: str, label: str) -> None:
-    function = inspect.getattr_static(user_object, name, None)
-    if not inspect.isfunction(function) or name in vars(user_object):
-        return
-    names = list(inspect.signature(function).parameters)
-    if names and _find_role(names[0], ("server",)) is not None:
-        raise LoadRefused(
-            what=label, reason=f"its first parameter is {names[0]}; `self` is missing"
-        )
-
-
-def _join_parameter_names(parameters: list[inspect.Parameter]) -> str:
-    return ", ".join(parameter.name for parameter in parameters)
+    for role, words in _ROLE_WORDS:
+        if role in roles and all(word in low for word in words):
+            return role
+    return None
 
 
 LIBRARY_MODULE_PREFIX = "snowmelt_library_"
@@ -314,7 +285,7 @@ class UdxInstance:
         self._user_object: object = None
         self._thread: UdxThread | None = None
         self._lock = threading.Lock()
-        self._cancelled = False
+        self.is_cancelled = False
         self._cancel_requested = False
 
     @property
@@ -324,15 +295,10 @@ class UdxInstance:
             self._user_object = self._call_translating_errors("prepare()", self._make, ())
         return self._user_object
 
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether it was cancelled."""
-        return self._cancelled
-
     def cancel(self) -> None:
         """End the stream, from any thread, and every later one as it begins."""
         with self._lock:
-            self._cancelled = True
+            self.is_cancelled = True
             caller = self._thread
         if caller is not None:
             caller.cancel()
@@ -352,17 +318,17 @@ class UdxInstance:
         with self._lock:
             caller = self._thread = UdxThread(self.host.limits.call_timeout_s, self._request_cancel)
         server = self.host.server
-        end = (destroy_roles, (server, *more, server.session_params))
+        end = (server, *more, server.session_params)
         try:
-            self._call_method_if_defined("setup", setup_roles, server, *more)
+            self.call_if_defined("setup", setup_roles, server, *more)
             try:
                 yield
             except BaseException:
                 # What went wrong first is what matters.
                 if caller.stop_running_call():
-                    self._destroy_quietly(*end)
+                    self._destroy_quietly(destroy_roles, *end)
                 raise
-            self._call_method_if_defined("destroy", end[0], *end[1])
+            self.call_if_defined("destroy", destroy_roles, *end)
         except BaseException as error:
             if caller.busy or not isinstance(error, GeneratorExit):
                 self._user_object = None
@@ -389,28 +355,20 @@ class UdxInstance:
 
         return call
 
-    def call_if_defined(self, method_name: str, *arguments: object) -> Any:
+    def call_if_defined(self, method_name: str, roles: Sequence[str], *arguments: object) -> Any:
         """Call a method that answers a question; None where there is no such method."""
         method = getattr(self.user_object, method_name, None)
-        return (
-            self._call_translating_errors(f"{method_name}()", method, arguments)
-            if callable(method)
-            else None
-        )
-
-    def _call_method_if_defined(
-        self, method_name: str, roles: Sequence[str], *arguments: object
-    ) -> None:
-        if callable(getattr(self.user_object, method_name, None)):
-            self._call_translating_errors(
-                f"{method_name}()", bind_method(self.user_object, method_name, roles), arguments
-            )
+        if not callable(method):
+            return None
+        if roles:
+            method = bind_method(self.user_object, method_name, roles)
+        return self._call_translating_errors(f"{method_name}()", method, arguments)
 
     def _call_translating_errors(
         self, label: str, function: Callable[..., Any], arguments: tuple[object, ...]
     ) -> Any:
         host, caller = self.host, self._thread
-        if self._cancelled:
+        if self.is_cancelled:
             raise host.make_error("it was cancelled")
         try:
             return function(*arguments) if caller is None else caller.call(function, *arguments)
@@ -432,7 +390,7 @@ class UdxInstance:
             text = f"{label} raised {type(error).__name__}: {error}{describe_user_code_line(error)}"
             raise host.make_error(text) from error
 
-    def _destroy_quietly(self, roles: Sequence[str], arguments: tuple[object, ...]) -> None:
+    def _destroy_quietly(self, roles: Sequence[str], *arguments: object) -> None:
         """Destroy after an error, also a cancel, for which nobody waits long."""
         made = self._user_object
         if made is None or not callable(getattr(made, "destroy", None)):
@@ -470,8 +428,6 @@ def describe_user_code_line(error: BaseException) -> str:
     return ""
 
 
-# --- What follows from a state: more input, room for output, waiting, the end, or an error.
-
 _MIN_WAIT_S = 0.001
 _MAX_WAIT_S = 0.05
 
@@ -502,39 +458,30 @@ class CallLoop:
         """
         if code is PhaseStateCode.DONE:
             return True
-        if code is PhaseStateCode.KEEP_GOING:
-            self._wait_for_progress(made_progress=has_read or has_written)
+        progress, window, output = has_read or has_written, self._window, self._output
+        if code is PhaseStateCode.KEEP_GOING and not progress:
+            self._wait_for_progress()
             return False
         self._idle_since, self._wait_s = None, _MIN_WAIT_S
         if code is PhaseStateCode.OUTPUT_NEEDED:
-            self._renew_output(made_progress=has_read or has_written)
-        elif code is PhaseStateCode.INPUT_NEEDED and self._window is not None:
-            self._fetch_more(self._window, has_read=has_read, has_written=has_written)
-        else:
+            if output is not None and not output.renew_space(larger=not progress):
+                raise self._host.make_error(
+                    f"it asks for more room than {output.size} bytes, and neither reads nor writes"
+                )
+        elif code is PhaseStateCode.INPUT_NEEDED and window is not None:
+            if window.reported_state is not InputState.END_OF_FILE:
+                self._fetch(lambda: window.fetch_more(made_progress=has_read))
+            elif not progress:
+                raise self._host.make_error(
+                    f"it asked for input after the end of its input, "
+                    f"of which it has left {window.buffer.remaining} bytes"
+                )
+        elif code is not PhaseStateCode.KEEP_GOING:
             raise self._host.make_error(f"it returned {code.name}, which is not for it to return")
         return False
 
-    def _fetch_more(self, window: InputWindow, *, has_read: bool, has_written: bool) -> None:
-        if not window.reported_end_of_file:
-            self._fetch(lambda: window.fetch_more(made_progress=has_read))
-        elif not (has_read or has_written):
-            raise self._host.make_error(
-                f"it asked for input after the end of its input, "
-                f"of which it has left {window.buffer.remaining} bytes"
-            )
-
-    def _renew_output(self, *, made_progress: bool) -> None:
-        if self._output is not None and not self._output.renew_space(larger=not made_progress):
-            raise self._host.make_error(
-                f"it asks for more room than {self._output.size} bytes, "
-                f"and neither reads nor writes"
-            )
-
-    def _wait_for_progress(self, *, made_progress: bool) -> None:
+    def _wait_for_progress(self) -> None:
         clock, patience = self._host.clock, self._host.limits.call_timeout_s
-        if made_progress:
-            self._idle_since, self._wait_s = None, _MIN_WAIT_S
-            return
         now = clock.monotonic()
         if self._idle_since is None:
             self._idle_since = now

@@ -6,45 +6,47 @@ A chunker is user code that finds record ends, so that the parser is given whole
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from snowmelt.errors import InvalidRow, PhaseFailed
-from snowmelt.load.phase_protocols import ColumnOptions, ParsedBatch, ParseReject
-from snowmelt.load.phase_states import PhaseStateCode
+from snowmelt.load.phase_protocols import (
+    ByteReader,
+    ColumnOptions,
+    ParsedBatch,
+    ParseReject,
+    ParseTarget,
+    Records,
+)
 from snowmelt.load.udx.input_window import ByteWindow, InputWindow, RecordWindow
 from snowmelt.load.udx.instance import (
-    ALIGN_ROLES,
     CHUNK_ROLES,
     PARSE_RECORDS_ROLES,
     PARSE_ROLES,
     PARSER_DESTROY_ROLES,
     PARSER_SETUP_ROLES,
     CallLoop,
+    UdxHost,
     UdxInstance,
 )
-from snowmelt.load.udx.vertica_sdk.states import InputState
+from snowmelt.load.udx.vertica_sdk.bases import InputState, PhaseStateCode
+from snowmelt.load.udx.vertica_sdk.buffers import InputBuffer, StreamWriter
 from snowmelt.load.udx.vertica_sdk.types import SizedColumnTypes
-from snowmelt.load.udx.vertica_sdk.writers import StreamWriter
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.row_converter import MAX_ROW_BYTES, RowConverter
+from snowmelt.schema.conversion.row_converter import MAX_ROW_BYTES, RowConverter, RowError
 from snowmelt.schema.iceberg_table_form import to_native_table
 from snowmelt.schema.types import DEFAULT_ZONE, Compatibility, LogicalType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
-    from snowmelt.load.phase_protocols import ByteReader, ParseTarget, Records
     from snowmelt.load.portion import Portion
-    from snowmelt.load.udx.instance import UdxHost
-    from snowmelt.load.udx.vertica_sdk.buffers import InputBuffer
-    from snowmelt.load.udx.vertica_sdk.states import ReturnedState
-    from snowmelt.schema.conversion.row_converter import RowError
 
-# --- Chunkers: user code that finds ends of records, so that a parser is given whole records only.
+Prepare: TypeAlias = Callable[[ParseTarget], tuple[object, SizedColumnTypes]]
+PrepareChunker: TypeAlias = Callable[[ParseTarget, SizedColumnTypes], object]
 
 _ALIGNED_STATES = (PhaseStateCode.CHUNK_ALIGNED, PhaseStateCode.DONE)
 
@@ -114,7 +116,7 @@ class ChunkerWindow(InputWindow):
             # What is left has no end of a record: it is in the next portion, or was forgotten.
             rest = (
                 self._read_to_first_record_end(flow)
-                if feed.reported_end_of_portion
+                if feed.reported_state is InputState.END_OF_PORTION
                 else source.read()
             )
             if rest:
@@ -123,11 +125,9 @@ class ChunkerWindow(InputWindow):
     def _read_to_first_record_end(self, call_loop: CallLoop) -> bytes | None:
         """Return what is there up to the first end of a record; None if the portion has none."""
         instance, feed = self._instance, self._input
-        align: Callable[..., ReturnedState] = instance.bind_state_method(
-            "alignPortion", ALIGN_ROLES
-        )
+        align = instance.bind_state_method("alignPortion", CHUNK_ROLES)
         server, source = instance.host.server, feed.buffer
-        behind = feed.reported_end_of_portion
+        behind = feed.reported_state is InputState.END_OF_PORTION
         while True:
             window, before, state = source.peek(), source.consumed, feed.report_state()
             code = align(server, source, state).code
@@ -142,11 +142,6 @@ class ChunkerWindow(InputWindow):
                 return None
             call_loop.handle_state(code, has_read=False, has_written=False)
 
-
-# --- Rows that a parser of user code wrote, made columns of the load; and what it rejected.
-
-if TYPE_CHECKING:
-    Row = dict[str, object]
 
 _NO_OPTIONS = ColumnOptions()
 _ZONE = ZoneInfo(DEFAULT_ZONE)
@@ -178,16 +173,13 @@ class UdxRowBuilder:
         self._truncations = _make_truncations(target)
         self._records = 0
         self._rejects: list[tuple[int, ParseReject]] = []
-        self._call_offsets: list[tuple[int, int]] = []
+        # Rows that waited when a call began, and where in the input it began.
+        self.call_offsets: list[tuple[int, int]] = []
 
     @property
     def pending_records(self) -> int:
         """How many rows and rejects were not taken yet."""
         return self.writer.pending_rows + len(self._rejects)
-
-    def start_call(self, offset: int) -> None:
-        """Note where in the input the rows of the next call begin."""
-        self._call_offsets.append((self.writer.pending_rows, offset))
 
     def add_reject(self, record: object, source: InputBuffer, offset: int) -> None:
         """Take a rejected record, which was read since the input's `offset`.
@@ -207,17 +199,6 @@ class UdxRowBuilder:
         rejected = ParseReject(number, source.find_read_data_offset(data, offset), raw, reason)
         self._rejects.append((self.writer.pending_rows, rejected))
 
-    def check_no_open_row(self, parser: str) -> None:
-        """Refuse a row that was begun and not finished when the stream ended.
-
-        Raises:
-            PhaseFailed: There is one.
-        """
-        if self.writer.discard_open_row():
-            raise self._host.make_error(
-                f"{parser} returned DONE within a row: next() was not called after the last set"
-            )
-
     def pop_batch(self) -> ParsedBatch:
         """Return what came since it was called last."""
         rows = self.writer.pending_rows
@@ -227,7 +208,8 @@ class UdxRowBuilder:
             values = list(zip(*columns, strict=True))
             named = [dict(zip(self._names, row, strict=True)) for row in values]
             conversion = self._row_converter.convert(named)
-            if conversion.errors and self._truncate_rows(named, conversion.errors):
+            cut = [self._truncate_row(named[error.row_index]) for error in conversion.errors]
+            if any(cut):
                 conversion = self._row_converter.convert(named)
             table = conversion.table
             refused = [
@@ -238,8 +220,11 @@ class UdxRowBuilder:
         )
         records = rows + len(self._rejects)
         self._records += records
-        self._rejects, self._call_offsets = [], []
-        return ParsedBatch(self._to_native(table), tuple(rejects), records)
+        self._rejects, self.call_offsets = [], []
+        try:
+            return ParsedBatch(to_native_table(table, self._schema), tuple(rejects), records)
+        except InvalidRow as error:
+            raise self._host.make_error(str(error)) from error
 
     def _convert_columns(self, columns: list[list[object]]) -> pa.Table | None:
         """Return rows in chunk form, whole columns at once; None if any of them is refused."""
@@ -254,41 +239,29 @@ class UdxRowBuilder:
             return None
         return pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(self._schema))
 
-    def _truncate_rows(self, rows: list[Row], errors: list[RowError]) -> bool:
-        """Cut what is too long in the rows that were refused; tell whether there is any."""
+    def _truncate_row(self, row: dict[str, object]) -> bool:
+        """Cut what is too long in a row that was refused; tell whether there is any."""
         changed = False
-        for error in errors:
-            row = rows[error.row_index]
-            for name, cut in self._truncations:
-                value = row[name]
-                if (shorter := cut(value)) is not value:
-                    row[name], changed = shorter, True
+        for name, truncate in self._truncations.items():
+            shorter = truncate(row[name])
+            changed = changed or shorter is not row[name]
+            row[name] = shorter
         return changed
-
-    def _to_native(self, table: pa.Table) -> pa.Table:
-        try:
-            return to_native_table(table, self._schema)
-        except InvalidRow as error:
-            raise self._host.make_error(str(error)) from error
 
     def _make_reject(self, error: RowError, row: tuple[object, ...]) -> ParseReject:
         index = error.row_index
         before = sum(1 for waiting, _ in self._rejects if waiting <= index)
-        offset = max((each for each in self._call_offsets if each[0] <= index), default=(0, 0))[1]
+        offset = max((each for each in self.call_offsets if each[0] <= index), default=(0, 0))[1]
         column = error.error.fields.get("column")
+        # The number of the row is the block's, which nobody knows.
+        text = str(error.error).replace(f", rowIndex:{index}", "")
         return ParseReject(
             record=self._records + index + before + 1,
             offset=offset,
             data="|".join(map(_format_value, row)).encode(),
-            reason=_format_reason(error),
+            reason=text.partition(": ")[2] or text,
             column=str(column) if column is not None else None,
         )
-
-
-def _format_reason(error: RowError) -> str:
-    # The number of the row is the block's, which nobody knows.
-    text = str(error.error).replace(f", rowIndex:{error.row_index}", "")
-    return text.partition(": ")[2] or text
 
 
 def _format_value(value: object) -> str:
@@ -304,69 +277,40 @@ def _call_getter(record: object, name: str) -> object:
     return method() if callable(method) else None
 
 
-def _make_truncations(target: ParseTarget) -> list[tuple[str, Callable[[object], object]]]:
+def _make_truncations(target: ParseTarget) -> Mapping[str, Callable[[object], object]]:
     """Return how values that are too long are cut, where the load does not reject them."""
-    cuts: list[tuple[str, Callable[[object], object]]] = []
+    cuts: dict[str, Callable[[object], object]] = {}
     for column in target.schema.columns:
         enforced = target.options.get(column.name, _NO_OPTIONS).enforce_length
         if target.enforce_length if enforced is None else enforced:
             continue
         if column.kind is LogicalType.TEXT:
-            cuts.append(
-                (column.display_name, _make_text_truncation(column.length, column.byte_length))
-            )
+            cuts[column.display_name] = partial(_truncate_text, column.length, column.byte_length)
         elif column.kind is LogicalType.BINARY:
-            cuts.append((column.display_name, _make_bytes_truncation(column.byte_length)))
+            cuts[column.display_name] = partial(_truncate_bytes, column.byte_length)
     return cuts
 
 
-def _make_text_truncation(
-    length: int | None, byte_length: int | None
-) -> Callable[[object], object]:
+def _truncate_text(length: int | None, byte_length: int | None, value: object) -> object:
     shortest = min(length or 1 << 62, (byte_length or 1 << 62) // 4)
-
-    def cut(value: object) -> object:
-        if not isinstance(value, str) or len(value) <= shortest:
-            return value
-        text = value[:length]
-        raw = text.encode(errors="surrogatepass")
-        if byte_length is None or len(raw) <= byte_length:
-            return text
-        return raw[:byte_length].decode(errors="ignore")
-
-    return cut
+    if not isinstance(value, str) or len(value) <= shortest:
+        return value
+    text = value[:length]
+    raw = text.encode(errors="surrogatepass")
+    if byte_length is None or len(raw) <= byte_length:
+        return text
+    return raw[:byte_length].decode(errors="ignore")
 
 
-def _make_bytes_truncation(byte_length: int | None) -> Callable[[object], object]:
-    def cut(value: object) -> object:
-        too_long = isinstance(value, bytes) and byte_length is not None and len(value) > byte_length
-        return value[:byte_length] if too_long else value  # type: ignore[index]
+def _truncate_bytes(byte_length: int | None, value: object) -> object:
+    if not isinstance(value, bytes) or byte_length is None or len(value) <= byte_length:
+        return value
+    return value[:byte_length]
 
-    return cut
-
-
-if TYPE_CHECKING:
-    Prepare = Callable[[ParseTarget], tuple[object, SizedColumnTypes]]
-    PrepareChunker = Callable[[ParseTarget, SizedColumnTypes], object]
-    Process = Callable[[UdxInstance, UdxRowBuilder], Callable[[], ReturnedState]]
 
 # A block is handed on after so many bytes or rows.
 _BLOCK_BYTES = 4 * 1024 * 1024
 _BLOCK_ROWS = 65_536
-
-
-class _PreparedParser:
-    """The object that parses into one target, with the types that it declares."""
-
-    def __init__(self, host: UdxHost, prepare: Prepare, target: ParseTarget) -> None:
-        self.target = target
-        self.types = SizedColumnTypes.from_schema(target.schema)
-        self.instance = UdxInstance(host, self._prepare_object)
-        self._prepare = prepare
-
-    def _prepare_object(self) -> object:
-        made, self.types = self._prepare(self.target)
-        return made
 
 
 class _UdxParserBase:
@@ -375,43 +319,51 @@ class _UdxParserBase:
     def __init__(self, host: UdxHost, prepare: Prepare) -> None:
         self._host = host
         self._prepare = prepare
-        self._prepared: _PreparedParser | None = None
+        self._target: ParseTarget | None = None
+        self._types = SizedColumnTypes()
+        self._instance: UdxInstance | None = None
         self._cancelled = False
 
     def cancel(self) -> None:
         """End what runs as cancelled, from any thread; user code is told once."""
         self._cancelled = True
-        if self._prepared is not None:
-            self._prepared.instance.cancel()
+        if self._instance is not None:
+            self._instance.cancel()
 
-    def _prepare_for(self, target: ParseTarget) -> _PreparedParser:
-        stage = self._prepared
-        if stage is None or stage.target != target:
-            stage = self._prepared = _PreparedParser(self._host, self._prepare, target)
+    def _prepare_object(self) -> object:
+        assert self._target is not None  # noqa: S101 - for the type checker
+        made, self._types = self._prepare(self._target)
+        return made
+
+    def _prepare_for(self, target: ParseTarget) -> UdxInstance:
+        """Return the object that parses into a target, with the types that it declares."""
+        if self._instance is None or self._target != target:
+            self._target, self._types = target, SizedColumnTypes.from_schema(target.schema)
+            self._instance = UdxInstance(self._host, self._prepare_object)
         if self._cancelled:
-            stage.instance.cancel()
-        return stage
+            self._instance.cancel()
+        return self._instance
 
     def _run_stream(
-        self, window: InputWindow, target: ParseTarget, make_process_call: Process
+        self, window: InputWindow, target: ParseTarget, method_name: str, roles: Sequence[str]
     ) -> Iterator[ParsedBatch]:
-        stage = self._prepare_for(target)
-        instance = stage.instance
-        made: Any = instance.user_object
-        with instance.running_stream(PARSER_DESTROY_ROLES, PARSER_SETUP_ROLES, stage.types):
-            blocks = UdxRowBuilder(target, stage.types, self._host)
-            call = make_process_call(instance, blocks)
+        instance = self._prepare_for(target)
+        made = instance.user_object
+        with instance.running_stream(PARSER_DESTROY_ROLES, PARSER_SETUP_ROLES, self._types):
+            blocks = UdxRowBuilder(target, self._types, self._host)
+            process = instance.bind_state_method(method_name, roles)
+            server = self._host.server
+            inputs: list[object] = [window.buffer]
+            if "input_lengths" in roles:
+                inputs.append(window.lengths)
             flow = CallLoop(instance, window, None)
             flow.fetch_first()
             done, source, began, rejected_at = False, window.buffer, 0, -1
             while not done:
-                offset, taken, waiting = (
-                    source.consumed,
-                    window.consumed,
-                    blocks.writer.pending_rows,
-                )
-                blocks.start_call(offset)
-                answer = call()
+                offset, taken = source.consumed, window.consumed
+                waiting = blocks.writer.pending_rows
+                blocks.call_offsets.append((waiting, offset))
+                answer = process(server, *inputs, window.report_state(), blocks.writer)
                 if answer.code is PhaseStateCode.REJECT:
                     if window.consumed == rejected_at:
                         raise self._host.make_error(
@@ -420,7 +372,7 @@ class _UdxParserBase:
                     rejected_at = window.consumed
                     record = answer.rejected
                     if record is None:
-                        record = instance.call_if_defined("getRejectedRecord")
+                        record = instance.call_if_defined("getRejectedRecord", ())
                     blocks.add_reject(record, source, offset)
                 else:
                     wrote = blocks.writer.pending_rows > waiting
@@ -431,7 +383,11 @@ class _UdxParserBase:
                 if enough or blocks.pending_records >= _BLOCK_ROWS:
                     began = source.consumed
                     yield blocks.pop_batch()
-            blocks.check_no_open_row(type(made).__name__)
+            if blocks.writer.discard_open_row():
+                raise self._host.make_error(
+                    f"{type(made).__name__} returned DONE within a row: "
+                    "next() was not called after the last set"
+                )
             if blocks.pending_records:
                 yield blocks.pop_batch()
 
@@ -449,12 +405,9 @@ class UdxParser(_UdxParserBase):
     def __init__(self, host: UdxHost, prepare: Prepare, *, splittable: bool = False) -> None:
         super().__init__(host, prepare)
         self.splittable = splittable
-        self._prepare_chunker: PrepareChunker | None = None
+        # Makes the chunkers that find the records, if any do.
+        self.prepare_chunker: PrepareChunker | None = None
         self._chunker_instance: UdxInstance | None = None
-
-    def use_chunker(self, prepare: PrepareChunker) -> None:
-        """Let chunkers that `prepare` makes find the records."""
-        self._prepare_chunker = prepare
 
     def parse(
         self, reader: ByteReader, target: ParseTarget, portion: Portion
@@ -464,18 +417,12 @@ class UdxParser(_UdxParserBase):
         Raises:
             PhaseFailed: User code raised an error, broke a rule, or does not come to an end.
         """
-        feed = self._make_window(reader, target, portion)
-        server, source = self._host.server, feed.buffer
-
-        def process(instance: UdxInstance, blocks: UdxRowBuilder) -> Callable[[], ReturnedState]:
-            call, writer = instance.bind_state_method("process", PARSE_ROLES), blocks.writer
-            return lambda: call(server, source, feed.report_state(), writer)
-
+        window = self._make_window(reader, target, portion)
         try:
-            yield from self._run_stream(feed, target, process)
+            yield from self._run_stream(window, target, "process", PARSE_ROLES)
         finally:
-            if isinstance(feed, ChunkerWindow):
-                feed.close()
+            if isinstance(window, ChunkerWindow):
+                window.close()
 
     def cancel(self) -> None:
         """End what runs as cancelled, from any thread; user code is told once."""
@@ -486,9 +433,9 @@ class UdxParser(_UdxParserBase):
     def _make_window(
         self, reader: ByteReader, target: ParseTarget, portion: Portion
     ) -> InputWindow:
-        if self._prepare_chunker is not None:
-            stage, prepare = self._prepare_for(target), self._prepare_chunker
-            made, types = stage.instance.user_object, stage.types  # which tells the types
+        if self.prepare_chunker is not None:
+            prepare, made = self.prepare_chunker, self._prepare_for(target).user_object
+            types = self._types  # which making the object has told
             instance = self._chunker_instance = UdxInstance(
                 self._host, lambda: prepare(target, types)
             )
@@ -508,19 +455,10 @@ class UdxRecordParser(_UdxParserBase):
         """Yield what records hold.
 
         Raises:
-            PhaseFailed: As HostedParser.
+            PhaseFailed: As `UdxParser`.
         """
-        feed = RecordWindow(records, self._host.limits)
-        server, source, lengths = self._host.server, feed.buffer, feed.lengths
-
-        def process(instance: UdxInstance, blocks: UdxRowBuilder) -> Callable[[], ReturnedState]:
-            call, writer = (
-                instance.bind_state_method("processWithMetadata", PARSE_RECORDS_ROLES),
-                blocks.writer,
-            )
-            return lambda: call(server, source, lengths, feed.report_state(), writer)
-
-        return self._run_stream(feed, target, process)
+        window = RecordWindow(records, self._host.limits)
+        return self._run_stream(window, target, "processWithMetadata", PARSE_RECORDS_ROLES)
 
 
 class UdxDualParser(UdxParser, UdxRecordParser):

@@ -1,7 +1,7 @@
 """Definitions of user-defined phases, made from SDK factories, classes or functions.
 
-`UdxFactory` calls the factory's `getParameterType`, `plan` and `prepare`. Classes and functions in
-Snowmelt's own style take their parameters from their signature.
+Of a factory, `getParameterType`, `plan` and `prepare` are called. Classes and functions in Snowmelt's
+own style take their parameters from their signature.
 """
 
 from __future__ import annotations
@@ -9,17 +9,28 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
-from snowmelt.load.phase_protocols import ParseTarget
+from snowmelt.load.phase_protocols import (
+    Filter,
+    Parser,
+    ParseTarget,
+    RecordFilter,
+    RecordParser,
+    RecordSource,
+    Source,
+)
 from snowmelt.load.task import LoadStep, StepKind
-from snowmelt.load.udx import shared_progress_page
-from snowmelt.load.udx.filters import UdxFilter, make_generator_filter, make_udx_record_filter
+from snowmelt.load.udx.filters import (
+    UdxDualFilter,
+    UdxFilter,
+    UdxRecordFilter,
+    make_generator_filter,
+)
 from snowmelt.load.udx.input_window import UdxLimits
 from snowmelt.load.udx.instance import (
     PARAMETER_TYPE_ROLES,
@@ -33,8 +44,8 @@ from snowmelt.load.udx.instance import (
     bind_method,
     describe_user_code_line,
 )
-from snowmelt.load.udx.parsers import UdxDualParser, UdxParser, UdxRecordParser
-from snowmelt.load.udx.shared_progress_page import is_ctrl_c
+from snowmelt.load.udx.parsers import Prepare, UdxDualParser, UdxParser, UdxRecordParser
+from snowmelt.load.udx.shared_progress_page import get_user_code_limits, is_ctrl_c
 from snowmelt.load.udx.sources import GeneratorSource, make_udx_source
 from snowmelt.load.udx.vertica_sdk.server_interface import (
     PerColumnParamReader,
@@ -45,15 +56,28 @@ from snowmelt.load.udx.vertica_sdk.types import SizedColumnTypes
 from snowmelt.schema.types import TableSchema
 
 if TYPE_CHECKING:
-    from snowmelt.load.phase_protocols import (
-        Filter,
-        Parser,
-        RecordFilter,
-        RecordParser,
-        RecordSource,
-        Source,
-    )
-    from snowmelt.load.udx.parsers import Prepare
+    from collections.abc import Callable, Mapping
+
+Phase = TypeVar("Phase")
+
+PLAN_PARAMETER = "$plan"
+"""The parameter by which tasks are handed what `plan` wrote."""
+
+_HOST_PARAMETERS = (
+    PhaseParameter("whole_input", bool),
+    PhaseParameter("patience", dt.timedelta),
+    PhaseParameter("chunk_bytes", int),
+)
+_PARAMETER_TYPES: dict[object, type] = {
+    kind: kind for kind in (str, int, float, bool, dt.timedelta)
+}
+_PARAMETER_TYPES |= {kind.__name__: kind for kind in (str, int, float, bool, dt.timedelta)}
+_PARAMETER_TYPES |= {"dt.timedelta": dt.timedelta, "datetime.timedelta": dt.timedelta}
+_EXPECTED_METHODS: Mapping[StepKind, str] = {
+    "filter": "prepare, process or run",
+    "parser": "prepare, process or parse",
+    "source": "prepareUDSources, read or run",
+}
 
 
 def make_filter_definition(
@@ -67,26 +91,15 @@ def make_filter_definition(
     Raises:
         LoadRefused: It is none of these.
     """
-    if callable(getattr(user_object, "prepare", None)):
-        made = _instantiate_factory(display_name, user_object)
+    if not _is_defined(user_object, "prepare"):
+        return _define_object("filter", display_name, user_object, _make_filter_from_object)
+    factory = _instantiate_factory(display_name, user_object)
 
-        def make(host: UdxHost, context: PlanContext) -> Filter | RecordFilter:
-            prepare = bind_method(made, "prepare", PLAN_ROLES)
-            return _make_udx_filter(host, lambda: prepare(host.server, context))
+    def make(host: UdxHost, context: PlanContext) -> Filter | RecordFilter:
+        prepare = bind_method(factory, "prepare", PLAN_ROLES)
+        return _make_udx_filter(host, lambda: prepare(host.server, context))
 
-        def plan(host: UdxHost, context: PlanContext) -> object:
-            given = callable(getattr(made, "plan", None))
-            return bind_method(made, "plan", PLAN_ROLES)(host.server, context) if given else None
-
-        return UdxFactory("filter", display_name, made).make_definition(make, plan)
-    if not callable(user_object):
-        raise _make_unusable_error("filter", display_name, "prepare, process or run")
-    return make_object_definition(
-        "filter",
-        display_name,
-        user_object,
-        lambda host, make: _make_filter_from_object(host, display_name, make),
-    )
+    return _define_factory("filter", display_name, factory, make)
 
 
 def make_parser_definition(
@@ -99,46 +112,35 @@ def make_parser_definition(
     Raises:
         LoadRefused: It is none of these.
     """
-    if callable(getattr(user_object, "prepare", None)):
-        made = _instantiate_factory(display_name, user_object)
-        columns = PerColumnParamReader()
+    if not _is_defined(user_object, "prepare"):
+        return _define_object("parser", display_name, user_object, _make_parser_from_object)
+    factory = _instantiate_factory(display_name, user_object)
 
-        def make(host: UdxHost, context: PlanContext) -> Parser | RecordParser:
-            def prepare(target: ParseTarget) -> tuple[object, SizedColumnTypes]:
-                given, types = SizedColumnTypes.from_schema(target.schema), SizedColumnTypes()
-                server, own = host.server, _make_column_params(target)
-                if callable(getattr(made, "getParserReturnType", None)):
-                    declare = bind_method(made, "getParserReturnType", RETURN_TYPE_ROLES)
-                    declare(server, own, context, given, types)
-                types = types if types.getColumnCount() else given
-                return bind_method(made, "prepare", PARSER_PREPARE_ROLES)(
-                    server, own, context, types
-                ), types
+    def make(host: UdxHost, context: PlanContext) -> Parser | RecordParser:
+        def prepare(target: ParseTarget) -> tuple[object, SizedColumnTypes]:
+            given, types = SizedColumnTypes.from_schema(target.schema), SizedColumnTypes()
+            server, own = host.server, _make_column_params(target)
+            if _is_defined(factory, "getParserReturnType"):
+                declare = bind_method(factory, "getParserReturnType", RETURN_TYPE_ROLES)
+                declare(server, own, context, given, types)
+            types = types if types.getColumnCount() else given
+            method = bind_method(factory, "prepare", PARSER_PREPARE_ROLES)
+            return method(server, own, context, types), types
 
-            def chunker(target: ParseTarget, types: SizedColumnTypes) -> object:
-                method = bind_method(made, "prepareChunker", PARSER_PREPARE_ROLES)
-                return method(host.server, _make_column_params(target), context, types)
+        def prepare_chunker(target: ParseTarget, types: SizedColumnTypes) -> object:
+            method = bind_method(factory, "prepareChunker", PARSER_PREPARE_ROLES)
+            return method(host.server, _make_column_params(target), context, types)
 
-            splittable = _method_returns_true(made, "canApportionParser")
-            cuts = _method_returns_true(made, "isChunkerApportionable")
-            parser = _make_udx_parser(host, prepare, splittable=splittable or cuts)
-            # A parser that begins within a file by itself needs nobody to find its records.
-            if isinstance(parser, UdxParser) and not splittable and _has_chunker(made):
-                parser.use_chunker(chunker)
-            return parser
+        splittable = _method_returns_true(factory, "canApportionParser")
+        cuts = _method_returns_true(factory, "isChunkerApportionable")
+        parser = _make_udx_parser(host, prepare, splittable=splittable or cuts)
+        # A parser that begins within a file by itself needs nobody to find its records.
+        chunked = not splittable and _is_defined(factory, "prepareChunker")
+        if chunked and isinstance(parser, UdxParser):
+            parser.prepare_chunker = prepare_chunker
+        return parser
 
-        def plan(host: UdxHost, context: PlanContext) -> object:
-            given = callable(getattr(made, "plan", None))
-            return (
-                bind_method(made, "plan", PARSER_PLAN_ROLES)(host.server, columns, context)
-                if given
-                else None
-            )
-
-        return UdxFactory("parser", display_name, made).make_definition(make, plan)
-    if not callable(user_object):
-        raise _make_unusable_error("parser", display_name, "prepare, process or parse")
-    return make_object_definition("parser", display_name, user_object, _make_parser_from_object)
+    return _define_factory("parser", display_name, factory, make)
 
 
 def make_source_definition(
@@ -153,73 +155,56 @@ def make_source_definition(
         LoadRefused: It is none of these.
     """
     names = ("prepareUDSourcesExecutor", "prepareUDSources", "prepare")
-    name = next((each for each in names if callable(getattr(user_object, each, None))), None)
-    if name is not None:
-        made = _instantiate_factory(display_name, user_object)
-        method = name
+    method_name = next((name for name in names if _is_defined(user_object, name)), None)
+    if method_name is None:
+        make_object = partial(_make_source_from_object, display_name)
+        return _define_object("source", display_name, user_object, make_object)
+    factory, prepare = _instantiate_factory(display_name, user_object), method_name
 
-        def make(host: UdxHost, context: PlanContext) -> Source | RecordSource:
-            def prepare() -> list[object]:
-                return _create_sources(
-                    bind_method(made, method, PLAN_ROLES)(host.server, context), host.server
-                )
+    def make(host: UdxHost, context: PlanContext) -> Source | RecordSource:
+        def make_source() -> Source | RecordSource:
+            prepared = bind_method(factory, prepare, PLAN_ROLES)(host.server, context)
+            return make_udx_source(host, display_name, _create_sources(prepared, host.server))
 
-            source: Source | RecordSource = call_before_load(
-                host, lambda: make_udx_source(host, display_name, prepare)
-            )
-            return source
+        source: Source | RecordSource = _call_before_load(host, make_source)
+        return source
 
-        def plan(host: UdxHost, context: PlanContext) -> object:
-            given = callable(getattr(made, "plan", None))
-            return bind_method(made, "plan", PLAN_ROLES)(host.server, context) if given else None
-
-        return UdxFactory("source", display_name, made).make_definition(make, plan)
-    if not callable(user_object):
-        raise _make_unusable_error("source", display_name, "prepareUDSources, read or run")
-    return make_object_definition(
-        "source",
-        display_name,
-        user_object,
-        lambda host, make: _make_source_from_object(host, display_name, make),
-    )
+    return _define_factory("source", display_name, factory, make)
 
 
 def _create_sources(prepared: Any, server: ServerInterface) -> list[object]:
-    create = getattr(prepared, "createNextSource", None)
-    if not callable(create):
+    if not _is_defined(prepared, "createNextSource"):
         return list(prepared) if isinstance(prepared, (list, tuple)) else [prepared]
-    if callable(getattr(prepared, "setup", None)):
+    if _is_defined(prepared, "setup"):
         bind_method(prepared, "setup", SETUP_ROLES)(server)
-    sources = list(
-        iter(lambda: bind_method(prepared, "createNextSource", SETUP_ROLES)(server), None)
-    )
-    if callable(getattr(prepared, "destroy", None)):
+    create = bind_method(prepared, "createNextSource", SETUP_ROLES)
+    sources = list(iter(lambda: create(server), None))
+    if _is_defined(prepared, "destroy"):
         bind_method(prepared, "destroy", SETUP_ROLES)(server)
     return sources
 
 
 def _make_source_from_object(
-    host: UdxHost, display_name: str, make: Callable[[], Any]
+    display_name: str, host: UdxHost, make: Callable[[], Any]
 ) -> Source | RecordSource:
-    made = call_before_load(host, make)
-    reads = callable(getattr(made, "read", None)) or callable(getattr(made, "read_records", None))
-    if reads and callable(getattr(made, "files", None)):
+    made = _call_before_load(host, make)
+    if _is_defined(made, "files") and (
+        _is_defined(made, "read") or _is_defined(made, "read_records")
+    ):
         return made  # type: ignore[no-any-return]
-    if callable(getattr(made, "process", None)) or _method_returns_true(made, "useSideChannel"):
-        return make_udx_source(host, display_name, lambda: [made])
+    if _is_state_machine(made):
+        return make_udx_source(host, display_name, [made])
     run = getattr(made, "run", made)
     if not callable(run):
-        raise _make_unusable_error("source", display_name, "prepareUDSources, read or run")
+        raise _make_unusable_error("source", display_name)
     return GeneratorSource(host, display_name, run)
 
 
 def _make_parser_from_object(host: UdxHost, make: Callable[[], Any]) -> Parser | RecordParser:
-    made = call_before_load(host, make)
-    if callable(getattr(made, "parse", None)) or callable(getattr(made, "parse_records", None)):
+    made = _call_before_load(host, make)
+    if _is_defined(made, "parse") or _is_defined(made, "parse_records"):
         return made  # type: ignore[no-any-return]
-    if not (
-        callable(getattr(made, "process", None)) or _method_returns_true(made, "useSideChannel")
-    ):
+    if not _is_state_machine(made):
         raise LoadRefused(what=host.name, reason="it has no method prepare, process or parse")
     return _make_udx_parser(
         host, lambda target: (make(), SizedColumnTypes.from_schema(target.schema))
@@ -239,13 +224,9 @@ def _make_udx_parser(
         made = None
     if not _method_returns_true(made, "useSideChannel"):
         return UdxParser(host, prepare, splittable=splittable)
-    if not callable(getattr(made, "process", None)):
+    if not _is_defined(made, "process"):
         return UdxRecordParser(host, prepare)
     return UdxDualParser(host, prepare, splittable=splittable)
-
-
-def _has_chunker(factory: object) -> bool:
-    return callable(getattr(factory, "prepareChunker", None))
 
 
 def _make_column_params(target: ParseTarget) -> PerColumnParamReader:
@@ -257,34 +238,45 @@ def _make_column_params(target: ParseTarget) -> PerColumnParamReader:
     )
 
 
-def _make_filter_from_object(
-    host: UdxHost, display_name: str, make: Callable[[], Any]
-) -> Filter | RecordFilter:
-    made = call_before_load(host, make)
-    if callable(getattr(made, "process", None)) or _method_returns_true(made, "useSideChannel"):
+def _make_filter_from_object(host: UdxHost, make: Callable[[], Any]) -> Filter | RecordFilter:
+    made = _call_before_load(host, make)
+    if _is_state_machine(made):
         return _make_udx_filter(host, make)
-    if callable(getattr(made, "run_records", None)):
+    if _is_defined(made, "run_records"):
         return made  # type: ignore[no-any-return]
     found = make_generator_filter(host, made)
     if found is None:
-        raise _make_unusable_error("filter", display_name, "prepare, process or run")
+        raise LoadRefused(
+            what=host.name,
+            reason=f"it has no method {_EXPECTED_METHODS['filter']}, and is no function either",
+        )
     return found
 
 
-def _make_udx_filter(host: UdxHost, make: Any) -> Filter | RecordFilter:
+def _make_udx_filter(host: UdxHost, make: Callable[[], Any]) -> Filter | RecordFilter:
     hosted = UdxFilter(host, make)
-    made = call_before_load(host, lambda: hosted.user_object)
+    made = _call_before_load(host, lambda: hosted.instance.user_object)
     if _method_returns_true(made, "useSideChannel"):
-        return make_udx_record_filter(hosted)
-    if not callable(getattr(made, "process", None)):
+        return UdxDualFilter(hosted) if _is_defined(made, "process") else UdxRecordFilter(hosted)
+    if not _is_defined(made, "process"):
         raise LoadRefused(what=host.name, reason=f"{type(made).__name__} has no method process")
     bind_method(made, "process", PROCESS_ROLES)
     return hosted
 
 
+def _is_defined(user_object: object, method_name: str) -> bool:
+    return callable(getattr(user_object, method_name, None))
+
+
 def _method_returns_true(user_object: object, method_name: str) -> bool:
     method = getattr(user_object, method_name, None)
     return callable(method) and bool(method())
+
+
+def _is_state_machine(user_object: object) -> bool:
+    return _is_defined(user_object, "process") or _method_returns_true(
+        user_object, "useSideChannel"
+    )
 
 
 def _instantiate_factory(display_name: str, user_object: Any) -> object:
@@ -299,31 +291,11 @@ def _instantiate_factory(display_name: str, user_object: Any) -> object:
         raise LoadRefused(what=display_name, reason=f"{type(error).__name__}: {error}") from error
 
 
-def _make_unusable_error(kind: str, display_name: str, methods: str) -> LoadRefused:
+def _make_unusable_error(kind: StepKind, display_name: str) -> LoadRefused:
     return LoadRefused(
         what=f"{kind} {display_name}",
-        reason=f"it has no method {methods}, and is no function either",
+        reason=f"it has no method {_EXPECTED_METHODS[kind]}, and is no function either",
     )
-
-
-# --- What `getParameterType`, `plan` and `prepare` of user code say, and what is made of it.
-
-Phase = TypeVar("Phase")
-
-PLAN_PARAMETER = "$plan"
-"""The parameter by which tasks are handed what `plan` wrote."""
-
-_HOST_PARAMETERS = (
-    PhaseParameter("whole_input", bool),
-    PhaseParameter("patience", dt.timedelta),
-    PhaseParameter("chunk_bytes", int),
-)
-_PARAMETER_TYPES: dict[object, type] = {
-    kind: kind for kind in (str, int, float, bool, dt.timedelta)
-}
-_PARAMETER_TYPES |= {kind.__name__: kind for kind in (str, int, float, bool)}
-_PARAMETER_TYPES |= {"dt.timedelta": dt.timedelta, "datetime.timedelta": dt.timedelta}
-_PARAMETER_TYPES |= {"timedelta": dt.timedelta}
 
 
 @dataclass(frozen=True)
@@ -379,68 +351,71 @@ class UdxDefinition(PhaseDefinition[Phase]):
         return known
 
 
-@dataclass(frozen=True, slots=True)
-class UdxFactory:
-    """A factory of user code, by its methods. `kind` is filter, parser or source."""
+def _define_factory(
+    kind: StepKind,
+    display_name: str,
+    factory: object,
+    make: Callable[[UdxHost, PlanContext], Phase],
+) -> PhaseDefinition[Phase]:
+    """Return a factory as something that is built by name; `make` calls its `prepare`."""
+    label = f"{kind} {display_name}"
+    types = SizedColumnTypes()
+    if _is_defined(factory, "getParameterType"):
+        server = ServerInterface(None, display_name)
+        declare = bind_method(factory, "getParameterType", PARAMETER_TYPE_ROLES)
+        _call_before_load(UdxHost(label), lambda: declare(server, types))
+    declared = [PhaseParameter(name, kind.python_type) for name, kind in types.list_columns()]
+    names = {parameter.name.lower() for parameter in declared}
+    ours = [parameter for parameter in _HOST_PARAMETERS if parameter.name not in names]
 
-    kind: StepKind
-    display_name: str
-    user_object: object
-    environment: Any = None
+    def planner(values: Mapping[str, object]) -> dict[str, object]:
+        host, _ = _make_host(kind, display_name, values, ours)
+        context = PlanContext()
 
-    def make_definition(
-        self, make: Callable[[UdxHost, PlanContext], Phase], plan: PlanCall
-    ) -> PhaseDefinition[Any]:
-        """Return it as something that is built by name.
+        def plan() -> None:
+            if kind == "parser":
+                columns = PerColumnParamReader()
+                bind_method(factory, "plan", PARSER_PLAN_ROLES)(host.server, columns, context)
+            else:
+                bind_method(factory, "plan", PLAN_ROLES)(host.server, context)
 
-        `plan` calls its method `plan`, `make` its `prepare`; both are given what they need.
-        """
-        declared = self._list_declared_parameters()
-        own = {parameter.name.lower() for parameter in declared}
-        ours = [parameter for parameter in _HOST_PARAMETERS if parameter.name not in own]
+        if _is_defined(factory, "plan"):
+            _call_before_load(host, plan)
+        return context.getWriter().values()
 
-        def planner(values: Mapping[str, object]) -> dict[str, object]:
-            host, _ = self.make_host(values, ours)
-            context = PlanContext(environment=self.environment)
-            call_before_load(host, lambda: plan(host, context))
-            return context.getWriter().values()
+    def build(**values: Any) -> Phase:
+        planned = values.pop(PLAN_PARAMETER, None)
+        if planned is None:
+            planned = planner(values)
+        host, _ = _make_host(kind, display_name, values, ours)
+        return make(host, PlanContext(planned))
 
-        def build(**values: Any) -> Phase:
-            planned = values.pop(PLAN_PARAMETER, None)
-            if planned is None:
-                planned = planner(values)
-            host, _ = self.make_host(values, ours)
-            return make(host, PlanContext(planned, self.environment))
-
-        parameters = (*declared, *ours, PhaseParameter(PLAN_PARAMETER, dict))
-        return UdxDefinition(f"{self.kind} {self.display_name}", build, parameters, planner)
-
-    def make_host(
-        self, values: Mapping[str, object], host_parameters: list[PhaseParameter]
-    ) -> tuple[UdxHost, dict[str, object]]:
-        """Return the host for some parameters, and those that are user code's."""
-        names = {parameter.name for parameter in host_parameters}
-        given = {name: value for name, value in values.items() if name not in names}
-        name = str(LoadStep(self.kind, self.display_name, given))
-        limits = _make_udx_limits({key: value for key, value in values.items() if key in names})
-        server = ServerInterface(given, self.environment, name)
-        return UdxHost(name, server, limits), given
-
-    def _list_declared_parameters(self) -> list[PhaseParameter]:
-        types = SizedColumnTypes()
-        if callable(getattr(self.user_object, "getParameterType", None)):
-            server = ServerInterface(None, self.environment, self.display_name)
-            declare = bind_method(self.user_object, "getParameterType", PARAMETER_TYPE_ROLES)
-            call_before_load(
-                UdxHost(f"{self.kind} {self.display_name}"), lambda: declare(server, types)
-            )
-        return [PhaseParameter(name, kind.python_type) for name, kind in types.list_columns()]
+    parameters = (*declared, *ours, PhaseParameter(PLAN_PARAMETER, dict))
+    return UdxDefinition(label, build, parameters, planner)
 
 
-PlanCall = Callable[[UdxHost, PlanContext], object]
+def _make_host(
+    kind: StepKind,
+    display_name: str,
+    values: Mapping[str, object],
+    host_parameters: list[PhaseParameter],
+) -> tuple[UdxHost, dict[str, object]]:
+    """Return the host for some parameters, and those that are user code's."""
+    ours = {parameter.name for parameter in host_parameters}
+    given = {name: value for name, value in values.items() if name not in ours}
+    limits = UdxLimits(call_timeout_s=get_user_code_limits().call_s)
+    if values.keys() & ours & {"whole_input"}:
+        limits = replace(limits, whole_input=bool(values["whole_input"]))
+    if values.keys() & ours & {"patience"}:
+        patience = cast("dt.timedelta", values["patience"])
+        limits = replace(limits, call_timeout_s=patience.total_seconds())
+    if values.keys() & ours & {"chunk_bytes"}:
+        limits = replace(limits, chunk_bytes=max(1, cast("int", values["chunk_bytes"])))
+    name = str(LoadStep(kind, display_name, given))
+    return UdxHost(name, ServerInterface(given, name), limits), given
 
 
-def call_before_load(host: UdxHost, call: Callable[[], Any]) -> Any:
+def _call_before_load(host: UdxHost, call: Callable[[], Any]) -> Any:
     """Return what user code returns that is called before anything is loaded.
 
     Raises:
@@ -451,7 +426,7 @@ def call_before_load(host: UdxHost, call: Callable[[], Any]) -> Any:
     except LoadRefused:
         raise
     except BaseException as error:
-        if shared_progress_page.is_ctrl_c(error):
+        if is_ctrl_c(error):
             raise
         raise make_load_error(host.name, error) from error
 
@@ -465,7 +440,7 @@ def make_load_error(label: str, error: BaseException) -> LoadRefused:
     )
 
 
-def make_object_definition(
+def _define_object(
     kind: StepKind,
     display_name: str,
     user_object: Any,
@@ -476,42 +451,27 @@ def make_object_definition(
     A class is called with its parameters; of a function that filters, those behind the first are.
     `make` is given what returns an object of the class, a new one with each call, or the function.
     """
-    is_class = inspect.isclass(user_object)
-    skipped = 0 if is_class or kind == "source" else 1
-    parameters = _list_keyword_parameters(
-        user_object, skip_count=skipped, label=f"{kind} {display_name}"
-    )
-    own = {parameter.name for parameter in parameters}
-    ours = [each for each in _HOST_PARAMETERS if each.name not in own]
-    factory = UdxFactory(kind, display_name, user_object)
-    whole = not is_class
+    if not callable(user_object):
+        raise _make_unusable_error(kind, display_name)
+    label, is_class = f"{kind} {display_name}", inspect.isclass(user_object)
+    try:
+        signature = list(inspect.signature(user_object).parameters.values())
+    except (TypeError, ValueError):  # built in, without a signature
+        signature = []
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    own = signature if is_class or kind == "source" else signature[1:]
+    parameters = [_make_parameter(each, label) for each in own if each.kind in kinds]
+    names = {parameter.name for parameter in parameters}
+    ours = [each for each in _HOST_PARAMETERS if each.name not in names]
 
     def build(**values: Any) -> Phase:
-        host, given = factory.make_host(values, ours)
-        if whole and "whole_input" not in values:
+        host, given = _make_host(kind, display_name, values, ours)
+        if not is_class and "whole_input" not in values:
             host = replace(host, limits=replace(host.limits, whole_input=True))
-        return make(
-            host, lambda: user_object(**given) if is_class else _bind_arguments(user_object, given)
-        )
+        bound = partial(user_object, **given) if given else user_object
+        return make(host, bound if is_class else lambda: bound)
 
-    return PhaseDefinition(f"{kind} {display_name}", build, (*parameters, *ours))
-
-
-def _bind_arguments(
-    function: Callable[..., Any], arguments: dict[str, object]
-) -> Callable[..., Any]:
-    return partial(function, **arguments) if arguments else function
-
-
-def _list_keyword_parameters(
-    user_object: Any, *, skip_count: int, label: str
-) -> tuple[PhaseParameter, ...]:
-    try:
-        given = list(inspect.signature(user_object).parameters.values())[skip_count:]
-    except (TypeError, ValueError):  # built in, without a signature
-        return ()
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return tuple(_make_parameter(each, label) for each in given if each.kind in kinds)
+    return PhaseDefinition(label, build, (*parameters, *ours))
 
 
 def _make_parameter(parameter: inspect.Parameter, label: str) -> PhaseParameter:
@@ -537,15 +497,3 @@ def _strip_optional(annotation: object) -> object:
         return text.replace("| None", "").replace("None |", "").strip()
     arguments = [each for each in getattr(annotation, "__args__", ()) if each is not type(None)]
     return arguments[0] if len(arguments) == 1 else annotation
-
-
-def _make_udx_limits(values: Mapping[str, object]) -> UdxLimits:
-    limits = UdxLimits(call_timeout_s=shared_progress_page.get_user_code_limits().call_s)
-    whole, patience, chunk = (values.get(parameter.name) for parameter in _HOST_PARAMETERS)
-    if whole is not None:
-        limits = replace(limits, whole_input=bool(whole))
-    if patience is not None:
-        limits = replace(limits, call_timeout_s=cast("dt.timedelta", patience).total_seconds())
-    if chunk is not None:
-        limits = replace(limits, chunk_bytes=max(1, cast("int", chunk)))
-    return limits

@@ -1,7 +1,7 @@
 """Worker processes for user code: start, limits, supervision, cancellation and crash reports.
 
 A call and its result cross the pipe as pickles. The process runs whole portions of a load, so no
-row crosses the pipe. It is reused only after a call that succeeded.
+row crosses the pipe. It is reused only after a call that succeeded. `main` is its main program.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import contextlib
 import logging
 import os
 import pickle
+import queue
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 import warnings
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -23,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from snowmelt.clock import SystemClock
 from snowmelt.config import copy_environment
-from snowmelt.errors import UserCodeFailed
+from snowmelt.errors import InternalError, UserCodeFailed
 from snowmelt.load.udx import shared_progress_page
 from snowmelt.load.udx.shared_progress_page import ProgressPage, UserCodeLimits
 
@@ -40,8 +43,13 @@ _CANCEL_TIMEOUT_S = 3.0
 # The interpreter with Arrow, and memory that an allocation which failed has left behind.
 _MEMORY_OVERHEAD_BYTES = 256 * 1024 * 1024
 _EXIT_TIMEOUT_S = 1.0
-_ENTRY_CODE = "from snowmelt.load.udx.worker_main import main; main({control}, {page})"
+_ENTRY_CODE = "from snowmelt.load.udx.worker_process import main; main({control}, {page})"
 _SYS_PATH_CODE = "import sys; sys.path[:] = {paths!r}; "
+
+# A parent that lives on, such as a notebook, gets the memory back.
+_IDLE_TIMEOUT_S = 30.0
+_STATUS_PATH = "/proc/self/status"
+_MAX_LOG_CHARS = 10_000
 
 _clock = SystemClock()
 _idle_processes: list[_WorkerProcess] = []
@@ -152,12 +160,15 @@ class _WorkerProcess:
         try:
             with self._send_lock:
                 self._control.send_bytes(request)
-            if not self._wait_for_begin():
+            while not self._control.poll(_POLL_INTERVAL_S):
+                if self._process.poll() is not None:
+                    return False
+            if pickle.loads(self._control.recv_bytes())[0] != "begun":  # noqa: S301
                 return False
         except (OSError, EOFError):
             return False
         if self._cancelled:
-            self._send_cancel()
+            self.cancel()
         return True
 
     def wait_for_result(self, limits: UserCodeLimits) -> Any:
@@ -194,7 +205,8 @@ class _WorkerProcess:
     def cancel(self) -> None:
         """Cancel the call that runs, or else the next one; from any thread."""
         self._cancelled = True
-        self._send_cancel()
+        with self._send_lock, contextlib.suppress(OSError):
+            self._control.send_bytes(b"")
 
     def terminate(self, *, graceful: bool = False) -> None:
         """End the process and all that it started; `graceful` lets a call clean up first."""
@@ -205,19 +217,13 @@ class _WorkerProcess:
                 while _clock.monotonic() < until and self._control.poll(until - _clock.monotonic()):
                     if pickle.loads(self._control.recv_bytes())[0] in {"result", "error"}:  # noqa: S301
                         break
-        self._kill()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
         self._control.close()
         self._page.close()
-
-    def _wait_for_begin(self) -> bool:
-        while not self._control.poll(_POLL_INTERVAL_S):
-            if self._process.poll() is not None:
-                return False
-        return bool(pickle.loads(self._control.recv_bytes())[0] == "begun")  # noqa: S301
-
-    def _send_cancel(self) -> None:
-        with self._send_lock, contextlib.suppress(OSError):
-            self._control.send_bytes(b"")
 
     def _check_limits(self, limits: UserCodeLimits) -> None:
         running = self._page.read_step()
@@ -242,21 +248,14 @@ class _WorkerProcess:
         if status is None:
             return self._make_error("its process closed its connection")
         if status < 0:
-            return self._make_error(
-                f"its process was killed by signal {-status} ({_get_signal_name(-status)})"
-            )
+            known = -status in set(signal.Signals)
+            name = signal.Signals(-status).name if known else "unknown"
+            return self._make_error(f"its process was killed by signal {-status} ({name})")
         return self._make_error(f"its process ended with status {status} before it had returned")
 
     def _make_error(self, reason: str) -> UserCodeFailed:
         running = self._page.read_step()
         return UserCodeFailed(what="user code" if running is None else running.label, reason=reason)
-
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        self._process.wait()
 
 
 def _fingerprint_inherited_state() -> tuple[int, str, dict[str, str], list[str]]:
@@ -293,8 +292,132 @@ def _measure_memory_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _get_signal_name(signal_number: int) -> str:
+def main(control_fd: int, page_fd: int) -> None:
+    """Serve the parent at descriptor `control_fd` until it is gone, or for 30 s without a call."""
+    shared_progress_page.attach_page(ProgressPage(page_fd))
+    os.close(page_fd)
+    os.set_inheritable(control_fd, False)
+    _WorkerServer(Connection(control_fd)).run()
+
+
+class _WorkerServer:
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self._connection = connection
+        self._send_lock = threading.Lock()
+        self._requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._cancel: Callable[[], None] | None = None
+        self._cancelled = False
+
+    def run(self) -> None:
+        """Run one call after the other."""
+        warnings.simplefilter("always")
+        warnings.showwarning = self._send_warning
+        logging.getLogger().addHandler(_LogForwarder(self))
+        logging.getLogger().setLevel(logging.INFO)
+        threading.Thread(
+            target=self._receive_messages, name="snowmelt-control", daemon=True
+        ).start()
+        while True:
+            try:
+                request = self._requests.get(timeout=_IDLE_TIMEOUT_S)
+            except queue.Empty:
+                os._exit(0)
+            self._handle_request(request)
+
+    def send_message(self, kind: str, value: object) -> None:
+        """Send a message to the parent."""
+        data = pickle.dumps((kind, value))
+        with self._send_lock:
+            self._connection.send_bytes(data)
+
+    def _handle_request(self, request: bytes) -> None:
+        self.send_message("begun", None)
+        try:
+            function, arguments, limits, cancellable = pickle.loads(request)  # noqa: S301
+            shared_progress_page.set_user_code_limits(limits)
+            _limit_memory(limits)
+            options = {"on_begin": self._set_cancel_callback} if cancellable else {}
+            answer = ("result", function(*arguments, **options))
+        except BaseException as error:  # noqa: BLE001 - the parent raises it
+            answer = ("error", _make_picklable(error))
+        self._cancel, self._cancelled = None, False
+        shared_progress_page.leave_all_steps()
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        try:
+            self.send_message(*answer)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            self.send_message("error", InternalError(f"The result cannot be sent: {error}."))
+
+    def _set_cancel_callback(self, cancel_callback: Callable[[], None]) -> None:
+        self._cancel = cancel_callback
+        if self._cancelled:
+            cancel_callback()
+
+    def _receive_messages(self) -> None:
+        while True:
+            try:
+                data = self._connection.recv_bytes()
+            except (EOFError, OSError):
+                # The parent is gone: nobody waits for what is under way.
+                os.killpg(os.getpid(), signal.SIGKILL)
+                os._exit(1)
+            if data:
+                self._requests.put(data)
+                continue
+            self._cancelled = True
+            cancel = self._cancel
+            if cancel is not None:
+                cancel()
+
+    def _send_warning(self, message: Warning | str, *_: object, **__: object) -> None:
+        with contextlib.suppress(OSError):
+            self.send_message("warning", str(message))
+
+
+class _LogForwarder(logging.Handler):
+    """Sends records of the log to the parent."""
+
+    def __init__(self, server: _WorkerServer) -> None:
+        super().__init__()
+        self._server = server
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record, as text."""
+        record.msg, record.args = record.getMessage()[:_MAX_LOG_CHARS], None
+        if record.exc_info:
+            record.msg += "\n" + "".join(traceback.format_exception(*record.exc_info))
+            record.exc_info = None
+        with contextlib.suppress(Exception):
+            self._server.send_message("log", record)
+
+
+def _limit_memory(limits: UserCodeLimits) -> None:
+    """Let allocations beyond the limit fail, which Python reports as MemoryError."""
     try:
-        return signal.Signals(signal_number).name
-    except ValueError:
-        return "unknown"
+        with open(_STATUS_PATH) as lines:  # noqa: PTH123
+            sizes = dict(line.split(":", 1) for line in lines if line.startswith("VmData"))
+        used = int(sizes["VmData"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = used + limits.memory_bytes
+    if hard == resource.RLIM_INFINITY or wanted <= hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+
+
+def _make_picklable(error: BaseException) -> BaseException:
+    """Return an error that can be pickled, and that says the same."""
+    if not isinstance(error, Exception):
+        reason = f"it raised {type(error).__name__}: {error}".rstrip(": ")
+        return UserCodeFailed(what=shared_progress_page.describe_running_step(), reason=reason)
+    try:
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301
+    except Exception:  # noqa: BLE001 - errors of other packages may fail in any way
+        again = None
+    if type(again) is type(error):
+        error.__traceback__ = None
+        return error
+    text = "".join(traceback.format_exception(error))
+    return InternalError(f"The process for user code failed: {text}")

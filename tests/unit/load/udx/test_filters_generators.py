@@ -1,17 +1,11 @@
-"""Filters as generators and plain functions, and each way of writing one turned into the other."""
+"""Filters as generators and plain functions."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_protocols import ByteReader
-from snowmelt.load.udx.filters import GeneratorStateMachine, UdxFilter
-from snowmelt.load.udx.instance import UdxHost
 from support.user_code import filtered, library
 
 CODE = """
@@ -96,26 +90,6 @@ def test_what_is_no_filter_is_refused():
             build(name)
     with pytest.raises(LoadRefused, match="there is no parameter tims; it takes times, mark"):
         build("Repeat", tims=3)
-
-
-@settings(max_examples=settings.default.max_examples // 2)
-@given(st.lists(st.binary(max_size=20), max_size=8), st.integers(1, 16))
-def test_a_generator_does_the_same_as_a_state_machine(pieces, chunk):
-    data = b"".join(pieces)
-    machine = GeneratorStateMachine(build("Repeat"))
-    host = UdxHost("filter f()")
-    host = replace(host, limits=replace(host.limits, chunk_bytes=chunk))
-    hosted = UdxFilter(host, lambda: machine)
-    for _ in range(2):
-        assert filtered(hosted, *pieces) == filtered(build("Repeat"), data)
-
-
-def test_a_generator_as_a_state_machine_ends_early_and_passes_errors_on():
-    hosted = UdxFilter(UdxHost("filter f()"), lambda: GeneratorStateMachine(build("two")))
-    assert filtered(hosted, b"abc", b"def") == b"ab"
-    broken = UdxFilter(UdxHost("filter f()"), lambda: GeneratorStateMachine(build("broken")))
-    with pytest.raises(PhaseFailed, match="enough"):
-        filtered(broken, b"abc")
 
 
 def test_after_a_failure_a_new_object_is_made():

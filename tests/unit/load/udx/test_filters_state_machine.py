@@ -38,25 +38,25 @@ class F(vertica_sdk.UDFilter):
 def test_a_small_input_comes_whole_with_the_first_call():
     one = hosted(COPY)
     assert filtered(one, b"ab", b"cd", b"e") == b"abcde"
-    assert one.user_object.calls == [(5, "END_OF_FILE")]
+    assert one.instance.user_object.calls == [(5, "END_OF_FILE")]
 
 
 def test_an_empty_input_is_one_call_at_the_end():
     one = hosted(COPY)
     assert filtered(one) == b""
-    assert one.user_object.calls == [(0, "END_OF_FILE")]
+    assert one.instance.user_object.calls == [(0, "END_OF_FILE")]
 
 
 def test_a_large_input_comes_in_chunks_and_ends_with_an_empty_call():
     one = hosted(COPY)
     assert filtered(one, *[bytes(MIB)] * 3) == bytes(3 * MIB)
-    assert one.user_object.calls == [(MIB, "OK")] * 3 + [(0, "END_OF_FILE")]
+    assert one.instance.user_object.calls == [(MIB, "OK")] * 3 + [(0, "END_OF_FILE")]
 
 
 def test_the_whole_input_comes_at_once_if_asked_for():
     one = hosted(COPY, whole_input=True)
     filtered(one, *[bytes(MIB)] * 3)
-    assert one.user_object.calls == [(3 * MIB, "END_OF_FILE")]
+    assert one.instance.user_object.calls == [(3 * MIB, "END_OF_FILE")]
     with pytest.raises(PhaseFailed, match="longer than 10 bytes"):
         filtered(hosted(COPY, whole_input=True, window_bytes=10), bytes(11))
 
@@ -74,7 +74,7 @@ def test_the_window_grows_for_a_filter_that_takes_nothing_until_it_is_too_large(
     """
     one = hosted(code, chunk_bytes=4)
     assert filtered(one, *[b"1234"] * 8) == b"1234" * 8
-    assert one.user_object.sizes == [4, 8, 16, 32, 32]
+    assert one.instance.user_object.sizes == [4, 8, 16, 32, 32]
     with pytest.raises(PhaseFailed, match="takes nothing of 16 bytes"):
         filtered(hosted(code, chunk_bytes=4, window_bytes=16), *[b"1234"] * 8)
 
@@ -94,7 +94,7 @@ def test_unread_input_stays_in_front_and_does_not_pile_up():
     data = bytes(range(256)) * 40
     one = hosted(code, chunk_bytes=64)
     assert filtered(one, *[data[at : at + 64] for at in range(0, len(data), 64)]) == data
-    assert one.user_object.largest <= 128
+    assert one.instance.user_object.largest <= 128
 
 
 def test_done_before_the_end_drops_the_rest_and_closes_what_came_before():
@@ -162,7 +162,7 @@ def test_a_larger_output_buffer_is_given_to_who_writes_nothing():
     """
     one = hosted(code)
     assert filtered(one, b"") == b"z" * 5_000_000
-    assert one.user_object.rooms == [MIB, 2 * MIB, 4 * MIB, 8 * MIB]
+    assert one.instance.user_object.rooms == [MIB, 2 * MIB, 4 * MIB, 8 * MIB]
 
 
 def test_output_is_given_without_input_and_input_taken_without_output():
@@ -198,8 +198,8 @@ def test_objects_are_used_again_and_set_up_each_time():
     """
     one = hosted(code)
     assert [filtered(one, b"a"), filtered(one, b"b")] == [b"a", b"b"]
-    assert one.user_object.made == 1
-    assert one.user_object.steps == ["setup", "destroy"] * 2
+    assert one.instance.user_object.made == 1
+    assert one.instance.user_object.steps == ["setup", "destroy"] * 2
 
 
 def test_destroy_is_called_when_nobody_wants_more_and_after_a_failure():
@@ -219,13 +219,13 @@ def test_destroy_is_called_when_nobody_wants_more_and_after_a_failure():
     stream = one.run(ByteReader([b"a"]))
     assert next(stream) == b"a"
     stream.close()
-    assert one.user_object.steps == ["destroy"]
+    assert one.instance.user_object.steps == ["destroy"]
     with pytest.raises(
         PhaseFailed, match=r"process\(\) raised ValueError: no exclamations"
     ) as info:
         filtered(one, b"!")
     assert "lib/code.py, line" in str(info.value)
-    assert one.user_object.steps == ["destroy", "destroy"]
+    assert one.instance.user_object.steps == ["destroy", "destroy"]
 
 
 ANSWERS = {
@@ -297,7 +297,7 @@ def test_a_blocked_filter_is_cancelled_and_the_next_stream_gets_a_new_object():
             self.end.set()
     """
     one = hosted(code, call_timeout_s=0.2)
-    first = one.user_object
+    first = one.instance.user_object
     with pytest.raises(PhaseFailed, match="has not returned"):
         filtered(one, b"block")
     assert first.cancels == [first]
@@ -315,7 +315,7 @@ def test_cancel_ends_a_call_that_waits_and_is_told_once():
             self.told.append(1)
     """
     one = hosted(code)
-    made = one.user_object
+    made = one.instance.user_object
     timer = threading.Timer(0.1, one.cancel)
     timer.start()
     with pytest.raises(PhaseFailed, match="cancelled"):

@@ -1,11 +1,9 @@
 """The module that user code imports as `vertica_sdk`: filters, parsers and sources.
 
-`bases`: base classes of user code.
-`buffers`: input, output and length buffers of a call.
+`bases`: base classes of user code, and the states that it returns and receives.
+`buffers`: input, output and length buffers of a call, row writer and rejected records.
 `server_interface`: parameters, names, log and plan context.
-`states`: states that phases return and receive.
 `types`: column and parameter types.
-`writers`: row writer and rejected records.
 
 Vertica's SDK for Python has neither sources nor the side channel. Here both have the names that the
 SDKs for other languages use.
@@ -17,6 +15,7 @@ from snowmelt.load.udx.vertica_sdk.bases import (
     BlockReader,
     BlockWriter,
     FilterFactory,
+    InputState,
     MultiPhaseTransformFunctionFactory,
     ParserFactory,
     PartitionReader,
@@ -24,6 +23,7 @@ from snowmelt.load.udx.vertica_sdk.bases import (
     ScalarFunction,
     ScalarFunctionFactory,
     SourceFactory,
+    StreamState,
     TransformFunction,
     TransformFunctionFactory,
     TransformFunctionPhase,
@@ -33,8 +33,15 @@ from snowmelt.load.udx.vertica_sdk.bases import (
     UDSource,
     UDXFactory,
     UDXObject,
+    UDXType,
 )
-from snowmelt.load.udx.vertica_sdk.buffers import InputBuffer, LengthBuffer, OutputBuffer
+from snowmelt.load.udx.vertica_sdk.buffers import (
+    InputBuffer,
+    LengthBuffer,
+    OutputBuffer,
+    RejectedRecord,
+    StreamWriter,
+)
 from snowmelt.load.udx.vertica_sdk.server_interface import (
     ExecutorPlanContext,
     NodeSpecifyingPlanContext,
@@ -45,9 +52,7 @@ from snowmelt.load.udx.vertica_sdk.server_interface import (
     ServerInterface,
     SessionParamWriterMap,
 )
-from snowmelt.load.udx.vertica_sdk.states import InputState, StreamState, UDXType
 from snowmelt.load.udx.vertica_sdk.types import ColumnTypes, SizedColumnTypes, VerticaType
-from snowmelt.load.udx.vertica_sdk.writers import RejectedRecord, StreamWriter
 
 __all__ = [
     "BlockReader",

@@ -1,15 +1,117 @@
-"""Base classes of user code, all optional: objects are recognized by their methods.
+"""Base classes of user code, and the states that it returns and receives.
 
-Names of query functions exist so that a file that defines some beside its filters can be imported.
+The base classes are optional: objects are recognized by their methods. Names of query functions
+exist so that a file that defines some beside its filters can be imported.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from enum import IntEnum, StrEnum
+from typing import Any, ClassVar
 
-from snowmelt.load.udx.vertica_sdk.states import UDXType
 
-# ruff: noqa: N802, N803, A002, ARG002 - the SDK's names and what it passes
+class PhaseStateCode(IntEnum):
+    """What `process` returns, with the numbers of Vertica's SDK.
+
+    INPUT_NEEDED: give more input; what was not read stays in front. OUTPUT_NEEDED: take what was
+    written and call again. DONE: the stream has ended, even if input remains. REJECT: what was
+    read last is one rejected record (parsers only). KEEP_GOING: nothing can be done now, call
+    again soon. CHUNK_ALIGNED: the input's offset is at the end of a record (chunkers only).
+    """
+
+    INPUT_NEEDED = 0
+    OUTPUT_NEEDED = 1
+    DONE = 2
+    REJECT = 3
+    KEEP_GOING = 4
+    CHUNK_ALIGNED = 5
+
+
+class ReturnedState:
+    """What `process` returns: a state, with the rejected record where it is REJECT."""
+
+    __slots__ = ("code", "rejected")
+
+    def __init__(self, code: PhaseStateCode, rejected: object = None) -> None:
+        self.code = code
+        self.rejected = rejected
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether both are the same state, however it is written."""
+        if isinstance(other, ReturnedState):
+            return self.code is other.code
+        return isinstance(other, PhaseStateCode) and self.code is other
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+    def __repr__(self) -> str:
+        return self.code.name
+
+
+class StreamState:
+    """What `process` returns. REJECT is called with the rejected record."""
+
+    INPUT_NEEDED: ClassVar = ReturnedState(PhaseStateCode.INPUT_NEEDED)
+    OUTPUT_NEEDED: ClassVar = ReturnedState(PhaseStateCode.OUTPUT_NEEDED)
+    DONE: ClassVar = ReturnedState(PhaseStateCode.DONE)
+    KEEP_GOING: ClassVar = ReturnedState(PhaseStateCode.KEEP_GOING)
+    CHUNK_ALIGNED: ClassVar = ReturnedState(PhaseStateCode.CHUNK_ALIGNED)
+
+    @staticmethod
+    def REJECT(rejected_record: object) -> ReturnedState:
+        """Say that what was read last is a record that becomes no row."""
+        return ReturnedState(PhaseStateCode.REJECT, rejected_record)
+
+
+def parse_returned_state(value: object) -> ReturnedState | None:
+    """Return a state as user code may return it; None where it is none."""
+    if isinstance(value, ReturnedState):
+        return value
+    if isinstance(value, PhaseStateCode):
+        return ReturnedState(value)
+    # Without a record: the object is asked for it.
+    return ReturnedState(PhaseStateCode.REJECT) if value is StreamState.REJECT else None
+
+
+class _NamedState(StrEnum):
+    """Text that is its own name: what user code compares with `==`."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class InputState(_NamedState):
+    """What is known of the input that `process` is given.
+
+    OK: more may come. END_OF_FILE: the last byte of the input is the last of the stream; may be
+    said again, with nothing in it. END_OF_CHUNK: the input ends at the end of a record.
+    START_OF_PORTION: the input does not begin where the file does, so that a parser skips to the
+    first end of a record. END_OF_PORTION: the record that was begun is to be finished with the
+    bytes that follow, and then nothing more.
+    """
+
+    OK = "OK"
+    END_OF_FILE = "END_OF_FILE"
+    END_OF_CHUNK = "END_OF_CHUNK"
+    START_OF_PORTION = "START_OF_PORTION"
+    END_OF_PORTION = "END_OF_PORTION"
+
+
+class UDXType(_NamedState):
+    """What a factory makes."""
+
+    AGGREGATE = "AGGREGATE"
+    ANALYTIC = "ANALYTIC"
+    FILESYSTEM = "FILESYSTEM"
+    INVALID_UDX = "INVALID_UDX"
+    LOAD_FILTER = "LOAD_FILTER"
+    LOAD_PARSER = "LOAD_PARSER"
+    LOAD_SOURCE = "LOAD_SOURCE"
+    MULTI_TRANSFORM = "MULTI_TRANSFORM"
+    SCALAR = "SCALAR"
+    TRANSFORM = "TRANSFORM"
+    TYPE = "TYPE"
 
 
 class UDXObject:
@@ -23,17 +125,16 @@ class UDXObject:
     def destroy(self, srvInterface: Any, *more: Any) -> None:
         """End a stream; the object may be set up again."""
 
+    def mark_canceled(self) -> None:
+        """Make `isCanceled` true, for the host: classes have a `cancel` of their own."""
+        self._canceled = True
+
     def cancel(self, srvInterface: Any) -> None:
         """Stop soon; it comes from another thread while another method runs."""
         self._canceled = True
 
     def isCanceled(self) -> bool:
-        """Tell whether the load was cancelled."""
         return self._canceled
-
-    def mark_canceled(self) -> None:
-        """Make `isCanceled` true, for the host: classes have a `cancel` of their own."""
-        self._canceled = True
 
     def useSideChannel(self) -> bool:
         """Tell whether `processWithMetadata` is called instead of `process`."""
@@ -93,7 +194,6 @@ class UDXFactory:
         """Declare the result of a function."""
 
     def getUDXFactoryType(self) -> UDXType:
-        """Return what it makes."""
         return UDXType.INVALID_UDX
 
 
@@ -104,7 +204,6 @@ class FilterFactory(UDXFactory):
         """Check the parameters, once for a statement."""
 
     def getUDXFactoryType(self) -> UDXType:
-        """Return what it makes."""
         return UDXType.LOAD_FILTER
 
 
@@ -137,7 +236,6 @@ class ParserFactory(UDXFactory):
         return False
 
     def getUDXFactoryType(self) -> UDXType:
-        """Return what it makes."""
         return UDXType.LOAD_PARSER
 
 
@@ -148,13 +246,11 @@ class SourceFactory(UDXFactory):
         """Check the parameters, once for a statement."""
 
     def getUDXFactoryType(self) -> UDXType:
-        """Return what it makes."""
         return UDXType.LOAD_SOURCE
 
 
-# --- Names for functions of queries, so that a file which holds some beside its filters loads.
-#
-# A load calls none of them.
+# Names for functions of queries, so that a file which holds some beside its filters loads; a load
+# calls none of them.
 
 
 class BlockReader:

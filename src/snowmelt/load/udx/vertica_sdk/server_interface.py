@@ -5,18 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import platform
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# --- Parameters of a phase, as user code reads and declares them.
-
-# ruff: noqa: N802, N815 - the SDK's names
-
-
+_log = logging.getLogger("snowmelt.load")
 _TRUE_WORDS = frozenset({"true", "t", "yes", "y", "on", "1"})
 
 
@@ -28,62 +23,49 @@ class ParamReader:
         self._spelt = {name.lower(): name for name in self._values}
 
     def containsParameter(self, name: str) -> bool:
-        """Tell whether the parameter was given."""
         return name.lower() in self._spelt
 
     def getParamNames(self) -> list[str]:
-        """Return the names of the parameters that were given."""
         return list(self._values)
 
     def getBool(self, name: str) -> bool:
-        """Return a truth value."""
         value = self._get_value(name)
         return value.lower() in _TRUE_WORDS if isinstance(value, str) else bool(value)
 
     def getInt(self, name: str) -> int:
-        """Return a whole number."""
         return int(self._get_value(name))
 
+    getIntervalYM = getInt
+
     def getFloat(self, name: str) -> float:
-        """Return a number."""
         return float(self._get_value(name))
 
     def getNumeric(self, name: str) -> Decimal:
-        """Return an exact number."""
         value = self._get_value(name)
         return Decimal(repr(value) if isinstance(value, float) else value)
 
     def getString(self, name: str) -> str:
-        """Return a text."""
         value = self._get_value(name)
         return value.decode() if isinstance(value, bytes) else str(value)
 
     def getDate(self, name: str) -> dt.date:
-        """Return a date."""
         value = self._get_value(name)
         return dt.date.fromisoformat(value) if isinstance(value, str) else value
 
     def getTime(self, name: str) -> dt.time:
-        """Return a time of day."""
         value = self._get_value(name)
         return dt.time.fromisoformat(value) if isinstance(value, str) else value
 
     def getTimestamp(self, name: str) -> dt.datetime:
-        """Return a date with a time of day."""
         value = self._get_value(name)
         return dt.datetime.fromisoformat(value) if isinstance(value, str) else value
 
-    def getInterval(self, name: str) -> dt.timedelta:
-        """Return a duration."""
-        value = self._get_value(name)
-        return value if isinstance(value, dt.timedelta) else dt.timedelta(seconds=float(value))
-
-    def getIntervalYM(self, name: str) -> int:
-        """Return a number of months."""
-        return int(self._get_value(name))
-
     getTimeTz = getTime
     getTimestampTz = getTimestamp
+
+    def getInterval(self, name: str) -> dt.timedelta:
+        value = self._get_value(name)
+        return value if isinstance(value, dt.timedelta) else dt.timedelta(seconds=float(value))
 
     def _get_value(self, name: str) -> Any:
         spelt = self._spelt.get(name.lower())
@@ -115,8 +97,7 @@ class PerColumnParamReader:
         self._columns = {name: ParamReader(values) for name, values in (columns or {}).items()}
         self._spelt = {name.lower(): name for name in self._columns}
 
-    def containsColumns(self, columnName: str) -> bool:  # noqa: N803 - the SDK's
-        """Tell whether something was given for the column."""
+    def containsColumns(self, columnName: str) -> bool:
         return columnName.lower() in self._spelt
 
     # Both spellings are found in documentation.
@@ -126,7 +107,7 @@ class PerColumnParamReader:
         """Return the columns for which something was given."""
         return list(self._columns)
 
-    def getColumnParamReader(self, columnName: str) -> ParamReader:  # noqa: N803 - the SDK's
+    def getColumnParamReader(self, columnName: str) -> ParamReader:
         """Return what was given for the column, nothing where that is so."""
         spelt = self._spelt.get(columnName.lower())
         return ParamReader() if spelt is None else self._columns[spelt]
@@ -143,35 +124,13 @@ class SessionParamWriterMap:
         return self._writers.setdefault(library, ParamWriter())
 
 
-# ruff: noqa: N802, N815 - the SDK's names
-
-
-_log = logging.getLogger("snowmelt.load")
-
-
-@dataclass(frozen=True, slots=True)
-class LoadEnvironment:
-    """Names that a load may know of itself, handed to user code."""
-
-    database: str = "SNOWMELT"
-    user: str = "snowmelt"
-    locale: str = "en_US@collation=binary (LEN_KBINARY)"
-    nodes: tuple[str, ...] = field(default_factory=lambda: (platform.node() or "localhost",))
-
-
 class ServerInterface:
     """Parameters, names and the log."""
 
-    def __init__(
-        self,
-        parameters: Mapping[str, object] | None = None,
-        environment: LoadEnvironment | None = None,
-        name: str = "",
-    ) -> None:
+    def __init__(self, parameters: Mapping[str, object] | None = None, name: str = "") -> None:
         self._reader = ParamReader(parameters)
-        self._around = environment or LoadEnvironment()
-        self._sessions = SessionParamWriterMap()
         self._name = name
+        self.session_params = SessionParamWriterMap()
 
     def log(self, message: object, *args: object) -> None:
         """Write to the log; with arguments, the message is their printf format."""
@@ -184,53 +143,39 @@ class ServerInterface:
 
     def getUDSessionParamReader(self, nsp: str = "") -> ParamReader:
         """Return session parameters; there are those that this phase wrote."""
-        return self._sessions.getUDSessionParamWriter(nsp)
+        return self.session_params.getUDSessionParamWriter(nsp)
 
     def getNodeName(self) -> str:
-        """Return the name of the machine."""
-        return platform.node() or self._around.nodes[0]
+        return platform.node() or "localhost"
 
     getCurrentNodeName = getNodeName
 
     def getDatabaseName(self) -> str:
-        """Return the database that is loaded into."""
-        return self._around.database
+        return "SNOWMELT"
 
     def getUserName(self) -> str:
-        """Return who loads."""
-        return self._around.user
+        return "snowmelt"
 
     def getLocale(self) -> str:
-        """Return the locale of the session."""
-        return self._around.locale
-
-    @property
-    def session_params(self) -> SessionParamWriterMap:
-        """The session parameters, for `destroy`."""
-        return self._sessions
+        return "en_US@collation=binary (LEN_KBINARY)"
 
 
 class PlanContext:
     """What `plan` writes, and all that come after it read."""
 
-    def __init__(
-        self, values: Mapping[str, object] | None = None, environment: LoadEnvironment | None = None
-    ) -> None:
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
         self._writer = ParamWriter(values)
-        self._around = environment or LoadEnvironment()
-        self._targets = list(self._around.nodes)
+        self._targets = self.getClusterNodes()
 
     def getReader(self) -> ParamReader:
-        """Return what was written so far."""
         return self._writer
 
     def getWriter(self) -> ParamWriter:
-        """Return where to write."""
         return self._writer
 
     def getClusterNodes(self) -> list[str]:
         """Return the names of all machines that are known when the load is planned."""
-        return list(self._around.nodes)
+        return [platform.node() or "localhost"]
 
     def getTargetNodes(self) -> list[str]:
         """Return the machines that a source asked for."""
@@ -241,15 +186,12 @@ class PlanContext:
         self._targets = list(nodes)
 
     def canApportionSource(self) -> bool:
-        """Tell whether a source may be cut into portions."""
         return False
 
     def getMaxAllowedThreads(self) -> int:
-        """Return how many threads a source may ask for."""
         return 1
 
     def getLoadConcurrency(self) -> int:
-        """Return how many threads load one source."""
         return 1
 
 

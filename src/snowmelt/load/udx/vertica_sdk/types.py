@@ -1,17 +1,15 @@
 """Types of columns and parameters, as user code declares and reads them."""
 
-# ruff: noqa: N802 - the SDK's names
-
 from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from snowmelt.schema.types import LogicalType
+from snowmelt.schema.types import LogicalType, TableSchema
 
 if TYPE_CHECKING:
-    from snowmelt.schema.types import TableSchema
+    from collections.abc import Callable
 
 _PYTHON_TYPES: dict[str, type] = {
     "Int": int,
@@ -36,103 +34,52 @@ _TYPE_NAMES = {
 }
 
 
+def _is_named(kind: str) -> Callable[[VerticaType], bool]:
+    return lambda self: self.name == kind
+
+
 @dataclass(frozen=True, slots=True)
 class VerticaType:
-    """One type: its SDK name, with a length, or with precision and scale."""
+    """One type: its SDK name, with a length, or with precision and scale (0 where not given)."""
 
     name: str
     length: int | None = None
     precision: int | None = None
     scale: int | None = None
 
+    isInt = _is_named("Int")
+    isFloat = _is_named("Float")
+    isNumeric = _is_named("Numeric")
+    isBool = _is_named("Bool")
+    isDate = _is_named("Date")
+    isTime = _is_named("Time")
+    isTimeTz = _is_named("TimeTz")
+    isTimestamp = _is_named("Timestamp")
+    isTimestampTz = _is_named("TimestampTz")
+    isInterval = _is_named("Interval")
+    isIntervalYM = _is_named("IntervalYM")
+    isChar = _is_named("Char")
+    isVarchar = _is_named("Varchar")
+    isLongVarchar = _is_named("LongVarchar")
+    isBinary = _is_named("Binary")
+    isVarbinary = _is_named("Varbinary")
+    isLongVarbinary = _is_named("LongVarbinary")
+
+    def isStringType(self) -> bool:
+        return self.name in _STRING_TYPES
+
     def getTypeStr(self) -> str:
-        """Return it as SQL writes it."""
         inner = [str(part) for part in (self.length, self.precision, self.scale) if part]
         return f"{self.name}({','.join(inner)})" if inner else self.name
 
     def getStringLength(self) -> int:
-        """Return the length of a text or binary type, 0 where there is none."""
         return self.length or 0
 
     def getNumericPrecision(self) -> int:
-        """Return how many digits there are, 0 where that does not apply."""
         return self.precision or 0
 
     def getNumericScale(self) -> int:
-        """Return how many digits are behind the point, 0 where that does not apply."""
         return self.scale or 0
-
-    def isInt(self) -> bool:
-        """Tell whether it is a whole number."""
-        return self.name == "Int"
-
-    def isFloat(self) -> bool:
-        """Tell whether it is a binary number."""
-        return self.name == "Float"
-
-    def isNumeric(self) -> bool:
-        """Tell whether it is an exact number."""
-        return self.name == "Numeric"
-
-    def isBool(self) -> bool:
-        """Tell whether it is a truth value."""
-        return self.name == "Bool"
-
-    def isDate(self) -> bool:
-        """Tell whether it is a date."""
-        return self.name == "Date"
-
-    def isTime(self) -> bool:
-        """Tell whether it is a time of day."""
-        return self.name == "Time"
-
-    def isTimeTz(self) -> bool:
-        """Tell whether it is a time of day with an offset."""
-        return self.name == "TimeTz"
-
-    def isTimestamp(self) -> bool:
-        """Tell whether it is a date with a time of day."""
-        return self.name == "Timestamp"
-
-    def isTimestampTz(self) -> bool:
-        """Tell whether it is an instant."""
-        return self.name == "TimestampTz"
-
-    def isInterval(self) -> bool:
-        """Tell whether it is a duration."""
-        return self.name == "Interval"
-
-    def isIntervalYM(self) -> bool:
-        """Tell whether it is a number of months."""
-        return self.name == "IntervalYM"
-
-    def isChar(self) -> bool:
-        """Tell whether it is a text of fixed length."""
-        return self.name == "Char"
-
-    def isVarchar(self) -> bool:
-        """Tell whether it is a text."""
-        return self.name == "Varchar"
-
-    def isLongVarchar(self) -> bool:
-        """Tell whether it is a long text."""
-        return self.name == "LongVarchar"
-
-    def isBinary(self) -> bool:
-        """Tell whether it is bytes of fixed length."""
-        return self.name == "Binary"
-
-    def isVarbinary(self) -> bool:
-        """Tell whether it is bytes."""
-        return self.name == "Varbinary"
-
-    def isLongVarbinary(self) -> bool:
-        """Tell whether it is many bytes."""
-        return self.name == "LongVarbinary"
-
-    def isStringType(self) -> bool:
-        """Tell whether it is text or binary."""
-        return self.name in _STRING_TYPES
 
     @property
     def python_type(self) -> type:
@@ -140,117 +87,63 @@ class VerticaType:
         return _PYTHON_TYPES.get(self.name, str)
 
 
+def _adds(kind: str) -> Callable[..., None]:
+    def add(
+        self: SizedColumnTypes, *arguments: int | str, name: str = "", length: int | None = None
+    ) -> None:
+        # Documentation and the SDK for C++ disagree on the order of length (or precision) and name.
+        given = (*arguments, length, name)
+        size = next((part for part in given if isinstance(part, int)), None)
+        found = next((part for part in given if isinstance(part, str)), "")
+        self.addColumn(VerticaType(kind, length=size), found)
+
+    return add
+
+
 class SizedColumnTypes:
-    """Types with names, in order."""
+    """Types with names, in order, counted from 0."""
 
     def __init__(self) -> None:
         self._columns: list[tuple[str, VerticaType]] = []
 
-    def addColumn(self, type: VerticaType | str, name: str = "") -> None:  # noqa: A002 - the SDK's
-        """Add a column of a type."""
+    def addColumn(self, type: VerticaType | str, name: str = "") -> None:
         self._columns.append((name, VerticaType(type) if isinstance(type, str) else type))
 
-    def addAny(self, name: str = "") -> None:
-        """Add a column of any type."""
-        self.addColumn("Any", name)
+    addOrderColumn = addPartitionColumn = addColumn
 
-    def addBool(self, name: str = "") -> None:
-        """Add a truth value."""
-        self.addColumn("Bool", name)
-
-    def addDate(self, name: str = "") -> None:
-        """Add a date."""
-        self.addColumn("Date", name)
-
-    def addFloat(self, name: str = "") -> None:
-        """Add a binary number."""
-        self.addColumn("Float", name)
-
-    def addInt(self, name: str = "") -> None:
-        """Add a whole number."""
-        self.addColumn("Int", name)
-
-    def addTime(self, name: int | str = "", *more: int | str) -> None:
-        """Add a time of day; a number is its precision."""
-        self._add_type("Time", (name, *more))
-
-    def addTimeTz(self, name: int | str = "", *more: int | str) -> None:
-        """Add a time of day with an offset."""
-        self._add_type("TimeTz", (name, *more))
-
-    def addTimestamp(self, name: int | str = "", *more: int | str) -> None:
-        """Add a date with a time of day."""
-        self._add_type("Timestamp", (name, *more))
-
-    def addTimestampTz(self, name: int | str = "", *more: int | str) -> None:
-        """Add an instant."""
-        self._add_type("TimestampTz", (name, *more))
-
-    def addInterval(self, *arguments: int | str) -> None:
-        """Add a duration."""
-        self._add_type("Interval", arguments)
-
-    def addIntervalYM(self, *arguments: int | str) -> None:
-        """Add a number of months."""
-        self._add_type("IntervalYM", arguments)
+    addAny = _adds("Any")
+    addBool = _adds("Bool")
+    addDate = _adds("Date")
+    addFloat = _adds("Float")
+    addInt = _adds("Int")
+    addTime = _adds("Time")
+    addTimeTz = _adds("TimeTz")
+    addTimestamp = _adds("Timestamp")
+    addTimestampTz = _adds("TimestampTz")
+    addInterval = _adds("Interval")
+    addIntervalYM = _adds("IntervalYM")
+    addChar = _adds("Char")
+    addVarchar = _adds("Varchar")
+    addLongVarchar = _adds("LongVarchar")
+    addBinary = _adds("Binary")
+    addVarbinary = _adds("Varbinary")
+    addLongVarbinary = _adds("LongVarbinary")
 
     def addNumeric(self, precision: int, scale: int, name: str = "") -> None:
-        """Add an exact number."""
         self.addColumn(VerticaType("Numeric", precision=precision, scale=scale), name)
 
-    def addChar(self, length: int | str, name: int | str = "") -> None:
-        """Add a text of fixed length; length and name in either order, as all that have one."""
-        self._add_type("Char", (length, name))
-
-    def addVarchar(self, length: int | str, name: int | str = "") -> None:
-        """Add a text."""
-        self._add_type("Varchar", (length, name))
-
-    def addLongVarchar(self, length: int | str, name: int | str = "") -> None:
-        """Add a long text."""
-        self._add_type("LongVarchar", (length, name))
-
-    def addBinary(self, length: int | str, name: int | str = "") -> None:
-        """Add bytes of fixed length."""
-        self._add_type("Binary", (length, name))
-
-    def addVarbinary(self, length: int | str, name: int | str = "") -> None:
-        """Add bytes."""
-        self._add_type("Varbinary", (length, name))
-
-    def addLongVarbinary(self, length: int | str, name: int | str = "") -> None:
-        """Add many bytes."""
-        self._add_type("LongVarbinary", (length, name))
-
-    def addOrderColumn(self, type: VerticaType | str, name: str = "") -> None:  # noqa: A002 - SDK
-        """Add a column that the rows are ordered by."""
-        self.addColumn(type, name)
-
-    def addPartitionColumn(self, type: VerticaType | str, name: str = "") -> None:  # noqa: A002
-        """Add a column that the rows are divided by."""
-        self.addColumn(type, name)
-
     def getColumnCount(self) -> int:
-        """Return how many there are."""
         return len(self._columns)
 
     def getColumnName(self, idx: int) -> str:
-        """Return the name of one, counted from 0."""
         return self._columns[idx][0]
 
     def getColumnType(self, idx: int) -> VerticaType:
-        """Return the type of one, counted from 0."""
         return self._columns[idx][1]
 
     def list_columns(self) -> list[tuple[str, VerticaType]]:
         """Return names and types in order, for the host."""
         return list(self._columns)
-
-    def _add_type(self, kind: str, arguments: tuple[int | str, ...]) -> None:
-        # Documentation and the SDK for C++ disagree on the order of length and name.
-        length = next((part for part in arguments if isinstance(part, int)), None)
-        name = next((part for part in arguments if isinstance(part, str)), "")
-        self.addColumn(VerticaType(kind, length=length), name)
 
     @classmethod
     def from_schema(cls, schema: TableSchema) -> SizedColumnTypes:
