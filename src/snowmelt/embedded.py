@@ -82,6 +82,11 @@ class EmbeddedService:
         """What it runs with."""
         return self._settings
 
+    @property
+    def private_key_file(self) -> Path:
+        """Where the private key of its user lies."""
+        return self._settings.keys_dir / _KEY_FILE
+
     def sql(self, text: str) -> StatementResult:
         """Execute a statement that is no query as ACCOUNTADMIN, straight on the catalog.
 

@@ -59,7 +59,6 @@ ELSEWHERE = {
     ("buckets/checksums", "_LANE_BYTES"): "of bytes in parallel, as processors have them",
     ("buckets/checksums", "_LANE_COUNTS"): "of bytes in parallel, as processors have them",
     ("cli/flights_demo/scenario", "kept"): "of a promise",
-    ("cli/flights_demo/copy_chapter", "kept"): "of a promise",
     ("table/load_commit", "retry_until_settled"): "until the outcome of a commit is known",
 }
 

@@ -20,9 +20,7 @@ def test_weather_and_planes_are_loaded_through_a_filter_written_for_vertica(tmp_
     try:
         for statement in (
             "CREATE DATABASE demo",
-            *raw_files.CREATE_TABLE_STATEMENTS,
-            f"CREATE LIBRARY stations AS '{tmp_path}/files/remarks.py' LANGUAGE 'Python'",
-            "CREATE FILTER Remarks AS LANGUAGE 'Python' NAME 'RemarksFactory' LIBRARY stations",
+            *raw_files.build_preparing_statements(tmp_path / "files"),
         ):
             execute_statement(database, statement, user=None, clock=SystemClock())
         context = CopyContext(database, str(tmp_path / "warehouse"), "ACCOUNTADMIN", SystemClock())

@@ -24,7 +24,7 @@ import snowmelt
 from fixtures.s3 import ROLE, S3Process
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.blob.encryption import make_blob_path
-from snowmelt.cli.health_checks import CheckStatus, check_stage_role
+from snowmelt.cli.commands.doctor import CheckStatus, check_stage_role
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
 from snowmelt.client.stage import encode_url_path
 from snowmelt.client.transport import parse_service_url

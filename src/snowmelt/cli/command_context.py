@@ -1,22 +1,73 @@
-"""Settings, catalog, client and signal handling for commands, from command-line options."""
+"""Options that commands share, and what is made of them: settings, catalog, client, signals."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 from snowmelt.config import Settings
+from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
     from snowmelt.catalog.db.database import Database
     from snowmelt.client.client import Client
+    from snowmelt.loaders.copy_job import CopyContext
+
+
+def add_global_options(parser: argparse.ArgumentParser, *, is_top_level: bool = False) -> None:
+    """Add the global options, which may stand before a command, after it, and after its action.
+
+    Only the outermost parser brings defaults: an inner one would undo what stood further left.
+    """
+    absent = None if is_top_level else argparse.SUPPRESS
+    group = parser.add_argument_group("everywhere")
+    group.add_argument(
+        "--data-dir",
+        metavar="FOLDER",
+        type=Path,
+        default=absent,
+        help="where everything is kept (SNOWMELT_DATA_DIR, or ./snowmelt-data)",
+    )
+    group.add_argument(
+        "--catalog",
+        metavar="URL",
+        default=absent,
+        help="catalog database: sqlite:///PATH or postgresql://… (SNOWMELT_CATALOG_URL, "
+        "or catalog.db in the data folder)",
+    )
+    group.add_argument(
+        "--debug",
+        action="store_true",
+        default=False if is_top_level else argparse.SUPPRESS,
+        help="show where an error came from",
+    )
+
+
+def add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], object],
+    **options: Any,
+) -> argparse.ArgumentParser:
+    """Add an action of a command, which `run_action` runs; `options` as of `add_parser`."""
+    if "epilog" in options:
+        options["formatter_class"] = argparse.RawDescriptionHelpFormatter
+    parser = actions.add_parser(name, **options)
+    add_global_options(parser)
+    parser.set_defaults(action=run)
+    return parser
+
+
+def run_action(options: argparse.Namespace) -> int:
+    """Do what the action says; it returns the exit code, or None for 0."""
+    return options.action(options) or 0
 
 
 def load_settings(options: argparse.Namespace, **overrides: object) -> Settings:
@@ -62,9 +113,6 @@ def may_have_catalog(settings: Settings) -> bool:
     return file is None or file.exists()
 
 
-# --- The options by which a command finds the service that it writes to, and the client for it.
-
-
 def add_service_options(group: argparse._ArgumentGroup) -> None:
     """Describe where the service is, and as whom it is written to."""
     group.add_argument(
@@ -96,9 +144,6 @@ def create_client(options: argparse.Namespace) -> Client:
     )
 
 
-# --- Commands that run until they are told to end.
-
-
 @contextlib.contextmanager
 def stopping_on_signals() -> Iterator[threading.Event]:
     """Let SIGTERM and the first Ctrl-C end what runs in good order; the second ends it at once."""
@@ -118,3 +163,64 @@ def stopping_on_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def make_copy_context(
+    options: argparse.Namespace, settings: Settings, database: Database, *more_reserved: str
+) -> CopyContext:
+    """Return what a COPY of a command runs with: by the catalog's clock, and as its `--role`."""
+    from snowmelt.catalog.db.database_server_clock import open_catalog_clock
+    from snowmelt.load.udx.shared_progress_page import UserCodeLimits
+    from snowmelt.loaders.copy_job import CopyContext
+
+    given = vars(options)
+    names = [given.get(name) for name in ("role", "database", "schema")]
+    role, database_name, schema = (
+        None if each is None else to_internal_name(each) for each in names
+    )
+    return CopyContext(
+        database,
+        settings.warehouse_url,
+        role or "ACCOUNTADMIN",
+        open_catalog_clock(database),
+        database_name,
+        schema,
+        settings.lease_s,
+        user_code_limits=UserCodeLimits.from_settings(settings),
+        reserved_paths=(*settings.list_reserved_paths(), *more_reserved),
+    )
+
+
+class RejectionWriter:
+    """Reports what a stream refuses on standard error, and appends it to the file of `--errors`."""
+
+    def __init__(self, options: argparse.Namespace, followed: Sequence[str] = ()) -> None:
+        """Check and open the file; its lines must not be read, refused and appended again.
+
+        Raises:
+            OutputRefused: It is a file of the deployment, or one of those that are `followed`.
+        """
+        from snowmelt.loaders.file_tail import is_followed
+        from snowmelt.storage.overwrite_protection import CommandOutput, check_outputs
+
+        self._file: TextIO | None = None
+        if options.errors is not None:
+            output = CommandOutput("--errors", str(options.errors), appends=True)
+            check_outputs([output], reserved=load_settings(options).list_reserved_paths())
+            if is_followed(options.errors, followed):
+                raise output.make_error("the command follows it. Name a file elsewhere")
+            self._file = options.errors.open("a", encoding="utf-8")
+
+    def write(self, position: object, reason: str, data: bytes, **place: object) -> None:
+        """Report one line or message; `place` says in the file where it was."""
+        print(f"refused: {position}: {reason}", file=sys.stderr, flush=True)
+        if self._file is not None:
+            text = data.decode(errors="backslashreplace")
+            print(
+                json.dumps({**place, "reason": reason, "data": text}), file=self._file, flush=True
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()

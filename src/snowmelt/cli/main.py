@@ -11,15 +11,13 @@ import difflib
 import os
 import sys
 import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
+from typing import Any, Protocol, TextIO, cast
 
 import snowmelt
-from snowmelt.cli.options import add_global_options
+from snowmelt.cli.command_context import add_global_options
 from snowmelt.errors import MissingExtra, SnowmeltError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 _COMMANDS = (
     "serve",

@@ -17,8 +17,7 @@ from snowmelt.load.copy_ast import (
 )
 from snowmelt.load.phase_protocols import ParseTarget
 from snowmelt.load.portion import MIN_PORTION_BYTES, split_into_portions
-from snowmelt.load.sources.files import FileGlobSource, list_files
-from snowmelt.load.sources.stdin import SpooledStdinSource
+from snowmelt.load.sources.files import FileGlobSource, SpooledStdinSource, list_files
 from snowmelt.load.stack import LoadStack
 from snowmelt.load.task import ComputedExpression, LoadStep, LoadTask, StackPlan
 from snowmelt.load.udx import shared_progress_page

@@ -13,8 +13,10 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import Self
 
 import httpx
 from cryptography.hazmat.primitives import serialization
@@ -32,10 +34,6 @@ from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
 from snowmelt.testing.workload import COLUMNS_DDL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 CLIENT_POINTS = (
     Failpoint.ROWS_BUFFERED,

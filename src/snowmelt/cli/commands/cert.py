@@ -42,7 +42,6 @@ class AuthorityUnreadable(UserError):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("certs"), help="folder (default: certs)"
     )

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
-from snowmelt.cli.command_context import load_settings, opening_catalog
-from snowmelt.cli.options import add_global_options
+from snowmelt.cli.command_context import add_action, load_settings, opening_catalog, run_action
 from snowmelt.cli.output import add_format_option, print_rows
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "channels"
 SUMMARY = "list channels, or drop one that is no longer needed"
@@ -21,29 +17,23 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     actions = parser.add_subparsers(metavar="action", required=True)
-    listing = actions.add_parser("list", help="list channels and where they stand")
+    listing = add_action(actions, "list", _list_channels, help="list channels and where they stand")
     listing.add_argument("--table", metavar="NAME", help="those of one table only")
     add_format_option(listing)
-    add_global_options(listing)
-    listing.set_defaults(action=_list_channels)
-    dropping = actions.add_parser(
+    dropping = add_action(
+        actions,
         "drop",
+        _drop_channel,
         help="drop a channel and forget its offset token",
         description="Drop a channel and forget its offset token. Committed rows stay; what its "
         "client has not committed is refused from now on.",
     )
     dropping.add_argument("channel", help="its name, exactly as it was opened")
     dropping.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
-    add_global_options(dropping)
-    dropping.set_defaults(action=_drop_channel)
 
 
-def run(options: argparse.Namespace) -> int:
-    """List or drop."""
-    options.action(options)
-    return 0
+run = run_action
 
 
 def _list_channels(options: argparse.Namespace) -> None:

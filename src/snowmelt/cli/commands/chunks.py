@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
-from snowmelt.cli.command_context import load_settings, opening_catalog
-from snowmelt.cli.options import add_global_options
+from snowmelt.cli.command_context import add_action, load_settings, opening_catalog, run_action
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.errors import NotFound
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "chunks"
 SUMMARY = "list chunks that were set aside because they cannot be read, or give them up"
@@ -29,14 +25,18 @@ class ChunkNotQuarantined(NotFound):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     actions = parser.add_subparsers(metavar="action", required=True)
-    listing = actions.add_parser("list", help="list the chunks that were set aside, and why")
+    listing = add_action(
+        actions,
+        "list",
+        _list_quarantined_chunks,
+        help="list the chunks that were set aside, and why",
+    )
     add_format_option(listing)
-    add_global_options(listing)
-    listing.set_defaults(action=_list_quarantined_chunks)
-    giving = actions.add_parser(
+    giving = add_action(
+        actions,
         "give-up",
+        _discard_chunk,
         help="lose the rows of a chunk that was set aside, so that its table can be read again",
         description="Lose the rows of one chunk for good. A table with a chunk that was set aside "
         "cannot be queried until its blob is restored from a backup; when there is none, this is "
@@ -44,14 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     giving.add_argument("chunk", type=int, help="its number, as `snowmelt chunks list` tells it")
     giving.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
-    add_global_options(giving)
-    giving.set_defaults(action=_discard_chunk)
 
 
-def run(options: argparse.Namespace) -> int:
-    """List or give up."""
-    options.action(options)
-    return 0
+run = run_action
 
 
 def _list_quarantined_chunks(options: argparse.Namespace) -> None:

@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.command_context import load_settings, opening_catalog
+from snowmelt.cli.command_context import load_settings, make_copy_context, opening_catalog
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.errors import UserError
-from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     import argparse
@@ -32,7 +31,6 @@ nothing is. Files that the table has already are skipped, unless the statement s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument("text", nargs="?", help="the COPY statement")
     parser.add_argument("-f", "--file", type=Path, help="read the statement from this file")
     add_format_option(parser)
@@ -45,9 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the statement."""
-    from snowmelt.catalog.db.database_server_clock import open_catalog_clock
-    from snowmelt.load.udx.shared_progress_page import UserCodeLimits
-    from snowmelt.loaders.copy_job import CopyContext, run_copy
+    from snowmelt.loaders.copy_job import run_copy
 
     if (options.text is None) == (options.file is None):
         raise UserError("Give one COPY statement, or a file with -f.")
@@ -57,25 +53,12 @@ def run(options: argparse.Namespace) -> int:
         database = opened.enter_context(opening_catalog(settings))
         progress = None if options.quiet else _CopyProgress()
         runner = _create_task_runner(options, opened, progress)
-        context = CopyContext(
-            database,
-            settings.warehouse_url,
-            "ACCOUNTADMIN" if options.role is None else to_internal_name(options.role),
-            open_catalog_clock(database),
-            None if options.database is None else to_internal_name(options.database),
-            None if options.schema is None else to_internal_name(options.schema),
-            settings.lease_s,
-            user_code_limits=UserCodeLimits.from_settings(settings),
-            reserved_paths=(*settings.list_reserved_paths(), *_list_script_paths(options)),
-        )
+        script = () if options.file is None else (str(options.file),)
+        context = make_copy_context(options, settings, database, *script)
         with translating_spark_errors():
             copied = run_copy(context, text, runner, on_progress=progress)
     print_copy_result(copied, options.format)
     return 0
-
-
-def _list_script_paths(options: argparse.Namespace) -> tuple[str, ...]:
-    return () if options.file is None else (str(options.file),)
 
 
 def print_copy_result(result: CopyResult, output_format: str) -> None:

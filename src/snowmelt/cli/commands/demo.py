@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
-import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "demo"
 SUMMARY = "stream 336,776 real flights, kill the loader in the middle, and count"
@@ -24,7 +19,6 @@ _MARKER_FILE = ".snowmelt-demo"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument(
         "--folder",
         type=Path,
@@ -46,11 +40,9 @@ def run(options: argparse.Namespace) -> int:
     from snowmelt.cli.flights_demo.scenario import DemoScenario  # needs the demo's extra packages
 
     folder = _reset_folder(options.folder)
-    settings = Settings.load(data_dir=folder, port=_find_free_port(), s3_port=0, migrate=False)
     # Without a terminal rich would fold the closing table at 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 120)
-    story = DemoScenario(settings, options.rows_per_s, console)
-    return 0 if story.run() else 1
+    return 0 if DemoScenario(folder, options.rows_per_s, console).run() else 1
 
 
 def _reset_folder(folder: Path) -> Path:
@@ -64,9 +56,3 @@ def _reset_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MARKER_FILE).touch()
     return folder.resolve()
-
-
-def _find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

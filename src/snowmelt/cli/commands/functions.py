@@ -11,7 +11,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from snowmelt.cli.options import add_global_options
+from snowmelt.cli.command_context import add_action, load_settings, run_action
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
@@ -63,18 +63,12 @@ on=GET|POST|any, seconds=S, retry-after=S. Kinds:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     actions = parser.add_subparsers(metavar="action", required=True)
 
     def action(
         name: str, does: str, run: Callable[[argparse.Namespace], int], epilog: str = EXAMPLES
     ) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = actions.add_parser(
-            name, help=does, epilog=epilog, formatter_class=parser.formatter_class
-        )
-        add_global_options(made)
-        made.set_defaults(action=run)
-        return made
+        return add_action(actions, name, run, help=does, epilog=epilog)
 
     serving = action(
         "serve", "host a service, or a Lambda handler", _serve_functions, _SERVE_EXAMPLES
@@ -131,10 +125,7 @@ def _add_listen_options(parser: argparse.ArgumentParser) -> None:
                         "one (default: %(default)s)")  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
-    """Do what the action says."""
-    action: Callable[[argparse.Namespace], int] = options.action
-    return action(options)
+run = run_action
 
 
 def _serve_functions(options: argparse.Namespace) -> int:
@@ -312,7 +303,6 @@ def _call_in_batches(
 
 
 def _record_calls(options: argparse.Namespace) -> int:
-    from snowmelt.cli.command_context import load_settings
     from snowmelt.functions.proxy.recorder import TrafficRecorder
     from snowmelt.storage.overwrite_protection import CommandOutput, check_outputs
 

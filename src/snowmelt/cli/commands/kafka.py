@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.command_context import (
+    RejectionWriter,
     add_service_options,
     create_client,
     load_settings,
+    make_copy_context,
     opening_catalog,
     stopping_on_signals,
 )
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
-from snowmelt.schema.types import to_internal_name
-from snowmelt.storage.overwrite_protection import CommandOutput, check_outputs
 
 if TYPE_CHECKING:
     import argparse
     import threading
-    from collections.abc import Callable
 
     from snowmelt.loaders.kafka import RejectedMessage
 
@@ -42,7 +40,6 @@ there within seconds. Either way each message becomes a row once, whatever crash
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument("--topic", required=True, help="whose messages become rows")
     parser.add_argument("--table", required=True, help="database.schema.table")
     parser.add_argument(
@@ -129,10 +126,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
-    from snowmelt.catalog.db.database_server_clock import open_catalog_clock
     from snowmelt.cli.commands.copy import print_copy_result
-    from snowmelt.load.udx.shared_progress_page import UserCodeLimits
-    from snowmelt.loaders.copy_job import CopyContext
     from snowmelt.loaders.kafka import KafkaFrameOptions, run_frames
     from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
@@ -150,15 +144,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
         on_gap=options.on_gap,
     )
     with opening_catalog(settings) as database:
-        context = CopyContext(
-            database,
-            settings.warehouse_url,
-            "ACCOUNTADMIN" if options.role is None else to_internal_name(options.role),
-            open_catalog_clock(database),
-            lease_s=settings.lease_s,
-            user_code_limits=UserCodeLimits.from_settings(settings),
-            reserved_paths=settings.list_reserved_paths(),
-        )
+        context = make_copy_context(options, settings, database)
         for copied in run_frames(frames, context, LocalTaskRunner(), stop, once=options.once):
             print_copy_result(copied, "table")
 
@@ -168,7 +154,6 @@ def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None
     from snowmelt.load.kafka.connection import parse_librdkafka_settings as kafka_settings
     from snowmelt.loaders.kafka import KafkaConnector, KafkaConnectorOptions
 
-    errors = _check_errors_path(options)
     connection = KafkaConnection(
         options.brokers,
         options.group,
@@ -182,34 +167,13 @@ def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None
         buffer_bytes=options.buffer_bytes,
     )
     with (
-        contextlib.ExitStack() as opened,
+        contextlib.closing(RejectionWriter(options)) as writer,
         create_client(options) as client,
     ):
-        refused = _make_rejection_handler(errors, opened)
-        KafkaConnector(wanted, client, connection, SystemClock(), refused).run(stop)
 
-
-def _check_errors_path(options: argparse.Namespace) -> Path | None:
-    path: Path | None = options.errors
-    if path is not None:
-        output = CommandOutput("--errors", str(path), appends=True)
-        check_outputs([output], reserved=load_settings(options).list_reserved_paths())
-    return path
-
-
-def _make_rejection_handler(
-    path: Path | None, exit_stack: contextlib.ExitStack
-) -> Callable[[RejectedMessage], None]:
-    file = None if path is None else exit_stack.enter_context(path.open("a", encoding="utf-8"))
-
-    def report(refused: RejectedMessage) -> None:
-        print(f"refused: {refused.position}: {refused.reason}", file=sys.stderr, flush=True)
-        if file is not None:
+        def report(refused: RejectedMessage) -> None:
             place = refused.position
-            text = refused.data.decode(errors="backslashreplace")
-            told = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
-            print(
-                json.dumps({**told, "reason": refused.reason, "data": text}), file=file, flush=True
-            )
+            parts = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
+            writer.write(place, refused.reason, refused.data, **parts)
 
-    return report
+        KafkaConnector(wanted, client, connection, SystemClock(), report).run(stop)

@@ -33,7 +33,6 @@ _MAX_SHOWN_DIFFERENCES = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     actions = parser.add_subparsers(metavar="action", required=True)
     check = actions.add_parser("check", help="run a filter in many ways that must not matter")
     check.add_argument("file", type=Path, help="the Python file; others beside it are its library")

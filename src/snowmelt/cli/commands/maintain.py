@@ -41,7 +41,6 @@ _MAX_RUN_BYTES = 256 * _MIB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument(
         "--table",
         action="append",

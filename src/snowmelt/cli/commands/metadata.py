@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.errors import NotFound
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "metadata"
 SUMMARY = "print where the current Iceberg metadata of a table, or of every table, is"
@@ -31,7 +28,6 @@ class TableNotMigrated(NotFound):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument("table", metavar="TABLE", nargs="?", help="database.schema.table")
     add_format_option(parser)
 

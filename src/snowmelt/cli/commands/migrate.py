@@ -47,7 +47,6 @@ class MigrationRunner(Protocol):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument(
         "tables", nargs="*", metavar="table", help="database.schema.table (default: all)"
     )

@@ -41,7 +41,6 @@ _MAX_SHOWN_REASONS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument("table", help="database.schema.table, not its error table")
     parser.add_argument("--since", metavar="INSTANT", help="rows refused then or later (UTC)")
     parser.add_argument("--dry-run", action="store_true", help="tell what would go in, no more")

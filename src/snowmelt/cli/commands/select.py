@@ -49,7 +49,6 @@ _STDIN_SOURCE = "-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument("source", help="a path, - for standard input, or s3://bucket/key")
     parser.add_argument("sql", help="one SELECT; the source is `from s3object`")
     form = parser.add_argument_group("form of the source")

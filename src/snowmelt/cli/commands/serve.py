@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from snowmelt.cli.command_context import load_settings
 from snowmelt.errors import UserError
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "serve"
 SUMMARY = "run the service: streaming API, S3 endpoint, housekeeping and background migration"
@@ -25,7 +22,6 @@ shows all of them.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
         "--port", type=int, help="port to listen on, 0 for any free one (default: 8080)"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from snowmelt.cli.command_context import load_settings
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.config import Settings, read_environment_variable, variable_for_setting
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
 
 NAME = "settings"
 SUMMARY = "show every setting: its value here, its default, and where the value is from"
@@ -32,7 +29,6 @@ _URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+(?=@)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument("word", metavar="WORD", nargs="?", default="", help="part of a name")
     parser.add_argument("--changed", action="store_true", help="only what is not the default")
     add_format_option(parser)

@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.command_context import load_settings, opening_catalog
+from snowmelt.cli.command_context import load_settings, make_copy_context, opening_catalog
 from snowmelt.cli.commands.copy import print_copy_result
 from snowmelt.cli.output import MAX_TABLE_ROWS, add_format_option, print_message, print_rows
 from snowmelt.cli.spark_session import opening_lake, translating_spark_errors
-from snowmelt.clock import SystemClock
 from snowmelt.errors import StatementError, UserError
 from snowmelt.schema.types import to_internal_name
 
@@ -42,7 +41,6 @@ CREATE DATABASE, CREATE ROLE and CREATE USER create a catalog where there is non
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     source = parser.add_mutually_exclusive_group()
     source.add_argument("text", nargs="?", help="statements; standard input when not given")
     source.add_argument("-f", "--file", type=Path, help="read the statements from this file")
@@ -117,22 +115,10 @@ class _ScriptRunner:
         return self._database
 
     def _run_copy(self, text: str) -> None:
-        from snowmelt.load.udx.shared_progress_page import UserCodeLimits
-        from snowmelt.loaders.copy_job import CopyContext, run_copy
+        from snowmelt.loaders.copy_job import run_copy
         from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
-        database, schema = self._options.database, self._options.schema
-        context = CopyContext(
-            self._open_catalog_database(),
-            self._settings.warehouse_url,
-            self._role,
-            SystemClock(),
-            None if database is None else to_internal_name(database),
-            None if schema is None else to_internal_name(schema),
-            self._settings.lease_s,
-            user_code_limits=UserCodeLimits.from_settings(self._settings),
-            reserved_paths=self._settings.list_reserved_paths(),
-        )
+        context = make_copy_context(self._options, self._settings, self._open_catalog_database())
         print_copy_result(run_copy(context, text, LocalTaskRunner()), self._options.format)
 
     def _run_query(self, text: str) -> None:

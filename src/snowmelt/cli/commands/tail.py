@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.command_context import (
+    RejectionWriter,
     add_service_options,
     create_client,
     load_settings,
@@ -17,11 +17,7 @@ from snowmelt.cli.command_context import (
 )
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
-from snowmelt.storage.overwrite_protection import (
-    CommandOutput,
-    check_output_outside_deployment,
-    check_outputs,
-)
+from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 
 if TYPE_CHECKING:
     import argparse
@@ -46,7 +42,6 @@ _PROGRESS_INTERVAL_S = 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     parser.add_argument("files", nargs="+", metavar="PATTERN", help="DIR/*.log; ** for folders")
     parser.add_argument("--table", required=True, help="database.schema.table")
     parser.add_argument("--once", action="store_true", help="end when all that is there is read")
@@ -112,32 +107,24 @@ def run(options: argparse.Namespace) -> int:
         on_backwards=options.on_backwards,
         schema_evolution=options.evolve,
     )
-    _check_output_paths(options)
+    if options.move_to is not None:
+        reserved = load_settings(options).list_reserved_paths()
+        check_output_outside_deployment("--move-to", str(options.move_to), reserved=reserved)
     with (
         stopping_on_signals() as stop,
-        contextlib.ExitStack() as opened,
+        contextlib.closing(RejectionWriter(options, options.files)) as writer,
         create_client(options) as client,
     ):
+
+        def report(refused: RejectedLine) -> None:
+            place = refused.location
+            writer.write(place, refused.reason, refused.data, place=place)
+
         clock = SystemClock()
-        tail = FileTail(wanted, client, clock, _make_rejection_handler(options.errors, opened))
+        tail = FileTail(wanted, client, clock, report)
         done = tail.run(stop, _make_progress_printer(clock) if sys.stderr.isatty() else None)
     print(_format_summary(done))
     return 0
-
-
-def _check_output_paths(options: argparse.Namespace) -> None:
-    """Verify that --errors and --move-to change no followed file and none of a deployment."""
-    from snowmelt.loaders.file_tail import is_followed
-
-    reserved = load_settings(options).list_reserved_paths()
-    if options.errors is not None:
-        output = CommandOutput("--errors", str(options.errors), appends=True)
-        check_outputs([output], reserved=reserved)
-        # The lines that are appended to it would be read, refused and appended again.
-        if is_followed(options.errors, options.files):
-            raise output.make_error("the command follows it. Name a file elsewhere")
-    if options.move_to is not None:
-        check_output_outside_deployment("--move-to", str(options.move_to), reserved=reserved)
 
 
 def _make_line_parser_factory(
@@ -163,21 +150,6 @@ def _make_line_parser_factory(
         raise UserError("--csv needs the names of the columns, or --header.")
     rows = partial(CsvLineParser, columns, delimiter=options.delimiter, header_lines=header)
     return lambda: make_decoding_parser(rows(), options.encoding), header
-
-
-def _make_rejection_handler(
-    path: Path | None, exit_stack: contextlib.ExitStack
-) -> Callable[[RejectedLine], None]:
-    file = None if path is None else exit_stack.enter_context(path.open("a", encoding="utf-8"))
-
-    def report(refused: RejectedLine) -> None:
-        print(f"refused: {refused.location}: {refused.reason}", file=sys.stderr, flush=True)
-        if file is not None:
-            text = refused.data.decode(errors="backslashreplace")
-            told = {"place": refused.location, "reason": refused.reason, "data": text}
-            print(json.dumps(told), file=file, flush=True)
-
-    return report
 
 
 def _make_progress_printer(clock: SystemClock) -> Callable[[TailProgress], None]:

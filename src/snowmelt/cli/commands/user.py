@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from snowmelt.cli.command_context import load_settings, opening_catalog
-from snowmelt.cli.options import add_global_options
+from snowmelt.cli.command_context import add_action, load_settings, opening_catalog, run_action
 from snowmelt.errors import AlreadyExists
 from snowmelt.schema.types import to_display_name, to_internal_name
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator
 
 NAME = "user"
 SUMMARY = "add users, and give them access keys for the S3 endpoint"
@@ -23,8 +19,6 @@ EXAMPLES = """examples:
 
 The role must exist: snowmelt sql "CREATE ROLE loading". It becomes the user's default.
 """
-_ADD_HELP = "add a user with a new key pair"
-_ACCESS_KEY_HELP = "give a user an access key for the S3 endpoint and the row API"
 _ACCESS_KEY_EXAMPLES = """examples:
   snowmelt user access-key loader
   eval "$(snowmelt user access-key loader)"
@@ -38,11 +32,9 @@ _PUBLIC_EXPONENT = 65537
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
     actions = parser.add_subparsers(metavar="action", required=True)
-    adding = actions.add_parser(
-        "add", help=_ADD_HELP, epilog=EXAMPLES, formatter_class=parser.formatter_class
-    )
+    help_ = "add a user with a new key pair"
+    adding = add_action(actions, "add", _add_user, help=help_, epilog=EXAMPLES)
     adding.add_argument("name", help="as in SQL: upper-case unless written in double quotes")
     adding.add_argument(
         "--key-out",
@@ -55,13 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ROLE",
         help="grant this role, and make it the default (default: PUBLIC alone)",
     )
-    add_global_options(adding)
-    adding.set_defaults(action=_add_user)
-    giving = actions.add_parser(
-        "access-key",
-        help=_ACCESS_KEY_HELP,
-        epilog=_ACCESS_KEY_EXAMPLES,
-        formatter_class=parser.formatter_class,
+    help_ = "give a user an access key for the S3 endpoint and the row API"
+    giving = add_action(
+        actions, "access-key", _create_access_key, help=help_, epilog=_ACCESS_KEY_EXAMPLES
     )
     giving.add_argument("name", help="the user, as in SQL")
     giving.add_argument(
@@ -69,14 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print it as one word, a programmatic access token for the row API",
     )
-    add_global_options(giving)
-    giving.set_defaults(action=_create_access_key)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Do what the action says."""
-    action: Callable[[argparse.Namespace], int] = options.action
-    return action(options)
+run = run_action
 
 
 def _create_access_key(options: argparse.Namespace) -> int:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 import snowmelt
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "version"
 SUMMARY = "print the version"
@@ -17,12 +14,10 @@ EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: there is nothing to choose."""
     del parser
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it."""
     del options
     print(f"snowmelt {snowmelt.__version__}")
     return 0

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import time
-from typing import TYPE_CHECKING
 
 from snowmelt.cli.command_context import load_settings
 from snowmelt.config import read_environment_variable, set_numba_cache_dir
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "warm"
 SUMMARY = "compile ahead what S3 Select, COPY and the row API run compiled"
@@ -25,7 +22,6 @@ another one the service compiles anew, and keeps that in its data folder.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: there is nothing to choose."""
     del parser
 
 

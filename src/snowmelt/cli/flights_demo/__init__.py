@@ -2,10 +2,8 @@
 
 `dataset`: the flights, and the expected query results.
 `loader`: the process that streams the flights, and is killed.
-`processes`: the service and the loader as child processes.
 `scenario`: the steps of the demo, and its latency measurements.
 `raw_files`: weather and plane files for COPY.
-`copy_chapter`: the step that loads these files.
 `airport_service`: an external function service for airports.
 `function_chapter`: the step that calls it.
 """

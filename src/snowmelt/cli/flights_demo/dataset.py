@@ -6,16 +6,13 @@ import hashlib
 import zipfile
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from snowmelt.cli.flights_demo.raw_files import find_data_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 TABLE = "demo.public.flights"
 ORIGINS = ("EWR", "JFK", "LGA")
@@ -86,29 +83,20 @@ def select_origin_rows(flights: pa.Table, origin: str) -> list[dict[str, Any]]:
     return rows
 
 
-def compute_checksum(rows: Iterable[tuple[Any, ...]]) -> int:
+def compute_checksum(flights: pa.Table) -> int:
     """Return the sum over rows of the first 32 bits of the MD5 of their text.
 
-    `rows` hold the columns in `COLUMN_NAMES` order with `time_hour` as seconds since 1970; the sum does
-    not depend on the order of rows, but on each value of each, and on each row's being there once.
+    `time_hour` counts as seconds since 1970. The sum does not depend on the order of rows and
+    columns, but on each value of each, and on each row's being there once.
     """
+    named = {name: flights[name] for name in COLUMN_NAMES}
+    named["time_hour"] = named["time_hour"].cast(pa.timestamp("s", tz="UTC")).cast(pa.int64())
     total = 0
-    for row in rows:
+    for row in zip(*(column.to_pylist() for column in named.values()), strict=True):
         text = "|".join("" if value is None else str(value) for value in row)
         digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
         total += int.from_bytes(digest[:4], "big")
     return total
-
-
-def iterate_checksum_rows(flights: pa.Table) -> Iterable[tuple[Any, ...]]:
-    """Yield rows as `compute_checksum` takes them from a table with the demo's columns in any order."""
-    columns = []
-    for name in COLUMN_NAMES:
-        column = flights[name]
-        if name == "time_hour":
-            column = column.cast(pa.timestamp("s", tz="UTC")).cast(pa.int64())
-        columns.append(column.to_pylist())
-    return zip(*columns, strict=True)
 
 
 def compute_expected_results(flights: pa.Table) -> ExpectedResults:
@@ -121,31 +109,29 @@ def compute_expected_results(flights: pa.Table) -> ExpectedResults:
     months = Counter(late["month"].to_pylist())
     return ExpectedResults(
         rows=flights.num_rows,
-        checksum=compute_checksum(iterate_checksum_rows(flights)),
+        checksum=compute_checksum(flights),
         routes=tuple((origin, dest, count) for (origin, dest), count in top),
         late_by_month=tuple(sorted(months.items())),
     )
 
 
-def build_queries() -> dict[str, str]:
-    """Return the three questions in Spark SQL, keyed by the fields of `ExpectedResults` they fill."""
+def build_queries() -> list[str]:
+    """Return the three questions in Spark SQL: rows and checksum, busiest routes, late flights."""
     texts = [
-        "CAST(unix_seconds(time_hour) AS STRING)"
-        if name == "time_hour"
-        else f"CAST({name} AS STRING)"
+        f"CAST({'unix_seconds(time_hour)' if name == 'time_hour' else name} AS STRING)"
         for name in COLUMN_NAMES
     ]
     # concat_ws would skip NULLs and with them the place of a column.
     text = "concat_ws('|', " + ", ".join(f"coalesce({item}, '')" for item in texts) + ")"
     digest = f"CAST(conv(substr(md5({text}), 1, 8), 16, 10) AS BIGINT)"
-    return {
-        "rows and checksum": f"SELECT count(*), sum({digest}) FROM {TABLE}",
-        "three busiest routes": (
+    return [
+        f"SELECT count(*), sum({digest}) FROM {TABLE}",
+        (
             f"SELECT origin, dest, count(*) AS flights FROM {TABLE} "
             "GROUP BY origin, dest ORDER BY flights DESC, origin, dest LIMIT 3"
         ),
-        "flights over an hour late, by month": (
+        (
             f"SELECT CAST(month AS INT), count(*) FROM {TABLE} WHERE dep_delay > 60 "
             "GROUP BY 1 ORDER BY 1"
         ),
-    }
+    ]

@@ -11,19 +11,16 @@ import gzip
 import importlib.util
 import io
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from snowmelt.errors import MissingExtra
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 WEATHER = "demo.public.weather"
 PLANES = "demo.public.planes"
 REJECTS = "demo.public.rejects"
-CREATE_TABLE_STATEMENTS = (
+_CREATE_TABLE_STATEMENTS = (
     (
         f"CREATE TABLE {WEATHER} (origin VARCHAR(3) NOT NULL, temp FLOAT, wind_speed FLOAT, "
         "visib FLOAT, time_hour TIMESTAMP_LTZ(0) NOT NULL)"
@@ -101,6 +98,15 @@ def write_raw_files(folder: Path) -> ExpectedFileResults:
     return expected
 
 
+def build_preparing_statements(folder: Path) -> tuple[str, ...]:
+    """Return the statements that create the tables, and the filter."""
+    return (
+        *_CREATE_TABLE_STATEMENTS,
+        f"CREATE LIBRARY stations AS '{folder / 'remarks.py'}' LANGUAGE 'Python'",
+        "CREATE FILTER Remarks AS LANGUAGE 'Python' NAME 'RemarksFactory' LIBRARY stations",
+    )
+
+
 def build_copy_statements(folder: Path) -> dict[str, str]:
     """Return the COPY statements by table."""
     return {
@@ -127,6 +133,7 @@ def _make_weather_lines(
     if number % _REMARK_EVERY == 0:
         yield f"# {row['time_hour']}: sensors cleaned, all is well"
     values = [row[name] for name in _WEATHER_COLUMNS]
+    expected.rejects += 1
     if number % _BROKEN_VALUE_EVERY == 0:
         values[1] = "freezing"
     elif number % _TRUNCATED_ROW_EVERY == 0:
@@ -138,9 +145,7 @@ def _make_weather_lines(
         expected.weather_keys.add(hour)
         if row["visib"] != "NA" and float(row["visib"]) < 1:
             expected.foggy_hours.add(hour)
-        yield ",".join(values)
-        return
-    expected.rejects += 1
+        expected.rejects -= 1
     yield ",".join(values)
 
 

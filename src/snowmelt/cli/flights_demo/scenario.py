@@ -6,316 +6,284 @@ After the migration, another engine (PyIceberg and Polars) reads the native file
 from __future__ import annotations
 
 import json
-import os
-import signal
+import subprocess
+import sys
 import threading
 from bisect import bisect_left
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow.compute as pc
 from pyiceberg.table import StaticTable
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels
-from snowmelt.cli.flights_demo import dataset
-from snowmelt.cli.flights_demo.copy_chapter import run_copy_chapter
+from snowmelt.cli.flights_demo import dataset, raw_files
 from snowmelt.cli.flights_demo.function_chapter import run_function_chapter
-from snowmelt.cli.flights_demo.processes import DemoService
 from snowmelt.clock import SystemClock
+from snowmelt.config import copy_environment
+from snowmelt.embedded import EmbeddedService
 from snowmelt.errors import InternalError
 from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
     from rich.console import Console
 
-    from snowmelt.config import Settings
     from snowmelt.spark.snowmelt_session import Snowmelt
-
-# --- How long after its insertion a row can be seen: told from the loader's journal and from probes.
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyReport:
-    """Seconds from insertion to sight; `batch_count` were measured."""
-
-    batch_count: int
-    p50_s: float
-    p99_s: float
-    max_s: float
-
-    def __str__(self) -> str:
-        return f"p50 {self.p50_s:.2f} s · p99 {self.p99_s:.2f} s ({self.batch_count:,} batches)"
-
-
-@dataclass
-class LatencyProbe:
-    """A thread that looks again and again at how many rows of each channel can be seen.
-
-    `read_row_counts` returns rows visible per channel; the instant noted is the one *after* it returned,
-    so a slow query counts against freshness.
-    """
-
-    read_row_counts: Callable[[], Mapping[str, int]]
-    interval_s: float
-    observations: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-    error: BaseException | None = None
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread = threading.Thread(target=self._poll, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Look no more; raises what a look raised."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self.error is not None:
-            raise self.error
-
-    def count_visible_rows(self) -> int:
-        """Return the rows seen by the latest look, all channels together."""
-        return sum(looks[-1][0] for looks in list(self.observations.values()) if looks)
-
-    def _poll(self) -> None:
-        clock = SystemClock()
-        try:
-            while not self._stop.wait(self.interval_s):
-                counts = self.read_row_counts()
-                at = clock.monotonic()
-                for channel, count in counts.items():
-                    looks = self.observations.setdefault(channel, [])
-                    if not looks or looks[-1][0] != count:
-                        looks.append((count, at))
-        except Exception as error:  # noqa: BLE001 - handed to whoever stops the probe
-            self.error = error
-
-
-def measure_latency(journal: Path, probe: LatencyProbe) -> LatencyReport | None:
-    """Return the freshness of every batch that was not lost with a killed loader's memory.
-
-    A batch beyond the token at which the next loader resumed had been promised to nobody.
-    Returns None when nothing was seen.
-    """
-    batches: list[tuple[str, int, float]] = []
-    for line in journal.read_text().splitlines():
-        channel, token, at = json.loads(line)
-        if at is None:
-            batches = [batch for batch in batches if batch[0] != channel or batch[1] <= token]
-        else:
-            batches.append((channel, token, at))
-    delays = sorted(
-        delay
-        for batch in batches
-        if (delay := _find_delay_s(batch, probe.observations)) is not None
-    )
-    if not delays:
-        return None
-    return LatencyReport(
-        batch_count=len(delays),
-        p50_s=delays[len(delays) // 2],
-        p99_s=delays[min(len(delays) - 1, len(delays) * 99 // 100)],
-        max_s=delays[-1],
-    )
-
-
-def _find_delay_s(
-    batch: tuple[str, int, float], observations: Mapping[str, list[tuple[int, float]]]
-) -> float | None:
-    channel, token, at = batch
-    looks = observations.get(channel, [])
-    index = bisect_left(looks, token, key=lambda look: look[0])
-    return looks[index][1] - at if index < len(looks) else None
-
 
 _TABLE_NAME = TableName("DEMO", "PUBLIC", "FLIGHTS")
 _LOAD_TIMEOUT_S = 150.0
 _REPORT_INTERVAL_S = 2.0
+_MAX_SHOWN_REJECTS = 5
+_MANUFACTURER_QUERY = (
+    f"SELECT p.manufacturer, count(*) AS flights FROM {dataset.TABLE} f "
+    f"JOIN {raw_files.PLANES} p ON f.tailnum = p.tailnum GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 3"
+)
+_FOG_QUERY = (
+    f"SELECT count(*) FROM {dataset.TABLE} f JOIN {raw_files.WEATHER} w "
+    "ON f.origin = w.origin AND f.time_hour = w.time_hour WHERE w.visib < 1"
+)
+_clock = SystemClock()
 
 
-@dataclass
+class LatencyProbe:
+    """Looks again and again at how many rows of each channel can be seen.
+
+    The time noted is the one *after* a look returned, so a slow query counts against freshness.
+    """
+
+    def __init__(self, read_row_counts: Callable[[], Mapping[str, int]], interval_s: float) -> None:
+        self._read_row_counts = read_row_counts
+        self._interval_s = interval_s
+        self._observations: dict[str, list[tuple[int, float]]] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Look until it is stopped."""
+        while not stop.wait(self._interval_s):
+            counts = self._read_row_counts()
+            seen_at = _clock.monotonic()
+            for channel, count in counts.items():
+                looks = self._observations.setdefault(channel, [])
+                if not looks or looks[-1][0] != count:
+                    looks.append((count, seen_at))
+
+    def count_visible_rows(self) -> int:
+        """Return the rows seen by the latest look, all channels together."""
+        return sum(looks[-1][0] for looks in list(self._observations.values()) if looks)
+
+    def measure_delays_s(self, journal: Path) -> list[float]:
+        """Return the freshness of every batch not lost with a killed loader's memory, sorted.
+
+        A batch beyond the token at which the next loader resumed had been promised to nobody.
+        """
+        batches: list[tuple[str, int, float]] = []
+        for line in journal.read_text().splitlines():
+            channel, token, at = json.loads(line)
+            if at is None:
+                batches = [batch for batch in batches if batch[0] != channel or batch[1] <= token]
+            else:
+                batches.append((channel, token, at))
+        delays = []
+        for channel, token, at in batches:
+            looks = self._observations.get(channel, [])
+            index = bisect_left(looks, token, key=lambda look: look[0])
+            if index < len(looks):
+                delays.append(looks[index][1] - at)
+        return sorted(delays)
+
+
 class DemoScenario:
     """What was promised and what was seen, gathered while the demo goes on."""
 
-    settings: Settings
-    rows_per_s: float
-    console: Console
-    clock: SystemClock = field(default_factory=SystemClock)
-    promises: list[tuple[str, str, str, bool]] = field(default_factory=list)
-    _latency_text: str = ""
-    _latency_reported_s: float = 0.0
+    def __init__(self, folder: Path, rows_per_s: float, console: Console) -> None:
+        self._folder = folder
+        self._rows_per_s = rows_per_s
+        self._console = console
+        self._promises: list[tuple[str, str, str, str]] = []
+        self._is_broken = False
 
     def record_promise(self, what: str, promised: object, seen: object, *, kept: bool) -> None:
         """Note one line of the closing table."""
-        self.promises.append((what, str(promised), str(seen), kept))
+        mark = "[green]kept[/green]" if kept else "[red]BROKEN[/red]"
+        self._promises.append((what, str(promised), str(seen), mark))
+        self._is_broken |= not kept
 
     def run(self) -> bool:
         """Run the whole demo; return whether every promise was kept."""
-        self.console.print("[bold]Reading the flights of 2013 from New York …[/bold]")
+        self._print_step("Reading the flights of 2013 from New York …")
         expected = dataset.compute_expected_results(dataset.load_flights())
-        with DemoService(self.settings) as service:
-            self.console.print(
-                f"Service on {service.url}, data in {self.settings.data_dir}. Starting Spark …"
+        with EmbeddedService(self._folder) as service:
+            self._console.print(
+                f"Service on {service.url}, data in {self._folder}. Starting Spark …"
             )
-            database = open_and_upgrade_database(self.settings.catalog_url)
-            try:
-                self._run_steps(service, database, expected)
-            finally:
-                database.close()
-        return self._print_results()
+            self._run_steps(service, expected)
+        self._print_table("What was promised and what was seen", "|promised|seen|", self._promises)
+        self._console.print(
+            f"The data is kept in {self._folder}; ask it more with\n"
+            f'  ./run --data-dir {self._folder} sql "SELECT carrier, count(*) '
+            f'FROM {dataset.TABLE} GROUP BY carrier ORDER BY 2 DESC"',
+            # A terminal wraps what it shows; a line break in the command would be copied, too.
+            soft_wrap=True,
+        )
+        return not self._is_broken
 
-    def _run_steps(
-        self, service: DemoService, database: Database, expected: dataset.ExpectedResults
-    ) -> None:
+    def _run_steps(self, service: EmbeddedService, expected: dataset.ExpectedResults) -> None:
         from snowmelt.spark.snowmelt_session import Snowmelt  # Spark takes seconds to import
 
-        lake = Snowmelt.local(self.settings.data_dir)
-        _query_visible_rows(lake)  # a session's first query pays for all later ones
-        journal = self.settings.data_dir / "demo-journal.jsonl"
-        journal.touch()
-        catalog_probe = LatencyProbe(lambda: _read_committed_rows(database), interval_s=0.02)
-        spark_probe = LatencyProbe(lambda: _query_visible_rows(lake), interval_s=0.3)
-        catalog_probe.start()
-        spark_probe.start()
-        self.console.print("[bold]Streaming, one channel for each airport …[/bold]")
-        loader = service.start_loader(journal, self.rows_per_s)
-        self._kill_and_resume_load(
-            service, loader, journal, (catalog_probe, spark_probe), expected.rows
-        )
-        self._record_latency(journal, catalog_probe, spark_probe)
+        service.sql("CREATE DATABASE demo")
+        service.sql(dataset.format_create_table())
+        lake = Snowmelt.local(self._folder)
+        self._stream_flights(service, lake, expected.rows)
         fresh = self._check_queries(lake, expected, "mixed table")
-        self.console.print("[bold]Migrating to native files with Spark …[/bold]")
-        began = self.clock.monotonic()
+        self._print_step("Migrating to native files with Spark …")
+        began = _clock.monotonic()
         lake.migrate(dataset.TABLE)
-        self.console.print(f"  done in {self.clock.monotonic() - began:.1f} s")
+        self._console.print(f"  done in {_clock.monotonic() - began:.1f} s")
         settled = self._check_queries(lake, expected, "native files")
-        self.record_promise(
-            "migration changes no answer",
-            "equal",
-            _format_equality(fresh == settled),
-            kept=fresh == settled,
-        )
-        self._check_other_engine(database, expected)
-        self.console.print("[bold]Loading files that other systems left: COPY on Spark …[/bold]")
-        run_copy_chapter(lake, self.settings.data_dir / "files", self.console, self.record_promise)
-        self.console.print("[bold]Asking a service about airports: external functions …[/bold]")
-        log = self.settings.data_dir / "airports.log"
-        run_function_chapter(lake, log, self.console, self.record_promise)
+        same = fresh == settled
+        self.record_promise("migration changes no answer", "equal", _equality(same), kept=same)
+        self._check_other_engine(service, expected)
+        self._print_step("Loading files that other systems left: COPY on Spark …")
+        self._load_files(lake, self._folder / "files")
+        self._print_step("Asking a service about airports: external functions …")
+        log = self._folder / "airports.log"
+        run_function_chapter(lake, log, self._console, self.record_promise)
 
-    def _kill_and_resume_load(
+    def _stream_flights(self, service: EmbeddedService, lake: Snowmelt, total_rows: int) -> None:
+        """Load all flights, and tell how fresh they were; the loader is killed half-way."""
+        journal = self._folder / "demo-journal.jsonl"
+        journal.touch()
+
+        def read_committed_rows() -> dict[str, int]:
+            with service.service.database.reading() as connection:
+                table = tables.find_table(connection, _TABLE_NAME)
+                records = channels.list_channels(connection, [table.table_id])
+            return {record.name: int(record.offset_token or 0) for record in records}
+
+        def query_visible_rows() -> dict[str, int]:
+            query = f"SELECT origin, count(*) FROM {dataset.TABLE} GROUP BY origin"
+            return {str(origin): int(count) for origin, count in lake.sql(query).collect()}
+
+        query_visible_rows()  # a session's first query pays for all later ones
+        probes = LatencyProbe(read_committed_rows, 0.02), LatencyProbe(query_visible_rows, 0.3)
+        self._print_step("Streaming, one channel for each airport …")
+        stop = threading.Event()
+        with ThreadPoolExecutor(len(probes)) as pool:
+            watching = [pool.submit(probe.run, stop) for probe in probes]
+            try:
+                self._run_loaders(service, journal, probes, total_rows)
+            finally:
+                stop.set()
+            for each in watching:
+                each.result()
+        for what, probe, limit_s in (
+            ("insert → catalog snapshot", probes[0], 2.0),
+            ("insert → row in a Spark query", probes[1], None),
+        ):
+            delays = probe.measure_delays_s(journal)
+            promised = f"p50 under {limit_s:.0f} s" if limit_s else "reported"
+            p50_s, p99_s = _percentiles(delays)
+            seen = f"p50 {p50_s:.2f} s · p99 {p99_s:.2f} s ({len(delays):,} batches)"
+            kept = bool(delays) and (limit_s is None or p50_s < limit_s)
+            self.record_promise(what, promised, seen if delays else "nothing seen", kept=kept)
+
+    def _run_loaders(
         self,
-        service: DemoService,
-        loader: subprocess.Popen[bytes],
+        service: EmbeddedService,
         journal: Path,
         probes: tuple[LatencyProbe, LatencyProbe],
         total_rows: int,
     ) -> None:
         """Follow the load, kill its process half-way, start it again, and wait for its end."""
-        catalog_probe, spark_probe = probes
-        began = self.clock.monotonic()
-        killed_at: int | None = None
-        with self._create_progress() as progress:
+        committed_probe, spark_probe = probes
+        began = reported_at = _clock.monotonic()
+        killed_at, freshness = 0, ""
+        loader = self._start_loader(service, journal)
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        times = TimeElapsedColumn(), TextColumn("{task.fields[seen]}")
+        with Progress(*columns, *times, console=self._console) as progress:
             task = progress.add_task("rows committed", total=total_rows, seen="")
             while loader.poll() is None:
-                self.clock.sleep(0.1)
-                committed = catalog_probe.count_visible_rows()
-                progress.update(
-                    task, completed=committed, seen=self._format_latency(journal, probes)
-                )
-                if killed_at is None and committed > total_rows // 2:
+                _clock.sleep(0.1)
+                committed, now = committed_probe.count_visible_rows(), _clock.monotonic()
+                if now >= reported_at + _REPORT_INTERVAL_S:
+                    reported_at = now
+                    (c50, c99), (s50, s99) = (
+                        _percentiles(probe.measure_delays_s(journal)) for probe in probes
+                    )
+                    freshness = (
+                        f"fresh after {c50:.2f} s (p99 {c99:.2f}), "
+                        f"in Spark {s50:.2f} s (p99 {s99:.2f})"
+                    )
+                progress.update(task, completed=committed, seen=freshness)
+                if not killed_at and committed > total_rows // 2:
                     killed_at = committed
-                    os.kill(loader.pid, signal.SIGKILL)
+                    loader.kill()
                     loader.wait()
                     progress.console.print(
                         f"  [red]kill -9[/red] of the loading process at {committed:,} rows; "
                         "starting it again from its committed offset tokens"
                     )
-                    loader = service.start_loader(journal, self.rows_per_s)
-                if self.clock.monotonic() - began > _LOAD_TIMEOUT_S:
+                    loader = self._start_loader(service, journal)
+                if now - began > _LOAD_TIMEOUT_S:
                     loader.kill()
                     raise InternalError("The load did not end in time.")
-            _wait_until(self.clock, lambda: catalog_probe.count_visible_rows() >= total_rows, 5.0)
-            _wait_until(self.clock, lambda: spark_probe.count_visible_rows() >= total_rows, 15.0)
-            progress.update(task, completed=catalog_probe.count_visible_rows())
-        for probe in probes:
-            probe.stop()
-        self.record_promise(
-            "loading ends by itself", "exit code 0", loader.returncode, kept=loader.returncode == 0
-        )
-        self.record_promise(
-            "loader killed in the middle",
-            "once",
-            f"at {killed_at:,} rows" if killed_at else "never",
-            kept=killed_at is not None,
-        )
+            for probe, timeout_s in ((committed_probe, 5.0), (spark_probe, 15.0)):
+                until = _clock.monotonic() + timeout_s
+                while probe.count_visible_rows() < total_rows and _clock.monotonic() < until:
+                    _clock.sleep(0.05)
+            progress.update(task, completed=committed_probe.count_visible_rows())
+        code = loader.returncode
+        self.record_promise("loading ends by itself", "exit code 0", code, kept=code == 0)
+        seen = f"at {killed_at:,} rows" if killed_at else "never"
+        self.record_promise("loader killed in the middle", "once", seen, kept=killed_at > 0)
 
-    def _format_latency(self, journal: Path, probes: tuple[LatencyProbe, LatencyProbe]) -> str:
-        """Return freshness up to now, told anew every two seconds."""
-        if self.clock.monotonic() >= self._latency_reported_s + _REPORT_INTERVAL_S:
-            self._latency_reported_s = self.clock.monotonic()
-            catalog, spark = (measure_latency(journal, probe) for probe in probes)
-            if catalog is not None and spark is not None:
-                self._latency_text = (
-                    f"fresh after {catalog.p50_s:.2f} s (p99 {catalog.p99_s:.2f}), "
-                    f"in Spark {spark.p50_s:.2f} s (p99 {spark.p99_s:.2f})"
-                )
-        return self._latency_text
-
-    def _record_latency(
-        self, journal: Path, catalog_probe: LatencyProbe, spark_probe: LatencyProbe
-    ) -> None:
-        for what, probe, limit in (
-            ("insert → catalog snapshot", catalog_probe, 2.0),
-            ("insert → row in a Spark query", spark_probe, None),
-        ):
-            seen: LatencyReport | None = measure_latency(journal, probe)
-            promised = f"p50 under {limit:.0f} s" if limit else "reported"
-            kept = seen is not None and (limit is None or seen.p50_s < limit)
-            self.record_promise(what, promised, seen or "nothing seen", kept=kept)
+    def _start_loader(self, service: EmbeddedService, journal: Path) -> subprocess.Popen[bytes]:
+        """Start the loading process; it goes on after the committed offset tokens."""
+        command = [sys.executable, "-m", "snowmelt.cli.flights_demo.loader", service.url]
+        paths = [str(service.private_key_file), str(journal)]
+        with (self._folder / "loader.log").open("ab") as log:
+            return subprocess.Popen(  # noqa: S603 - our own interpreter and modules
+                [*command, *paths, str(self._rows_per_s)],
+                env=copy_environment(),
+                stdout=log,
+                stderr=log,
+            )
 
     def _check_queries(
         self, lake: Snowmelt, expected: dataset.ExpectedResults, where: str
     ) -> dataset.ExpectedResults:
         """Ask the three questions and hold the answers against the source."""
-        texts = list(dataset.build_queries().values())
-        answers = [[tuple(row) for row in lake.sql(text).collect()] for text in texts]
+        ((rows, checksum),), routes, late = (
+            [tuple(row) for row in lake.sql(query).collect()] for query in dataset.build_queries()
+        )
         seen = dataset.ExpectedResults(
-            rows=int(answers[0][0][0]),
-            checksum=int(answers[0][0][1] or 0),
-            routes=tuple((str(a), str(b), int(c)) for a, b, c in answers[1]),
-            late_by_month=tuple((int(a), int(b)) for a, b in answers[2]),
+            rows=int(rows),
+            checksum=int(checksum or 0),
+            routes=tuple((str(a), str(b), int(c)) for a, b, c in routes),
+            late_by_month=tuple((int(a), int(b)) for a, b in late),
         )
-        self.record_promise(
-            f"rows, {where}",
-            f"{expected.rows:,}",
-            f"{seen.rows:,}",
-            kept=seen.rows == expected.rows,
-        )
-        self.record_promise(
-            f"checksum of all values, {where}",
-            expected.checksum,
-            seen.checksum,
-            kept=seen.checksum == expected.checksum,
-        )
+        self._record_number(f"rows, {where}", expected.rows, seen.rows)
+        what, same = f"checksum of all values, {where}", seen.checksum == expected.checksum
+        self.record_promise(what, expected.checksum, seen.checksum, kept=same)
         same = (seen.routes, seen.late_by_month) == (expected.routes, expected.late_by_month)
         busiest = ", ".join(f"{a}–{b} {count:,}" for a, b, count in seen.routes)
         self.record_promise(f"two more questions, {where}", "as the source", busiest, kept=same)
         return seen
 
-    def _check_other_engine(self, database: Database, expected: dataset.ExpectedResults) -> None:
+    def _check_other_engine(
+        self, service: EmbeddedService, expected: dataset.ExpectedResults
+    ) -> None:
         """Read the native files through PyIceberg into Polars, with nothing of ours between."""
-        with database.reading() as connection:
+        with service.service.database.reading() as connection:
             pointer = tables.find_table(connection, _TABLE_NAME).pointer
         if pointer is None:
             self.record_promise("another engine reads it", "native files", "none", kept=False)
@@ -328,68 +296,82 @@ class DemoScenario:
             .sort(["flights", "ORIGIN", "DEST"], descending=[True, False, False])
         )
         routes = tuple((str(a), str(b), int(c)) for a, b, c in top.head(3).iter_rows())
-        total = dataset.compute_checksum(
-            dataset.iterate_checksum_rows(_lowercase_column_names(rows))
-        )
-        kept = (frame.height, total, routes) == (expected.rows, expected.checksum, expected.routes)
+        named = rows.rename_columns([name.lower() for name in rows.column_names])
+        total = dataset.compute_checksum(named)
         self.record_promise(
             "PyIceberg and Polars read the same",
             f"{expected.rows:,} rows, same checksum",
-            f"{frame.height:,} rows, checksum {_format_equality(total == expected.checksum)}",
-            kept=kept,
+            f"{frame.height:,} rows, checksum {_equality(total == expected.checksum)}",
+            kept=(frame.height, total, routes)
+            == (expected.rows, expected.checksum, expected.routes),
         )
 
-    def _print_results(self) -> bool:
-        table = Table(title="What was promised and what was seen")
-        for heading in ("", "promised", "seen", ""):
-            table.add_column(heading)
-        for what, promised, seen, kept in self.promises:
-            mark = "[green]kept[/green]" if kept else "[red]BROKEN[/red]"
-            table.add_row(what, promised, seen, mark)
-        self.console.print(table)
-        self.console.print(
-            f"The data is kept in {self.settings.data_dir}; ask it more with\n"
-            f'  ./run --data-dir {self.settings.data_dir} sql "SELECT carrier, count(*) '
-            f'FROM {dataset.TABLE} GROUP BY carrier ORDER BY 2 DESC"',
-            # A terminal wraps what it shows; a line break in the command would be copied, too.
-            soft_wrap=True,
-        )
-        return all(kept for *_, kept in self.promises)
+    def _load_files(self, lake: Snowmelt, folder: Path) -> None:
+        """Load files, show rejected records, and join the rows with the streamed flights."""
+        expected = raw_files.write_raw_files(folder)
+        for statement in raw_files.build_preparing_statements(folder):
+            lake.sql(statement)
+        rows = {
+            raw_files.WEATHER: len(expected.weather_keys),
+            raw_files.PLANES: len(expected.manufacturer_by_plane),
+        }
+        rejects = 0
+        for table, statement in raw_files.build_copy_statements(folder).items():
+            self._console.print(f"[dim]{statement}[/dim]")
+            copied, again = lake.copy(statement), lake.copy(statement)
+            rejects += copied.totals.rejects
+            self._record_number(f"rows of {table} from files", rows[table], copied.totals.rows)
+            seen = f"{again.totals.rows:,} rows"
+            kept = again.load_id is None
+            self.record_promise("the same files again", "nothing", seen, kept=kept)
+        found = lake.sql(
+            "SELECT substring_index(file_name, '/', -1), row_number, rejected_data, rejected_reason "
+            f"FROM {raw_files.REJECTS} ORDER BY row_number, 1 LIMIT {_MAX_SHOWN_REJECTS}"
+        ).collect()
+        self._print_table(f"The first of {raw_files.REJECTS}", "file|row|record|reason", found)
+        self._record_number("broken records kept, with reasons", expected.rejects, rejects)
+        self._check_joins(lake, dataset.load_flights(), expected)
 
-    def _create_progress(self) -> Progress:
-        return Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[seen]}"),
-            console=self.console,
-        )
+    def _check_joins(
+        self, lake: Snowmelt, flights: pa.Table, expected: raw_files.ExpectedFileResults
+    ) -> None:
+        tails = Counter(flights["tailnum"].to_pylist())
+        flown: Counter[str] = Counter()
+        for tail, maker in expected.manufacturer_by_plane.items():
+            flown[maker] += tails[tail]
+        wanted = sorted(flown.items(), key=lambda item: (-item[1], item[0]))[:3]
+        makers = [(str(maker), int(n)) for maker, n in lake.sql(_MANUFACTURER_QUERY).collect()]
+        shown = ", ".join(f"{maker} {count:,}" for maker, count in makers)
+        kept = makers == wanted
+        self.record_promise("flights joined with planes", "as the source", shown, kept=kept)
+        hours = pc.strftime(flights["time_hour"], format="%Y-%m-%dT%H:%M:%SZ").to_pylist()
+        left = Counter(zip(flights["origin"].to_pylist(), hours, strict=True))
+        foggy = sum(left[hour] for hour in expected.foggy_hours)
+        seen = int(lake.sql(_FOG_QUERY).collect()[0][0])
+        self._record_number("flights joined with weather, in fog", foggy, seen)
+
+    def _record_number(self, what: str, promised: int, seen: int) -> None:
+        self.record_promise(what, f"{promised:,}", f"{seen:,}", kept=seen == promised)
+
+    def _print_step(self, text: str) -> None:
+        self._console.print(f"[bold]{text}[/bold]")
+
+    def _print_table(self, title: str, headings: str, rows: list[Any]) -> None:
+        table = Table(title=title)
+        for heading in headings.split("|"):
+            table.add_column(heading, overflow="fold")
+        for row in rows:
+            table.add_row(*map(str, row))
+        self._console.print(table)
 
 
-def _read_committed_rows(database: Database) -> Mapping[str, int]:
-    """Return rows committed per channel, as the catalog tells."""
-    with database.reading() as connection:
-        table = tables.find_table(connection, _TABLE_NAME)
-        records = channels.list_channels(connection, [table.table_id])
-    return {record.name: int(record.offset_token or 0) for record in records}
+def _percentiles(delays_s: list[float]) -> tuple[float, float]:
+    """Return the median and the 99th percentile of sorted delays, 0 where there is none."""
+    if not delays_s:
+        return 0.0, 0.0
+    count = len(delays_s)
+    return delays_s[count // 2], delays_s[min(count - 1, count * 99 // 100)]
 
 
-def _query_visible_rows(lake: Snowmelt) -> Mapping[str, int]:
-    """Return rows per channel in the result of a Spark SQL query."""
-    rows = lake.sql(f"SELECT origin, count(*) FROM {dataset.TABLE} GROUP BY origin").collect()
-    return {str(origin): int(count) for origin, count in rows}
-
-
-def _lowercase_column_names(rows: pa.Table) -> pa.Table:
-    return rows.rename_columns([name.lower() for name in rows.column_names])
-
-
-def _format_equality(equal: bool) -> str:
+def _equality(equal: bool) -> str:
     return "equal" if equal else "different"
-
-
-def _wait_until(clock: SystemClock, condition: Callable[[], bool], timeout_s: float) -> None:
-    until = clock.monotonic() + timeout_s
-    while not condition() and clock.monotonic() < until:
-        clock.sleep(0.05)

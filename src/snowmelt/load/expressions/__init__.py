@@ -6,6 +6,5 @@
 `function_translation`: Vertica's functions as DuckDB SQL.
 `casts`: Vertica's casts as DuckDB SQL.
 `sql_translation`: Vertica expressions into DuckDB SQL.
-`duckdb_functions`: macros and Python functions that DuckDB lacks.
-`evaluator`: evaluation of the expressions of a load, block by block.
+`evaluator`: evaluation of the expressions of a load, block by block, and functions that DuckDB lacks.
 """

@@ -8,8 +8,9 @@ fails. `REJECTED_FUNCTIONS` maps known but unsupported functions to a replacemen
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 from snowmelt.load.expressions import types
 from snowmelt.load.expressions.regex_patterns import (
@@ -23,9 +24,6 @@ from snowmelt.load.expressions.types import (
     quote_literal,
     render_failure_if,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 ExprType = types.ExpressionType
 
@@ -61,9 +59,11 @@ class FunctionOverload:
 
 @dataclass(frozen=True, slots=True)
 class SpecialFunction:
-    """A function that looks at its arguments itself."""
+    """A function that looks at its arguments itself; `maximum` None: any number."""
 
     build: Callable[[Sequence[TypedSql]], TypedSql]
+    minimum: int
+    maximum: int | None
     usage: str
 
 
@@ -136,8 +136,6 @@ _FLOAT_FUNCTIONS = {
     "DEGREES": "degrees({0})",
     "RADIANS": "radians({0})",
 }
-_ENDS_IN_HALF_SQL = "abs({0} - trunc({0})) = 0.5"
-_HALF_REASON = "ROUND of a FLOAT that ends in .5: write ::NUMERIC(p,s) before it"
 
 FUNCTIONS: dict[str, tuple[FunctionOverload, ...] | SpecialFunction] = {
     **{name: (FunctionOverload("d", sql, ExprType.INTEGER),) for name, sql in _CALENDAR_FUNCTIONS.items()},
@@ -285,47 +283,29 @@ def _build_coalesce(values: Sequence[TypedSql]) -> TypedSql:
     return _render_choice(values, f"coalesce({', '.join(f'{{{n}}}' for n in range(len(values)))})")
 
 
-def _build_coalesce_of_two(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 2, 2)
-    return _build_coalesce(values)
-
-
-def _check_argument_count(values: Sequence[TypedSql], minimum: int, maximum: int | None) -> None:
-    if len(values) < minimum or (maximum is not None and len(values) > maximum):
-        wanted = (
-            f"{minimum}" if maximum == minimum else f"{minimum} to {maximum or 'any number of'}"
-        )
-        raise ExpressionInvalid(f"expected {wanted} arguments, got {len(values)}")
-
-
 def _build_nullif(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 2, 2)
     return _render_choice(values, "nullif({0}, {1})")
 
 
 def _build_nvl2(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 3, 3)
     found, (chosen, other) = types.convert_to_common_type(values[1:])
     sql = f"(CASE WHEN {values[0].sql} IS NOT NULL THEN {chosen} ELSE {other} END)"
     return TypedSql(sql, found, has_scale=types.is_scale_preserved(values[1:]))
 
 
 def _build_zero_if_null(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 1, 1)
     return _build_coalesce(
         [types.require_number(values[0]), TypedSql("CAST(0 AS BIGINT)", ExprType.INTEGER)]
     )
 
 
 def _build_null_if_zero(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 1, 1)
     number = types.require_number(values[0])
     return TypedSql(f"nullif({number.sql}, 0)", number.type, has_scale=number.has_scale)
 
 
 def _make_greatest_least_builder(function: str) -> Callable[[Sequence[TypedSql]], TypedSql]:
     def build(values: Sequence[TypedSql]) -> TypedSql:
-        _check_argument_count(values, 1, None)
         found, listed = types.convert_to_common_type(values)
         nulls = " OR ".join(f"{each} IS NULL" for each in listed)
         sql = f"(CASE WHEN NOT ({nulls}) THEN {function}({', '.join(listed)}) END)"
@@ -336,7 +316,6 @@ def _make_greatest_least_builder(function: str) -> Callable[[Sequence[TypedSql]]
 
 def _build_decode(values: Sequence[TypedSql]) -> TypedSql:
     """DECODE(value, search, result, …, default): NULL is equal to NULL."""
-    _check_argument_count(values, 3, None)
     pairs, rest = divmod(len(values) - 1, 2)
     searches = [values[1 + 2 * n] for n in range(pairs)]
     results = [values[2 + 2 * n] for n in range(pairs)]
@@ -352,7 +331,6 @@ def _build_decode(values: Sequence[TypedSql]) -> TypedSql:
 
 
 def _build_round(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 1, 2)
     number = types.require_number(values[0])
     digits = _parse_digit_count(values)
     if number.type is ExprType.INTEGER:
@@ -361,14 +339,12 @@ def _build_round(values: Sequence[TypedSql]) -> TypedSql:
         return TypedSql(f"round({number.sql}, {digits})", ExprType.NUMERIC, has_scale=False)
     if digits:
         raise ExpressionInvalid("ROUND of a FLOAT to digits: write ::NUMERIC(p,s) before it")
-    sql = render_failure_if(
-        _ENDS_IN_HALF_SQL.format(number.sql), _HALF_REASON, f"round({number.sql})"
-    )
-    return TypedSql(sql, ExprType.FLOAT)
+    reason = "ROUND of a FLOAT that ends in .5: write ::NUMERIC(p,s) before it"
+    half = f"abs({number.sql} - trunc({number.sql})) = 0.5"
+    return TypedSql(render_failure_if(half, reason, f"round({number.sql})"), ExprType.FLOAT)
 
 
 def _build_trunc(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 1, 2)
     number = types.require_number(values[0])
     digits = _parse_digit_count(values)
     if number.type is ExprType.INTEGER:
@@ -428,7 +404,6 @@ def build_date_part(part: str, value: TypedSql) -> TypedSql:
 
 
 def _build_date_part_call(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 2, 2)
     return build_date_part(_require_text_literal(values[0], "the part of a date"), values[1])
 
 
@@ -447,7 +422,6 @@ def _parse_date_part_name(value: TypedSql, valid: Sequence[str], aliases: dict[s
 
 
 def _build_date_trunc(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 2, 2)
     unit = _parse_date_part_name(values[0], (*_DATE_UNITS, "milliseconds", "microseconds"), {})
     return TypedSql(
         f"CAST(date_trunc('{unit}', {types.render_as_timestamp(values[1])}) AS TIMESTAMP)",
@@ -462,7 +436,6 @@ _DATEDIFF_ALIASES = {"yy": "year", "yyyy": "year", "qq": "quarter", "q": "quarte
 
 
 def _build_date_diff(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 3, 3)
     unit = _parse_date_part_name(values[0], (*_DATE_UNITS, *_SUBSECOND_UNITS), _DATEDIFF_ALIASES)
     start, end = map(types.render_as_timestamp, values[1:])
     return TypedSql(f"date_diff('{unit}', {start}, {end})", ExprType.INTEGER)
@@ -473,7 +446,6 @@ _TIMESTAMPADD_UNITS = {"day": "days", "hour": "hours", "minute": "minutes", "sec
 
 
 def _build_timestamp_add(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 3, 3)
     word = _require_text_literal(values[0], "the part of a date").lower()
     if word in {"year", "quarter", "month"}:
         raise ExpressionInvalid(f"TIMESTAMPADD of {word}: write ADD_MONTHS, which adds to a DATE")
@@ -486,7 +458,6 @@ def _build_timestamp_add(values: Sequence[TypedSql]) -> TypedSql:
 
 
 def _build_next_day(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 2, 2)
     days = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
     word = _require_text_literal(values[1], "the day of the week").lower()
     found = [n for n, day in enumerate(days) if word in {day, day[:3]}]
@@ -538,27 +509,15 @@ def _render_end_anchor_check(text: str, pattern: Re2Pattern, sql: str) -> str:
     return render_failure_if(f"ends_with({text}, chr(10))", reason, sql)
 
 
-def _make_regexp_like_builder(
-    *, expects_match: bool, ignore_case: bool
-) -> Callable[[Sequence[TypedSql]], TypedSql]:
-    def build(values: Sequence[TypedSql]) -> TypedSql:
-        _check_argument_count(values, 2, 3)
-        pattern, text = (
-            _parse_pattern(values, allow_empty_match=True),
-            types.render_as_text(values[0]),
-        )
-        flags = "'i'" if ignore_case else _parse_flags(values, 2)
-        sql = f"regexp_matches({text}, {quote_literal(pattern.sql)}, {flags})"
-        return TypedSql(
-            _render_end_anchor_check(text, pattern, sql if expects_match else f"(NOT {sql})"),
-            ExprType.BOOLEAN,
-        )
-
-    return build
+def _build_regexp_like(values: Sequence[TypedSql], *, negate: bool, ignore_case: bool) -> TypedSql:
+    pattern, text = _parse_pattern(values, allow_empty_match=True), types.render_as_text(values[0])
+    flags = "'i'" if ignore_case else _parse_flags(values, 2)
+    sql = f"regexp_matches({text}, {quote_literal(pattern.sql)}, {flags})"
+    checked = _render_end_anchor_check(text, pattern, f"(NOT {sql})" if negate else sql)
+    return TypedSql(checked, ExprType.BOOLEAN)
 
 
 def _build_regexp_replace(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 2, 6)
     pattern, text = _parse_pattern(values, allow_empty_match=False), types.render_as_text(values[0])
     replacement = _require_text_literal(values[2], "the replacement") if len(values) > 2 else ""
     validate_replacement(replacement, pattern.groups)
@@ -570,7 +529,6 @@ def _build_regexp_replace(values: Sequence[TypedSql]) -> TypedSql:
 
 
 def _build_regexp_substr(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 2, 6)
     pattern, text = _parse_pattern(values, allow_empty_match=False), types.render_as_text(values[0])
     _require_number_among(values, 2, (1,), "the position")
     occurrence = _require_number_among(values, 3, (1, 2, 3, 4, 5, 6, 7, 8, 9), "the occurrence")
@@ -583,7 +541,6 @@ def _build_regexp_substr(values: Sequence[TypedSql]) -> TypedSql:
 
 
 def _build_regexp_count(values: Sequence[TypedSql]) -> TypedSql:
-    _check_argument_count(values, 2, 4)
     pattern, text = _parse_pattern(values, allow_empty_match=False), types.render_as_text(values[0])
     _require_number_among(values, 2, (1,), "the position")
     found = (
@@ -593,45 +550,45 @@ def _build_regexp_count(values: Sequence[TypedSql]) -> TypedSql:
 
 
 FUNCTIONS |= {
-    "COALESCE": SpecialFunction(_build_coalesce, "COALESCE(a, b, …)"),
-    "NVL": SpecialFunction(_build_coalesce_of_two, "NVL(a, b)"),
-    "IFNULL": SpecialFunction(_build_coalesce_of_two, "IFNULL(a, b)"),
-    "ISNULL": SpecialFunction(_build_coalesce_of_two, "ISNULL(a, b)"),
-    "NVL2": SpecialFunction(_build_nvl2, "NVL2(a, b, c)"),
-    "NULLIF": SpecialFunction(_build_nullif, "NULLIF(a, b)"),
-    "ZEROIFNULL": SpecialFunction(_build_zero_if_null, "ZEROIFNULL(n)"),
-    "NULLIFZERO": SpecialFunction(_build_null_if_zero, "NULLIFZERO(n)"),
-    "GREATEST": SpecialFunction(_make_greatest_least_builder("greatest"), "GREATEST(a, b, …)"),
-    "LEAST": SpecialFunction(_make_greatest_least_builder("least"), "LEAST(a, b, …)"),
-    "DECODE": SpecialFunction(_build_decode, "DECODE(value, search, result, …, default)"),
-    "ROUND": SpecialFunction(_build_round, "ROUND(n [, digits])"),
-    "TRUNC": SpecialFunction(_build_trunc, "TRUNC(n [, digits])"),
-    "DATE_PART": SpecialFunction(_build_date_part_call, "DATE_PART('part', date)"),
-    "DATE_TRUNC": SpecialFunction(_build_date_trunc, "DATE_TRUNC('part', date)"),
-    "DATEDIFF": SpecialFunction(_build_date_diff, "DATEDIFF('part', start, end)"),
-    "TIMESTAMPADD": SpecialFunction(_build_timestamp_add, "TIMESTAMPADD('part', n, date)"),
-    "NEXT_DAY": SpecialFunction(_build_next_day, "NEXT_DAY(date, 'weekday')"),
-    "REGEXP_LIKE": SpecialFunction(
-        _make_regexp_like_builder(expects_match=True, ignore_case=False),
-        "REGEXP_LIKE(text, 'pattern' [, 'c'])",
+    "COALESCE": SpecialFunction(_build_coalesce, 0, None, "COALESCE(a, b, …)"),
+    "NVL": SpecialFunction(_build_coalesce, 2, 2, "NVL(a, b)"),
+    "IFNULL": SpecialFunction(_build_coalesce, 2, 2, "IFNULL(a, b)"),
+    "ISNULL": SpecialFunction(_build_coalesce, 2, 2, "ISNULL(a, b)"),
+    "NVL2": SpecialFunction(_build_nvl2, 3, 3, "NVL2(a, b, c)"),
+    "NULLIF": SpecialFunction(_build_nullif, 2, 2, "NULLIF(a, b)"),
+    "ZEROIFNULL": SpecialFunction(_build_zero_if_null, 1, 1, "ZEROIFNULL(n)"),
+    "NULLIFZERO": SpecialFunction(_build_null_if_zero, 1, 1, "NULLIFZERO(n)"),
+    "GREATEST": SpecialFunction(
+        _make_greatest_least_builder("greatest"), 1, None, "GREATEST(a, b, …)"
     ),
-    "REGEXP_NOT_LIKE": SpecialFunction(
-        _make_regexp_like_builder(expects_match=False, ignore_case=False),
-        "REGEXP_NOT_LIKE(text, 'pattern')",
-    ),
-    "REGEXP_ILIKE": SpecialFunction(
-        _make_regexp_like_builder(expects_match=True, ignore_case=True),
-        "REGEXP_ILIKE(text, 'pattern')",
-    ),
-    "REGEXP_NOT_ILIKE": SpecialFunction(
-        _make_regexp_like_builder(expects_match=False, ignore_case=True),
-        "REGEXP_NOT_ILIKE(text, 'pattern')",
-    ),
+    "LEAST": SpecialFunction(_make_greatest_least_builder("least"), 1, None, "LEAST(a, b, …)"),
+    "DECODE": SpecialFunction(_build_decode, 3, None, "DECODE(value, search, result, …, default)"),
+    "ROUND": SpecialFunction(_build_round, 1, 2, "ROUND(n [, digits])"),
+    "TRUNC": SpecialFunction(_build_trunc, 1, 2, "TRUNC(n [, digits])"),
+    "DATE_PART": SpecialFunction(_build_date_part_call, 2, 2, "DATE_PART('part', date)"),
+    "DATE_TRUNC": SpecialFunction(_build_date_trunc, 2, 2, "DATE_TRUNC('part', date)"),
+    "DATEDIFF": SpecialFunction(_build_date_diff, 3, 3, "DATEDIFF('part', start, end)"),
+    "TIMESTAMPADD": SpecialFunction(_build_timestamp_add, 3, 3, "TIMESTAMPADD('part', n, date)"),
+    "NEXT_DAY": SpecialFunction(_build_next_day, 2, 2, "NEXT_DAY(date, 'weekday')"),
+    **{
+        name: SpecialFunction(
+            partial(_build_regexp_like, negate="NOT" in name, ignore_case="ILIKE" in name),
+            2,
+            3,
+            f"{name}(text, 'pattern'{more})",
+        )
+        for name, more in (
+            ("REGEXP_LIKE", " [, 'c']"),
+            ("REGEXP_NOT_LIKE", ""),
+            ("REGEXP_ILIKE", ""),
+            ("REGEXP_NOT_ILIKE", ""),
+        )
+    },
     "REGEXP_REPLACE": SpecialFunction(
-        _build_regexp_replace, "REGEXP_REPLACE(text, 'pattern' [, 'replacement'])"
+        _build_regexp_replace, 2, 6, "REGEXP_REPLACE(text, 'pattern' [, 'replacement'])"
     ),
-    "REGEXP_SUBSTR": SpecialFunction(_build_regexp_substr, "REGEXP_SUBSTR(text, 'pattern')"),
-    "REGEXP_COUNT": SpecialFunction(_build_regexp_count, "REGEXP_COUNT(text, 'pattern')"),
+    "REGEXP_SUBSTR": SpecialFunction(_build_regexp_substr, 2, 6, "REGEXP_SUBSTR(text, 'pattern')"),
+    "REGEXP_COUNT": SpecialFunction(_build_regexp_count, 2, 4, "REGEXP_COUNT(text, 'pattern')"),
 }
 # The first argument of these may be a word without quotes.
 UNIT_ARGUMENT_FUNCTIONS = frozenset({"DATEDIFF", "TIMESTAMPADD"})
@@ -691,6 +648,13 @@ REJECTED_FUNCTIONS = {
 }  # fmt: skip
 
 
+def _check_argument_count(values: Sequence[TypedSql], minimum: int, maximum: int | None) -> None:
+    if len(values) < minimum or (maximum is not None and len(values) > maximum):
+        bounds = f"{minimum} to {maximum or 'any number of'}"
+        wanted = f"{minimum}" if maximum == minimum else bounds
+        raise ExpressionInvalid(f"expected {wanted} arguments, got {len(values)}")
+
+
 def build_function_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
     """Return the call of a function in `FUNCTIONS`.
 
@@ -700,6 +664,7 @@ def build_function_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
     found = FUNCTIONS[name]
     if isinstance(found, SpecialFunction):
         try:
+            _check_argument_count(values, found.minimum, found.maximum)
             return found.build(values)
         except ExpressionInvalid as error:
             raise ExpressionInvalid(f"{found.usage}: {error}") from None
@@ -714,24 +679,19 @@ def build_function_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
         except ExpressionInvalid as error:
             reason = f": {error}"
             continue
-        return _render_overload_call(overload, taken, values)
+        # Whole numbers stay whole.
+        has_numbers = "n" in overload.arguments
+        numbers = [types.require_number(value) for value in values] if has_numbers else []
+        whole = overload.type is ExprType.NUMERIC and all(
+            number.type is ExprType.INTEGER for number in numbers
+        )
+        return TypedSql(
+            overload.sql.format(*taken),
+            ExprType.INTEGER if whole else overload.type,
+            has_scale=whole or (overload.has_scale and all(number.has_scale for number in numbers)),
+        )
     usage = " or ".join(
         f"{name}({', '.join(_ARGUMENT_TYPE_NAMES[letter] for letter in each.arguments)})"
         for each in found
     )
     raise ExpressionInvalid(f"expected {usage}{reason}")
-
-
-def _render_overload_call(
-    overload: FunctionOverload, argument_sql: list[str], values: Sequence[TypedSql]
-) -> TypedSql:
-    # Whole numbers stay whole.
-    numbers = [types.require_number(value) for value in values] if "n" in overload.arguments else []
-    whole = overload.type is ExprType.NUMERIC and all(
-        number.type is ExprType.INTEGER for number in numbers
-    )
-    return TypedSql(
-        overload.sql.format(*argument_sql),
-        ExprType.INTEGER if whole else overload.type,
-        has_scale=whole or (overload.has_scale and all(number.has_scale for number in numbers)),
-    )

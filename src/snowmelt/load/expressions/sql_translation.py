@@ -6,9 +6,10 @@ Nothing is passed to DuckDB untranslated.
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sqlglot import TokenType, exp
 from sqlglot.dialects.postgres import Postgres
@@ -38,10 +39,6 @@ from snowmelt.load.expressions.types import (
     render_failure_if,
 )
 from snowmelt.schema.types import to_display_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Mapping
 
 ExprType = ExpressionType
 NULL_ON_ERROR_KEY = "coerces"

@@ -7,14 +7,11 @@ expression is rejected with the cast to write, or the value in question fails.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from snowmelt.schema.types import Column, LogicalType
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MAX_BIGINT_DIGITS = 18
 INTEGER_TEXT_PATTERN = r"^[ \t]*[-+]?[0-9]+[ \t]*$"

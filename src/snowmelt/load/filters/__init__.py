@@ -18,42 +18,28 @@ if TYPE_CHECKING:
     from snowmelt.load.phase_definition import PhaseDefinition
     from snowmelt.load.phase_protocols import Filter, RecordFilter
 
-# Module and the name in it, by the filter's name in lower case.
+# Module and the name in it.
 _FILTER_LOCATIONS = {
-    "gzip": ("decompression", "GZIP"),
-    "bzip": ("decompression", "BZIP"),
-    "xz": ("decompression", "XZ"),
-    "lz4": ("decompression", "LZ4"),
-    "zstd": ("zstd", "ZSTD"),
-    "iconverter": ("text_filters", "ICONVERTER"),
-    "stripbom": ("text_filters", "STRIP_BOM"),
-    "searchandreplace": ("text_filters", "SEARCH_AND_REPLACE"),
-    "lineendings": ("text_filters", "LINE_ENDINGS"),
-    "externalcommand": ("external_command", "EXTERNAL_COMMAND"),
-    "kafkainsertdelimiters": ("kafka_messages", "KAFKA_INSERT_DELIMITERS"),
-    "kafkainsertlengths": ("kafka_messages", "KAFKA_INSERT_LENGTHS"),
+    "GZip": ("decompression", "GZIP"),
+    "BZip": ("decompression", "BZIP"),
+    "Zstd": ("zstd", "ZSTD"),
+    "Lz4": ("decompression", "LZ4"),
+    "Xz": ("decompression", "XZ"),
+    "Iconverter": ("text_filters", "ICONVERTER"),
+    "StripBom": ("text_filters", "STRIP_BOM"),
+    "SearchAndReplace": ("text_filters", "SEARCH_AND_REPLACE"),
+    "LineEndings": ("text_filters", "LINE_ENDINGS"),
+    "ExternalCommand": ("external_command", "EXTERNAL_COMMAND"),
+    "KafkaInsertDelimiters": ("kafka_messages", "KAFKA_INSERT_DELIMITERS"),
+    "KafkaInsertLengths": ("kafka_messages", "KAFKA_INSERT_LENGTHS"),
 }
+NAMES = tuple(_FILTER_LOCATIONS)
 # The first name is misspelt in manuals, the others are common ones of the same formats.
 _ALIASES = {
     "kafkainsertdelimeters": "kafkainsertdelimiters",
     "bzip2": "bzip",
     "zstandard": "zstd",
 }
-
-NAMES: tuple[str, ...] = (
-    "GZip",
-    "BZip",
-    "Zstd",
-    "Lz4",
-    "Xz",
-    "Iconverter",
-    "StripBom",
-    "SearchAndReplace",
-    "LineEndings",
-    "ExternalCommand",
-    "KafkaInsertDelimiters",
-    "KafkaInsertLengths",
-)
 
 
 def definition(name: str) -> PhaseDefinition[Filter | RecordFilter] | None:
@@ -67,8 +53,8 @@ def definition(name: str) -> PhaseDefinition[Filter | RecordFilter] | None:
     if lower == "lzo":
         reason = "LZO is not supported; compress with ZSTD or LZ4, or pipe through ExternalCommand"
         raise LoadRefused(what=name, reason=reason)
-    place = _FILTER_LOCATIONS.get(_ALIASES.get(lower, lower))
-    if place is None:
+    known = {each.lower(): place for each, place in _FILTER_LOCATIONS.items()}
+    if (place := known.get(_ALIASES.get(lower, lower))) is None:
         return None
     module_name, attribute = place
     try:

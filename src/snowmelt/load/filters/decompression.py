@@ -10,7 +10,7 @@ import bz2
 import functools
 import lzma
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import lz4.frame
 from isal import igzip_lib
@@ -29,35 +29,18 @@ _MAX_STEP_BYTES = 256 * 1024
 _MIN_STEP_BYTES = 4 * 1024
 
 
-class MemberDecoder(Protocol):
-    """Decompresses one member; the standard library's decompressors are of this kind."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the member has ended."""
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether nothing more comes of what was given."""
-
-    @property
-    def unused_data(self) -> bytes | None:
-        """What was given and lies behind the member."""
-
-    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes:
-        """Return up to `max_length` bytes; what of `data` did not fit is kept."""
-
-
 @dataclass(frozen=True, slots=True)
 class CompressionCodec:
     """A format: `make_decoder` makes a decoder for a member by its first `magic_length` bytes, None if alien.
+
+    A decoder is of the kind of the standard library's: `decompress`, `eof`, `needs_input`, `unused_data`.
 
     `allows_zero_padding` tells that zero bytes may stand between members and behind the last.
     """
 
     name: str
     magic_length: int
-    make_decoder: Callable[[bytes], MemberDecoder | None]
+    make_decoder: Callable[[bytes], Any]
     errors: tuple[type[Exception], ...]
     allows_zero_padding: bool = False
 
@@ -68,9 +51,10 @@ class Decompressor:
     # It works without the interpreter's lock, and so beside what reads its output.
     overlaps = True
 
-    def __init__(self, codec: CompressionCodec, max_output: int | None) -> None:
+    def __init__(self, codec: CompressionCodec, max_output: int | None = None) -> None:
+        check_max_output(codec.name, max_output)
         self._codec = codec
-        self._limit = DecompressedOutputLimit(codec.name, max_output)
+        self._max_output = max_output
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield what was compressed, in pieces of up to 1 MiB.
@@ -79,7 +63,8 @@ class Decompressor:
             PhaseFailed: Not of this format, truncated, damaged, something else behind it, or
                 more output than allowed; with the offset in the compressed bytes.
         """
-        yield from self._limit.enforce(self._decompress_members(_CompressedInput(reader)))
+        pieces = self._decompress_members(_CompressedInput(reader))
+        yield from limit_output(pieces, self._codec.name, self._max_output)
 
     def _decompress_members(self, source: _CompressedInput) -> Iterator[bytes]:
         while True:
@@ -90,12 +75,14 @@ class Decompressor:
                 return
             decoder = self._codec.make_decoder(head)
             if decoder is None:
-                raise self._make_foreign_data_error(source)
+                name, offset, shown = self._codec.name, source.offset, source.peek(8).hex(" ")
+                reason = f"{name} data ends at byte {offset}, and something else follows ({shown})"
+                if not offset:
+                    reason = f"this is not {name} data: it begins with {shown}"
+                raise PhaseFailed(reason=reason, offset=offset)
             yield from self._decompress_member(source, decoder)
 
-    def _decompress_member(
-        self, source: _CompressedInput, decoder: MemberDecoder
-    ) -> Iterator[bytes]:
+    def _decompress_member(self, source: _CompressedInput, decoder: Any) -> Iterator[bytes]:
         start, step = source.offset, _MAX_STEP_BYTES
         while not decoder.eof:
             before = source.offset
@@ -113,41 +100,20 @@ class Decompressor:
         # Members much smaller than a step would be copied again and again with what follows.
         source.unread(len(decoder.unused_data or b""), source.offset - start)
 
-    def _make_foreign_data_error(self, source: _CompressedInput) -> PhaseFailed:
-        name, offset = self._codec.name, source.offset
-        shown = source.peek(8).hex(" ")
-        if offset:
-            reason = f"{name} data ends at byte {offset}, and something else follows ({shown})"
-        else:
-            reason = f"this is not {name} data: it begins with {shown}"
-        return PhaseFailed(reason=reason, offset=offset)
 
+def limit_output(slices: Iterator[bytes], name: str, max_bytes: int | None) -> Iterator[bytes]:
+    """Hand pieces on, and refuse more than allowed, so that a small file does not fill every disk.
 
-class DecompressedOutputLimit:
-    """Refuses more output than allowed, so that a small file does not fill every disk."""
-
-    def __init__(self, name: str, max_bytes: int | None) -> None:
-        self._name = name
-        self._max_bytes = max_bytes
-
-    def enforce(self, slices: Iterator[bytes]) -> Iterator[bytes]:
-        """Hand the pieces on.
-
-        Raises:
-            PhaseFailed: They are more bytes than allowed.
-        """
-        if self._max_bytes is None:
-            yield from slices
-            return
-        left = self._max_bytes
-        for piece in slices:
-            left -= len(piece)
-            if left < 0:
-                reason = (
-                    f"the {self._name} data holds more than max_output, {self._max_bytes:,} bytes"
-                )
-                raise PhaseFailed(reason=reason)
-            yield piece
+    Raises:
+        PhaseFailed: They are more than `max_bytes` bytes.
+    """
+    total = 0
+    for piece in slices:
+        total += len(piece)
+        if max_bytes is not None and total > max_bytes:
+            reason = f"the {name} data holds more than max_output, {max_bytes:,} bytes"
+            raise PhaseFailed(reason=reason)
+        yield piece
 
 
 class _CompressedInput:
@@ -196,8 +162,6 @@ class _CompressedInput:
                 return
 
 
-# --- GZip, BZip, Xz and Lz4: a member is decompressed as its header says, with checked sums.
-
 # What `xz -9` needs is 65 MiB; a file that wants more is not read.
 _XZ_MEMORY_LIMIT_BYTES = 128 * 1024 * 1024
 _XZ_MAGIC = b"\xfd7zXZ\x00"
@@ -211,7 +175,7 @@ _ISAL_ERROR = cast("type[Exception]", igzip_lib.IsalError)
 MAX_OUTPUT_PARAMETER = PhaseParameter("max_output", int)
 
 
-def _make_gzip_decoder(head: bytes) -> MemberDecoder | None:
+def _make_gzip_decoder(head: bytes) -> Any:
     if head == b"\x1f\x8b":
         return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
     # Zlib: method 8 and a check sum of its two bytes. Vertica's filter takes both.
@@ -220,32 +184,19 @@ def _make_gzip_decoder(head: bytes) -> MemberDecoder | None:
     return None
 
 
-def _make_bzip_decoder(head: bytes) -> MemberDecoder | None:
+def _make_bzip_decoder(head: bytes) -> Any:
     return bz2.BZ2Decompressor() if head == b"BZh" else None
 
 
-def _make_xz_decoder(head: bytes) -> MemberDecoder | None:
+def _make_xz_decoder(head: bytes) -> Any:
     if head != _XZ_MAGIC and not head.startswith(_LZMA_MAGIC):
         return None
     return lzma.LZMADecompressor(memlimit=_XZ_MEMORY_LIMIT_BYTES)
 
 
-def _make_lz4_decoder(head: bytes) -> MemberDecoder | None:
+def _make_lz4_decoder(head: bytes) -> Any:
     skippable = head[1:] == _LZ4_SKIPPABLE and 0x50 <= head[0] <= 0x5F
     return lz4.frame.LZ4FrameDecompressor() if head == _LZ4_MAGIC or skippable else None
-
-
-_GZIP_CODEC = CompressionCodec(
-    "gzip", 2, _make_gzip_decoder, (_ISAL_ERROR,), allows_zero_padding=True
-)
-_BZIP_CODEC = CompressionCodec("bzip2", 3, _make_bzip_decoder, (OSError, ValueError))
-_XZ_CODEC = CompressionCodec("xz", 6, _make_xz_decoder, (lzma.LZMAError,), allows_zero_padding=True)
-_LZ4_CODEC = CompressionCodec("lz4", 4, _make_lz4_decoder, (RuntimeError,))
-
-
-def _make_decompressor(codec: CompressionCodec, max_output: int | None = None) -> Decompressor:
-    check_max_output(codec.name, max_output)
-    return Decompressor(codec, max_output)
 
 
 def check_max_output(filter_name: str, max_output: int | None) -> None:
@@ -260,15 +211,17 @@ def check_max_output(filter_name: str, max_output: int | None) -> None:
         )
 
 
-GZIP = PhaseDefinition(
-    "GZip", functools.partial(_make_decompressor, _GZIP_CODEC), (MAX_OUTPUT_PARAMETER,)
+def _define(name: str, codec: CompressionCodec) -> PhaseDefinition[Decompressor]:
+    return PhaseDefinition(name, functools.partial(Decompressor, codec), (MAX_OUTPUT_PARAMETER,))
+
+
+GZIP = _define(
+    "GZip",
+    CompressionCodec("gzip", 2, _make_gzip_decoder, (_ISAL_ERROR,), allows_zero_padding=True),
 )
-BZIP = PhaseDefinition(
-    "BZip", functools.partial(_make_decompressor, _BZIP_CODEC), (MAX_OUTPUT_PARAMETER,)
+BZIP = _define("BZip", CompressionCodec("bzip2", 3, _make_bzip_decoder, (OSError, ValueError)))
+XZ = _define(
+    "Xz",
+    CompressionCodec("xz", 6, _make_xz_decoder, (lzma.LZMAError,), allows_zero_padding=True),
 )
-XZ = PhaseDefinition(
-    "Xz", functools.partial(_make_decompressor, _XZ_CODEC), (MAX_OUTPUT_PARAMETER,)
-)
-LZ4 = PhaseDefinition(
-    "Lz4", functools.partial(_make_decompressor, _LZ4_CODEC), (MAX_OUTPUT_PARAMETER,)
-)
+LZ4 = _define("Lz4", CompressionCodec("lz4", 4, _make_lz4_decoder, (RuntimeError,)))

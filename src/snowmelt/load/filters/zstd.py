@@ -15,8 +15,8 @@ import zstandard
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.filters.decompression import (
     MAX_OUTPUT_PARAMETER,
-    DecompressedOutputLimit,
     check_max_output,
+    limit_output,
 )
 from snowmelt.load.phase_definition import PhaseDefinition
 
@@ -45,7 +45,7 @@ class ZstdFilter:
 
     def __init__(self, max_output: int | None = None) -> None:
         check_max_output("Zstd", max_output)
-        self._limit = DecompressedOutputLimit("zstd", max_output)
+        self._max_output = max_output
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield what was compressed, in pieces of up to 1 MiB.
@@ -54,7 +54,8 @@ class ZstdFilter:
             PhaseFailed: Not zstd, truncated, damaged, something else behind it, or more output
                 than allowed; with the offset in the compressed bytes.
         """
-        yield from self._limit.enforce(_decompress_frames(_CompressedInput(reader)))
+        pieces = _decompress_frames(_CompressedInput(reader))
+        yield from limit_output(pieces, "zstd", self._max_output)
 
 
 def _decompress_frames(data: _CompressedInput) -> Iterator[bytes]:
@@ -63,21 +64,21 @@ def _decompress_frames(data: _CompressedInput) -> Iterator[bytes]:
             yield from _decompress_frame(data, head)
         elif head[1:4] == _SKIPPABLE_MAGIC and 0x50 <= head[0] <= 0x5F:
             data.skip(8 + int.from_bytes(head[4:8], "little"))
-        elif data.offset:
-            reason = f"zstd data ends at byte {data.offset}, and something else follows ({head[:8].hex(' ')})"
-            raise PhaseFailed(reason=reason, offset=data.offset)
         else:
-            reason = f"this is not zstd data: it begins with {head[:8].hex(' ')}"
-            raise PhaseFailed(reason=reason, offset=0)
+            reason = f"zstd data ends at byte {data.offset}, and something else follows ({head[:8].hex(' ')})"
+            if not data.offset:
+                reason = f"this is not zstd data: it begins with {head[:8].hex(' ')}"
+            raise PhaseFailed(reason=reason, offset=data.offset)
 
 
 def _decompress_frame(data: _CompressedInput, head: bytes) -> Iterator[bytes]:
-    start, decoder = data.offset, _make_decoder()
+    start = data.frame_start = data.offset
+    whole = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    decoder = whole.decompressobj(write_size=_BLOCKS_PER_CALL * 128 * 1024)
     descriptor = head[4] if len(head) > 4 else 0
     single, sums = descriptor >> 5 & 1, descriptor >> 2 & 1
     sizes = _CONTENT_SIZE_BYTES[descriptor >> 6] or single
     wanted = 5 + (1 - single) + _DICTIONARY_ID_BYTES[descriptor & 3] + sizes
-    data.begin_frame(start)
     last = False
     while not last:
         wanted, last = _scan_blocks(data, wanted)
@@ -110,23 +111,14 @@ def _scan_blocks(data: _CompressedInput, block_start: int) -> tuple[int, bool]:
     return block_start, False
 
 
-def _make_decoder() -> zstandard.ZstdDecompressionObj:
-    whole = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
-    return whole.decompressobj(write_size=_BLOCKS_PER_CALL * 128 * 1024)
-
-
 class _CompressedInput:
     """The compressed bytes from `offset` on."""
 
     def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
         self._buffer = memoryview(b"")
-        self._start = 0
+        self.frame_start = 0
         self.offset = 0
-
-    def begin_frame(self, start: int) -> None:
-        """Remember where a frame begins."""
-        self._start = start
 
     def peek(self, size: int) -> bytes:
         """Return the next `size` bytes; fewer only at the end."""
@@ -142,7 +134,7 @@ class _CompressedInput:
         self._fill(size)
         if len(self._buffer) < size:
             end = self.offset + len(self._buffer)
-            reason = f"the zstd data that begins at byte {self._start} is cut off: the input ends at byte {end}"
+            reason = f"the zstd data that begins at byte {self.frame_start} is cut off: the input ends at byte {end}"
             raise PhaseFailed(reason=reason, offset=end)
         return self._buffer
 
@@ -163,7 +155,7 @@ class _CompressedInput:
         Raises:
             PhaseFailed: The input ends before.
         """
-        self.begin_frame(self.offset)
+        self.frame_start = self.offset
         while size:
             step = min(size, _SKIP_STEP_BYTES)
             self.read_exactly(step)

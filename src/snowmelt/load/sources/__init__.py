@@ -1,10 +1,8 @@
 """Built-in sources by name: files, URLs, standard input and Kafka.
 
-`files`: paths, globs and URLs, passed to one of the three modules below.
-`local_files`: files of this machine.
+`files`: paths, globs and URLs, files of this machine, and standard input, saved to a file first.
 `object_store`: objects of stores, such as `s3://bucket/path`.
 `http`: files by HTTP and HTTPS.
-`stdin`: standard input, saved to a file first.
 """
 
 from __future__ import annotations
@@ -18,16 +16,15 @@ if TYPE_CHECKING:
     from snowmelt.load.phase_definition import PhaseDefinition
     from snowmelt.load.phase_protocols import Source
 
-# Module and the name in it, by the source's name in lower case.
+# Module and the name in it.
 _SOURCE_LOCATIONS = {
-    "file": ("snowmelt.load.sources.files", "FILE"),
-    "stdin": ("snowmelt.load.sources.stdin", "STDIN"),
-    "url": ("snowmelt.load.sources.files", "URL"),
-    "kafkasource": ("snowmelt.load.kafka.source", "KAFKA_SOURCE"),
+    "File": ("snowmelt.load.sources.files", "FILE"),
+    "Stdin": ("snowmelt.load.sources.files", "STDIN"),
+    "Url": ("snowmelt.load.sources.files", "URL"),
+    "KafkaSource": ("snowmelt.load.kafka.source", "KAFKA_SOURCE"),
 }
+NAMES = tuple(_SOURCE_LOCATIONS)
 _ALIASES = {"filesource": "file", "curl": "url", "curlsource": "url"}
-
-NAMES: tuple[str, ...] = ("File", "Stdin", "Url", "KafkaSource")
 
 
 def definition(name: str) -> PhaseDefinition[Source] | None:
@@ -37,8 +34,8 @@ def definition(name: str) -> PhaseDefinition[Source] | None:
         MissingExtra: The source needs a package that is not installed.
     """
     lower = name.lower()
-    place = _SOURCE_LOCATIONS.get(_ALIASES.get(lower, lower))
-    if place is None:
+    known = {each.lower(): place for each, place in _SOURCE_LOCATIONS.items()}
+    if (place := known.get(_ALIASES.get(lower, lower))) is None:
         return None
     module_name, attribute = place
     try:

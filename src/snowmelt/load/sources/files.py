@@ -1,19 +1,30 @@
-"""The sources File and Url: files by path or glob, local, in an object store, or by HTTP."""
+"""The sources File, Url and Stdin: files by path or glob, local, in an object store, or by HTTP.
+
+Standard input of this process is saved to a file for the tasks.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import atexit
+import contextlib
+import glob
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
-from snowmelt.load.sources import http as web
-from snowmelt.load.sources import local_files, object_store
+from snowmelt.load.portion import InputFile, Portion
+from snowmelt.load.sources import http, object_store
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from types import ModuleType
-
-    from snowmelt.load.portion import InputFile, Portion
+_READ_BYTES = 1024 * 1024
+_COPY_BUFFER_BYTES = 1024 * 1024
 
 
 class FileGlobSource:
@@ -44,8 +55,7 @@ class FileGlobSource:
         Raises:
             PhaseFailed: The file cannot be read, or has changed since it was listed.
         """
-        pieces: Iterator[bytes] = _choose_source_module(portion.file.path).read(portion)
-        return pieces
+        return _choose_functions(portion.file.path)[1](portion)
 
 
 def list_files(path: str) -> Sequence[InputFile]:
@@ -56,31 +66,137 @@ def list_files(path: str) -> Sequence[InputFile]:
     """
     if not path:
         raise PhaseFailed(reason="an empty path leads to no file")
-    found: Sequence[InputFile] = _choose_source_module(path).find(path)
+    found = _choose_functions(path)[0](path)
     if not found:
         raise PhaseFailed(reason=f"no file matches {path}")
     return found
 
 
-def is_readable_anywhere(path: str) -> bool:
-    """Return whether a file's address is the same on every machine."""
-    return "://" in path and not path.lower().startswith("file:")
-
-
-def _choose_source_module(path: str) -> ModuleType:
+def _choose_functions(
+    path: str,
+) -> tuple[Callable[[str], Sequence[InputFile]], Callable[[Portion], Iterator[bytes]]]:
+    """Return how files of the kind are found, and read."""
     scheme = path.partition("://")[0].lower() if "://" in path else "file"
     if scheme == "file":
-        return local_files
-    return web if scheme in {"http", "https"} else object_store
+        return _find_local, _read_local
+    module = http if scheme in {"http", "https"} else object_store
+    return module.find, module.read
 
 
-def _make_path_source(file: str | None = None) -> FileGlobSource:
-    return FileGlobSource(() if file is None else (file,))
+FILE = PhaseDefinition(
+    "File",
+    lambda file=None: FileGlobSource(() if file is None else (file,)),
+    (PhaseParameter("file", str),),
+)
+URL = PhaseDefinition(
+    "Url", lambda url: FileGlobSource((url,)), (PhaseParameter("url", str, required=True),)
+)
 
 
-def _make_url_source(url: str) -> FileGlobSource:
-    return FileGlobSource((url,))
+def _find_local(path: str) -> Sequence[InputFile]:
+    """List the file at a path, or those that a glob matches, with absolute paths, by name."""
+    path = os.path.abspath(_to_local_path(path))  # noqa: PTH100 - a glob is no Path
+    # A file may have a name that looks like a glob.
+    if glob.has_magic(path) and not os.path.lexists(path):
+        found = []
+        for each in sorted(glob.iglob(path, recursive=True)):  # noqa: PTH207
+            # A link may lead nowhere, and a file be gone by now.
+            with contextlib.suppress(OSError):
+                status = os.stat(each)  # noqa: PTH116
+                if stat.S_ISREG(status.st_mode):
+                    found.append(InputFile(each, status.st_size, _make_version_tag(status)))
+        return found
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise PhaseFailed(reason=f"{path}: {error.strerror}") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise PhaseFailed(reason=f"{path} is a folder; {path.rstrip('/')}/* are its files")
+    if not stat.S_ISREG(status.st_mode):
+        raise PhaseFailed(reason=f"{path} is not a regular file; what has no end is read by STDIN")
+    return (InputFile(path, status.st_size, _make_version_tag(status)),)
 
 
-FILE = PhaseDefinition("File", _make_path_source, (PhaseParameter("file", str),))
-URL = PhaseDefinition("Url", _make_url_source, (PhaseParameter("url", str, required=True),))
+def _read_local(portion: Portion) -> Iterator[bytes]:
+    """Yield the bytes from the portion's offset to the end of the file, 1 MiB at a time."""
+    path, offset = portion.file.path, portion.offset
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            _check_unchanged(portion.file, os.fstat(file.fileno()))
+            file.seek(offset)
+            while piece := file.read(_READ_BYTES):
+                offset += len(piece)
+                yield piece
+            _check_unchanged(portion.file, os.fstat(file.fileno()))
+    except OSError as error:
+        raise PhaseFailed(reason=f"{path}: {error.strerror}", offset=offset) from error
+
+
+def _to_local_path(path: str) -> str:
+    if not path.lower().startswith("file:"):
+        return path
+    parts = urlsplit(path)
+    if parts.netloc not in {"", "localhost"}:
+        raise PhaseFailed(reason=f"{path}: a file: URL has no host")
+    return unquote(parts.path)
+
+
+def _make_version_tag(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _check_unchanged(file: InputFile, status: os.stat_result) -> None:
+    if file.tag is not None and file.tag != _make_version_tag(status):
+        raise PhaseFailed(reason=f"{file.path} has changed since the load began")
+
+
+class SpooledStdinSource:
+    """Standard input, kept in a file first: tasks are other processes, and may run again.
+
+    The file is made in a new folder of `spool`, which all tasks must see, and goes with `close`
+    or when this process ends.
+    """
+
+    def __init__(self, spool: str | None = None, *, stream: BinaryIO | None = None) -> None:
+        self._spool = spool
+        self._stream = stream
+        self._folder: str | None = None
+
+    def files(self) -> Sequence[InputFile]:
+        """Read all of it, on the driver; it is listed as one file.
+
+        Raises:
+            PhaseFailed: There is no room for it, or it cannot be read.
+        """
+        self.close()
+        try:
+            self._folder = tempfile.mkdtemp(prefix="snowmelt-stdin-", dir=self._spool)
+            atexit.register(self.close)
+            path = Path(self._folder, "stdin")
+            with path.open("xb") as file:
+                shutil.copyfileobj(self._stream or sys.stdin.buffer, file, _COPY_BUFFER_BYTES)
+            return (InputFile(str(path), path.stat().st_size),)
+        except OSError as error:
+            self.close()
+            raise PhaseFailed(reason=f"standard input: {error.strerror}") from error
+
+    def read(self, portion: Portion) -> Iterator[bytes]:
+        """Yield the bytes from the portion's offset to the end.
+
+        Raises:
+            PhaseFailed: The file is gone or cannot be read.
+        """
+        return _read_local(portion)
+
+    def close(self) -> None:
+        """Remove the file; again is harmless."""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(self._folder)
+            atexit.unregister(self.close)
+            self._folder = None
+
+
+STDIN = PhaseDefinition("Stdin", SpooledStdinSource, (PhaseParameter("spool", str),))

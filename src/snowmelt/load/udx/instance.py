@@ -16,8 +16,9 @@ import inspect
 import queue
 import threading
 import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
@@ -31,9 +32,6 @@ from snowmelt.load.udx.vertica_sdk.bases import (
 )
 from snowmelt.load.udx.vertica_sdk.buffers import BufferMisused, InputUndecodable, OutputBuffer
 from snowmelt.load.udx.vertica_sdk.server_interface import ServerInterface
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _STOP_GRACE_S = 1.0
 _WAIT_SLICE_S = 0.5

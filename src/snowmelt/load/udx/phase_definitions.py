@@ -9,9 +9,10 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
@@ -54,9 +55,6 @@ from snowmelt.load.udx.vertica_sdk.server_interface import (
 )
 from snowmelt.load.udx.vertica_sdk.types import SizedColumnTypes
 from snowmelt.schema.types import TableSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Phase = TypeVar("Phase")
 

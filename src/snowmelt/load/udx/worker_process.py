@@ -20,18 +20,16 @@ import tempfile
 import threading
 import traceback
 import warnings
+from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from snowmelt.clock import SystemClock
 from snowmelt.config import copy_environment
 from snowmelt.errors import InternalError, UserCodeFailed
 from snowmelt.load.udx import shared_progress_page
 from snowmelt.load.udx.shared_progress_page import ProgressPage, UserCodeLimits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Result = TypeVar("Result")
 

@@ -8,7 +8,7 @@ import sqlite3
 
 import pytest
 
-from snowmelt.cli.health_checks import CheckStatus, check_clock_skew, check_storage_locations
+from snowmelt.cli.commands.doctor import CheckStatus, check_clock_skew, check_storage_locations
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.config import Settings
 from snowmelt.embedded import EmbeddedService

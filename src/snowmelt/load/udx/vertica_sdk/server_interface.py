@@ -5,11 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import platform
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 _log = logging.getLogger("snowmelt.load")
 _TRUE_WORDS = frozenset({"true", "t", "yes", "y", "on", "1"})

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from snowmelt.schema.types import LogicalType, TableSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PYTHON_TYPES: dict[str, type] = {
     "Int": int,

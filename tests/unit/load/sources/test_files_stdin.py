@@ -11,7 +11,7 @@ import pytest
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.portion import Portion
-from snowmelt.load.sources.stdin import SpooledStdinSource
+from snowmelt.load.sources.files import SpooledStdinSource
 
 
 def test_it_is_read_once_and_can_be_read_again(tmp_path):
