@@ -10,6 +10,7 @@ from __future__ import annotations
 import calendar
 import re
 from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,7 +27,6 @@ ROMAN_MONTHS = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI
 _NAME_WIDTH, _ROMAN_WIDTH = 9, 4
 _HALF_DAY_HOURS = 12
 _TWO_DIGIT_YEAR_PIVOT = 70
-_MAX_DAY_OF_YEAR = 366
 _JULIAN_DAY_1970 = 2_440_588
 _MAX_YEAR = 9999
 
@@ -103,19 +103,10 @@ _NUMBER_PATTERNS: dict[str, tuple[str, int]] = {
 _ALWAYS_PADDED = frozenset({"MS", "US"})
 _MERIDIEM_PATTERNS = ("AM", "PM", "A.M.", "P.M.")
 _ERA_PATTERNS = ("AD", "BC", "A.D.", "B.C.")
-_NAME_PATTERNS = (
-    "MONTH",
-    "Month",
-    "month",
-    "MON",
-    "Mon",
-    "mon",
-    "DAY",
-    "Day",
-    "day",
-    "DY",
-    "Dy",
-    "dy",
+_NAME_PATTERNS = tuple(
+    spell(name)
+    for name in ("month", "mon", "day", "dy")
+    for spell in (str.upper, str.capitalize, str.lower)
 )
 _OTHER_PATTERNS = ("Y,YYY", "RM", "rm")
 # Patterns of other systems and of newer PostgreSQL, and what to write instead.
@@ -166,21 +157,23 @@ def parse_datetime_template(template: str) -> tuple[DatetimeTemplateField, ...]:
             end = template.find('"', at + 1)
             if end < 0:
                 raise DatetimeTemplateInvalid(f"the quote at {template[at:]!r} has no end")
-            _check_quoted_text(template[at : end + 1])
-            fields.append(DatetimeTemplateField(None, template[at + 1 : end]))
-            at = end + 1
+            quoted = template[at : end + 1]
+            if "\\" in quoted:
+                raise DatetimeTemplateInvalid(
+                    f"quoted text {quoted} holds a backslash; leave it out of the quotes"
+                )
+            field, at = DatetimeTemplateField(None, quoted[1:-1]), end + 1
         elif template.startswith('\\"', at):
-            fields.append(DatetimeTemplateField(None, '"'))
-            at += 2
+            field, at = DatetimeTemplateField(None, '"'), at + 2
+        elif (match := _PATTERN_REGEX.match(template, at)) is not None:
+            field, at = _parse_field(match, template), match.end()
         else:
-            match = _PATTERN_REGEX.match(template, at)
-            if match is None:
-                fields.append(DatetimeTemplateField(None, _parse_literal(template, at)))
-                at += 1
-            else:
-                fields.append(_parse_field(match, template))
-                at = match.end()
-    return tuple(_merge_literals(fields))
+            field, at = DatetimeTemplateField(None, _parse_literal(template, at)), at + 1
+        if field.name is None and fields and fields[-1].name is None:
+            # Literal texts that follow each other are one.
+            field = DatetimeTemplateField(None, fields.pop().text + field.text)
+        fields.append(field)
+    return tuple(fields)
 
 
 def render_to_char(template: str, timestamp_sql: str) -> str:
@@ -192,13 +185,6 @@ def render_to_char(template: str, timestamp_sql: str) -> str:
     written = [_render_field(field, timestamp_sql) for field in parse_datetime_template(template)]
     # An empty template still is NULL for NULL.
     return f"(CASE WHEN {timestamp_sql} IS NOT NULL THEN concat({', '.join(written or [_quote_literal('')])}) END)"
-
-
-def _check_quoted_text(quoted: str) -> None:
-    if "\\" in quoted:
-        raise DatetimeTemplateInvalid(
-            f"quoted text {quoted} holds a backslash; leave it out of the quotes"
-        )
 
 
 def _parse_literal(template: str, start: int) -> str:
@@ -230,48 +216,36 @@ def _parse_field(match: re.Match[str], template: str) -> DatetimeTemplateField:
     return DatetimeTemplateField(name, word, fill=match["fill"] is None, ordinal=ordinal)
 
 
-def _merge_literals(fields: list[DatetimeTemplateField]) -> list[DatetimeTemplateField]:
-    """Join literal texts that follow each other."""
-    joined: list[DatetimeTemplateField] = []
-    for field in fields:
-        if field.name is None and joined and joined[-1].name is None:
-            joined[-1] = DatetimeTemplateField(None, joined[-1].text + field.text)
-        else:
-            joined.append(field)
-    return joined
-
-
 def _render_field(field: DatetimeTemplateField, timestamp_sql: str) -> str:
-    name = field.name
+    name, year = field.name, _YEAR_SQL.format(x=timestamp_sql)
     if name is None:
-        sql = _quote_literal(field.text)
-    elif name in _NUMBER_PATTERNS:
-        sql = _render_number_field(field, timestamp_sql)
-    elif name == "Y,YYY":
-        year = _YEAR_SQL.format(x=timestamp_sql)
-        sql = f"printf('%d,%03d', {year} // 1000, {year} % 1000)"
-    elif name in _MERIDIEM_PATTERNS:
-        late, early = ("P.M.", "A.M.") if "." in name else ("PM", "AM")
-        sql = _render_in_field_case(
-            field, f"CASE WHEN hour({timestamp_sql}) >= 12 THEN '{late}' ELSE '{early}' END"
-        )
-    elif name in _ERA_PATTERNS:
-        late, early = ("A.D.", "B.C.") if "." in name else ("AD", "BC")
-        sql = _render_in_field_case(
-            field, f"CASE WHEN year({timestamp_sql}) >= 1 THEN '{late}' ELSE '{early}' END"
-        )
-    elif name.upper() == "RM":
-        numerals = [numeral if name == "RM" else numeral.lower() for numeral in ROMAN_MONTHS]
-        sql = _render_choice_by_index(
-            numerals, f"month({timestamp_sql})", _ROMAN_WIDTH if field.fill else 0
-        )
+        return _quote_literal(field.text)
+    if name in _NUMBER_PATTERNS:
+        return _render_number_field(field, timestamp_sql)
+    if name == "Y,YYY":
+        return f"printf('%d,%03d', {year} // 1000, {year} % 1000)"
+    if name in _MERIDIEM_PATTERNS or name in _ERA_PATTERNS:
+        is_half = name in _MERIDIEM_PATTERNS
+        late, early = ("PM", "AM") if is_half else ("AD", "BC")
+        if "." in name:
+            late, early = (f"{word[0]}.{word[1]}." for word in (late, early))
+        is_late = f"hour({timestamp_sql}) >= 12" if is_half else f"year({timestamp_sql}) >= 1"
+        sql = f"CASE WHEN {is_late} THEN '{late}' ELSE '{early}' END"
+        return f"({sql})" if field.text.isupper() else f"lower({sql})"
+    if name.upper() == "RM":
+        texts, width, index = list(ROMAN_MONTHS), _ROMAN_WIDTH, f"month({timestamp_sql})"
+    elif name.upper().startswith("MON"):
+        texts, width, index = list(MONTHS), _NAME_WIDTH, f"month({timestamp_sql})"
     else:
-        sql = _render_name_field(field, timestamp_sql)
-    return sql
-
-
-def _render_in_field_case(field: DatetimeTemplateField, sql: str) -> str:
-    return f"({sql})" if field.text.isupper() else f"lower({sql})"
+        texts, width, index = list(WEEKDAYS), _NAME_WIDTH, f"(dayofweek({timestamp_sql}) + 1)"
+    if name.upper() in {"MON", "DY"}:
+        texts, width = [text[:3] for text in texts], 0
+    if name.isupper():
+        texts = [text.upper() for text in texts]
+    elif name.islower():
+        texts = [text.lower() for text in texts]
+    listed = ", ".join(_quote_literal(text.ljust(width if field.fill else 0)) for text in texts)
+    return f"list_extract([{listed}], {index})"
 
 
 def _render_number_field(field: DatetimeTemplateField, timestamp_sql: str) -> str:
@@ -286,28 +260,6 @@ def _render_number_field(field: DatetimeTemplateField, timestamp_sql: str) -> st
         f"WHEN {value} % 10 = 2 THEN 'nd' WHEN {value} % 10 = 3 THEN 'rd' ELSE 'th' END"
     )
     return f"{digits}, {suffix if field.ordinal == 'th' else f'upper({suffix})'}"
-
-
-def _render_name_field(field: DatetimeTemplateField, timestamp_sql: str) -> str:
-    name = field.name or ""
-    is_month = name.upper().startswith("MON")
-    names = MONTHS if is_month else WEEKDAYS
-    if name.upper() in {"MON", "DY"}:
-        shown, width = [each[:3] for each in names], 0
-    else:
-        shown, width = list(names), _NAME_WIDTH if field.fill else 0
-    if name.isupper():
-        shown = [each.upper() for each in shown]
-    elif name.islower():
-        shown = [each.lower() for each in shown]
-    return _render_choice_by_index(
-        shown, f"month({timestamp_sql})" if is_month else f"(dayofweek({timestamp_sql}) + 1)", width
-    )
-
-
-def _render_choice_by_index(texts: list[str], index: str, width: int) -> str:
-    listed = ", ".join(_quote_literal(text.ljust(width)) for text in texts)
-    return f"list_extract([{listed}], {index})"
 
 
 def _quote_literal(text: str) -> str:
@@ -379,7 +331,12 @@ class DatetimeTemplateReader:
         field = fields[index]
         name = field.name
         if name is None:
-            return self._make_literal_pattern(field.text, is_last=index + 1 == len(fields))
+            # Blanks before a value may be more in the text.
+            before = field.text.rstrip(" ")
+            blanks = len(field.text) - len(before)
+            if index + 1 == len(fields) or not blanks:
+                return re.escape(field.text)
+            return f"{re.escape(before)} {{{blanks},}}"
         if name in _GROUP_NAMES:
             return self._make_digits_pattern(fields, index)
         if name.upper() in {"MONTH", "MON"}:
@@ -405,7 +362,15 @@ class DatetimeTemplateReader:
         name = field.name or ""
         group = self._add_unique_group(_GROUP_NAMES[name], name)
         low, high = _DIGIT_WIDTHS.get(name, (1, 2))
-        if _is_next_to_number(fields, index):
+        # Whether a number is next to another one without anything between.
+        number_before, number_after = (
+            left >= 0
+            and left + 1 < len(fields)
+            and {fields[left].name, fields[left + 1].name} <= _GROUP_NAMES.keys()
+            and not fields[left].ordinal
+            for left in (index - 1, index)
+        )
+        if number_before or number_after:
             if not field.fill:
                 raise DatetimeTemplateInvalid(
                     f"FM{name} has no width, and a number follows or precedes it; put text between"
@@ -413,14 +378,6 @@ class DatetimeTemplateReader:
             low = high = _EXACT_WIDTHS.get(name, 2)
         digits = f"(?P<{group}>[0-9]{{{low},{high}}})"
         return f"{digits}(?:st|nd|rd|th)" if field.ordinal else digits
-
-    def _make_literal_pattern(self, text: str, *, is_last: bool) -> str:
-        """Return a pattern for literal text; blanks before a value may be more in the text."""
-        before = text.rstrip(" ")
-        blanks = len(text) - len(before)
-        if is_last or not blanks:
-            return re.escape(text)
-        return f"{re.escape(before)} {{{blanks},}}"
 
     def _add_unique_group(self, group: str, name: str) -> str:
         if group in self._groups:
@@ -469,45 +426,36 @@ class DatetimeTemplateReader:
 
     def _parse_date(self, groups: dict[str, str]) -> tuple[int, int, int]:
         if "julian" in groups:
-            return self._parse_julian_day(int(groups["julian"]))
+            julian = int(groups["julian"])
+            try:
+                day = date.fromordinal(julian - _JULIAN_DAY_1970 + date(1970, 1, 1).toordinal())
+            except (ValueError, OverflowError):
+                raise self._make_error(
+                    f"Julian day {julian} is not within years 1 to {_MAX_YEAR}"
+                ) from None
+            return day.year, day.month, day.day
         short = int(groups.get("short", "0"))
         year = int(groups.get("year") or short + (1900 if short >= _TWO_DIGIT_YEAR_PIVOT else 2000))
         if year < 1:
             raise self._make_error(f"there is no year {year}")
         if "ordinal" in groups:
-            return self._parse_day_of_year(year, int(groups["ordinal"]))
+            ordinal = int(groups["ordinal"])
+            if not 1 <= ordinal <= 365 + calendar.isleap(year):
+                raise self._make_error(f"{year} has no day {ordinal}")
+            day = date(year, 1, 1) + timedelta(days=ordinal - 1)
+            return day.year, day.month, day.day
         month = int(groups.get("month", "1"))
         if "name" in groups:
             name = groups["name"][:3].capitalize()
             month = next(n for n, each in enumerate(MONTHS, 1) if each.startswith(name))
         elif "roman" in groups:
             month = ROMAN_MONTHS.index(groups["roman"].upper()) + 1
-        day = int(groups.get("day", "1"))
+        number = int(groups.get("day", "1"))
         if not 1 <= month <= 12:
             raise self._make_error(f"there is no month {month}")
-        if not 1 <= day <= calendar.monthrange(year, month)[1]:
-            raise self._make_error(f"there is no day {day} in month {month} of {year}")
-        return year, month, day
-
-    def _parse_julian_day(self, julian: int) -> tuple[int, int, int]:
-        from datetime import date
-
-        try:
-            day = date.fromordinal(julian - _JULIAN_DAY_1970 + date(1970, 1, 1).toordinal())
-        except (ValueError, OverflowError):
-            raise self._make_error(
-                f"Julian day {julian} is not within years 1 to {_MAX_YEAR}"
-            ) from None
-        return day.year, day.month, day.day
-
-    def _parse_day_of_year(self, year: int, ordinal: int) -> tuple[int, int, int]:
-        from datetime import date, timedelta
-
-        days = _MAX_DAY_OF_YEAR if calendar.isleap(year) else _MAX_DAY_OF_YEAR - 1
-        if not 1 <= ordinal <= days:
-            raise self._make_error(f"{year} has no day {ordinal}")
-        day = date(year, 1, 1) + timedelta(days=ordinal - 1)
-        return day.year, day.month, day.day
+        if not 1 <= number <= calendar.monthrange(year, month)[1]:
+            raise self._make_error(f"there is no day {number} in month {month} of {year}")
+        return year, month, number
 
     def _parse_time(self, groups: dict[str, str]) -> tuple[int, int, int, str]:
         if "seconds" in groups:
@@ -531,17 +479,6 @@ class DatetimeTemplateReader:
         return InvalidValue(reason=f"Not of the format {self.template!r}: {reason}")
 
 
-def _is_next_to_number(fields: tuple[DatetimeTemplateField, ...], index: int) -> bool:
-    """Return whether a number is next to another one without anything between."""
-    before = index > 0 and fields[index - 1].name in _GROUP_NAMES and not fields[index - 1].ordinal
-    after = (
-        index + 1 < len(fields)
-        and fields[index + 1].name in _GROUP_NAMES
-        and not fields[index].ordinal
-    )
-    return before or after
-
-
 def _make_bulk_pattern_and_replacement(
     fields: tuple[DatetimeTemplateField, ...], *, needs_date: bool, needs_time: bool
 ) -> tuple[str, str] | None:
@@ -562,9 +499,9 @@ def _make_bulk_pattern_and_replacement(
     def part(name: str, default: str) -> str:
         return f"\\{places[name]}" if name in places else default
 
-    date = f"{part('year', '')}-{part('month', '01')}-{part('day', '01')}"
+    day = f"{part('year', '')}-{part('month', '01')}-{part('day', '01')}"
     fraction = f".{part('fraction', '')}" if "fraction" in places else ""
     time = f"{part('hour', '00')}:{part('minute', '00')}:{part('second', '00')}{fraction}"
     if not needs_date:
         return f"^{pattern}$", time
-    return f"^{pattern}$", f"{date}T{time}" if needs_time else date
+    return f"^{pattern}$", f"{day}T{time}" if needs_time else day
