@@ -113,6 +113,13 @@ def may_have_catalog(settings: Settings) -> bool:
     return file is None or file.exists()
 
 
+def add_statement_options(parser: argparse.ArgumentParser) -> None:
+    """Describe as whom a statement runs, and where its names are."""
+    parser.add_argument("--role", help="run as this role (default: ACCOUNTADMIN)")
+    parser.add_argument("--database", help="where names without a database are")
+    parser.add_argument("--schema", help="where names without a schema are (default: PUBLIC)")
+
+
 def add_service_options(group: argparse._ArgumentGroup) -> None:
     """Describe where the service is, and as whom it is written to."""
     group.add_argument(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
-import io
 import json
 import math
 import sys
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Sequence
 
-    from rich.text import Text
 
 FORMATS = ("table", "json", "csv")
 # A table is laid out only once all its rows are known, so there must not be too many.
@@ -87,11 +85,9 @@ def _format_json_number(value: Any) -> str:
 def _format_json_tuple(value: Any) -> str:
     # Spark's rows and structs are tuples with names.
     names = getattr(value, "__fields__", None)
-    return (
-        _format_json_list(value)
-        if names is None
-        else _format_json_object(zip(names, value, strict=True))
-    )
+    if names is None:
+        return _format_json_list(value)
+    return _format_json_object(zip(names, value, strict=True))
 
 
 def _format_json_list(value: Iterable[object]) -> str:
@@ -99,11 +95,8 @@ def _format_json_list(value: Iterable[object]) -> str:
 
 
 def _format_json_object(items: Iterable[tuple[object, object]]) -> str:
-    return (
-        "{"
-        + ", ".join(f"{_quote_json(str(name))}: {to_json_text(value)}" for name, value in items)
-        + "}"
-    )
+    pairs = (f"{_quote_json(str(name))}: {to_json_text(value)}" for name, value in items)
+    return "{" + ", ".join(pairs) + "}"
 
 
 # In this order: a bool is an int, and a datetime a date.
@@ -137,14 +130,18 @@ def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> No
     console = Console(width=None if sys.stdout.isatty() else _UNLIMITED_WIDTH, highlight=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
-        numeric = any(_is_number(row[number]) for row in shown)
-        table.add_column(
-            Text(_escape_unprintable(column)),
-            justify="right" if numeric else "left",
-            overflow="fold",
+        kinds = {type(row[number]) for row in shown}
+        numeric = any(
+            issubclass(kind, int | float | Decimal) and kind is not bool for kind in kinds
         )
+        heading = Text(_escape_unprintable(column))
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    null = Text("NULL", style="dim")
     for row in shown:
-        table.add_row(*(_style_cell(value) for value in row))
+        cells = (
+            Text(_escape_unprintable("" if cell is None else format_cell(cell))) for cell in row
+        )
+        table.add_row(*(null if v is None else text for v, text in zip(row, cells, strict=True)))
     with console.capture() as capture:
         console.print(table)
     print("\n".join(line.rstrip() for line in capture.get().strip("\n").split("\n")))
@@ -153,25 +150,11 @@ def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> No
     print(f"first {count}; --format csv or json gives all" if more else count, flush=True)
 
 
-def _style_cell(value: object) -> Text:
-    from rich.text import Text
-
-    return (
-        Text("NULL", style="dim")
-        if value is None
-        else Text(_escape_unprintable(format_cell(value)))
-    )
-
-
 def _escape_unprintable(text: str) -> str:
     """Escape what would move a terminal's cursor or worse."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def _print_json(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -186,17 +169,8 @@ def _print_json(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def _print_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    line = io.StringIO()
-    writer = csv.writer(line, lineterminator="\n")
+    writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
         writer.writerow(["" if value is None else format_cell(value) for value in row])
-        if line.tell() > 1 << 16:
-            _flush_buffer(line)
-    _flush_buffer(line)
-
-
-def _flush_buffer(buffer: io.StringIO) -> None:
-    print(buffer.getvalue(), end="", flush=True)
-    buffer.seek(0)
-    buffer.truncate()
+    sys.stdout.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import math
-from collections.abc import Callable  # noqa: TC003 - get_type_hints of Options
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 

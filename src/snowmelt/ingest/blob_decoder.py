@@ -7,7 +7,7 @@ stored for queries are therefore collected from the decoded rows.
 
 from __future__ import annotations
 
-import datetime as dt  # noqa: TC003 - of frames
+import datetime as dt
 import hashlib
 import traceback
 from concurrent.futures import ThreadPoolExecutor

@@ -133,7 +133,7 @@ class KafkaConnector:
             for batch in batches:
                 for value in batch.to_pylist():
                     record += 1
-                    self._buffer_message(reading.locate_message(record), value)
+                    self._buffer_message(reading.runs.locate_message(record), value)
                 self._flush_buffers(stop.is_set())
                 if stop.is_set():
                     break

@@ -152,7 +152,7 @@ class CrashHarness:
     def _kill_clients(self, point: Failpoint, table: str, kills: int) -> int:
         for _ in range(kills):
             loader = self._start_loader(table, self._format_kill_fault(point))
-            self._wait_for_exit(loader)
+            loader.wait(_STEP_TIMEOUT_S)
             _check_killed(loader, point)
         return self._finish_loader(self._start_loader(table))
 
@@ -161,7 +161,7 @@ class CrashHarness:
         for _ in range(kills):
             self._stop_service()
             service = self._start_service(self._format_kill_fault(point))
-            self._wait_for_exit(service)
+            service.wait(_STEP_TIMEOUT_S)
             _check_killed(service, point)
         self._start_service()
         return self._finish_loader(loader)
@@ -171,26 +171,23 @@ class CrashHarness:
         loader = self._start_loader(table, lag_ms=1000 if self._engine == "spark" else 300)
         for _ in range(kills):
             self._wait_until(lambda: self._has_backlog(table))
-            self._kill_migration(point, table)
+            # The migrator waits until a dead one's lease has run out.
+            said = self._log_file.stat().st_size
+            migration = self._start_migration(table, self._engine, f"{point.value}=kill")
+            migration.wait(_STEP_TIMEOUT_S)
+            if self._engine != "spark" or point is not Failpoint.MIGRATION_TASK:
+                _check_killed(migration, point)
+                continue
+            # It strikes Spark's worker; the driver fails by itself.
+            words = self._log_file.read_bytes()[said:].decode(errors="replace")
+            if migration.returncode <= 0 or _WORKER_DIED_MESSAGE not in words:
+                raise InternalError(f"No worker was killed at {point}: {self._read_log_tail()}")
         done = self._finish_loader(loader)
         if self._start_migration(table, "local").wait(_STEP_TIMEOUT_S) != 0:
             raise InternalError(
                 f"The migration after the kills at {point} failed: {self._read_log_tail()}"
             )
         return done
-
-    def _kill_migration(self, point: Failpoint, table: str) -> None:
-        """Migrate with the fault armed; the migrator waits until a dead one's lease has run out."""
-        said = self._log_file.stat().st_size
-        migration = self._start_migration(table, self._engine, f"{point.value}=kill")
-        migration.wait(_STEP_TIMEOUT_S)
-        if self._engine == "spark" and point is Failpoint.MIGRATION_TASK:
-            # It strikes Spark's worker; the driver fails by itself.
-            words = self._log_file.read_bytes()[said:].decode(errors="replace")
-            if migration.returncode <= 0 or _WORKER_DIED_MESSAGE not in words:
-                raise InternalError(f"No worker was killed at {point}: {self._read_log_tail()}")
-        else:
-            _check_killed(migration, point)
 
     def _has_backlog(self, table: str) -> bool:
         with self._require_database.reading() as connection:
@@ -246,17 +243,9 @@ class CrashHarness:
     def _start_loader(
         self, table: str, fault: str = "", *, lag_ms: int = 100
     ) -> subprocess.Popen[bytes]:
-        command = [
-            *(
-                sys.executable,
-                "-m",
-                "snowmelt.testing.workload",
-                self.url,
-                _USER,
-                str(self._key_file),
-            ),
-            *(table, "channel", "--stop", str(self._stop_file), "--lag-ms", str(lag_ms)),
-        ]
+        command = [sys.executable, "-m", "snowmelt.testing.workload", self.url, _USER]
+        command += [str(self._key_file), table, "channel", "--stop", str(self._stop_file)]
+        command += ["--lag-ms", str(lag_ms)]
         return self._start_process(command, {"SNOWMELT_FAULT": fault}, stdout=subprocess.PIPE)
 
     def _start_migration(self, table: str, engine: str, fault: str = "") -> subprocess.Popen[bytes]:
@@ -275,12 +264,8 @@ class CrashHarness:
         if everywhere.pop("PYTHONDONTWRITEBYTECODE", ""):
             everywhere.setdefault("PYTHONPYCACHEPREFIX", str(self._folder / "bytecode"))
         with self._log_file.open("ab") as log:
-            child = self._popen(
-                command,
-                env=everywhere | environment,
-                stdout=log if stdout is None else stdout,
-                stderr=log,
-            )
+            out = log if stdout is None else stdout
+            child = self._popen(command, env=everywhere | environment, stdout=out, stderr=log)
         self._children.append(child)
         return child
 
@@ -294,9 +279,6 @@ class CrashHarness:
         for statement in statements:
             execute_statement(self._require_database, statement, user=None, clock=self._clock)
 
-    def _wait_for_exit(self, process: subprocess.Popen[bytes]) -> None:
-        self._wait_until(lambda: process.poll() is not None)
-
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         until = self._clock.monotonic() + _STEP_TIMEOUT_S
         while not condition():
@@ -307,11 +289,9 @@ class CrashHarness:
             self._clock.sleep(0.02)
 
     def _read_log_tail(self) -> str:
-        return (
-            self._log_file.read_text(errors="replace")[-2000:]
-            if self._log_file.exists()
-            else "no output"
-        )
+        if not self._log_file.exists():
+            return "no output"
+        return self._log_file.read_text(errors="replace")[-2000:]
 
 
 def _check_killed(process: subprocess.Popen[bytes], point: Failpoint) -> None:

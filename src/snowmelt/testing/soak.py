@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
 
-# --- Queries beside writers: does every one of them see whole commits, each row once, and no row go?
-
 _READ_INTERVAL_S = 0.2
 
 
@@ -148,17 +146,18 @@ class SoakHarness(CrashHarness):
         loader = self._start_loader(_TABLE_SQL)
         copier, migrator = self._start_copy(), self._start_migration(_TABLE_SQL, "local")
         maintainer = self._start_maintenance()
-        looking = self._start_reader()
+        keyring = KeyRing(load_master_key(self.settings.keys_dir))
+        source = (self._require_database, keyring, self.settings.stage_url, _TABLE_NAME)
+        looking = ConsistencyReader(*source, rows_per_load=_ROWS_PER_FILE)
+        looking.start()
         kills, until = 0, self._clock.monotonic() + duration_s
         while self._clock.monotonic() < until or kills < min_kills:
             self._clock.sleep(self._kill_random.uniform(0.2, 2 * kill_interval_s - 0.2))
             self._add_input_file()
-            if copier.poll() is not None:
-                copier = self._start_copy()
+            copier = copier if copier.poll() is None else self._start_copy()
             if migrator.poll() is not None:
                 migrator = self._start_migration(_TABLE_SQL, "local")
-            if maintainer.poll() is not None:
-                maintainer = self._start_maintenance()
+            maintainer = maintainer if maintainer.poll() is None else self._start_maintenance()
             victims = ("copier", "copier", "migrator", "maintainer", "loader", "service")
             victim = self._kill_random.choice(victims)
             kills += 1
@@ -167,23 +166,22 @@ class SoakHarness(CrashHarness):
                 self._start_service()
             elif victim == "loader":
                 loader.kill()
-                self._wait_and_close(loader)
+                loader.wait()
+                if loader.stdout is not None:
+                    loader.stdout.close()
                 loader = self._start_loader(_TABLE_SQL)
             else:
                 {"copier": copier, "migrator": migrator, "maintainer": maintainer}[victim].kill()
-        self._kill_and_rerun_jobs(copier, migrator, maintainer)
-        streamed = self._finish_loader(loader)
-        looking.stop()
-        return self._make_result(kills, streamed, looking)
-
-    def _kill_and_rerun_jobs(self, *processes: subprocess.Popen[bytes]) -> None:
-        for process in processes:
+        for process in (copier, migrator, maintainer):
             process.kill()
             process.wait()
         self._wait_for_success(self._start_copy(), self._start_migration(_TABLE_SQL, "local"))
         # A maintainer whose lease another one had when it died goes home without a word.
         self._clock.sleep(self.settings.lease_s)
         self._wait_for_success(self._start_maintenance())
+        streamed = self._finish_loader(loader)
+        looking.stop()
+        return self._make_result(kills, streamed, looking)
 
     def _wait_for_success(self, *processes: subprocess.Popen[bytes]) -> None:
         for process in processes:
@@ -191,18 +189,6 @@ class SoakHarness(CrashHarness):
                 raise InternalError(
                     f"The last load, migration or compaction failed: {self._read_log_tail()}"
                 )
-
-    def _start_reader(self) -> ConsistencyReader:
-        keyring = KeyRing(load_master_key(self.settings.keys_dir))
-        looking = ConsistencyReader(
-            self._require_database,
-            keyring,
-            self.settings.stage_url,
-            _TABLE_NAME,
-            rows_per_load=_ROWS_PER_FILE,
-        )
-        looking.start()
-        return looking
 
     def _make_result(self, kills: int, streamed_rows: int, reader: ConsistencyReader) -> SoakResult:
         rows = read_table(
@@ -255,9 +241,3 @@ class SoakHarness(CrashHarness):
         return self._start_process(
             [*command, "--table", _TABLE_SQL], self.settings.to_environment()
         )
-
-    @staticmethod
-    def _wait_and_close(process: subprocess.Popen[bytes]) -> None:
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()

@@ -134,11 +134,12 @@ def _load_or_create_authority(
         return known, key
     new = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Snowmelt local authority")])
+    builder = _make_certificate_builder(new, now, _AUTHORITY_VALIDITY_DAYS, is_authority=True)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(new.public_key())
     certificate = (
-        _make_certificate_builder(name, name, new, now, _AUTHORITY_VALIDITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_make_key_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(new.public_key()), critical=False)
+        builder.subject_name(name)
+        .issuer_name(name)
+        .add_extension(identifier, critical=False)
         .sign(new, hashes.SHA256())
     )
     _write_certificate_and_key(certificate_path, certificate, key_path, new)
@@ -160,13 +161,17 @@ def _write_server_certificate(
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[-1])])
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    names: list[x509.GeneralName] = []
+    for host in hosts:
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
     certificate = (
-        _make_certificate_builder(name, authority.subject, key, now, _SERVER_VALIDITY_DAYS)
-        .add_extension(
-            x509.SubjectAlternativeName([_make_alternative_name(h) for h in hosts]), critical=False
-        )
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_make_key_usage(signs_certificates=False), critical=True)
+        _make_certificate_builder(key, now, _SERVER_VALIDITY_DAYS, is_authority=False)
+        .subject_name(name)
+        .issuer_name(authority.subject)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(issuer, critical=False)
         .sign(authority_key, hashes.SHA256())
@@ -175,33 +180,14 @@ def _write_server_certificate(
 
 
 def _make_certificate_builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    now: dt.datetime,
-    validity_days: int,
+    key: ec.EllipticCurvePrivateKey, now: dt.datetime, validity_days: int, *, is_authority: bool
 ) -> x509.CertificateBuilder:
     from cryptography import x509
 
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        # Clocks differ a little.
-        .not_valid_before(now - _MAX_CLOCK_SKEW)
-        .not_valid_after(now + dt.timedelta(days=validity_days))
-    )
-
-
-def _make_key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
+    usage = x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -209,15 +195,17 @@ def _make_key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _make_alternative_name(host: str) -> x509.GeneralName:
-    from cryptography import x509
-
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+    constraints = x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None)
+    return (
+        x509.CertificateBuilder()
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        # Clocks differ a little.
+        .not_valid_before(now - _MAX_CLOCK_SKEW)
+        .not_valid_after(now + dt.timedelta(days=validity_days))
+        .add_extension(constraints, critical=True)
+        .add_extension(usage, critical=True)
+    )
 
 
 def _write_certificate_and_key(

@@ -7,7 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.command_context import load_settings, make_copy_context, opening_catalog
+from snowmelt.cli.command_context import (
+    add_statement_options,
+    load_settings,
+    make_copy_context,
+    opening_catalog,
+)
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.errors import UserError
@@ -36,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format_option(parser)
     parser.add_argument("--spark", action="store_true", help="run the load as a Spark job")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
-    parser.add_argument("--role", help="run as this role (default: ACCOUNTADMIN)")
-    parser.add_argument("--database", help="where names without a database are")
-    parser.add_argument("--schema", help="where names without a schema are (default: PUBLIC)")
+    add_statement_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -71,7 +71,15 @@ def run(options: argparse.Namespace) -> int:
             return 0
         failed = False
         for name in tables:
-            failed |= not _maintain_table(database, name, chosen, clock, quiet=options.quiet)
+            try:
+                with _showing_progress(name, quiet=options.quiet) as progress:
+                    for done in _iter_maintenance_runs(
+                        database, name, chosen, clock, progress=progress
+                    ):
+                        _print_result(name, done)
+            except SnowmeltError as error:
+                print(f"{name}: {error}", file=sys.stderr, flush=True)
+                failed = True
         if not names:
             failed |= not _collect_garbage(database, settings, clock)
     return int(failed)
@@ -168,20 +176,6 @@ def _iter_maintenance_runs(
     expired = expire_snapshots(database, name, settings, clock)
     if expired is not None:
         yield expired
-
-
-def _maintain_table(
-    database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock, *, quiet: bool
-) -> bool:
-    """Maintain one table and print what was done; tell whether nothing failed."""
-    try:
-        with _showing_progress(name, quiet=quiet) as progress:
-            for done in _iter_maintenance_runs(database, name, settings, clock, progress=progress):
-                _print_result(name, done)
-    except SnowmeltError as error:
-        print(f"{name}: {error}", file=sys.stderr, flush=True)
-        return False
-    return True
 
 
 def _print_result(name: TableName, result: MaintenanceTotals) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.commands.maintain import BackgroundMaintainer
@@ -15,14 +15,16 @@ from snowmelt.errors import SnowmeltError, TableNotFound
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.catalog.streaming.chunks import MigrationBacklog
     from snowmelt.config import Settings
     from snowmelt.schema.types import TableName
-    from snowmelt.table.migration import MigrationResult, MigrationSettings
+    from snowmelt.table.migration import MigrationResult
+
+    # Runs one migration of a table: in this process, or on Spark. It returns None when there was
+    # nothing to do, or another migrator is at it.
+    MigrationRunner: TypeAlias = Callable[[TableName], MigrationResult | None]
 
 NAME = "migrate"
 SUMMARY = "turn what has streamed in into native Iceberg files"
@@ -37,13 +39,6 @@ SNOWMELT_MIGRATE_MIN_BYTES, SNOWMELT_MIGRATE_MAX_CHUNKS or SNOWMELT_MIGRATE_MAX_
 SNOWMELT_COMPACT_INTERVAL_S seconds it does what snowmelt maintain does, unless SNOWMELT_COMPACT=no.
 """
 _RETRY_INTERVAL_S = 0.5
-
-
-class MigrationRunner(Protocol):
-    """What runs one migration of a table: this process, or Spark."""
-
-    def __call__(self, name: TableName) -> MigrationResult | None:
-        """Migrate; return None when there was nothing to do, or another migrator is at it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,24 +106,21 @@ class _MigrateCommand:
         maintainer = BackgroundMaintainer(self._database, self._settings, self._clock)
         while True:
             try:
-                self._run_cycle(names, maintainer)
+                with self._database.reading() as connection:
+                    self._clock.synchronize(connection)
+                for name in self._list_due_tables(names):
+                    try:
+                        self._migrate_table(name)
+                    except SnowmeltError as error:
+                        # The table may be gone, or another was faster; the next look will tell.
+                        print(f"{name}: {error}", file=sys.stderr, flush=True)
+                if self._settings.compact:
+                    maintainer.maintain_if_due(names)
             except SnowmeltError as error:
                 if not error.retryable:
                     raise
                 print(f"{error} Trying again.", file=sys.stderr, flush=True)
             self._clock.sleep(seconds)
-
-    def _run_cycle(self, names: Sequence[TableName], maintainer: BackgroundMaintainer) -> None:
-        with self._database.reading() as connection:
-            self._clock.synchronize(connection)
-        for name in self._list_due_tables(names):
-            try:
-                self._migrate_table(name)
-            except SnowmeltError as error:
-                # The table may be gone, or another was faster; the next look will tell.
-                print(f"{name}: {error}", file=sys.stderr, flush=True)
-        if self._settings.compact:
-            maintainer.maintain_if_due(names)
 
     def _migrate_up_to(
         self, name: TableName, target_sequence: int, *, ignore_dropped: bool
@@ -151,9 +143,10 @@ class _MigrateCommand:
 
     def _migrate_table(self, name: TableName) -> bool:
         """Run one migration and print a line about it; tell whether there was one."""
-        engine = self._runner or self._start_runner()
+        if self._runner is None:
+            self._runner = self._start_runner()
         began = self._clock.monotonic()
-        migrated = engine(name)
+        migrated = self._runner(name)
         if migrated is None:
             return False
         seconds = self._clock.monotonic() - began
@@ -168,51 +161,31 @@ class _MigrateCommand:
         return True
 
     def _start_runner(self) -> MigrationRunner:
-        wanted = self._engine_name
-        if wanted == "auto":
-            wanted = "spark" if find_spec("pyspark") is not None else "local"
-        self._runner = self._make_spark_runner() if wanted == "spark" else self._make_local_runner()
-        return self._runner
+        from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
+        from snowmelt.table.migration import MigrationSettings, migrate_locally
 
-    def _make_local_runner(self) -> MigrationRunner:
-        from snowmelt.table.migration import migrate_locally
-
-        keyring, chosen = self._load_keyring(), self._make_migration_settings()
-
-        def migrate(name: TableName) -> MigrationResult | None:
-            return migrate_locally(self._database, keyring, name, chosen, clock=self._clock)
-
-        return migrate
-
-    def _make_spark_runner(self) -> MigrationRunner:
-        from snowmelt.spark.migration_job import migrate_table
-
-        keyring, chosen = self._load_keyring(), self._make_migration_settings()
-        spark = self._exit_stack.enter_context(opening_spark_session(quiet=self._quiet))
-
-        def migrate(name: TableName) -> MigrationResult | None:
-            with translating_spark_errors():
-                return migrate_table(
-                    spark, self._database, keyring, name, chosen, clock=self._clock
-                )
-
-        return migrate
-
-    def _make_migration_settings(self) -> MigrationSettings:
-        from snowmelt.table.migration import MigrationSettings
-
-        settings = self._settings
-        return MigrationSettings(
+        settings, database, clock = self._settings, self._database, self._clock
+        keyring = open_or_create_keyring(database, settings.keys_dir)
+        chosen = MigrationSettings(
             settings.stage_url,
             settings.warehouse_url,
             max_chunks=settings.migrate_max_chunks,
             lease_s=settings.lease_s,
         )
+        wanted = self._engine_name
+        if wanted == "auto":
+            wanted = "spark" if find_spec("pyspark") is not None else "local"
+        if wanted == "local":
+            return lambda name: migrate_locally(database, keyring, name, chosen, clock=clock)
+        from snowmelt.spark.migration_job import migrate_table
 
-    def _load_keyring(self) -> KeyRing:
-        from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
+        spark = self._exit_stack.enter_context(opening_spark_session(quiet=self._quiet))
 
-        return open_or_create_keyring(self._database, self._settings.keys_dir)
+        @translating_spark_errors()
+        def migrate(name: TableName) -> MigrationResult | None:
+            return migrate_table(spark, database, keyring, name, chosen, clock=clock)
+
+        return migrate
 
     def _read_sequences(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
         """Return the last and the migrated sequence of these tables, or of all."""
@@ -226,22 +199,19 @@ class _MigrateCommand:
         from snowmelt.catalog.objects.tables import find_table_by_id
         from snowmelt.catalog.streaming.chunks import list_backlogged_table_ids, measure_backlog
 
-        due: list[TableName] = []
+        settings, due = self._settings, []
         with self._database.reading() as connection:
             for table_id in list_backlogged_table_ids(connection):
                 name = find_table_by_id(connection, table_id).name
-                wanted = not names or name in names
-                if wanted and self._is_due(measure_backlog(connection, table_id)):
+                if names and name not in names:
+                    continue
+                backlog, age_s = measure_backlog(connection, table_id), 0.0
+                if backlog.oldest_registered_at is not None:
+                    age_s = (self._clock.now() - backlog.oldest_registered_at).total_seconds()
+                if (
+                    backlog.bytes >= settings.migrate_min_bytes
+                    or backlog.chunks >= settings.migrate_max_chunks
+                    or age_s >= settings.migrate_max_age_s
+                ):
                     due.append(name)
         return due
-
-    def _is_due(self, backlog: MigrationBacklog) -> bool:
-        settings = self._settings
-        age_s = 0.0
-        if backlog.oldest_registered_at is not None:
-            age_s = (self._clock.now() - backlog.oldest_registered_at).total_seconds()
-        return (
-            backlog.bytes >= settings.migrate_min_bytes
-            or backlog.chunks >= settings.migrate_max_chunks
-            or age_s >= settings.migrate_max_age_s
-        )

@@ -15,6 +15,7 @@ from snowmelt.cli.command_context import (
 )
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
+from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     import argparse
@@ -165,30 +166,22 @@ def _make_line_parser(
 
 def _make_row_transform(options: argparse.Namespace) -> Change | None:
     renamed = dict(_parse_pair(text, "--rename", "OLD=NEW") for text in options.rename)
-    given = {
-        name: _parse_value(text)
-        for name, text in (_parse_pair(each, "--set", "COLUMN=VALUE") for each in options.set)
-    }
+    pairs = [_parse_pair(text, "--set", "COLUMN=VALUE") for text in options.set]
+    given = {name: _parse_value(text) for name, text in pairs}
     if not (renamed or given or options.without):
         return None
-    folded = {_to_internal_column_name(old): new for old, new in renamed.items()}
-    gone = {_to_internal_column_name(name) for name in (*options.without, *given)}
+    folded = {to_internal_name(old): new for old, new in renamed.items()}
+    gone = {to_internal_name(name) for name in (*options.without, *given)}
 
     def change(row: dict[str, object]) -> dict[str, object]:
         kept = {
-            name: value for name, value in row.items() if _to_internal_column_name(name) not in gone
+            folded.get(internal, name): value
+            for name, value in row.items()
+            if (internal := to_internal_name(name)) not in gone
         }
-        return {
-            folded.get(_to_internal_column_name(name), name): value for name, value in kept.items()
-        } | given
+        return kept | given
 
     return change
-
-
-def _to_internal_column_name(name: str) -> str:
-    from snowmelt.schema.types import to_internal_name
-
-    return to_internal_name(name)
 
 
 def _parse_pair(text: str, option: str, syntax: str) -> tuple[str, str]:

@@ -62,18 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
-    settings = load_settings(
-        options,
-        host=options.host,
-        port=options.port,
-        s3_port=options.s3_port,
-        s3_backend=",".join(options.backend) if options.backend else None,
-        tls_cert=options.tls_cert,
-        tls_key=options.tls_key,
-        verify=options.verify,
-        migrate=options.migrate,
-        dev=options.dev,
-    )
+    names = ("host", "port", "s3_port", "tls_cert", "tls_key", "verify", "migrate", "dev")
+    backend = ",".join(options.backend) if options.backend else None
+    given = {name: getattr(options, name) for name in names}
+    settings = load_settings(options, s3_backend=backend, **given)
     if options.backend and not settings.s3_port:
         raise UserError(
             "--backend is reached through the S3 endpoint, which --s3-port 0 leaves out."

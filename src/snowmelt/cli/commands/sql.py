@@ -7,7 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.cli.command_context import load_settings, make_copy_context, opening_catalog
+from snowmelt.cli.command_context import (
+    add_statement_options,
+    load_settings,
+    make_copy_context,
+    opening_catalog,
+)
 from snowmelt.cli.commands.copy import print_copy_result
 from snowmelt.cli.output import MAX_TABLE_ROWS, add_format_option, print_message, print_rows
 from snowmelt.cli.spark_session import opening_lake, translating_spark_errors
@@ -45,9 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("text", nargs="?", help="statements; standard input when not given")
     source.add_argument("-f", "--file", type=Path, help="read the statements from this file")
     add_format_option(parser)
-    parser.add_argument("--role", help="run as this role (default: ACCOUNTADMIN)")
-    parser.add_argument("--database", help="where names without a database are")
-    parser.add_argument("--schema", help="where names without a schema are (default: PUBLIC)")
+    add_statement_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:

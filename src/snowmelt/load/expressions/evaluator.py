@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidValue, LoadRefused
-from snowmelt.load.expressions.sql_translation import DatetimeTemplateRegistry, translate_expression
+from snowmelt.load.expressions.sql_translation import translate_expression
 from snowmelt.load.expressions.types import (
     ExpressionInvalid,
     ExpressionType,
@@ -90,7 +90,7 @@ class ExpressionEvaluator:
         }
         places = {column.name: place for place, column in enumerate(parsed.columns)}
         self._expression_sql = []
-        readers = DatetimeTemplateRegistry()
+        readers: list[DatetimeTemplateReader] = []
         used: set[str] = set()
         for each, column in computed:
             value, columns = translate_expression(
@@ -98,14 +98,14 @@ class ExpressionEvaluator:
                 names,
                 started_at,
                 label=describe_expression(each),
-                template_registry=readers,
+                template_readers=readers,
             )
             try:
                 self._expression_sql.append(render_assigned_text(value, column))
             except ExpressionInvalid as error:
                 raise LoadRefused(what=describe_expression(each), reason=str(error)) from None
             used |= columns
-        register_template_readers(self._connection, readers.readers)
+        register_template_readers(self._connection, readers)
         for setting in _DUCKDB_SETTINGS:
             self._connection.execute(setting)
         self._used = sorted((places[name], name) for name in used)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from sqlglot import TokenType, exp
 from sqlglot.dialects.postgres import Postgres
@@ -102,69 +101,49 @@ class _Vertica(Postgres):
             return found
 
 
-@dataclass(slots=True)
-class DatetimeTemplateRegistry:
-    """The templates that the expressions of a load read texts by, each with its function's name."""
-
-    readers: list[DatetimeTemplateReader] = field(default_factory=list)
-
-    def add_template(self, template: str, *, needs_time: bool) -> str:
-        """Return the name of the function that reads texts by a template.
-
-        Raises:
-            TemplateInvalid: If texts cannot be read by it.
-        """
-        self.readers.append(
-            DatetimeTemplateReader(template, needs_date=True, needs_time=needs_time)
-        )
-        return f"read_template_{len(self.readers) - 1}"
-
-
 def translate_expression(
     sql: str,
     columns: Mapping[str, TypedSql],
     started_at: dt.datetime | None,
     *,
     label: str,
-    template_registry: DatetimeTemplateRegistry,
+    template_readers: list[DatetimeTemplateReader],
 ) -> tuple[TypedSql, frozenset[str]]:
     """Return an expression for DuckDB, and the columns in it.
 
     `columns` maps internal names that may be used to what stands for them in DuckDB; `label` is
-    how errors call the expression. `started_at`, aware, is what the expression sees as now.
+    how errors call the expression. `started_at`, aware, is what the expression sees as now. What
+    reads texts by the templates of the expression is added to `template_readers`; the function of
+    the first is `read_template_0`.
 
     Raises:
         LoadRefused: It is no expression, or one of more than the columns of its row, or has a part
             that is not supported.
     """
-
-    def make_error(reason: str) -> LoadRefused:
-        return LoadRefused(what=label, reason=reason)
-
     try:
-        translator = _ExpressionTranslator(columns, started_at, template_registry)
-        written = translator.translate(_parse_expression(sql, make_error))
+        translator = _ExpressionTranslator(columns, started_at, template_readers)
+        written = translator.translate(_parse_expression(sql))
     except (ExpressionInvalid, DatetimeTemplateInvalid) as error:
-        raise make_error(str(error)) from None
+        raise LoadRefused(what=label, reason=str(error)) from None
     except RecursionError:
-        raise make_error("it is nested too deeply") from None
+        raise LoadRefused(what=label, reason="it is nested too deeply") from None
     return written, frozenset(translator.used)
 
 
-def _parse_expression(sql: str, make_error: Callable[[str], LoadRefused]) -> exp.Expr:
+def _parse_expression(sql: str) -> exp.Expr:
     try:
         trees = _Vertica().parse(f"SELECT {sql}\n")
     except ParseError as error:
         reason = error.errors[0]["description"].partition(" for <class")[0]
-        raise make_error(f"it cannot be understood: {reason}") from None
+        raise ExpressionInvalid(f"it cannot be understood: {reason}") from None
     except SqlglotError as error:
-        raise make_error(f"it cannot be understood: {error}") from None
+        raise ExpressionInvalid(f"it cannot be understood: {error}") from None
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Select):
-        raise make_error("it is not one expression")
+        raise ExpressionInvalid("it is not one expression")
     given = [name for name, value in tree.args.items() if value and name != "expressions"]
     if given or len(tree.expressions) != 1 or isinstance(tree.expressions[0], exp.Alias):
-        raise make_error("it is not one expression")
+        raise ExpressionInvalid("it is not one expression")
     expression: exp.Expr = tree.expressions[0]
     return expression
 
@@ -176,14 +155,14 @@ class _ExpressionTranslator:
         self,
         columns: Mapping[str, TypedSql],
         started_at: dt.datetime | None,
-        readers: DatetimeTemplateRegistry,
+        readers: list[DatetimeTemplateReader],
     ) -> None:
         self.used: set[str] = set()
         self._columns = columns
         self._started_at = started_at
         self._readers = readers
         self._translators: dict[type[exp.Expr], Callable[[exp.Expr], TypedSql]] = {
-            exp.Paren: lambda node: self._translate_parentheses(node),
+            exp.Paren: lambda node: self.translate(node.this),
             exp.Column: self._translate_column,
             exp.Literal: self._translate_literal,
             exp.ByteString: lambda node: types.render_text_literal(node.name),
@@ -240,9 +219,6 @@ class _ExpressionTranslator:
             raise ExpressionInvalid("it is too long; split it up")
         return found
 
-    def _translate_parentheses(self, node: exp.Expr) -> TypedSql:
-        return self.translate(node.this)
-
     def _translate_operands(self, node: exp.Expr) -> list[TypedSql]:
         return [self.translate(node.this), self.translate(node.expression)]
 
@@ -281,11 +257,8 @@ class _ExpressionTranslator:
         text = str(node.this)
         if node.args.get("is_string"):
             return types.render_text_literal(text)
-        return (
-            types.render_integer_literal(text)
-            if text.isdigit()
-            else types.render_number_literal(text)
-        )
+        is_whole = text.isdigit()
+        return (types.render_integer_literal if is_whole else types.render_number_literal)(text)
 
     def _translate_unary_minus(self, node: exp.Expr) -> TypedSql:
         value = self.translate(node.this)
@@ -428,11 +401,8 @@ class _ExpressionTranslator:
         found, listed = types.convert_to_common_type(
             [self.translate(each) for each in node.expressions]
         )
-        if (
-            found
-            in {ExprType.BINARY, ExprType.INTERVAL, ExprType.ARRAY, ExprType.TIME}
-            | types.DATE_TYPES
-        ):
+        wrong = {ExprType.BINARY, ExprType.INTERVAL, ExprType.ARRAY, ExprType.TIME}
+        if found in wrong | types.DATE_TYPES:
             raise ExpressionInvalid(f"an array of {found} is not supported; write ::VARCHAR")
         return TypedSql(f"[{', '.join(listed)}]", ExprType.ARRAY)
 
@@ -488,18 +458,18 @@ class _ExpressionTranslator:
                         "TO_CHAR of a number with a template is not supported; write "
                         "::NUMERIC(p,s)::VARCHAR and LPAD"
                     )
-                return TypedSql(
-                    render_to_char(template.literal, types.render_as_timestamp(value)),
-                    ExprType.TEXT,
-                )
-            function = self._readers.add_template(
-                template.literal, needs_time=name == "TO_TIMESTAMP"
+                sql = render_to_char(template.literal, types.render_as_timestamp(value))
+                return TypedSql(sql, ExprType.TEXT)
+            needs_time = name == "TO_TIMESTAMP"
+            reader = DatetimeTemplateReader(
+                template.literal, needs_date=True, needs_time=needs_time
             )
         except DatetimeTemplateInvalid as error:
             raise ExpressionInvalid(f"template {template.literal!r}: {error}") from None
         if value.type not in types.TEXT_TYPES | {ExprType.NULL}:
             raise ExpressionInvalid(f"{name} reads VARCHAR, not {value.type}; write ::VARCHAR")
-        sql = f"{function}(CAST({value.sql} AS VARCHAR))"
+        self._readers.append(reader)
+        sql = f"read_template_{len(self._readers) - 1}(CAST({value.sql} AS VARCHAR))"
         if name == "TO_DATE":
             return TypedSql(f"CAST({sql} AS DATE)", ExprType.DATE)
         return TypedSql(sql, ExprType.TIMESTAMP)

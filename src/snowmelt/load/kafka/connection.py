@@ -100,30 +100,19 @@ def parse_librdkafka_settings(text: str, *, strict: bool, parameter: str) -> dic
     Raises:
         LoadRefused: It cannot be read, and `strict`. The text is not shown: it may be secret.
     """
-    found = (
-        _parse_json_settings(text) if text.strip().startswith("{") else _parse_setting_pairs(text)
-    )
-    if found is not None:
-        return found
+    try:
+        if text.strip().startswith("{"):
+            return dict(json.loads(text))
+        pairs = [pair.partition("=") for pair in text.split(";") if pair.strip()]
+        if all(name.strip() and equals for name, equals, _ in pairs):
+            return {name.strip(): value.strip() for name, _, value in pairs}
+    except ValueError:
+        pass
     reason = f"{parameter} is neither a JSON object nor name=value;name=value"
     if strict:
         raise LoadRefused(what="KafkaSource", reason=reason)
     _LOG.warning("%s: it is not used", reason)
     return {}
-
-
-def _parse_json_settings(text: str) -> dict[str, object] | None:
-    try:
-        return dict(json.loads(text))
-    except ValueError:
-        return None
-
-
-def _parse_setting_pairs(text: str) -> dict[str, object] | None:
-    pairs = [pair.partition("=") for pair in text.split(";") if pair.strip()]
-    if all(name.strip() and equals for name, equals, _ in pairs):
-        return {name.strip(): value.strip() for name, _, value in pairs}
-    return None
 
 
 def list_partitions(consumer: ck.Consumer, topic: str) -> tuple[int, ...]:
@@ -133,11 +122,10 @@ def list_partitions(consumer: ck.Consumer, topic: str) -> tuple[int, ...]:
         PhaseFailed: There is no such topic.
         BrokersSilent: No broker answers.
     """
-
-    def request() -> Any:
-        return consumer.list_topics(topic, timeout=_REQUEST_TIMEOUT_S).topics[topic]
-
-    found = _request_with_retry(f"topic {topic}", request)
+    found = _request_with_retry(
+        f"topic {topic}",
+        lambda: consumer.list_topics(topic, timeout=_REQUEST_TIMEOUT_S).topics[topic],
+    )
     if found.error is not None or not found.partitions:
         reason = "it has no partitions" if found.error is None else found.error.str()
         raise PhaseFailed(reason=f"topic {topic}: {reason}")

@@ -73,6 +73,11 @@ class _PartitionState:
     end_reason: EndReason | None = None
 
     @property
+    def has_reached_end(self) -> bool:
+        end = self.partition_range.end
+        return end is not None and self.next_offset >= end
+
+    @property
     def topic_partition(self) -> ck.TopicPartition:
         return ck.TopicPartition(
             self.partition_range.topic, self.partition_range.partition or 0, self.next_offset
@@ -104,7 +109,7 @@ class PartitionConsumer:
         self._partitions: dict[tuple[str | None, int | None], _PartitionState] = {
             (each.topic, each.partition): _PartitionState(each, each.start) for each in ranges
         }
-        self._runs = _OffsetRuns()
+        self.runs = OffsetRuns()
         self._average_message_bytes = 100.0
         self._broker_error: str | None = None
         self._consumer = connection.make_consumer(self._record_broker_error)
@@ -121,10 +126,8 @@ class PartitionConsumer:
             self._assign_partitions()
             started = heard = self._clock.monotonic()
             while not self.cancelled and self._list_open_partitions():
-                most = int(
-                    min(max(_BATCH_BYTES / self._average_message_bytes, 1), _MAX_BATCH_MESSAGES)
-                )
-                found = self._consumer.consume(most, _POLL_TIMEOUT_S)
+                most = min(max(_BATCH_BYTES / self._average_message_bytes, 1), _MAX_BATCH_MESSAGES)
+                found = self._consumer.consume(int(most), _POLL_TIMEOUT_S)
                 now = self._clock.monotonic()
                 if found:
                     heard, self._broker_error = now, None
@@ -153,20 +156,10 @@ class PartitionConsumer:
             if each.end_reason is not None
         )
 
-    def locate_message(self, record_number: int) -> MessagePosition | None:
-        """Return where the message lies that was handed on as number `record_number`, from 1.
-
-        None if it is long ago.
-        """
-        return self._runs.locate_message(record_number)
-
     def _assign_partitions(self) -> None:
         for each in self._partitions.values():
             self._skip_gap(each)
-            if (
-                each.partition_range.end is not None
-                and each.next_offset >= each.partition_range.end
-            ):
+            if each.has_reached_end:
                 each.end_reason = EndReason.END_OFFSET
         self._consumer.assign([each.topic_partition for each in self._list_open_partitions()])
 
@@ -199,7 +192,7 @@ class PartitionConsumer:
         partition.next_offset = behind
         partition.message_count += len(contents)
         partition.size_bytes += sum(map(len, contents))
-        self._runs.append_messages(partition.partition_range, first, len(contents))
+        self.runs.append_messages(partition.partition_range, first, len(contents))
         values += contents
         return True
 
@@ -217,7 +210,7 @@ class PartitionConsumer:
         if end is None or offset < end:
             partition.next_offset = offset + 1
             if value or (self._keep_empty and value is not None):
-                self._runs.append_messages(partition.partition_range, offset, 1)
+                self.runs.append_messages(partition.partition_range, offset, 1)
                 values.append(value)
                 partition.message_count += 1
                 partition.size_bytes += len(value)
@@ -234,18 +227,14 @@ class PartitionConsumer:
         if code == _PARTITION_EOF:
             # Behind the last message may lie offsets of transactions, which are none.
             partition.next_offset = max(partition.next_offset, offset)
-            if (
-                partition.partition_range.end is not None
-                and partition.next_offset >= partition.partition_range.end
-            ):
+            if partition.has_reached_end:
                 self._finish_partition(partition, EndReason.END_OFFSET)
             elif self._bounds.stop_on_eof:
                 self._finish_partition(partition, EndReason.END_OF_STREAM)
         elif code in _OUT_OF_RANGE:
             if not self._skip_gap(partition):
-                reason = (
-                    f"{partition} has no offset {partition.next_offset}: was the topic made anew?"
-                )
+                offset = partition.next_offset
+                reason = f"{partition} has no offset {offset}: was the topic made anew?"
                 raise PhaseFailed(reason=reason)
             self._consumer.seek(partition.topic_partition)
         elif code in _PERMANENT_ERRORS or error.fatal():
@@ -256,20 +245,13 @@ class PartitionConsumer:
     def _skip_gap(self, partition: _PartitionState) -> bool:
         """Go to the first offset that is there, if it is behind the next one; tell whether."""
         # What is said of the last one may be late: only a refusal to read there counts.
-        low, _ = fetch_offset_bounds(
-            self._consumer,
-            partition.partition_range.topic,
-            partition.partition_range.partition or 0,
-        )
-        if partition.next_offset >= low:
+        wanted, first = partition.partition_range, partition.next_offset
+        low, _ = fetch_offset_bounds(self._consumer, wanted.topic, wanted.partition or 0)
+        if first >= low:
             return False
-        _LOG.warning(
-            "%s: messages %d to %d were gone before they were read",
-            partition,
-            partition.next_offset,
-            low - 1,
-        )
-        partition.gaps.append(OffsetGap(partition.next_offset, low))
+        what = "%s: messages %d to %d were gone before they were read"
+        _LOG.warning(what, partition, first, low - 1)
+        partition.gaps.append(OffsetGap(first, low))
         partition.next_offset = low
         return True
 
@@ -282,16 +264,12 @@ class PartitionConsumer:
             self._broker_error = error.str()
 
     def _check_time_bounds(self, elapsed_s: float, idle_s: float) -> None:
-        bounds = self._bounds
-        if bounds.duration_s is not None and elapsed_s >= bounds.duration_s:
-            reason = EndReason.DEADLINE if self._broker_error is None else EndReason.NETWORK_ERROR
-        elif bounds.eof_timeout_s is not None and idle_s >= bounds.eof_timeout_s:
-            reason = (
-                EndReason.END_OF_STREAM if self._broker_error is None else EndReason.NETWORK_ERROR
-            )
-        elif (
-            bounds.duration_s is None and bounds.eof_timeout_s is None and idle_s >= _IDLE_TIMEOUT_S
-        ):
+        duration_s, eof_timeout_s = self._bounds.duration_s, self._bounds.eof_timeout_s
+        if duration_s is not None and elapsed_s >= duration_s:
+            reason = EndReason.DEADLINE
+        elif eof_timeout_s is not None and idle_s >= eof_timeout_s:
+            reason = EndReason.END_OF_STREAM
+        elif duration_s is None and eof_timeout_s is None and idle_s >= _IDLE_TIMEOUT_S:
             waiting = ", ".join(
                 f"{each} at offset {each.next_offset}" for each in self._list_open_partitions()
             )
@@ -302,10 +280,11 @@ class PartitionConsumer:
         else:
             return
         for each in self._list_open_partitions():
-            self._finish_partition(each, reason)
+            ended_by = reason if self._broker_error is None else EndReason.NETWORK_ERROR
+            self._finish_partition(each, ended_by)
 
 
-class _OffsetRuns:
+class OffsetRuns:
     """Which messages were handed on, as runs of offsets that follow one another."""
 
     def __init__(self) -> None:

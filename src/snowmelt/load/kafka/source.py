@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -92,20 +93,15 @@ class KafkaSource:
                 more, with `on_gap` "fail").
             BrokersSilent: No broker answers.
         """
-        consumer = self._connection.make_consumer(_ignore_error)
-        try:
-            found = [
-                resolved
+        consumer = self._connection.make_consumer(lambda _: None)
+        with contextlib.closing(consumer):
+            wanted = [
+                replace(stream, partition=partition)
                 for stream in self._ranges
                 for partition in self._list_requested_partitions(consumer, stream)
-                if (
-                    resolved := self._resolve_offsets(
-                        consumer, replace(stream, partition=partition)
-                    )
-                )
             ]
-        finally:
-            consumer.close()
+            resolved = [self._resolve_offsets(consumer, stream) for stream in wanted]
+        found = [each for each in resolved if each is not None]
         if not found:
             return ()
         shares = min(self._options.executionparallelism or len(found), len(found))
@@ -136,8 +132,10 @@ class KafkaSource:
             reading.cancelled = True
         yield from reading.read_batches()
         ends = reading.list_partition_ends()
-        if options.on_gap.lower() == "fail":
-            _reject_gaps(ends)
+        for end in ends if options.on_gap.lower() == "fail" else ():
+            for gap in end.gaps:
+                reason = f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} were gone before they were read"
+                raise PhaseFailed(reason=reason)
         self.ends = ends
 
     def locate(self, record_number: int) -> MessagePosition | None:
@@ -145,7 +143,7 @@ class KafkaSource:
 
         None if that is not known (any more).
         """
-        return None if self._consumer is None else self._consumer.locate_message(record_number)
+        return None if self._consumer is None else self._consumer.runs.locate_message(record_number)
 
     def cancel(self) -> None:
         """Make reading end soon, or as soon as it begins, as if there were nothing more; any thread may."""
@@ -177,35 +175,21 @@ class KafkaSource:
         """
         topic, partition = partition_range.topic, partition_range.partition or 0
         low, high = fetch_offset_bounds(consumer, topic, partition)
-        start = partition_range.start
-        if start < 0:
-            start = (
-                self._saved_offsets.get((topic, partition), low) if start == SAVED_OFFSET else low
-            )
-        if (
-            partition_range.end is not None
-            and partition_range.end > high
-            and not self._has_time_bound()
-        ):
+        start, options = partition_range.start, self._options
+        if start == SAVED_OFFSET:
+            start = self._saved_offsets.get((topic, partition), low)
+        elif start < 0:
+            start = low
+        is_bounded = options.duration or options.eof_timeout or options.stop_on_eof
+        if partition_range.end is not None and partition_range.end > high and not is_bounded:
             reason = f"topic {topic}, partition {partition} ends at offset {high}, before {partition_range.end}: say duration or stop_on_eof, too"
             raise PhaseFailed(reason=reason)
         is_done = partition_range.end is not None and partition_range.end <= start <= high
-        if self._options.stop_on_eof and (start == high or is_done):
+        if options.stop_on_eof and (start == high or is_done):
             return None
         # What was read already may lie beyond the end.
         end = None if partition_range.end is None else max(partition_range.end, start)
         return replace(partition_range, start=start, end=end)
-
-    def _has_time_bound(self) -> bool:
-        options = self._options
-        return bool(options.duration or options.eof_timeout or options.stop_on_eof)
-
-
-def _reject_gaps(partition_ends: Sequence[PartitionEnd]) -> None:
-    for end in partition_ends:
-        for gap in end.gaps:
-            reason = f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} were gone before they were read"
-            raise PhaseFailed(reason=reason)
 
 
 def _check_options(options: KafkaSourceOptions, ranges: Sequence[PartitionRange]) -> None:
@@ -237,10 +221,6 @@ def _collect_settings(options: KafkaSourceOptions) -> dict[str, object]:
 
 def _to_seconds(interval: dt.timedelta | None) -> float | None:
     return None if interval is None else interval.total_seconds()
-
-
-def _ignore_error(_: object) -> None:
-    """Whoever asks gets the error as an answer."""
 
 
 def _make_kafka_source(**given: object) -> KafkaSource:

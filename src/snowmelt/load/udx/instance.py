@@ -145,7 +145,7 @@ class UdxThread:
                 answer = (function(*arguments), None)
             except Exception as error:  # noqa: BLE001 - it is raised where the call was made
                 answer = (None, error)
-            except BaseException as error:  # noqa: BLE001 - the parent raises it
+            except BaseException as error:  # noqa: BLE001
                 answer = (None, UdxExitRequested(error))
             # What a call was given must not stay alive until the next one.
             del function, arguments

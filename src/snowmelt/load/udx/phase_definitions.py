@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
@@ -90,7 +90,8 @@ def make_filter_definition(
         LoadRefused: It is none of these.
     """
     if not _is_defined(user_object, "prepare"):
-        return _define_object("filter", display_name, user_object, _make_filter_from_object)
+        make_object = partial(_make_filter_from_object, display_name)
+        return _define_object("filter", display_name, user_object, make_object)
     factory = _instantiate_factory(display_name, user_object)
 
     def make(host: UdxHost, context: PlanContext) -> Filter | RecordFilter:
@@ -236,7 +237,9 @@ def _make_column_params(target: ParseTarget) -> PerColumnParamReader:
     )
 
 
-def _make_filter_from_object(host: UdxHost, make: Callable[[], Any]) -> Filter | RecordFilter:
+def _make_filter_from_object(
+    display_name: str, host: UdxHost, make: Callable[[], Any]
+) -> Filter | RecordFilter:
     made = _call_before_load(host, make)
     if _is_state_machine(made):
         return _make_udx_filter(host, make)
@@ -244,10 +247,7 @@ def _make_filter_from_object(host: UdxHost, make: Callable[[], Any]) -> Filter |
         return made  # type: ignore[no-any-return]
     found = make_generator_filter(host, made)
     if found is None:
-        raise LoadRefused(
-            what=host.name,
-            reason=f"it has no method {_EXPECTED_METHODS['filter']}, and is no function either",
-        )
+        raise _make_unusable_error("filter", display_name)
     return found
 
 
@@ -395,22 +395,22 @@ def _define_factory(
 def _make_host(
     kind: StepKind,
     display_name: str,
-    values: Mapping[str, object],
+    values: Mapping[str, Any],
     host_parameters: list[PhaseParameter],
 ) -> tuple[UdxHost, dict[str, object]]:
     """Return the host for some parameters, and those that are user code's."""
     ours = {parameter.name for parameter in host_parameters}
-    given = {name: value for name, value in values.items() if name not in ours}
-    limits = UdxLimits(call_timeout_s=get_user_code_limits().call_s)
-    if values.keys() & ours & {"whole_input"}:
-        limits = replace(limits, whole_input=bool(values["whole_input"]))
-    if values.keys() & ours & {"patience"}:
-        patience = cast("dt.timedelta", values["patience"])
-        limits = replace(limits, call_timeout_s=patience.total_seconds())
-    if values.keys() & ours & {"chunk_bytes"}:
-        limits = replace(limits, chunk_bytes=max(1, cast("int", values["chunk_bytes"])))
-    name = str(LoadStep(kind, display_name, given))
-    return UdxHost(name, ServerInterface(given, name), limits), given
+    given: dict[str, object] = {}
+    limits: dict[str, Any] = {"call_timeout_s": get_user_code_limits().call_s}
+    for name, value in values.items():
+        if name not in ours:
+            given[name] = value
+        elif name == "patience":
+            limits["call_timeout_s"] = value.total_seconds()
+        else:
+            limits[name] = max(1, value) if name == "chunk_bytes" else value
+    label = str(LoadStep(kind, display_name, given))
+    return UdxHost(label, ServerInterface(given, label), UdxLimits(**limits)), given
 
 
 def _call_before_load(host: UdxHost, call: Callable[[], Any]) -> Any:
