@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from itertools import compress, groupby, repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from snowmelt.schema.iceberg_table_form import native_fields, needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
@@ -27,8 +28,6 @@ from snowmelt.wire.column_statistics import StoredStatisticsDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
-    import pyarrow as pa
 
     from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord
     from snowmelt.table.iceberg import NativeFile
@@ -96,30 +95,37 @@ class And:
 Predicate: TypeAlias = Comparison | InList | StartsWith | IsNull | Or | And
 
 
-@dataclass(frozen=True, slots=True)
-class _ValueRange:
-    """Between what the comparable values of a column lie; None is unbounded or unknown."""
+class _ColumnBounds(NamedTuple):
+    """Between what a column's comparable values lie in each file or chunk, and how many are null.
+
+    None is unbounded or unknown.
+    """
 
     column: Column
-    lower: Any
-    upper: Any
-    nulls: int | None
-    rows: int
+    lower: Sequence[Any]
+    upper: Sequence[Any]
+    nulls: Sequence[int | None]
 
-    @property
-    def has_only_nulls(self) -> bool:
-        return self.nulls is not None and self.nulls >= self.rows
+
+_BoundsFinder: TypeAlias = "Callable[[str], _ColumnBounds | None]"
+# Key, rows, schema version and statistics of a chunk.
+_ChunkRow: TypeAlias = "tuple[int, int, int, bytes]"
 
 
 def prune_files(
     files: Iterable[NativeFile], schema: TableSchema, predicates: Sequence[Predicate]
 ) -> list[NativeFile]:
     """Return the native files that can hold rows for which all predicates are true."""
+    files = list(files)
     if not predicates:
-        return list(files)
-    return [
-        file for file in files if _can_all_match(predicates, _make_file_range_finder(file, schema))
-    ]
+        return files
+
+    def find_bounds(name: str) -> _ColumnBounds | None:
+        column = schema.column(name)
+        return None if column is None else _file_bounds(files, column)
+
+    matches = _find_matches(And(tuple(predicates)), find_bounds, [file.rows for file in files])
+    return list(compress(files, matches))
 
 
 def prune_chunks(
@@ -134,20 +140,43 @@ def prune_chunks(
     """
     if not predicates:
         return list(chunks)
+    whole = And(tuple(predicates))
     names = set(list_predicate_columns(predicates))
-    finders = {
-        version: _make_chunk_range_finder(_map_written_columns(schema, written, names), written)
-        for version, written in schemas.items()
-    }
+    versions: dict[int, tuple[dict[str, Column], StoredStatisticsDecoder]] = {}
+    for version, written in schemas.items():
+        columns = _map_written_columns(schema, written, names)
+        versions[version] = columns, StoredStatisticsDecoder(written, columns.values())
 
-    def matches(rows: int, version: int, statistics: bytes) -> bool:
-        find_ranges = finders.get(version)
-        found = {} if find_ranges is None else find_ranges(rows, statistics)
-        return _can_all_match(predicates, found.get)
+    def choose(batch: Iterable[_ChunkRow]) -> list[int]:
+        chosen: list[int] = []
+        for version, group in groupby(batch, key=itemgetter(2)):
+            if version not in versions:
+                chosen += [key for key, *_ in group]
+                continue
+            columns, decoder = versions[version]
+            # Each text is decoded as it is read: batches of texts take twice the time to read.
+            decode = decoder.decode
+            keys, rows, found = zip(
+                *[(key, count, decode(text)) for key, count, _, text in group], strict=True
+            )
+
+            def find_bounds(
+                name: str,
+                columns: dict[str, Column] = columns,
+                decoder: StoredStatisticsDecoder = decoder,
+                found: Sequence[Any] = found,
+            ) -> _ColumnBounds | None:
+                if name not in columns:
+                    return None
+                return _chunk_bounds(columns[name], decoder.list_bounds(columns[name], found))
+
+            chosen += compress(keys, _find_matches(whole, find_bounds, rows))
+        return chosen
 
     if not isinstance(chunks, Sequence):
-        return chunks.select(matches)
-    return [each for each in chunks if matches(each.rows, each.schema_version, each.statistics)]
+        return chunks.select(choose)
+    rows = ((at, *each.pruning_fields) for at, each in enumerate(chunks))
+    return [chunks[at] for at in choose(rows)]
 
 
 def list_predicate_columns(predicates: Iterable[Predicate]) -> Iterator[str]:
@@ -160,70 +189,93 @@ def list_predicate_columns(predicates: Iterable[Predicate]) -> Iterator[str]:
                 yield predicate.column
 
 
-def _can_all_match(
-    predicates: Sequence[Predicate], find_range: Callable[[str], _ValueRange | None]
-) -> bool:
-    return all(_can_match(predicate, find_range) for predicate in predicates)
-
-
-def _can_match(predicate: Predicate, find_range: Callable[[str], _ValueRange | None]) -> bool:
+def _find_matches(
+    predicate: Predicate, find_bounds: _BoundsFinder, rows: Sequence[int]
+) -> Iterable[bool]:
+    """Return of each file or chunk, which have so many rows, whether the predicate can be true."""
     match predicate:
         case And(conditions):
-            return _can_all_match(conditions, find_range)
+            each = [_find_matches(condition, find_bounds, rows) for condition in conditions]
+            return each[0] if len(each) == 1 else list(map(all, zip(*each, strict=True)))
         case Or(conditions):
-            return any(_can_match(condition, find_range) for condition in conditions)
-        case _:
-            extent = find_range(predicate.column)
-            return extent is None or _can_column_match(predicate, extent)
-
-
-def _can_column_match(
-    predicate: Comparison | InList | StartsWith | IsNull, value_range: _ValueRange
-) -> bool:
+            each = [_find_matches(condition, find_bounds, rows) for condition in conditions]
+            return list(map(any, zip(*each, strict=True)))
+    bounds = find_bounds(predicate.column)
+    if bounds is None:
+        return repeat(True, len(rows))
+    found: list[Iterable[bool]] = []
     match predicate:
-        case IsNull(negated=negated):
-            return not value_range.has_only_nulls if negated else value_range.nulls != 0
-        case Comparison(op="<=>", value=None):
-            return value_range.nulls != 0
+        case IsNull(negated=False) | Comparison(op="<=>", value=None):
+            return [nulls != 0 for nulls in bounds.nulls]
         case Comparison(op=op, value=value):
-            return not value_range.has_only_nulls and _can_comparison_hold(value_range, op, value)
+            found = [_compare(bounds, op, value)]
         case InList(values=values):
-            return not value_range.has_only_nulls and any(
-                _can_comparison_hold(value_range, "=", value)
-                for value in values
-                if value is not None
-            )
+            found = [_compare_with_each(bounds, [value for value in values if value is not None])]
         case StartsWith(prefix=prefix):
-            return not value_range.has_only_nulls and _can_prefix_match(value_range, prefix)
+            found = [_compare_start(bounds, prefix)]
+    has_values = [
+        nulls is None or nulls < count for nulls, count in zip(bounds.nulls, rows, strict=True)
+    ]
+    return list(map(all, zip(has_values, *found, strict=True)))
 
 
-def _can_comparison_hold(value_range: _ValueRange, op: str, value: LiteralValue) -> bool:
-    literal = _literal_range(value_range.column, value)
+def _compare(bounds: _ColumnBounds, op: str, value: LiteralValue) -> Iterable[bool]:
+    literal = _literal_range(bounds.column, value)
     if literal is None:
-        return True
+        return repeat(True, len(bounds.lower))
     low, high = literal
-    lower, upper = value_range.lower, value_range.upper
-    if op in {"=", "<=>"}:
-        return (lower is None or high >= lower) and (upper is None or low <= upper)
-    if op == "<>":
-        return not (low == high == lower == upper)
-    if op in {"<", "<="}:
-        return lower is None or bool(lower < high if op == "<" else lower <= high)
-    return upper is None or bool(upper > low if op == ">" else upper >= low)
+    match op:
+        case "=" | "<=>":
+            return _overlap(bounds, [literal])
+        case "<>":
+            pairs = zip(bounds.lower, bounds.upper, strict=True)
+            return [not (low == high == lower == upper) for lower, upper in pairs]
+        case "<":
+            return [lower is None or lower < high for lower in bounds.lower]
+        case "<=":
+            return [lower is None or lower <= high for lower in bounds.lower]
+        case ">":
+            return [upper is None or upper > low for upper in bounds.upper]
+        case _:
+            return [upper is None or upper >= low for upper in bounds.upper]
 
 
-def _can_prefix_match(value_range: _ValueRange, prefix: str) -> bool:
-    literal = _literal_range(value_range.column, prefix)
+def _compare_with_each(bounds: _ColumnBounds, values: Sequence[LiteralValue]) -> Iterable[bool]:
+    literals = [_literal_range(bounds.column, value) for value in values]
+    known = [literal for literal in literals if literal is not None]
+    if len(known) < len(literals):
+        return repeat(True, len(bounds.lower))
+    return _overlap(bounds, known)
+
+
+def _overlap(bounds: _ColumnBounds, ranges: Sequence[tuple[Any, Any]]) -> Iterable[bool]:
+    pairs = zip(bounds.lower, bounds.upper, strict=True)
+    if len(ranges) == 1:
+        [(low, high)] = ranges
+        return [
+            (lower is None or lower <= high) and (upper is None or upper >= low)
+            for lower, upper in pairs
+        ]
+    return [
+        any(
+            (lower is None or lower <= high) and (upper is None or upper >= low)
+            for low, high in ranges
+        )
+        for lower, upper in pairs
+    ]
+
+
+def _compare_start(bounds: _ColumnBounds, prefix: str) -> Iterable[bool]:
+    literal = _literal_range(bounds.column, prefix)
     if literal is None:
-        return True
+        return repeat(True, len(bounds.lower))
     start = literal[0]
-    if value_range.upper is not None and value_range.upper < start:
-        return False
-    return value_range.lower is None or bool(value_range.lower[: len(start)] <= start)
+    return [
+        (upper is None or upper >= start) and (lower is None or lower[: len(start)] <= start)
+        for lower, upper in zip(bounds.lower, bounds.upper, strict=True)
+    ]
 
 
-# The same literal is compared with every file; `typed` because True, 1 and 1.0 are equal.
-@lru_cache(maxsize=1024, typed=True)
 def _literal_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | None:
     """Return the limits between which the engine may see the literal, None for no idea."""
     match column.kind:
@@ -314,33 +366,23 @@ def _to_nanoseconds(column: Column, value: LiteralValue) -> int | None:
     return None
 
 
-def _make_file_range_finder(
-    file: NativeFile, schema: TableSchema
-) -> Callable[[str], _ValueRange | None]:
-    return lambda name: _file_range(file, schema.column(name))
-
-
-def _file_range(file: NativeFile, column: Column | None) -> _ValueRange | None:
-    if column is None or column.ordinal not in file.nulls:
-        return None
-    key, kind = column.ordinal, _native_arrow_type(column)
-    # Bounds of reals leave NaN out.
-    with_nan = column.kind is LogicalType.REAL and file.nans.get(key) != 0
-    limits = (file.lower.get(key), None if with_nan else file.upper.get(key))
-    lower, upper = (None if limit is None else decode_bound(limit, kind) for limit in limits)
+def _file_bounds(files: Sequence[NativeFile], column: Column) -> _ColumnBounds:
+    key, kind = column.ordinal, native_fields(column)[0].type
     unit = 1000 if column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES else 1
-    return _ValueRange(
-        column,
-        _to_sort_key(lower, unit),
-        _to_sort_key(upper, unit, rest=999 if needs_nanosecond_companion(column) else 0),
-        file.nulls[key],
-        file.rows,
-    )
-
-
-@lru_cache(maxsize=1024)
-def _native_arrow_type(column: Column) -> pa.DataType:
-    return native_fields(column)[0].type
+    rest = 999 if needs_nanosecond_companion(column) else 0
+    lower: list[Any] = []
+    upper: list[Any] = []
+    for file in files:
+        limits = file.lower.get(key), file.upper.get(key)
+        if key not in file.nulls:
+            limits = None, None
+        elif column.kind is LogicalType.REAL and file.nans.get(key) != 0:
+            # Bounds of reals leave NaN out.
+            limits = limits[0], None
+        low, high = (None if limit is None else decode_bound(limit, kind) for limit in limits)
+        lower.append(_to_sort_key(low, unit))
+        upper.append(_to_sort_key(high, unit, rest=rest))
+    return _ColumnBounds(column, lower, upper, [file.nulls.get(key) for file in files])
 
 
 def _map_written_columns(
@@ -355,37 +397,23 @@ def _map_written_columns(
     }
 
 
-def _make_chunk_range_finder(
-    columns: Mapping[str, Column], written: TableSchema
-) -> Callable[[int, bytes], dict[str, _ValueRange]]:
-    decoder = StoredStatisticsDecoder(written, columns.values())
-
-    def find_ranges(rows: int, statistics: bytes) -> dict[str, _ValueRange]:
-        bounds = decoder.decode(statistics)
-        return {
-            name: _chunk_range(column, bounds[column.ordinal], rows)
-            for name, column in columns.items()
-        }
-
-    return find_ranges
-
-
-def _chunk_range(column: Column, bounds: StatisticBounds, rows: int) -> _ValueRange:
-    lower, upper = bounds.minimum, bounds.maximum
-    if column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES:
-        lower, upper = _stored_to_nanoseconds(column, lower), _stored_to_nanoseconds(column, upper)
+def _chunk_bounds(column: Column, found: Sequence[StatisticBounds]) -> _ColumnBounds:
+    lower: list[Any] = [each.minimum for each in found]
+    upper: list[Any] = [each.maximum for each in found]
+    nulls = [each.null_count for each in found]
+    if column.kind is LogicalType.REAL:
+        lower, upper = list(map(_to_sort_key, lower)), list(map(_to_sort_key, upper))
+    elif column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES:
+        unit = int(10 ** (9 - (column.scale or 0)))
+        shift = _OFFSET_BITS if column.kind is LogicalType.TIMESTAMP_TZ else 0
         # What is read back may be floored to microseconds.
-        if needs_nanosecond_companion(column):
-            lower = None if lower is None else lower // 1000 * 1000
-            upper = None if upper is None else upper // 1000 * 1000 + 999
-    return _ValueRange(column, _to_sort_key(lower), _to_sort_key(upper), bounds.null_count, rows)
-
-
-def _stored_to_nanoseconds(column: Column, stored: StoredBound | None) -> int | None:
-    if not isinstance(stored, int):
-        return None
-    value = stored >> _OFFSET_BITS if column.kind is LogicalType.TIMESTAMP_TZ else stored
-    return value * int(10 ** (9 - (column.scale or 0)))
+        step = 1000 if needs_nanosecond_companion(column) else 1
+        lower = [None if low is None else (low >> shift) * unit // step * step for low in lower]
+        upper = [
+            None if high is None else (high >> shift) * unit // step * step + step - 1
+            for high in upper
+        ]
+    return _ColumnBounds(column, lower, upper, nulls)
 
 
 def _to_sort_key(value: StoredBound | None, unit: int = 1, *, rest: int = 0) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -19,7 +19,7 @@ from snowmelt.schema.types import (
 from snowmelt.wire.streaming import ChunkStatisticsMessage, ColumnStatisticsMessage, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from snowmelt.schema import statistics
 
@@ -33,19 +33,31 @@ _SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf
 _INT128_END = 2**127
 
 
+class _StoredColumnStatistics(msgspec.Struct, gc=False):
+    """What the catalog keeps of a column's statistics: what its bounds are made of."""
+
+    minStrValue: str | None = None  # noqa: N815
+    maxStrValue: str | None = None  # noqa: N815
+    minIntValue: int = 0  # noqa: N815
+    maxIntValue: int = 0  # noqa: N815
+    minRealValue: float | str = 0.0  # noqa: N815
+    maxRealValue: float | str = 0.0  # noqa: N815
+    nullCount: int = 0  # noqa: N815
+
+
 class _UndecodedStatistics(msgspec.Struct):
     rows: int
     columns: dict[str, msgspec.Raw] = {}
 
 
+_NO_STATISTICS = _StoredColumnStatistics()
 _STATISTICS_DECODER = msgspec.json.Decoder(_UndecodedStatistics)
 _ENCODER = msgspec.json.Encoder()
-_COLUMN_DECODER = msgspec.json.Decoder(ColumnStatisticsMessage)
+_COLUMN_DECODER = msgspec.json.Decoder(_StoredColumnStatistics)
 _cached_internal_name = lru_cache(maxsize=16_384)(to_internal_name)
 
 
-@dataclass(frozen=True, slots=True)
-class StatisticBounds:
+class StatisticBounds(msgspec.Struct, frozen=True, gc=False):
     """Limits of one column's stored values in a chunk; None says nothing about that side.
 
     `maximum` of texts may lie above every value, `minimum` below (both are cut to 32 bytes).
@@ -56,6 +68,10 @@ class StatisticBounds:
     minimum: StatisticValue
     maximum: StatisticValue
     null_count: int | None
+
+
+_UNKNOWN_BOUNDS = StatisticBounds(None, None, None)
+_TEXT_TYPES = frozenset({LogicalType.TEXT, LogicalType.BINARY})
 
 
 def statistics_to_message(
@@ -72,8 +88,19 @@ def statistics_to_message(
 
 
 def encode_stored_statistics(schema: TableSchema, collected: statistics.ChunkStatistics) -> bytes:
-    """Return the statistics as the catalog keeps them and `StoredStatisticsDecoder` reads them."""
-    return _ENCODER.encode(statistics_to_message(schema, collected))
+    """Return the statistics as the catalog keeps them and `StoredStatisticsDecoder` reads them.
+
+    What says nothing is left out: a search through a million chunks reads all of it.
+    """
+    columns = {
+        name: {
+            field: value
+            for field in _NO_STATISTICS.__struct_fields__
+            if (value := getattr(sent, field)) != getattr(_NO_STATISTICS, field)
+        }
+        for name, sent in statistics_to_message(schema, collected).columns.items()
+    }
+    return _ENCODER.encode({"rows": collected.rows, "columns": columns})
 
 
 def encode_row_count_statistics(rows: int) -> bytes:
@@ -90,7 +117,7 @@ def bounds_from_message(
     """
     columns = {to_internal_name(key): found for key, found in message.columns.items()}
     return {
-        column.ordinal: _column_bounds_from_message(column, columns.get(column.name), message.rows)
+        column.ordinal: _make_bounds_parser(column)(columns.get(column.name), message.rows)
         for column in schema.columns
     }
 
@@ -100,49 +127,55 @@ class StoredStatisticsDecoder:
 
     def __init__(self, schema: TableSchema, columns: Collection[Column]) -> None:
         """`schema` is what the statistics were written for, `columns` those of it to decode."""
-        self._columns = {f"column{each.ordinal}": each for each in columns}
+        self._columns = {each.ordinal: each for each in columns}
         names = {f"column{each.ordinal}": each.display_name for each in schema.columns}
-        self._decoder: msgspec.json.Decoder[Any] | None = None
-        # A third of the time that decoding by names takes. msgspec takes no quotes in names.
-        if not any('"' in name for name in names.values()):
-            ignored = msgspec.defstruct("Ignored", [], gc=False)
-            fields: list[tuple[str, Any, None]] = [
-                (key, (ColumnStatisticsMessage if key in self._columns else ignored) | None, None)
-                for key in names
-            ]
-            found = msgspec.defstruct(
-                "KnownColumns", fields, rename=names, forbid_unknown_fields=True, gc=False
+        ignored = msgspec.defstruct("Ignored", [], gc=False)
+        fields: list[tuple[str, Any, None]] = [
+            (
+                f"column{each.ordinal}",
+                (_StoredColumnStatistics if each.ordinal in self._columns else ignored) | None,
+                None,
             )
-            kind = msgspec.defstruct("KnownStatistics", [("rows", int), ("columns", found)])
-            self._decoder = msgspec.json.Decoder(kind)
+            for each in schema.columns
+        ]
+        # A third of the time that decoding by names takes. msgspec takes no quotes in names.
+        known = not any('"' in name for name in names.values())
+        self._known = msgspec.defstruct(
+            "KnownColumns",
+            fields,
+            rename=names if known else None,
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        self._kind = msgspec.defstruct(
+            "KnownStatistics", [("rows", int), ("columns", self._known)], gc=False
+        )
+        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._kind)
+        self._decode = decoder.decode if known else self._decode_by_name
 
-    def decode(self, text: bytes) -> dict[int, StatisticBounds]:
-        """Return the columns' bounds by ordinal; what is not sent, or does not parse, is unknown."""
-        if self._decoder is None:
-            return self._decode_by_name(text)
+    def decode(self, text: bytes) -> Any:
+        """Return the statistics of a chunk for `list_bounds`."""
         try:
-            found = self._decoder.decode(text)
+            return self._decode(text)
         except msgspec.ValidationError:
             # `id` for `ID` is allowed, even beside it; the last one counts.
             return self._decode_by_name(text)
-        return {
-            column.ordinal: _column_bounds_from_message(
-                column, getattr(found.columns, key), found.rows
-            )
-            for key, column in self._columns.items()
-        }
 
-    def _decode_by_name(self, text: bytes) -> dict[int, StatisticBounds]:
+    def list_bounds(self, column: Column, chunks: Iterable[Any]) -> list[StatisticBounds]:
+        """Return a column's bounds in chunks; what is not sent, or does not parse, is unknown."""
+        find = attrgetter(f"column{column.ordinal}")
+        parse = _make_bounds_parser(column)
+        return [parse(find(each.columns), each.rows) for each in chunks]
+
+    def _decode_by_name(self, text: bytes) -> Any:
         found = _STATISTICS_DECODER.decode(text)
         sent = {_cached_internal_name(key): column for key, column in found.columns.items()}
-        return {
-            column.ordinal: _column_bounds_from_message(
-                column,
-                _COLUMN_DECODER.decode(sent[column.name]) if column.name in sent else None,
-                found.rows,
-            )
-            for column in self._columns.values()
+        columns = {
+            f"column{ordinal}": _COLUMN_DECODER.decode(sent[column.name])
+            for ordinal, column in self._columns.items()
+            if column.name in sent
         }
+        return self._kind(found.rows, self._known(**columns))
 
 
 def find_statistics_error(
@@ -212,32 +245,43 @@ def _float_to_json(value: float) -> float | str:
     return value
 
 
-def _column_bounds_from_message(
-    column: Column, message: ColumnStatisticsMessage | None, rows: int
-) -> StatisticBounds:
-    if message is None:
-        return StatisticBounds(None, None, None)
-    if message.nullCount >= rows or column.kind in SEMI_STRUCTURED_TYPES:
-        return StatisticBounds(None, None, message.nullCount)
+def _make_bounds_parser(column: Column) -> Callable[[Any, int], StatisticBounds]:
+    """Return what makes bounds of the message of a column, or of None, in a chunk of so many rows."""
+    find_limits: Callable[[Any], tuple[StatisticValue, StatisticValue]]
+    find_limits = attrgetter("minIntValue", "maxIntValue")
+    if column.kind in _TEXT_TYPES or column.kind is LogicalType.REAL:
+        find_limits = partial(_parse_known_bounds, column)
+    is_ordered = column.kind not in SEMI_STRUCTURED_TYPES
+
+    def parse(message: Any, rows: int) -> StatisticBounds:
+        if message is None:
+            return _UNKNOWN_BOUNDS
+        nulls = message.nullCount
+        low, high = find_limits(message) if is_ordered and nulls < rows else (None, None)
+        return StatisticBounds(low, high, nulls)
+
+    return parse
+
+
+def _parse_known_bounds(column: Column, message: Any) -> tuple[StatisticValue, StatisticValue]:
     try:
         low, high = _parse_bounds(column, message)
     except ValueError:
-        return StatisticBounds(None, None, message.nullCount)
-    return StatisticBounds(_none_if_nan(low), _none_if_nan(high), message.nullCount)
+        return None, None
+    return _none_if_nan(low), _none_if_nan(high)
 
 
-def _parse_bounds(
-    column: Column, message: ColumnStatisticsMessage
-) -> tuple[StatisticValue, StatisticValue]:
-    match column.kind:
-        case LogicalType.TEXT | LogicalType.BINARY:
-            return _parse_hex_bound(message.minStrValue), _parse_hex_bound(message.maxStrValue)
-        case LogicalType.REAL:
-            return _parse_float_bound(message.minRealValue), _parse_float_bound(
-                message.maxRealValue
-            )
-        case _:
-            return message.minIntValue, message.maxIntValue
+def _parse_bounds(column: Column, message: Any) -> tuple[StatisticValue, StatisticValue]:
+    """Return the limits that the message of a column has.
+
+    Raises:
+        ValueError: A limit is no hexadecimal text or no number.
+    """
+    if column.kind in _TEXT_TYPES:
+        return _parse_hex_bound(message.minStrValue), _parse_hex_bound(message.maxStrValue)
+    if column.kind is LogicalType.REAL:
+        return _parse_float_bound(message.minRealValue), _parse_float_bound(message.maxRealValue)
+    return message.minIntValue, message.maxIntValue
 
 
 def _parse_hex_bound(value: str | None) -> bytes | None:
@@ -275,9 +319,7 @@ def _find_column_error(
 
 
 def _find_bounds_error(column: Column, message: ColumnStatisticsMessage) -> str | None:
-    if column.kind in {LogicalType.TEXT, LogicalType.BINARY} and (
-        message.minStrValue is None or message.maxStrValue is None
-    ):
+    if column.kind in _TEXT_TYPES and (message.minStrValue is None or message.maxStrValue is None):
         return "bounds are missing"
     try:
         low, high = _parse_bounds(column, message)

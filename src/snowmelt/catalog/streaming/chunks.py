@@ -18,7 +18,7 @@ from snowmelt.errors import TableInconsistent
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from sqlalchemy import Connection
 
@@ -29,7 +29,8 @@ _CHUNKS = model.chunks
 _TABLES = model.tables
 _IS_QUARANTINED = sa.and_(_CHUNKS.c.quarantine_reason.is_not(None), _CHUNKS.c.retired_at.is_(None))
 _RETIRE_BATCH_SIZE = 100_000
-_READ_BATCH_SIZE = 10_000
+_READ_BATCH_SIZE = 1_000
+_FETCH_SIZE = 100
 
 
 class ChunkRecord(msgspec.Struct, frozen=True, gc=False):
@@ -50,6 +51,11 @@ class ChunkRecord(msgspec.Struct, frozen=True, gc=False):
     schema_version: int
     statistics: bytes
     registered_at: dt.datetime
+
+    @property
+    def pruning_fields(self) -> tuple[int, int, bytes]:
+        """Rows, schema version and statistics."""
+        return self.rows, self.schema_version, self.statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,32 +97,35 @@ class ChunkRange:
             chunk.seq for chunk in self.held
         )
 
-    def select(self, matches: Callable[[int, int, bytes], bool]) -> list[ChunkRecord]:
-        """Return the chunks for which `matches(rows, schema_version, statistics)`, by sequence.
+    def select(
+        self, choose: Callable[[Iterable[tuple[int, int, int, bytes]]], list[int]]
+    ) -> list[ChunkRecord]:
+        """Return the chunks that `choose` chooses, by sequence.
+
+        It is handed sequence, rows, schema version and statistics of a batch of chunks, all of
+        which it has to read, and returns sequences.
 
         Raises:
             TableInconsistent: One is missing.
         """
-        found = [
-            chunk
-            for chunk in self.held
-            if matches(chunk.rows, chunk.schema_version, chunk.statistics)
-        ]
+        held = {chunk.seq: chunk for chunk in self.held}
+        rows = ((seq, *chunk.pruning_fields) for seq, chunk in held.items())
+        found = [held[seq] for seq in choose(rows)]
         for start, end in self._split():
             query = _select_range(_PRUNING_COLUMNS, self.table.table_id, start, end)
-            count, chosen = 0, []
             with self.database.reading() as connection:
-                # Row by row: fetched together, statistics take twice the time.
-                for seq, rows, version, statistics in connection.execute(query):
-                    count += 1
-                    if matches(rows, version, statistics):
-                        chosen.append(seq)
-                _check_chunk_count(self.table, count, start, end)
-                if chosen:
+                if chosen := choose(self._check_rows(connection.execute(query), start, end)):
                     records = _select_range(_RECORD_COLUMNS, self.table.table_id, start, end)
                     result = connection.execute(records.where(_CHUNKS.c.seq.in_(chosen)))
                     found += [ChunkRecord(*row) for row in result]
         return found
+
+    def _check_rows(self, result: sa.CursorResult[Any], start: int, end: int) -> Iterator[Any]:
+        count = 0
+        for rows in result.partitions(_FETCH_SIZE):
+            count += len(rows)
+            yield from rows
+        _check_chunk_count(self.table, count, start, end)
 
     def _split(self) -> Iterator[tuple[int, int]]:
         for start in range(self.after_seq, self.up_to_seq, _READ_BATCH_SIZE):

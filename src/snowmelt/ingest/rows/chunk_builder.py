@@ -13,7 +13,6 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow as pa
 
 from snowmelt.blob.encryption import make_blob_path
@@ -33,7 +32,7 @@ from snowmelt.schema.error_table import (
 )
 from snowmelt.schema.statistics import collect_statistics
 from snowmelt.schema.types import to_internal_name
-from snowmelt.wire.column_statistics import statistics_to_message
+from snowmelt.wire.column_statistics import encode_stored_statistics
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 _BLOB_THREAD_ID = 2
 _MAX_CHUNK_BYTES = 256 * 1024 * 1024
 _MAX_BLOB_CHUNKS = 100
-_encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +139,7 @@ class RowChunkStager:
                 key_id=target.data_key.key_id,
                 rows=chunk.rows,
                 schema_version=schema.version,
-                statistics=_encoder.encode(
-                    statistics_to_message(schema, collect_statistics(rows, schema))
-                ),
+                statistics=encode_stored_statistics(schema, collect_statistics(rows, schema)),
                 first_insert_ms=min(times),
                 last_insert_ms=max(times),
                 channels=(),
