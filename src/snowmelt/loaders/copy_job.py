@@ -48,7 +48,7 @@ from snowmelt.table.load_commit import (
     LoadResult,
     abort_load,
     begin_load,
-    commit_load_with_rejected_rows,
+    commit_load,
     publish_rejects,
     renewing_load_lease,
 )
@@ -407,8 +407,12 @@ class _CopyRun:
             message="; ".join((*describe_offset_gaps(results), *self._describe_duplicate_paths()))
             or None,
         )
-        commit_load_with_rejected_rows(
-            self._context.database, self._load, result, error_table_files, clock=self._context.clock
+        commit_load(
+            self._context.database,
+            self._load,
+            result,
+            clock=self._context.clock,
+            rejected_files=error_table_files,
         )
 
     def _describe_duplicate_paths(self) -> list[str]:

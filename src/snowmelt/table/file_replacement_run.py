@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
+from snowmelt.backoff import growing_delays_s
 from snowmelt.catalog.jobs import leases, maintenance_history
 from snowmelt.catalog.jobs.leases import new_lease_owner
 from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, MaintenanceTotals
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 _MAX_ATTEMPTS = 100
-_RETRY_INTERVAL_S = 0.02
+_MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 0.02, 0.2
 # Letting go of one snapshot is not worth a commit while the table is written to anyway.
 _MIN_EXPIRED_SNAPSHOTS = 10
 
@@ -260,6 +261,7 @@ def _commit_with_retry(
     replaced: frozenset[str],
 ) -> MaintenanceTotals:
     """Try until it is done or definitely cannot be; a lost race is run again from the start."""
+    delays_s = growing_delays_s(_MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S)
     left = _MAX_ATTEMPTS
     while True:
         left -= 1
@@ -283,7 +285,7 @@ def _commit_with_retry(
         except (CommitLost, TransactionConflict):
             if not left:
                 raise
-            clock.sleep(_RETRY_INTERVAL_S)
+            clock.sleep(next(delays_s))
         else:
             return totals
 

@@ -9,8 +9,7 @@ Each load holds its own lease, which shows that its process lives. Garbage colle
 over a lease closes the load, which can then never commit. Its files are deleted like all others
 that no commit references.
 
-Two further sections commit a load together with its rows for the error table, in one transaction,
-and create the table of rejects.
+A load's rows for the error table are committed in the same transaction.
 """
 
 from __future__ import annotations
@@ -18,10 +17,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
+from snowmelt.backoff import growing_delays_s
 from snowmelt.catalog.jobs import leases, load_history
 from snowmelt.catalog.jobs.leases import renewing_lease
 from snowmelt.catalog.jobs.load_history import LoadedFileKey, LoadFileState, LoadRecord, LoadTotals
@@ -74,7 +74,9 @@ if TYPE_CHECKING:
 
 # A loser reads the metadata anew and writes a manifest; some 30 ms each.
 _MAX_ATTEMPTS = 100
-_RETRY_INTERVAL_S = 0.02
+_MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 0.02, 0.2
+
+_log = logging.getLogger("snowmelt.load")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +111,17 @@ class OpenLoad:
     @property
     def error_folder(self) -> str | None:
         """Where refused rows are written as rows of the error table."""
-        if self.errors is None:
-            return None
-        return f"{open_warehouse(self.warehouse_url).table_folder(self.errors)}/data/{self.load_id}"
+        return self._find_data_folder(self.errors)
 
     @property
     def reject_folder(self) -> str | None:
         """Where rejects are written as rows of their table."""
-        if self.rejects is None:
+        return self._find_data_folder(self.rejects)
+
+    def _find_data_folder(self, table: TableRecord | None) -> str | None:
+        if table is None:
             return None
-        return (
-            f"{open_warehouse(self.warehouse_url).table_folder(self.rejects)}/data/{self.load_id}"
-        )
+        return f"{open_warehouse(self.warehouse_url).table_folder(table)}/data/{self.load_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,18 +219,33 @@ def publish_rejects(
         LeaseLost: Somebody has given this load up.
         UnknownOutcome: It may have been done.
     """
-    if not files or load.rejects is None:
+    rejects = load.rejects
+    if not files or rejects is None:
         return
 
-    def inside(connection: sa.Connection, _snapshot_id: int) -> None:
+    def is_done() -> bool:
+        with database.reading() as connection:
+            native = load_current_native_table(find_table_by_id(connection, rejects.table_id))
+        return native is not None and native.has_snapshot_of_run(load.load_id)
+
+    def inside(connection: sa.Connection, _snapshot_id: int | None) -> None:
         _require_lease(connection, load)
 
-    _append_files(database, load, load.rejects, files, inside, clock)
+    _append_files(database, load, [(rejects, files)], inside, is_done, clock)
     failpoints.hit_failpoint(Failpoint.LOAD_REJECTS_PUBLISHED)
 
 
-def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock: Clock) -> None:
+def commit_load(
+    database: Database,
+    load: OpenLoad,
+    result: LoadResult,
+    *,
+    clock: Clock,
+    rejected_files: Sequence[WrittenFile] = (),
+) -> None:
     """Make a load's files part of the table, all or nothing, and close the load.
+
+    `rejected_files` become part of the error table in the same transaction.
 
     Raises:
         LoadOvertaken: A file was loaded, or a stream moved, by another load meanwhile; the table
@@ -237,20 +253,32 @@ def commit_load(database: Database, load: OpenLoad, result: LoadResult, *, clock
         LeaseLost: Somebody has given this load up; nothing was changed.
         UnknownOutcome: It may have been committed; the history will tell.
     """
+    additions = [(load.table, result.files)]
+    if rejected_files and (errors := _find_current_error_table(database, load)):
+        additions.append((errors, rejected_files))
     failpoints.hit_failpoint(Failpoint.LOAD_WRITTEN)
 
     def inside(connection: sa.Connection, snapshot_id: int | None) -> None:
-        finish_committed_load(connection, load, result, snapshot_id, clock)
+        _finish_committed_load(connection, load, result, snapshot_id, clock)
         failpoints.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
 
     try:
-        if result.files:
-            _append_files(database, load, load.table, result.files, inside, clock)
-        else:
-            _commit_without_files(database, load, inside, clock)
+        _append_files(
+            database, load, additions, inside, lambda: is_committed(database, load.load_id), clock
+        )
     except CommitLost as error:
         raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
     failpoints.hit_failpoint(Failpoint.LOAD_COMMITTED)
+
+
+def _find_current_error_table(database: Database, load: OpenLoad) -> TableRecord | None:
+    """Return the error table of a load, None where it is another by now or gone."""
+    with database.reading() as connection:
+        current = find_error_table(connection, find_table_by_id(connection, load.table.table_id))
+    if load.errors is None or current is None:
+        _log.warning("Rejects of load %s are not kept: the error table is gone.", load.load_id)
+        return None
+    return load.errors if current.table_id == load.errors.table_id else None
 
 
 def abort_load(
@@ -316,7 +344,7 @@ def _require_lease(connection: sa.Connection, load: OpenLoad) -> None:
         raise LeaseLost(name=load.lease.name)
 
 
-def finish_committed_load(
+def _finish_committed_load(
     connection: sa.Connection,
     load: OpenLoad,
     result: LoadResult,
@@ -333,20 +361,12 @@ def finish_committed_load(
     now, table_id = clock.now(), load.table.table_id
     if not result.force:
         _require_not_loaded(connection, load, result.inputs)
-    totals = LoadTotals(
-        files=result.totals.files,
-        rows=result.totals.rows,
-        rejects=result.totals.rejects,
-        bytes=result.totals.bytes,
-        snapshot_id=snapshot_id,
-        first_error=result.totals.first_error,
-    )
     load_history.finish_load(
         connection,
         load.load_id,
         RunState.COMMITTED,
         now=now,
-        totals=totals,
+        totals=replace(result.totals, snapshot_id=snapshot_id),
         message=result.message,
     )
     load_history.save_load_files(connection, load.load_id, table_id, result.inputs)
@@ -374,58 +394,62 @@ def _require_not_loaded(
             )
 
 
-def _commit_without_files(
-    database: Database,
-    load: OpenLoad,
-    commit_step: Callable[[sa.Connection, int | None], None],
-    clock: Clock,
-) -> None:
-    """Commit a load without rows: there is nothing to add to the native table."""
-
-    def attempt() -> None:
-        with database.writing() as connection:
-            # Loads of one table follow each other, as those that swap the pointer do.
-            if not lock_tables(connection, [load.table.table_id]):
-                raise LoadOvertaken(load=load.load_id, reason="the table was dropped")
-            commit_step(connection, None)
-
-    retry_load_commit(load, attempt, lambda: is_committed(database, load.load_id), clock)
-
-
 def _append_files(
     database: Database,
     load: OpenLoad,
-    table: TableRecord,
-    files: Sequence[WrittenFile],
-    commit_step: Callable[[sa.Connection, int], None],
+    additions: Sequence[tuple[TableRecord, Sequence[WrittenFile]]],
+    commit_step: Callable[[sa.Connection, int | None], None],
+    is_done: Callable[[], bool],
     clock: Clock,
 ) -> None:
-    def attempt() -> None:
-        current, native = read_current_table(database, load, table)
+    """Add files to tables, and run `commit_step` in the transaction that does.
 
-        def swap(location: str, snapshot_id: int) -> None:
-            failpoints.hit_failpoint(Failpoint.LOAD_STAGED)
-            with database.writing() as connection:
-                swap_metadata_pointer(
-                    connection,
-                    current,
-                    expected=MetadataPointer(current.pointer, current.migrated_seq),
-                    new=MetadataPointer(location, current.migrated_seq),
-                )
-                commit_step(connection, snapshot_id)
+    It is handed the snapshot of the first table, None where no files are added to that.
+    """
+    table_ids = [table.table_id for table, _ in additions]
 
-        commit_append(make_append(load, current, native, files, clock), swap)
+    def stage(moves: tuple[tuple[TableRecord, str, int] | None, ...]) -> None:
+        """Stage one table's metadata after the other's, then move all pointers."""
+        if len(moves) == len(additions):
+            return swap(moves)
+        table, files = additions[len(moves)]
+        if not files:
+            return stage((*moves, None))
+        current, native = _read_current_table(database, load, table)
+        return commit_append(
+            _make_append(load, current, native, files, clock),
+            lambda location, snapshot_id: stage((*moves, (current, location, snapshot_id))),
+        )
 
-    retry_load_commit(load, attempt, lambda: _has_committed_snapshot(database, load, table), clock)
+    def swap(moves: tuple[tuple[TableRecord, str, int] | None, ...]) -> None:
+        failpoints.hit_failpoint(Failpoint.LOAD_STAGED)
+        with database.writing() as connection:
+            # Loads without files follow those that swap the pointer of their table, too.
+            if len(lock_tables(connection, table_ids)) < len(table_ids):
+                which = "the" if len(table_ids) == 1 else "a"
+                raise LoadOvertaken(load=load.load_id, reason=f"{which} table was dropped")
+            for move in moves:
+                if move is not None:
+                    current, location, _ = move
+                    swap_metadata_pointer(
+                        connection,
+                        current,
+                        expected=MetadataPointer(current.pointer, current.migrated_seq),
+                        new=MetadataPointer(location, current.migrated_seq),
+                    )
+            commit_step(connection, None if moves[0] is None else moves[0][2])
+
+    _retry_load_commit(load, lambda: stage(()), is_done, clock)
 
 
-def retry_load_commit(
+def _retry_load_commit(
     load: OpenLoad,
     attempt: Callable[[], None],
     is_done: Callable[[], bool],
     clock: Clock,
 ) -> None:
     """Try until it is done or definitely cannot be; a lost race is run again from the start."""
+    delays_s = growing_delays_s(_MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S)
     left = _MAX_ATTEMPTS
     while True:
         left -= 1
@@ -434,7 +458,7 @@ def retry_load_commit(
         except (CommitLost, TransactionConflict):
             if not left:
                 raise
-            clock.sleep(_RETRY_INTERVAL_S)
+            clock.sleep(next(delays_s))
         except ConflictError:
             raise
         except Exception as error:
@@ -450,7 +474,7 @@ def retry_load_commit(
             ) from error
 
 
-def read_current_table(
+def _read_current_table(
     database: Database, load: OpenLoad, table: TableRecord
 ) -> tuple[TableRecord, NativeTable | None]:
     """Return a table of a load as it is now, and its native form.
@@ -473,16 +497,7 @@ def read_current_table(
     return current, load_current_native_table(current)
 
 
-def _has_committed_snapshot(database: Database, load: OpenLoad, table: TableRecord) -> bool:
-    """Tell whether a commit of this load is among the kept snapshots of a table."""
-    if table is load.table:
-        return is_committed(database, load.load_id)
-    with database.reading() as connection:
-        native = load_current_native_table(find_table_by_id(connection, table.table_id))
-    return native is not None and native.has_snapshot_of_run(load.load_id)
-
-
-def make_append(
+def _make_append(
     load: OpenLoad,
     table: TableRecord,
     native: NativeTable | None,
@@ -511,108 +526,6 @@ def make_append(
         ),
         now_ms=to_epoch_ms(clock.now()),
     )
-
-
-# --- Loads whose rejects go into the error table of their table: both commit at once.
-
-_log = logging.getLogger("snowmelt.load")
-
-
-def commit_load_with_rejected_rows(
-    database: Database,
-    load: OpenLoad,
-    result: LoadResult,
-    rejected_files: Sequence[WrittenFile],
-    *,
-    clock: Clock,
-) -> None:
-    """Commit a load as `commit_load` does, and in the same transaction its refused rows.
-
-    Raises:
-        LoadOvertaken: As `commit_load`.
-        LeaseLost: Somebody has given this load up; nothing was changed.
-        UnknownOutcome: It may have been committed; the history will tell.
-    """
-    if not rejected_files or _is_error_table_missing(database, load):
-        return commit_load(database, load, result, clock=clock)
-    failpoints.hit_failpoint(Failpoint.LOAD_WRITTEN)
-    both = _TwoTableCommit(database, load, result, rejected_files, clock)
-    try:
-        retry_load_commit(load, both.attempt, lambda: is_committed(database, load.load_id), clock)
-    except CommitLost as error:
-        raise LoadOvertaken(load=load.load_id, reason=str(error).rstrip(".")) from error
-    failpoints.hit_failpoint(Failpoint.LOAD_COMMITTED)
-    return None
-
-
-def _is_error_table_missing(database: Database, load: OpenLoad) -> bool:
-    with database.reading() as connection:
-        current = find_error_table(connection, find_table_by_id(connection, load.table.table_id))
-    if load.errors is not None and current is not None:
-        return current.table_id != load.errors.table_id
-    _log.warning("Rejects of load %s are not kept: the error table is gone.", load.load_id)
-    return True
-
-
-class _TwoTableCommit:
-    """A commit to two tables, tried until it happens."""
-
-    def __init__(
-        self,
-        database: Database,
-        load: OpenLoad,
-        result: LoadResult,
-        rejected_files: Sequence[WrittenFile],
-        clock: Clock,
-    ) -> None:
-        self._database = database
-        self._load = load
-        self._result = result
-        pairs = ((load.table, result.files), (load.errors, rejected_files))
-        self._table_files = [
-            (table, files) for table, files in pairs if table is not None and files
-        ]
-        self._clock = clock
-        self._pointer_moves: list[tuple[TableRecord, str]] = []
-        self._snapshot_id: int | None = None
-
-    def attempt(self) -> None:
-        """Stage one table's metadata after the other's, then move both pointers."""
-        self._pointer_moves.clear()
-        self._snapshot_id = None
-        self._stage_remaining_tables(0)
-
-    def _stage_remaining_tables(self, index: int) -> None:
-        if index == len(self._table_files):
-            return self._swap_pointers()
-        table, files = self._table_files[index]
-        current, native = read_current_table(self._database, self._load, table)
-
-        def swap(location: str, snapshot_id: int) -> None:
-            self._pointer_moves.append((current, location))
-            if table is self._load.table:
-                self._snapshot_id = snapshot_id
-            self._stage_remaining_tables(index + 1)
-
-        return commit_append(make_append(self._load, current, native, files, self._clock), swap)
-
-    def _swap_pointers(self) -> None:
-        failpoints.hit_failpoint(Failpoint.LOAD_STAGED)
-        touched = {self._load.table.table_id, *(table.table_id for table, _ in self._pointer_moves)}
-        with self._database.writing() as connection:
-            if len(lock_tables(connection, touched)) < len(touched):
-                raise LoadOvertaken(load=self._load.load_id, reason="a table was dropped")
-            for current, location in self._pointer_moves:
-                before = MetadataPointer(current.pointer, current.migrated_seq)
-                after = MetadataPointer(location, current.migrated_seq)
-                swap_metadata_pointer(connection, current, expected=before, new=after)
-            finish_committed_load(
-                connection, self._load, self._result, self._snapshot_id, self._clock
-            )
-            failpoints.hit_failpoint(Failpoint.LOAD_INSIDE_COMMIT)
-
-
-# --- The table that rejected records go to.
 
 
 def get_or_create_reject_table(
