@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from enum import Enum
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
@@ -26,112 +29,147 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.schema.types import Column
+    from snowmelt.catalog.model.records import DatabaseRecord, TableRecord
 
 # The ledger of calls, which is not in the catalog: see `function_history`.
 CALL_LOG_VIEW = "EXTERNAL_FUNCTION_CALLS"
+# The name is taken: tables of a schema that somebody calls so are not read.
+INFORMATION_SCHEMA = "INFORMATION_SCHEMA"
 _HISTORY_NAMESPACES = frozenset({(), ("ACCOUNT_USAGE",), ("SNOWMELT", "ACCOUNT_USAGE")})
+_FULL_NAME_PARTS = 3
+_TYPES = {"string": StringType(), "long": LongType(), "timestamp": TimestampType()}
+# What the standard's views call types, where that is not the name of the kind.
+_TYPE_NAMES = {LogicalType.FIXED: "NUMBER", LogicalType.REAL: "FLOAT"}
 
-_MIGRATION_SCHEMA = StructType(
-    [
-        StructField("START_TIME", TimestampType()),
-        StructField("END_TIME", TimestampType()),
-        StructField("TABLE_ID", LongType()),
-        StructField("TABLE_DATABASE", StringType()),
-        StructField("TABLE_SCHEMA", StringType()),
-        StructField("TABLE_NAME", StringType()),
-        StructField("NUM_BYTES_MIGRATED", LongType()),
-        StructField("NUM_ROWS_MIGRATED", LongType()),
-        StructField("NUM_FILES", LongType()),
-        StructField("FROM_SEQUENCE", LongType()),
-        StructField("TO_SEQUENCE", LongType()),
-        StructField("STATE", StringType()),
-        StructField("MESSAGE", StringType()),
-        StructField("RUN_ID", StringType()),
-        StructField("SNAPSHOT_ID", LongType()),
-    ]
-)
-
-
-_LOAD_SCHEMA = StructType(
-    [
-        StructField("START_TIME", TimestampType()),
-        StructField("END_TIME", TimestampType()),
-        StructField("TABLE_ID", LongType()),
-        StructField("TABLE_DATABASE", StringType()),
-        StructField("TABLE_SCHEMA", StringType()),
-        StructField("TABLE_NAME", StringType()),
-        StructField("STREAM_NAME", StringType()),
-        StructField("STATE", StringType()),
-        StructField("FILES", LongType()),
-        StructField("ROW_COUNT", LongType()),
-        StructField("REJECTED_COUNT", LongType()),
-        StructField("BYTES", LongType()),
-        StructField("FIRST_ERROR", StringType()),
-        StructField("MESSAGE", StringType()),
-        StructField("ROLE", StringType()),
-        StructField("STATEMENT", StringType()),
-        StructField("LOAD_ID", StringType()),
-        StructField("SNAPSHOT_ID", LongType()),
-    ]
-)
-_FILE_SCHEMA = StructType(
-    [
-        StructField("FILE_NAME", StringType()),
-        StructField("TABLE_DATABASE", StringType()),
-        StructField("TABLE_SCHEMA", StringType()),
-        StructField("TABLE_NAME", StringType()),
-        StructField("STATUS", StringType()),
-        StructField("ROW_COUNT", LongType()),
-        StructField("REJECTED_COUNT", LongType()),
-        StructField("BYTES", LongType()),
-        StructField("FILE_SIZE", LongType()),
-        StructField("FIRST_ERROR", StringType()),
-        StructField("START_TIME", TimestampType()),
-        StructField("END_TIME", TimestampType()),
-        StructField("STREAM_NAME", StringType()),
-        StructField("LOAD_ID", StringType()),
-    ]
-)
-_MAINTENANCE_SCHEMA = StructType(
-    [
-        StructField("START_TIME", TimestampType()),
-        StructField("END_TIME", TimestampType()),
-        StructField("TABLE_ID", LongType()),
-        StructField("TABLE_DATABASE", StringType()),
-        StructField("TABLE_SCHEMA", StringType()),
-        StructField("TABLE_NAME", StringType()),
-        StructField("KIND", StringType()),
-        StructField("STATE", StringType()),
-        StructField("NUM_ROWS", LongType()),
-        StructField("FILES_BEFORE", LongType()),
-        StructField("BYTES_BEFORE", LongType()),
-        StructField("FILES_AFTER", LongType()),
-        StructField("BYTES_AFTER", LongType()),
-        StructField("SNAPSHOTS_EXPIRED", LongType()),
-        StructField("MESSAGE", StringType()),
-        StructField("RUN_ID", StringType()),
-        StructField("SNAPSHOT_ID", LongType()),
-    ]
-)
-
-
-_CHANNEL_SCHEMA = StructType(
-    [
-        StructField("EVENT_TIMESTAMP", TimestampType()),
-        StructField("EVENT_TYPE", StringType()),
-        StructField("TABLE_ID", LongType()),
-        StructField("TABLE_DATABASE", StringType()),
-        StructField("TABLE_SCHEMA", StringType()),
-        StructField("TABLE_NAME", StringType()),
-        StructField("CHANNEL_NAME", StringType()),
-        StructField("CLIENT_SEQUENCER", LongType()),
-        StructField("ROW_SEQUENCER", LongType()),
-        StructField("OFFSET_TOKEN", StringType()),
-        StructField("USER_NAME", StringType()),
-    ]
-)
+# Of each view its columns in order: name, type, and the attribute of a row that it shows. Rows of
+# histories have `it`, what was done, and `table`. Column names are Snowflake's.
+_TABLE_COLUMNS = """
+TABLE_DATABASE string table.name.database
+TABLE_SCHEMA string table.name.schema
+TABLE_NAME string table.name.table
+"""
+_MIGRATION_COLUMNS = f"""
+START_TIME timestamp it.started_at
+END_TIME timestamp it.ended_at
+TABLE_ID long table.table_id
+{_TABLE_COLUMNS}
+NUM_BYTES_MIGRATED long it.bytes
+NUM_ROWS_MIGRATED long it.rows
+NUM_FILES long it.files
+FROM_SEQUENCE long it.from_seq
+TO_SEQUENCE long it.to_seq
+STATE string it.state
+MESSAGE string it.message
+RUN_ID string it.run_id
+SNAPSHOT_ID long it.snapshot_id
+"""
+_LOAD_COLUMNS = f"""
+START_TIME timestamp it.started_at
+END_TIME timestamp it.ended_at
+TABLE_ID long table.table_id
+{_TABLE_COLUMNS}
+STREAM_NAME string it.stream_name
+STATE string it.state
+FILES long it.files
+ROW_COUNT long it.rows
+REJECTED_COUNT long it.rejects
+BYTES long it.bytes
+FIRST_ERROR string it.first_error
+MESSAGE string it.message
+ROLE string it.role
+STATEMENT string it.statement
+LOAD_ID string it.load_id
+SNAPSHOT_ID long it.snapshot_id
+"""
+_FILE_COLUMNS = f"""
+FILE_NAME string it.file.path
+{_TABLE_COLUMNS}
+STATUS string it.file.state
+ROW_COUNT long it.file.rows
+REJECTED_COUNT long it.file.rejects
+BYTES long it.file.bytes
+FILE_SIZE long it.file.size
+FIRST_ERROR string it.file.first_error
+START_TIME timestamp it.load.started_at
+END_TIME timestamp it.load.ended_at
+STREAM_NAME string it.load.stream_name
+LOAD_ID string it.load.load_id
+"""
+_MAINTENANCE_COLUMNS = f"""
+START_TIME timestamp it.started_at
+END_TIME timestamp it.ended_at
+TABLE_ID long table.table_id
+{_TABLE_COLUMNS}
+KIND string it.kind
+STATE string it.state
+NUM_ROWS long it.rows
+FILES_BEFORE long it.files_before
+BYTES_BEFORE long it.bytes_before
+FILES_AFTER long it.files_after
+BYTES_AFTER long it.bytes_after
+SNAPSHOTS_EXPIRED long it.snapshots_expired
+MESSAGE string it.message
+RUN_ID string it.run_id
+SNAPSHOT_ID long it.snapshot_id
+"""
+_CHANNEL_COLUMNS = f"""
+EVENT_TIMESTAMP timestamp it.at
+EVENT_TYPE string it.event
+TABLE_ID long table.table_id
+{_TABLE_COLUMNS}
+CHANNEL_NAME string it.channel
+CLIENT_SEQUENCER long it.client_sequencer
+ROW_SEQUENCER long it.row_sequencer
+OFFSET_TOKEN string it.offset_token
+USER_NAME string it.user
+"""
+_DATABASES_COLUMNS = """
+DATABASE_NAME string name
+DATABASE_OWNER string owner
+CREATED timestamp created_at
+RETENTION_TIME long retention_days
+COMMENT string comment
+"""
+_SCHEMATA_COLUMNS = """
+CATALOG_NAME string database
+SCHEMA_NAME string name
+SCHEMA_OWNER string owner
+CREATED timestamp created_at
+RETENTION_TIME long retention_days
+COMMENT string comment
+"""
+_TABLES_COLUMNS = """
+TABLE_CATALOG string table.name.database
+TABLE_SCHEMA string table.name.schema
+TABLE_NAME string table.name.table
+TABLE_OWNER string table.owner
+TABLE_TYPE string kind
+CLUSTERING_KEY string clustering_key
+ROW_COUNT long rows
+BYTES long bytes
+CREATED timestamp table.created_at
+RETENTION_TIME long table.retention_days
+ENABLE_SCHEMA_EVOLUTION string schema_evolution
+ERROR_TABLE string error_table
+COMMENT string table.comment
+"""
+_COLUMNS_COLUMNS = """
+TABLE_CATALOG string table.name.database
+TABLE_SCHEMA string table.name.schema
+TABLE_NAME string table.name.table
+COLUMN_NAME string column.name
+ORDINAL_POSITION long position
+COLUMN_DEFAULT string unknown
+IS_NULLABLE string nullable
+DATA_TYPE string type
+CHARACTER_MAXIMUM_LENGTH long column.length
+CHARACTER_OCTET_LENGTH long column.byte_length
+NUMERIC_PRECISION long precision
+NUMERIC_PRECISION_RADIX long radix
+NUMERIC_SCALE long scale
+DATETIME_PRECISION long datetime_precision
+COMMENT string unknown
+"""
 
 
 def is_history_view(parts: tuple[str, ...]) -> bool:
@@ -143,6 +181,15 @@ def is_history_view(parts: tuple[str, ...]) -> bool:
     )
 
 
+def is_information_schema_view(parts: tuple[str, ...]) -> bool:
+    """Tell whether a table's name is that of a view of `<database>.INFORMATION_SCHEMA`."""
+    return (
+        len(parts) == _FULL_NAME_PARTS
+        and parts[1] == INFORMATION_SCHEMA
+        and parts[2] in _INFORMATION_SCHEMA_VIEWS
+    )
+
+
 def create_history_frame(
     spark: SparkSession, database: Database, role: str, view: str
 ) -> DataFrame:
@@ -150,146 +197,45 @@ def create_history_frame(
 
     Numbers are missing until a run has ended; tables that are gone for good are left out.
     """
-    schema, rows_of = _HISTORY_VIEWS[view]
+    columns, list_records = _HISTORY_VIEWS[view]
     with database.reading() as connection:
-        rows = list(rows_of(connection, role))
-    return spark.createDataFrame(rows, schema)
-
-
-def _list_migration_rows(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
-    runs = list_migrations(connection)
-    tables = _find_readable_tables(connection, {run.table_id for run in runs}, role)
-    return [
-        (
-            run.started_at,
-            run.ended_at,
-            run.table_id,
-            *_split_table_name(tables[run.table_id]),
-            run.bytes,
-            run.rows,
-            run.files,
-            run.from_seq,
-            run.to_seq,
-            str(run.state),
-            run.message,
-            run.run_id,
-            run.snapshot_id,
-        )
-        for run in runs
-        if run.table_id in tables
+        found = list(list_records(connection))
+        tables = _find_readable_tables(connection, {table_id for table_id, _ in found}, role)
+    rows = [
+        SimpleNamespace(table=tables[table_id], it=record)
+        for table_id, record in found
+        if table_id in tables
     ]
+    return _create_frame(spark, columns, rows)
 
 
-def _list_load_rows(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
-    found = list_loads(connection)
-    tables = _find_readable_tables(connection, {load.table_id for load in found}, role)
-    return [
-        (
-            load.started_at,
-            load.ended_at,
-            load.table_id,
-            *_split_table_name(tables[load.table_id]),
-            load.stream_name,
-            str(load.state),
-            load.files,
-            load.rows,
-            load.rejects,
-            load.bytes,
-            load.first_error,
-            load.message,
-            load.role,
-            load.statement,
-            load.load_id,
-            load.snapshot_id,
-        )
-        for load in found
-        if load.table_id in tables
+def create_information_schema_frame(
+    spark: SparkSession, database: Database, role: str, parts: tuple[str, ...]
+) -> DataFrame:
+    """Return a view's rows: what the role may see of one database.
+
+    Raises:
+        DatabaseNotFound: It does not exist, or the role has no privilege on it.
+    """
+    columns, rows_of = _INFORMATION_SCHEMA_VIEWS[parts[2]]
+    with database.reading() as connection:
+        visibility = VisibleObjects(connection, role)
+        seen = list(_list_visible_databases(connection, visibility, parts[0]))
+        if parts[0] not in {each.name for each in seen}:
+            raise DatabaseNotFound(database=parts[0])
+        rows = list(rows_of(connection, visibility, parts[0]))
+    return _create_frame(spark, columns, rows)
+
+
+def _create_frame(spark: SparkSession, columns: str, rows: Iterable[object]) -> DataFrame:
+    lines = [line.split() for line in columns.splitlines() if line]
+    find_values = attrgetter(*(path for _, _, path in lines))
+    values = [
+        tuple(str(value) if isinstance(value, Enum) else value for value in find_values(row))
+        for row in rows
     ]
-
-
-def _list_file_rows(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
-    found = list_file_history(connection)
-    tables = _find_readable_tables(connection, {each.load.table_id for each in found}, role)
-    return [
-        (
-            each.file.path,
-            *_split_table_name(tables[each.load.table_id]),
-            str(each.file.state),
-            each.file.rows,
-            each.file.rejects,
-            each.file.bytes,
-            each.file.size,
-            each.file.first_error,
-            each.load.started_at,
-            each.load.ended_at,
-            each.load.stream_name,
-            each.load.load_id,
-        )
-        for each in found
-        if each.load.table_id in tables
-    ]
-
-
-def _list_maintenance_rows(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
-    runs = list_maintenance_runs(connection)
-    tables = _find_readable_tables(connection, {run.table_id for run in runs}, role)
-    return [
-        (
-            run.started_at,
-            run.ended_at,
-            run.table_id,
-            *_split_table_name(tables[run.table_id]),
-            str(run.kind),
-            str(run.state),
-            run.rows,
-            run.files_before,
-            run.bytes_before,
-            run.files_after,
-            run.bytes_after,
-            run.snapshots_expired,
-            run.message,
-            run.run_id,
-            run.snapshot_id,
-        )
-        for run in runs
-        if run.table_id in tables
-    ]
-
-
-def _list_channel_rows(connection: Connection, role: str) -> Iterable[tuple[object, ...]]:
-    tables = [
-        table.table_id for table in [*list_tables(connection), *list_dropped_tables(connection)]
-    ]
-    return [
-        (
-            event.at,
-            event.event,
-            table_id,
-            *_split_table_name(table),
-            event.channel,
-            event.client_sequencer,
-            event.row_sequencer,
-            event.offset_token,
-            event.user,
-        )
-        for table_id, table in _find_readable_tables(connection, set(tables), role).items()
-        for event in list_channel_history(connection, table_id)
-    ]
-
-
-_HISTORY_VIEWS: dict[
-    str, tuple[StructType, Callable[[Connection, str], Iterable[tuple[object, ...]]]]
-] = {
-    "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": (_MIGRATION_SCHEMA, _list_migration_rows),
-    "SNOWPIPE_STREAMING_CHANNEL_HISTORY": (_CHANNEL_SCHEMA, _list_channel_rows),
-    "LOAD_HISTORY": (_LOAD_SCHEMA, _list_load_rows),
-    "COPY_HISTORY": (_FILE_SCHEMA, _list_file_rows),
-    "MAINTENANCE_HISTORY": (_MAINTENANCE_SCHEMA, _list_maintenance_rows),
-}
-
-
-def _split_table_name(table: TableRecord) -> tuple[str, str, str]:
-    return table.name.database, table.name.schema, table.name.table
+    schema = StructType([StructField(name, _TYPES[kind]) for name, kind, _ in lines])
+    return spark.createDataFrame(values, schema)
 
 
 def _find_readable_tables(
@@ -306,171 +252,82 @@ def _find_readable_tables(
     return readable
 
 
-# --- `<database>.INFORMATION_SCHEMA`: databases, schemas, tables and columns that a role may see.
-#
-# Column names are Snowflake's. The name is taken: tables of a schema that somebody calls so are not read.
-
-INFORMATION_SCHEMA = "INFORMATION_SCHEMA"
-_FULL_NAME_PARTS = 3
-
-
-def _make_fields(
-    string_names: str, number_names: str = "", timestamp_names: str = ""
-) -> dict[str, StructField]:
-    return {
-        name: StructField(name, kind)
-        for names, kind in (
-            (string_names, StringType()),
-            (number_names, LongType()),
-            (timestamp_names, TimestampType()),
-        )
-        for name in names.split()
-    }
+def _list_channel_events(connection: Connection) -> Iterable[tuple[int, object]]:
+    return [
+        (table.table_id, event)
+        for table in [*list_tables(connection), *list_dropped_tables(connection)]
+        for event in list_channel_history(connection, table.table_id)
+    ]
 
 
-def _order_fields(fields: dict[str, StructField], order: str) -> StructType:
-    return StructType([fields[name] for name in order.split()])
-
-
-_DATABASES_SCHEMA = _order_fields(
-    _make_fields("DATABASE_NAME DATABASE_OWNER COMMENT", "RETENTION_TIME", "CREATED"),
-    "DATABASE_NAME DATABASE_OWNER CREATED RETENTION_TIME COMMENT",
-)
-_SCHEMATA_SCHEMA = _order_fields(
-    _make_fields("CATALOG_NAME SCHEMA_NAME SCHEMA_OWNER COMMENT", "RETENTION_TIME", "CREATED"),
-    "CATALOG_NAME SCHEMA_NAME SCHEMA_OWNER CREATED RETENTION_TIME COMMENT",
-)
-_TABLES_SCHEMA = _order_fields(
-    _make_fields(
-        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_OWNER TABLE_TYPE CLUSTERING_KEY "
-        "ENABLE_SCHEMA_EVOLUTION ERROR_TABLE COMMENT",
-        "ROW_COUNT BYTES RETENTION_TIME",
-        "CREATED",
+_HISTORY_VIEWS: dict[str, tuple[str, Callable[[Connection], Iterable[tuple[int, object]]]]] = {
+    "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": (
+        _MIGRATION_COLUMNS,
+        lambda connection: [(each.table_id, each) for each in list_migrations(connection)],
     ),
-    "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME TABLE_OWNER TABLE_TYPE CLUSTERING_KEY ROW_COUNT BYTES "
-    "CREATED RETENTION_TIME ENABLE_SCHEMA_EVOLUTION ERROR_TABLE COMMENT",
-)
-_COLUMNS_SCHEMA = _order_fields(
-    _make_fields(
-        "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME COLUMN_DEFAULT IS_NULLABLE DATA_TYPE "
-        "COMMENT",
-        "ORDINAL_POSITION CHARACTER_MAXIMUM_LENGTH CHARACTER_OCTET_LENGTH NUMERIC_PRECISION "
-        "NUMERIC_PRECISION_RADIX NUMERIC_SCALE DATETIME_PRECISION",
+    "SNOWPIPE_STREAMING_CHANNEL_HISTORY": (_CHANNEL_COLUMNS, _list_channel_events),
+    "LOAD_HISTORY": (
+        _LOAD_COLUMNS,
+        lambda connection: [(each.table_id, each) for each in list_loads(connection)],
     ),
-    "TABLE_CATALOG TABLE_SCHEMA TABLE_NAME COLUMN_NAME ORDINAL_POSITION COLUMN_DEFAULT IS_NULLABLE "
-    "DATA_TYPE CHARACTER_MAXIMUM_LENGTH CHARACTER_OCTET_LENGTH NUMERIC_PRECISION "
-    "NUMERIC_PRECISION_RADIX NUMERIC_SCALE DATETIME_PRECISION COMMENT",
-)
-# What the standard's views call types, where that is not the name of the kind.
-_TYPE_NAMES = {LogicalType.FIXED: "NUMBER", LogicalType.REAL: "FLOAT"}
+    "COPY_HISTORY": (
+        _FILE_COLUMNS,
+        lambda connection: [(each.load.table_id, each) for each in list_file_history(connection)],
+    ),
+    "MAINTENANCE_HISTORY": (
+        _MAINTENANCE_COLUMNS,
+        lambda connection: [(each.table_id, each) for each in list_maintenance_runs(connection)],
+    ),
+}
 
 
-def is_information_schema_view(parts: tuple[str, ...]) -> bool:
-    """Tell whether a table's name is that of a view of this schema."""
-    return (
-        len(parts) == _FULL_NAME_PARTS
-        and parts[1] == INFORMATION_SCHEMA
-        and parts[2] in _INFORMATION_SCHEMA_VIEWS
-    )
-
-
-def create_information_schema_frame(
-    spark: SparkSession, database: Database, role: str, parts: tuple[str, ...]
-) -> DataFrame:
-    """Return a view's rows: what the role may see of one database.
-
-    Raises:
-        DatabaseNotFound: It does not exist, or the role has no privilege on it.
-    """
-    schema, rows_of = _INFORMATION_SCHEMA_VIEWS[parts[2]]
-    with database.reading() as connection:
-        sight = VisibleObjects(connection, role)
-        seen = [each for each in list_databases(connection) if sight.includes_database(each)]
-        if parts[0] not in {each.name for each in seen}:
-            raise DatabaseNotFound(database=parts[0])
-        rows = list(rows_of(connection, sight, parts[0]))
-    return spark.createDataFrame(rows, schema)
-
-
-def _list_database_rows(
+def _list_visible_databases(
     connection: Connection, visibility: VisibleObjects, _: str
-) -> Iterable[tuple[object, ...]]:
-    return [
-        (each.name, each.owner, each.created_at, each.retention_days, each.comment)
-        for each in list_databases(connection)
-        if visibility.includes_database(each)
-    ]
+) -> Iterable[DatabaseRecord]:
+    return filter(visibility.includes_database, list_databases(connection))
 
 
-def _list_schema_rows(
+def _list_visible_tables(
     connection: Connection, visibility: VisibleObjects, database_name: str
-) -> Iterable[tuple[object, ...]]:
-    return [
-        (each.database, each.name, each.owner, each.created_at, each.retention_days, each.comment)
-        for each in list_schemas(connection, database_name)
-        if visibility.includes_schema(each)
-    ]
+) -> Iterable[TableRecord]:
+    return filter(visibility.includes_table, list_tables(connection, database_name))
 
 
 def _list_table_rows(
     connection: Connection, visibility: VisibleObjects, database_name: str
-) -> Iterable[tuple[object, ...]]:
-    return [
-        (
-            *_split_qualified_name(table),
-            table.owner,
-            "BASE TABLE",
-            f"LINEAR({', '.join(table.cluster_by)})" if table.cluster_by else None,
-            *_measure_table_size(connection, table),
-            table.created_at,
-            table.retention_days,
-            "YES" if table.schema_evolution else "NO",
-            _find_error_table_name(connection, table),
-            table.comment,
+) -> Iterable[object]:
+    for table in _list_visible_tables(connection, visibility, database_name):
+        rows, size_bytes = _measure_table_size(connection, table)
+        errors = find_error_table(connection, table)
+        yield SimpleNamespace(
+            table=table,
+            kind="BASE TABLE",
+            clustering_key=f"LINEAR({', '.join(table.cluster_by)})" if table.cluster_by else None,
+            rows=rows,
+            bytes=size_bytes,
+            schema_evolution="YES" if table.schema_evolution else "NO",
+            error_table=None if errors is None else str(errors.name),
         )
-        for table in list_tables(connection, database_name)
-        if visibility.includes_table(table)
-    ]
 
 
 def _list_column_rows(
     connection: Connection, visibility: VisibleObjects, database_name: str
-) -> Iterable[tuple[object, ...]]:
-    return [
-        _make_column_row(table, column, position)
-        for table in list_tables(connection, database_name)
-        if visibility.includes_table(table)
-        for position, column in enumerate(table.schema.columns, start=1)
-    ]
-
-
-def _make_column_row(table: TableRecord, column: Column, position: int) -> tuple[object, ...]:
-    fixed = column.kind is LogicalType.FIXED
-    timed = column.scale if not fixed else None
-    return (
-        *_split_qualified_name(table),
-        column.name,
-        position,
-        None,
-        "YES" if column.nullable else "NO",
-        _TYPE_NAMES.get(column.kind, str(column.kind)),
-        column.length,
-        column.byte_length,
-        column.precision if fixed else None,
-        10 if fixed else None,
-        column.scale if fixed else None,
-        timed,
-        None,
-    )
-
-
-def _split_qualified_name(table: TableRecord) -> tuple[str, str, str]:
-    return table.name.database, table.name.schema, table.name.table
-
-
-def _find_error_table_name(connection: Connection, table: TableRecord) -> str | None:
-    found = find_error_table(connection, table)
-    return None if found is None else str(found.name)
+) -> Iterable[object]:
+    for table in _list_visible_tables(connection, visibility, database_name):
+        for position, column in enumerate(table.schema.columns, start=1):
+            is_fixed = column.kind is LogicalType.FIXED
+            yield SimpleNamespace(
+                table=table,
+                column=column,
+                position=position,
+                unknown=None,
+                nullable="YES" if column.nullable else "NO",
+                type=_TYPE_NAMES.get(column.kind, str(column.kind)),
+                precision=column.precision if is_fixed else None,
+                radix=10 if is_fixed else None,
+                scale=column.scale if is_fixed else None,
+                datetime_precision=None if is_fixed else column.scale,
+            )
 
 
 def _measure_table_size(
@@ -490,11 +347,15 @@ def _measure_table_size(
 
 
 _INFORMATION_SCHEMA_VIEWS: dict[
-    str,
-    tuple[StructType, Callable[[Connection, VisibleObjects, str], Iterable[tuple[object, ...]]]],
+    str, tuple[str, Callable[[Connection, VisibleObjects, str], Iterable[object]]]
 ] = {
-    "DATABASES": (_DATABASES_SCHEMA, _list_database_rows),
-    "SCHEMATA": (_SCHEMATA_SCHEMA, _list_schema_rows),
-    "TABLES": (_TABLES_SCHEMA, _list_table_rows),
-    "COLUMNS": (_COLUMNS_SCHEMA, _list_column_rows),
+    "DATABASES": (_DATABASES_COLUMNS, _list_visible_databases),
+    "SCHEMATA": (
+        _SCHEMATA_COLUMNS,
+        lambda connection, visibility, name: filter(
+            visibility.includes_schema, list_schemas(connection, name)
+        ),
+    ),
+    "TABLES": (_TABLES_COLUMNS, _list_table_rows),
+    "COLUMNS": (_COLUMNS_COLUMNS, _list_column_rows),
 }
