@@ -10,8 +10,8 @@
 `format`, `datasource`: the data source `snowmelt`.
 `copy_dataframe_source`, `select`: the data sources `snowmelt-load` and `snowmelt-select`.
 `functions`: external functions in a Spark session.
-`load_job`: COPY as a Spark job.
-`migration_job`, `migration_task_source`: migration as a Spark job, and its tasks on executors.
+`task_job`: work as a Spark job, its tasks on executors.
+`load_job`, `migration_job`: COPY and migration as Spark jobs.
 `error_translation`: Spark's errors as Snowmelt's.
 
 `Snowmelt` is imported at first use, because importing PySpark takes a second.

@@ -1,30 +1,17 @@
-"""Migration as a Spark job: executors run the tasks, the driver plans and commits.
-
-A task reads chunks and writes native files in Python; only its outcome passes through the JVM.
-Spark may run a task twice. Each attempt writes its own files, and only files whose outcome reaches
-the driver are committed.
-"""
+"""Migration as a Spark job: executors run the tasks, the driver plans and commits."""
 
 from __future__ import annotations
 
-import base64
-import pickle
-import threading
-import weakref
 from typing import TYPE_CHECKING
 
-from snowmelt.spark.migration_task_source import (
-    FORMAT,
-    OUTCOMES_SCHEMA,
-    TASKS_OPTION,
-    MigrationSource,
-)
+from snowmelt.spark.task_job import run_tasks
 from snowmelt.table.migration import (
     abort_migration,
     commit_migration,
     plan_migration,
     renewing_plan_lease,
 )
+from snowmelt.table.migration_task import run_migration_task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,8 +20,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableName
-    from snowmelt.table.migration import MigrationPlan, MigrationResult, MigrationSettings
-    from snowmelt.table.migration_task import TaskOutcome
+    from snowmelt.table.migration import MigrationResult, MigrationSettings
 
 
 def migrate_table(
@@ -59,23 +45,9 @@ def migrate_table(
         return None
     with renewing_plan_lease(database, plan, clock=clock):
         try:
-            outcomes = _run_tasks(spark, plan)
+            done = run_tasks(spark, run_migration_task, plan.tasks)
         except Exception as error:
             abort_migration(database, plan, str(error).partition("\n")[0], clock=clock)
             raise
+        outcomes = [outcome for each in done for outcome in each]
         return commit_migration(database, plan, outcomes, clock=clock)
-
-
-_registered_sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
-_registration_lock = threading.Lock()
-
-
-def _run_tasks(spark: SparkSession, plan: MigrationPlan) -> list[TaskOutcome]:
-    with _registration_lock:
-        if spark not in _registered_sessions:
-            spark.dataSource.register(MigrationSource)
-            _registered_sessions.add(spark)
-    payload = base64.b85encode(pickle.dumps(list(plan.tasks))).decode()
-    frame = spark.read.format(FORMAT).schema(OUTCOMES_SCHEMA).option(TASKS_OPTION, payload).load()
-    # Written by our own tasks, like the payload.
-    return [outcome for row in frame.collect() for outcome in pickle.loads(row.outcomes)]  # noqa: S301

@@ -11,15 +11,12 @@ with the keys of its own blobs.
 
 from __future__ import annotations
 
-import base64
-import pickle
-import threading
-import weakref
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from snowmelt.spark.tables.partition import ReadPartition, read_partition
+from snowmelt.spark.task_job import create_payload_frame, load_payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,13 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-FORMAT = "snowmelt_chunks"
-# Redacted by Spark wherever options are shown: it matches `spark.redaction.regex`.
-_PARTITIONS_OPTION = "secret_partitions"
-
-_registered_sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
-_registration_lock = threading.Lock()
-
 
 class PartitionDataSource(DataSource):
     """The data source that Spark knows under the name `snowmelt_chunks`; used by us alone."""
@@ -42,13 +32,11 @@ class PartitionDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
-        return FORMAT
+        return "snowmelt_chunks"
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of the partitions that the option brings."""
-        # Only bytes that this very process's driver has pickled come here.
-        payload = base64.b85decode(self.options[_PARTITIONS_OPTION])
-        return PartitionSourceReader(pickle.loads(payload), schema)  # noqa: S301
+        return PartitionSourceReader(load_payload(self), schema)
 
 
 class PartitionSourceReader(DataSourceReader):
@@ -72,9 +60,4 @@ def create_partition_frame(
     spark: SparkSession, partitions: Sequence[ReadPartition], schema: StructType
 ) -> DataFrame:
     """Return a DataFrame of partitions; `schema` names and types the native fields, all nullable."""
-    with _registration_lock:
-        if spark not in _registered_sessions:
-            spark.dataSource.register(PartitionDataSource)
-            _registered_sessions.add(spark)
-    payload = base64.b85encode(pickle.dumps(partitions)).decode()
-    return spark.read.format(FORMAT).schema(schema).option(_PARTITIONS_OPTION, payload).load()
+    return create_payload_frame(spark, PartitionDataSource, partitions, schema)
