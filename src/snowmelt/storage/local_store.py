@@ -33,6 +33,7 @@ from snowmelt.storage.store import (
     PARTIAL_PREFIX,
     BytesLike,
     ObjectInfo,
+    OpenObject,
     is_valid_path,
     list_tree,
     split_path,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from snowmelt.storage.store import OpenObject
 
 # --- Single files of a local store: one being read, one being written.
 
@@ -59,7 +59,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 _COPY_UNSUPPORTED_ERRNOS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
 
-class LocalObject:
+class LocalObject(OpenObject):
     """A file held open: whoever replaces or deletes its name meanwhile does not change it.
 
     Whoever writes into the file itself does. That is noticed by the time of its last change, as
@@ -73,21 +73,6 @@ class LocalObject:
         self.descriptor = descriptor
         self.info = info
         self._changed_ns = os.fstat(descriptor).st_mtime_ns
-
-    @property
-    def name(self) -> str:
-        """Its path in the store."""
-        return self.info.path
-
-    @property
-    def size(self) -> int:
-        """Its length, in bytes."""
-        return self.info.size
-
-    @property
-    def etag(self) -> str | None:
-        """Its change mark."""
-        return self.info.etag
 
     def read_into(self, offset: int, view: memoryview) -> int:
         """Read bytes from `offset` on into `view`; fewer than it takes only at the end.

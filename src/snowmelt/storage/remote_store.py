@@ -25,6 +25,7 @@ from snowmelt.errors import (
 from snowmelt.storage.store import (
     BytesLike,
     ObjectInfo,
+    OpenObject,
     group_by_delimiter,
     is_valid_path,
     split_path,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from obstore import GetOptions, ObjectMeta
 
-    from snowmelt.storage.store import OpenObject
 
 # --- Single objects of a remote store: one being read, one being written.
 
@@ -51,7 +51,7 @@ _MAX_CONCURRENT_PARTS = 4
 MAX_CREATE_ONLY_BYTES = 64 * 1024 * 1024
 
 
-class RemoteObject:
+class RemoteObject(OpenObject):
     """An object as it was when it was opened: every read asks for that ETag."""
 
     def __init__(
@@ -65,21 +65,6 @@ class RemoteObject:
         self._translating_errors = translating_errors
         self.info = info
         self.attributes = attributes
-
-    @property
-    def name(self) -> str:
-        """Its path in the store."""
-        return self.info.path
-
-    @property
-    def size(self) -> int:
-        """Its length, in bytes."""
-        return self.info.size
-
-    @property
-    def etag(self) -> str | None:
-        """Its change mark."""
-        return self.info.etag
 
     def read_into(self, offset: int, view: memoryview) -> int:
         """Read bytes from `offset` on into `view`; fewer than it takes only at the end."""

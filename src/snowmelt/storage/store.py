@@ -48,14 +48,17 @@ class OpenObject(Protocol):
     @property
     def name(self) -> str:
         """Its path in the store."""
+        return self.info.path
 
     @property
     def size(self) -> int:
         """Its length, in bytes."""
+        return self.info.size
 
     @property
     def etag(self) -> str | None:
         """Its change mark."""
+        return self.info.etag
 
     def read_into(self, offset: int, view: memoryview) -> int:
         """Read bytes from `offset` on into `view`; fewer than it takes only at the end.
