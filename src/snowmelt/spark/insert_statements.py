@@ -82,7 +82,12 @@ class CreateTableAs:
         Raises:
             Unsupported: There is no type for one of them.
         """
-        parts = [f"{_quote_name(field.name)} {_to_sql_type(field)}" for field in columns.fields]
+        names = [
+            name if _PLAIN_IDENTIFIER.match(name) else '"' + name.replace('"', '""') + '"'
+            for name in columns.names
+        ]
+        types = map(_to_sql_type, columns.fields)
+        parts = [f"{name} {kind}" for name, kind in zip(names, types, strict=True)]
         return f"CREATE TABLE {self.table} ({', '.join(parts)})"
 
 
@@ -121,7 +126,7 @@ def parse_create_table_as(text: str) -> CreateTableAs | None:
         reason = "A CREATE TABLE … AS has the columns of its query: name them there"
         raise StatementError(f"{reason}.", reason=reason)
     return CreateTableAs(
-        _extract_source_text(text, run), text[tokens[query].start :].rstrip().rstrip(";")
+        text[run[0].start : run[-1].end + 1], text[tokens[query].start :].rstrip().rstrip(";")
     )
 
 
@@ -135,14 +140,6 @@ def _find_query_start(words: Sequence[str], at: int) -> int | None:
                 place + 1 if words[place + 1] in {"SELECT", "WITH", "VALUES", "FROM", "("} else None
             )
     return None
-
-
-def _extract_source_text(text: str, tokens: Sequence[Token]) -> str:
-    return text[tokens[0].start : tokens[-1].end + 1]
-
-
-def _quote_name(name: str) -> str:
-    return name if _PLAIN_IDENTIFIER.match(name) else '"' + name.replace('"', '""') + '"'
 
 
 def _to_sql_type(field: st.StructField) -> str:
@@ -233,7 +230,9 @@ def insert_rows(
         LoadOvertaken: The table was dropped or changed meanwhile.
         UnknownOutcome: It may have been committed; LOAD_HISTORY will tell.
     """
-    names = _resolve_column_names(connection, insert, len(rows.columns))
+    with connection.database.reading() as reading:
+        schema = find_table(reading, insert.table).schema
+    names = name_values_by_position(schema, insert.columns, len(rows.columns), insert.table)
     target = resolve_write_target(
         connection,
         insert.table,
@@ -252,7 +251,10 @@ def insert_rows(
     try:
         load = restore_write_schema(load, target)
         with kept(connection.database, load, clock=clock):
-            written = _run_write_tasks(given, target.plan)
+            write = partial(_write_task, target.plan)
+            outcomes = given.mapInArrow(write, "outcome binary").collect()
+            # Written by our own tasks.
+            written: list[WriteTaskResult] = [pickle.loads(row.outcome) for row in outcomes]  # noqa: S301
             count = sum(each.rows for each in written)
             files = [file for each in written for file in each.files]
             totals = LoadTotals(0, count, 0, sum(file.size for file in files))
@@ -270,23 +272,9 @@ def insert_rows(
     return count
 
 
-def _run_write_tasks(frame: DataFrame, plan: WritePlan) -> list[WriteTaskResult]:
-    outcomes = frame.mapInArrow(partial(_write_task, plan), "outcome binary").collect()
-    # Written by our own tasks.
-    return [pickle.loads(row.outcome) for row in outcomes]  # noqa: S301
-
-
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     outcome = pickle.dumps(write_native_files(plan, batches))
     yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], names=["outcome"])
-
-
-def _resolve_column_names(
-    connection: LakeConnection, insert: InsertStatement, value_count: int
-) -> list[str]:
-    with connection.database.reading() as reading:
-        schema = find_table(reading, insert.table).schema
-    return name_values_by_position(schema, insert.columns, value_count, insert.table)
 
 
 def _encode_variants_as_json(rows: DataFrame) -> DataFrame:

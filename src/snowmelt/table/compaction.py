@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -124,18 +124,28 @@ def compact(
         return None
     with renewing_lease(database, run.lease, ttl_s=settings.lease_s, clock=clock):
         try:
-            groups = list(
-                _limit_groups(
-                    _plan_groups(list_native_files(run.native), settings), settings.run_bytes
-                )
-            )
+            planned = _plan_groups(list_native_files(run.native), settings)
+            sizes = [sum(file.size for file in group) for group in planned]
+            # As many as have so many bytes; one at least.
+            before = accumulate(sizes, initial=0)
+            groups = [
+                group
+                for group, size in zip(planned, before, strict=False)
+                if size < settings.run_bytes or not size
+            ]
             failpoints.hit_failpoint(Failpoint.COMPACTION_PLANNED)
             if not groups:
                 abort_maintenance_run(
                     database, run, "Another run has joined the files.", clock=clock
                 )
                 return None
-            written = list(_rewrite_groups(run, groups, progress))
+            written, done = [], 0
+            for group, size in zip(groups, sizes, strict=False):
+                written.append(_rewrite_group(run, group))
+                failpoints.hit_failpoint(Failpoint.COMPACTION_FILE)
+                done += size
+                if progress is not None:
+                    progress(done, sum(sizes[: len(groups)]))
         except Exception as error:
             abort_maintenance_run(database, run, str(error), clock=clock)
             raise
@@ -154,32 +164,6 @@ def _plan_groups(files: Sequence[NativeFile], settings: MaintenanceSettings) -> 
     return group_small_files(
         files, target_bytes=settings.target_bytes, min_files=settings.min_files
     )
-
-
-def _limit_groups(groups: Iterable[FileGroup], max_bytes: int) -> Iterator[FileGroup]:
-    """Yield groups until they have so many bytes; one at least."""
-    size = 0
-    for group in groups:
-        if size >= max_bytes:
-            return
-        size += sum(file.size for file in group)
-        yield group
-
-
-def _rewrite_groups(
-    run: OpenMaintenanceRun,
-    groups: Sequence[FileGroup],
-    progress: Callable[[int, int], None] | None,
-) -> Iterator[WrittenFile]:
-    done, whole = 0, sum(file.size for group in groups for file in group)
-    for group in groups:
-        written = _rewrite_group(run, group)
-        _verify_row_and_null_counts(run, group, written)
-        failpoints.hit_failpoint(Failpoint.COMPACTION_FILE)
-        done += sum(file.size for file in group)
-        if progress is not None:
-            progress(done, whole)
-        yield written
 
 
 def _rewrite_group(run: OpenMaintenanceRun, group: FileGroup) -> WrittenFile:
@@ -202,11 +186,13 @@ def _rewrite_group(run: OpenMaintenanceRun, group: FileGroup) -> WrittenFile:
             rows = sorter.drain_sorted_rows()
         for part in _build_row_groups(rows, memory // _ROW_GROUP_MEMORY_DIVISOR):
             writer.write_row_group(part)
-        return writer.finish()
+        written = writer.finish()
     finally:
         writer.abort()
         if sorter is not None:
             sorter.close()
+    _verify_row_and_null_counts(run, group, written)
+    return written
 
 
 def _build_row_groups(rows: Iterable[pa.Table], max_bytes: int) -> Iterator[pa.Table]:

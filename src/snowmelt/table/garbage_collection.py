@@ -60,7 +60,7 @@ from snowmelt.table.migration import abort_orphaned_migrations, migration_lease_
 from snowmelt.table.warehouse_paths import Warehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     import sqlalchemy as sa
 
@@ -126,7 +126,9 @@ def collect_garbage(
     with database.reading() as connection:
         live = list_tables(connection)
         gone = [
-            table for table in list_dropped_tables(connection) if _is_dropped_before(table, before)
+            table
+            for table in list_dropped_tables(connection)
+            if table.dropped_at is not None and table.dropped_at <= before
         ]
     problems: list[str] = []
     gone = [table for table in gone if _try_mark_purged(database, table, clock)]
@@ -187,10 +189,6 @@ def _recording_problems(table: TableRecord, problems: list[str]) -> Iterator[Non
         problems.append(problem)
 
 
-def _is_dropped_before(table: TableRecord, before: dt.datetime) -> bool:
-    return table.dropped_at is not None and table.dropped_at <= before
-
-
 def _try_mark_purged(database: Database, table: TableRecord, clock: Clock) -> bool:
     """Tell whether a dropped table may be deleted; if so, UNDROP cannot bring it back any more."""
     if table.kept_until is not None and table.kept_until > clock.now():
@@ -232,13 +230,11 @@ def _delete_retired_blobs(
             blobs = chunks.list_deletable_blobs(connection, limit=_BLOBS_PER_BATCH)
         if not blobs:
             return deleted
-        for blob in blobs:
-            on_step()
-            stage.delete(f"{blob.prefix}/{blob.path}")
+        paths = [f"{blob.prefix}/{blob.path}" for blob in blobs]
+        deleted += _delete_objects(stage, paths, on_step)
         failpoints.hit_failpoint(Failpoint.CLEANUP_DELETED)
         with database.writing() as connection:
             chunks.replace_with_tombstones(connection, blobs, clock.now())
-        deleted += len(blobs)
 
 
 def _delete_unregistered_blobs(
@@ -256,10 +252,7 @@ def _delete_unregistered_blobs(
                 connection, seen_before=now - UNREGISTERED_RETENTION, now=now
             )
         )
-    for blob in blobs:
-        on_step()
-        stage.delete(f"{blob.prefix}/{blob.path}")
-    return len(blobs)
+    return _delete_objects(stage, [f"{blob.prefix}/{blob.path}" for blob in blobs], on_step)
 
 
 def _record_sightings_and_list_tombstoned(
@@ -330,7 +323,7 @@ def _delete_native_files(
     recent = _find_recently_replaced_metadata({*listed, *current}, committed, before) & set(listed)
     needed = _find_needed_paths(warehouse, table, recent)
     return _delete_objects(
-        warehouse.store, (path for path in listed if path not in needed), on_step
+        warehouse.store, [path for path in listed if path not in needed], on_step
     )
 
 
@@ -439,10 +432,8 @@ def _delete_dropped_table(
     return deleted
 
 
-def _delete_objects(store: Store, paths: Iterable[str], on_step: Callable[[], None]) -> int:
-    count = 0
+def _delete_objects(store: Store, paths: Collection[str], on_step: Callable[[], None]) -> int:
     for path in paths:
         on_step()
         store.delete(path)
-        count += 1
-    return count
+    return len(paths)

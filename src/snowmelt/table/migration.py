@@ -141,13 +141,13 @@ def plan_migration(
         TableInconsistent: Catalog, chunks and native table do not agree.
     """
     clock = clock or SystemClock()
-    begun = _start_migration(database, name, settings, clock)
-    if begun is None:
+    started = _start_migration(database, name, settings, clock)
+    if started is None:
         return None
     try:
-        plan = _make_plan(database, keyring, begun, settings)
+        plan = _complete_plan(database, keyring, started)
     except Exception as error:
-        _fail_run_and_release_lease(database, begun, str(error), clock)
+        abort_migration(database, started, str(error), clock=clock)
         raise
     failpoints.hit_failpoint(Failpoint.MIGRATION_PLANNED)
     return plan
@@ -199,12 +199,15 @@ def abort_migration(
     database: Database, plan: MigrationPlan, reason: str, *, clock: Clock | None = None
 ) -> None:
     """Give a run up: close it in the history unless it is closed, and give the lease back."""
-    _fail_run_and_release_lease(
-        database,
-        _StartedMigration(plan.run_id, plan.table, plan.lease, ()),
-        reason,
-        clock or SystemClock(),
-    )
+    now = (clock or SystemClock()).now()
+    with database.writing() as connection:
+        # The lease's row first, as in the commit, which this must not overtake.
+        leases.release_lease(connection, plan.lease)
+        run = migration_history.find_migration(connection, plan.run_id)
+        if run is not None and run.state is MigrationState.RUNNING:
+            migration_history.finish_migration(
+                connection, plan.run_id, MigrationState.FAILED, now=now, message=reason
+            )
 
 
 def migrate_locally(
@@ -247,17 +250,10 @@ def renewing_plan_lease(
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class _StartedMigration:
-    run_id: str
-    table: TableRecord
-    lease: Lease
-    chunks: tuple[ChunkRecord, ...]
-
-
 def _start_migration(
     database: Database, name: TableName, settings: MigrationSettings, clock: Clock
-) -> _StartedMigration | None:
+) -> MigrationPlan | None:
+    """Take the lease and begin a run, planned but for tasks and native table."""
     with database.reading() as connection:
         table = find_table(connection, name)
     if table.last_seq == table.migrated_seq:
@@ -297,7 +293,7 @@ def _start_migration(
                 started_at=now,
             ),
         )
-    return _StartedMigration(run_id, table, lease, chunks)
+    return MigrationPlan(run_id, table, lease, None, chunks, (), settings)
 
 
 def abort_orphaned_migrations(connection: sa.Connection, table_id: int, clock: Clock) -> None:
@@ -312,10 +308,8 @@ def abort_orphaned_migrations(connection: sa.Connection, table_id: int, clock: C
         )
 
 
-def _make_plan(
-    database: Database, keyring: KeyRing, started: _StartedMigration, settings: MigrationSettings
-) -> MigrationPlan:
-    table = started.table
+def _complete_plan(database: Database, keyring: KeyRing, started: MigrationPlan) -> MigrationPlan:
+    table, settings = started.table, started.settings
     native = load_current_native_table(table)
     if native is not None and native.facts.epoch >= started.lease.epoch:
         raise TableInconsistent(
@@ -338,9 +332,7 @@ def _make_plan(
         )
         for number, group in enumerate(group_chunks(reading, settings.target_bytes))
     )
-    return MigrationPlan(
-        started.run_id, table, started.lease, native, started.chunks, tasks, settings
-    )
+    return replace(started, native=native, tasks=tasks)
 
 
 def _make_result(plan: MigrationPlan, outcomes: Sequence[TaskOutcome]) -> MigrationResult:
@@ -448,16 +440,3 @@ def _is_committed(database: Database, plan: MigrationPlan) -> bool:
         run = migration_history.find_migration(connection, plan.run_id)
         return run is not None and run.state is RunState.COMMITTED
     return False
-
-
-def _fail_run_and_release_lease(
-    database: Database, started: _StartedMigration, reason: str, clock: Clock
-) -> None:
-    with database.writing() as connection:
-        # The lease's row first, as in the commit, which this must not overtake.
-        leases.release_lease(connection, started.lease)
-        run = migration_history.find_migration(connection, started.run_id)
-        if run is not None and run.state is RunState.RUNNING:
-            migration_history.finish_migration(
-                connection, started.run_id, RunState.FAILED, now=clock.now(), message=reason
-            )

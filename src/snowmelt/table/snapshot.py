@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.streaming.chunks import read_chunk_range
-from snowmelt.errors import ConfigurationError, PlanExpired, TableInconsistent
+from snowmelt.errors import ConfigurationError, TableInconsistent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import sqlalchemy as sa
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.model.records import TableRecord
@@ -67,12 +65,6 @@ class TableSnapshot:
         return self.table.pointer
 
     @property
-    def row_count(self) -> int:
-        """How many rows the table has."""
-        native = 0 if self.native is None else self.native.facts.total_rows
-        return native + sum(chunk.rows for chunk in self.chunks)
-
-    @property
     def chunk_numbers(self) -> frozenset[int]:
         """The sequences of the chunks."""
         if isinstance(self.chunks, tuple):
@@ -87,32 +79,17 @@ class TableSnapshot:
 
         return list_native_files(self.native)
 
-    def check_not_expired(self, clock: Clock) -> None:
-        """Let pass a snapshot whose files and chunks are certainly still kept.
-
-        Raises:
-            PlanExpired: It is too old.
-        """
-        if clock.now() > self.deadline:
-            raise PlanExpired(table=self.table.name)
-
 
 def take_snapshots(
     database: Database,
     names: Sequence[TableName],
     *,
     clock: Clock,
-    max_age_s: float = MAX_SNAPSHOT_AGE_S,
     role: str | None = None,
 ) -> list[TableSnapshot]:
     """Take snapshots of several tables at one instant.
 
-    Args:
-        database: The catalog.
-        names: Which tables.
-        clock: Tells when the snapshots expire.
-        max_age_s: How long they may be read, in seconds; less than clean-up's retention.
-        role: Whose privileges to check (SELECT); None checks nothing.
+    They may be read for `MAX_SNAPSHOT_AGE_S`. SELECT is required of `role`, unless that is None.
 
     Raises:
         DatabaseNotFound: A database does not exist or must not be used.
@@ -120,10 +97,27 @@ def take_snapshots(
         TableNotFound: A table does not exist or must not be read.
         TableInconsistent: Catalog and native table do not agree.
     """
-    deadline = clock.now() + dt.timedelta(seconds=max_age_s)
+    deadline = clock.now() + dt.timedelta(seconds=MAX_SNAPSHOT_AGE_S)
+    found = []
     with database.reading() as connection:
-        found = [_read_table_state(database, connection, name, role) for name in names]
-    return [_make_snapshot(*parts, deadline) for parts in found]
+        for name in names:
+            table = find_table(connection, name)
+            if role is not None:
+                require_table_privilege(connection, role, table, "SELECT")
+            schemas = list_table_schema_versions(connection, table.table_id)
+            found.append((table, schemas, read_chunk_range(connection, database, table)))
+    return [
+        TableSnapshot(
+            table=table,
+            schemas=schemas,
+            native=load_current_native_table(table),
+            watermark=table.migrated_seq,
+            up_to=table.last_seq,
+            chunks=chunks,
+            deadline=deadline,
+        )
+        for table, schemas, chunks in found
+    ]
 
 
 def load_current_native_table(table: TableRecord) -> NativeTable | None:
@@ -147,30 +141,3 @@ def load_current_native_table(table: TableRecord) -> NativeTable | None:
             f"the catalog says {table.migrated_seq}",
         )
     return native
-
-
-def _read_table_state(
-    database: Database, connection: sa.Connection, name: TableName, role: str | None
-) -> tuple[TableRecord, dict[int, TableSchema], ChunkRange]:
-    table = find_table(connection, name)
-    if role is not None:
-        require_table_privilege(connection, role, table, "SELECT")
-    schemas = list_table_schema_versions(connection, table.table_id)
-    return table, schemas, read_chunk_range(connection, database, table)
-
-
-def _make_snapshot(
-    table: TableRecord,
-    schemas: dict[int, TableSchema],
-    chunks: ChunkRange,
-    deadline: dt.datetime,
-) -> TableSnapshot:
-    return TableSnapshot(
-        table=table,
-        schemas=schemas,
-        native=load_current_native_table(table),
-        watermark=table.migrated_seq,
-        up_to=table.last_seq,
-        chunks=chunks,
-        deadline=deadline,
-    )

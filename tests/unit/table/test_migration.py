@@ -69,7 +69,8 @@ def test_a_migration_changes_where_rows_are_and_nothing_else(numbers_table):
     assert (done.from_seq, done.to_seq, done.rows, done.files) == (0, 2, 150, 1)
     assert house.read().equals(before)
     found = snapshot(house)
-    assert (found.watermark, found.up_to, list(found.chunks), found.row_count) == (2, 2, [], 150)
+    assert (found.watermark, found.up_to, list(found.chunks)) == (2, 2, [])
+    assert found.native.facts.total_rows == 150
     house.put_numbers(150, 10)
     assert house.read_numbers() == list(range(160))
     assert house.migrate().from_seq == 2
@@ -82,8 +83,7 @@ def test_a_snapshot_taken_before_a_commit_reads_the_same_after_it(numbers_table)
     house.put_numbers(0, 10)
     found = snapshot(house)
     house.migrate()
-    assert found.row_count == 10
-    assert len(found.chunks) == 1
+    assert [chunk.rows for chunk in found.chunks] == [10]
     assert found.list_native_files() == []
 
 

@@ -98,4 +98,4 @@ def test_a_role_reads_what_it_may_select_from(numbers_table):
         read()
     with house.database.writing() as connection:
         access_control.grant_privilege(connection, "SELECT", "TABLE", table.table_id, "READER")
-    assert [each.row_count for each in read()] == [3]
+    assert [chunk.rows for each in read() for chunk in each.chunks] == [3]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as st
@@ -20,14 +19,11 @@ from snowmelt.spark.tables.spark_column_mapping import (
     list_visible_columns,
     quote_identifier,
 )
-from snowmelt.table.pruning import prune_chunks, prune_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord
     from snowmelt.schema.types import TableSchema
-    from snowmelt.table.iceberg import NativeFile
     from snowmelt.table.pruning import Predicate
     from snowmelt.table.snapshot import TableSnapshot
 
@@ -128,28 +124,6 @@ def parse_where_option(text: str | None, schema: TableSchema) -> tuple[Predicate
     if len(query.references) != 1 or query.tree is None:
         raise Unsupported(what=f"where = {text}", instead="it is no condition on one table's rows")
     return tuple(extract_exact_predicates(query, query.references[0], columns))
-
-
-@dataclass(frozen=True, slots=True)
-class PrunedFiles:
-    """Files and chunks that can hold rows which conditions select."""
-
-    files: list[NativeFile]
-    chunks: list[ChunkRecord]
-
-
-def prune_snapshot(
-    snapshot: TableSnapshot,
-    files: Iterable[NativeFile],
-    chunks: ChunkRange | Sequence[ChunkRecord],
-    predicates: Sequence[Predicate],
-) -> PrunedFiles:
-    """Leave out what statistics say that no condition needs."""
-    schema = snapshot.table.schema
-    return PrunedFiles(
-        prune_files(files, schema, predicates),
-        prune_chunks(chunks, schema, snapshot.schemas, predicates),
-    )
 
 
 def requested_time(text: str) -> dt.datetime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -14,7 +13,6 @@ from snowmelt.spark.datasource.options import (
     make_read_shape,
     parse_integer_option,
     parse_where_option,
-    prune_snapshot,
     requested_table,
     requested_time,
     to_spark_schema,
@@ -25,6 +23,7 @@ from snowmelt.spark.tables.partition import (
     read_partition,
 )
 from snowmelt.spark.tables.time_travel import take_snapshot_at_sequence, take_snapshot_at_time
+from snowmelt.table.pruning import prune_chunks, prune_files
 from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks
 
@@ -36,19 +35,10 @@ if TYPE_CHECKING:
 
     from snowmelt.schema.types import TableName
     from snowmelt.spark.datasource.catalog_connection import LakeConnection
+    from snowmelt.table.iceberg import NativeFile
     from snowmelt.table.snapshot import TableSnapshot
 
 READ_OPTIONS = frozenset({"where", "columns", "snapshot", "as_of"})
-
-
-@dataclass(frozen=True, slots=True)
-class _ReadRequest:
-    """What a read is of."""
-
-    table: TableName
-    where: str | None
-    sequence: int | None
-    as_of: str | None
 
 
 def take_table_snapshot(connection: LakeConnection, name: TableName) -> TableSnapshot:
@@ -73,6 +63,30 @@ def read_requested_schema(connection: LakeConnection, options: Mapping[str, str]
     return to_spark_schema(found.table.schema, options.get("columns"), table=name)
 
 
+def plan_pruned_read(
+    connection: LakeConnection,
+    snapshot: TableSnapshot,
+    files: Sequence[NativeFile],
+    where: str | None,
+    schema: StructType,
+) -> Sequence[InputPartition]:
+    """Plan what tasks read of `files` and the chunks of a snapshot, pruned by the option `where`."""
+    written = snapshot.table.schema
+    predicates = parse_where_option(where, written)
+    shape = make_read_shape(snapshot, schema, predicates)
+    kept = prune_files(files, written, predicates)
+    chunks = prune_chunks(snapshot.chunks, written, snapshot.schemas, predicates)
+    # Without chunks no folder of keys is needed.
+    tasks = (
+        make_chunk_read_tasks(
+            connection.database, connection.keyring, connection.stage, chunks, written
+        )
+        if chunks
+        else []
+    )
+    return plan_partitions(shape, kept, tasks, cores=connection.cores)
+
+
 class SnapshotReader(DataSourceReader):
     """Reads a table as it was when Spark planned; `schema` is what the session holds of it."""
 
@@ -81,13 +95,10 @@ class SnapshotReader(DataSourceReader):
     ) -> None:
         check_options(options, READ_OPTIONS, "reading")
         self._connection = connection
-        self._request = _ReadRequest(
-            requested_table(options),
-            options.get("where"),
-            parse_integer_option(options, "snapshot"),
-            options.get("as_of"),
-        )
-        if self._request.sequence is not None and self._request.as_of is not None:
+        self._name = requested_table(options)
+        self._where, self._as_of = options.get("where"), options.get("as_of")
+        self._sequence = parse_integer_option(options, "snapshot")
+        if self._sequence is not None and self._as_of is not None:
             raise LoadRefused(what="snapshot and as_of", reason="give one of them")
         self._schema = schema
 
@@ -97,23 +108,14 @@ class SnapshotReader(DataSourceReader):
         Raises:
             LoadRefused: What is asked for is no longer kept.
         """
-        lake, asked = self._connection, self._request
-        snapshot = take_table_snapshot(lake, asked.table)
-        if asked.sequence is not None:
-            snapshot = take_snapshot_at_sequence(lake.database, snapshot, asked.sequence)
-        elif asked.as_of is not None:
-            snapshot = take_snapshot_at_time(lake.database, snapshot, requested_time(asked.as_of))
-        found = parse_where_option(asked.where, snapshot.table.schema)
-        shape = make_read_shape(snapshot, self._schema, found)
-        left = prune_snapshot(snapshot, snapshot.list_native_files(), snapshot.chunks, found)
-        tasks = (
-            make_chunk_read_tasks(
-                lake.database, lake.keyring, lake.stage, left.chunks, snapshot.table.schema
-            )
-            if left.chunks
-            else []
-        )
-        return list(plan_partitions(shape, left.files, tasks, cores=lake.cores))
+        lake = self._connection
+        snapshot = take_table_snapshot(lake, self._name)
+        if self._sequence is not None:
+            snapshot = take_snapshot_at_sequence(lake.database, snapshot, self._sequence)
+        elif self._as_of is not None:
+            snapshot = take_snapshot_at_time(lake.database, snapshot, requested_time(self._as_of))
+        files = snapshot.list_native_files()
+        return plan_pruned_read(lake, snapshot, files, self._where, self._schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""

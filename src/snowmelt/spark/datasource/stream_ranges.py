@@ -131,11 +131,6 @@ class StreamIncrement:
     files: tuple[NativeFile, ...]
     chunks: tuple[ChunkRecord, ...]
 
-    @property
-    def row_count(self) -> int:
-        """How many rows these are."""
-        return sum(file.rows for file in self.files) + sum(chunk.rows for chunk in self.chunks)
-
 
 class StreamedTable:
     """A table at one instant, seen by a stream; `connection` may be closed after it is made."""
@@ -222,7 +217,7 @@ def find_chunks_or_migrated_files(
     runs = [
         run
         for run in _list_committed_migrations(connection, table)
-        if _includes_missing_chunk(run, missing)
+        if any(run.from_seq < seq <= run.to_seq for seq in missing)
     ]
     for run in runs:
         if run.from_seq < after_seq or run.to_seq > end_seq:
@@ -317,10 +312,6 @@ def _list_committed_migrations(
 ) -> list[MigrationRecord]:
     found = migration_history.list_migrations(connection, table.table_id, limit=_MAX_LISTED_RUNS)
     return [run for run in found if run.state is RunState.COMMITTED]
-
-
-def _includes_missing_chunk(run: MigrationRecord, missing: set[int]) -> bool:
-    return any(run.from_seq < seq <= run.to_seq for seq in missing)
 
 
 def _list_migration_files(

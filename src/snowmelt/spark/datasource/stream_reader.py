@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -27,17 +28,14 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused
 from snowmelt.spark.datasource.options import (
     check_options,
-    make_read_shape,
     parse_integer_option,
-    parse_where_option,
-    prune_snapshot,
     requested_table,
 )
+from snowmelt.spark.datasource.reader import plan_pruned_read
 from snowmelt.spark.datasource.stream_ranges import (
     EARLIEST,
     LATEST,
     StreamedTable,
-    StreamIncrement,
     StreamOffset,
     StreamPosition,
     count_loaded_rows,
@@ -51,11 +49,9 @@ from snowmelt.spark.datasource.stream_ranges import (
 )
 from snowmelt.spark.tables.partition import (
     ReadPartition,
-    plan_partitions,
     read_partition,
 )
 from snowmelt.table.snapshot import MAX_SNAPSHOT_AGE_S, TableSnapshot
-from snowmelt.table.table_reader import make_chunk_read_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -141,7 +137,11 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 connection, grown, find_starting_offset(start) or EARLIEST
             )
             grown.check_incarnation(offset.incarnation)
-            budget = self._make_batch_budget(unlimited=isinstance(limit, ReadAllAvailable))
+            unlimited = isinstance(limit, ReadAllAvailable)
+            budget = _BatchBudget(
+                inf if unlimited or self._max_rows is None else self._max_rows,
+                inf if unlimited or self._max_chunks is None else self._max_chunks,
+            )
             end = self._advance_offset(connection, grown, offset, budget)
         if self._clock.now() - self._marked_at > _MARK_INTERVAL:
             self._save_read_position(offset)
@@ -161,20 +161,17 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             grown.check_incarnation(last.incarnation)
             files = self._list_batch_files(connection, grown, last, first)
             chunks = find_chunks_or_migrated_files(connection, grown, first.seq, last.at.seq)
-        snapshot = _make_batch_snapshot(grown, chunks)
-        found = parse_where_option(self._where, grown.table.schema)
-        shape = make_read_shape(snapshot, self._schema, found)
-        left = prune_snapshot(snapshot, [*files, *chunks.files], chunks.chunks, found)
-        if not left.files and not left.chunks:
-            return []
-        tasks = (
-            make_chunk_read_tasks(
-                lake.database, lake.keyring, lake.stage, left.chunks, grown.table.schema
-            )
-            if left.chunks
-            else []
+        # The rows of a batch as what a query's snapshot would be.
+        snapshot = TableSnapshot(
+            table=grown.table,
+            schemas=grown.schemas,
+            native=grown.native,
+            watermark=grown.table.migrated_seq,
+            up_to=grown.table.last_seq,
+            chunks=chunks.chunks,
+            deadline=SystemClock().now() + dt.timedelta(seconds=MAX_SNAPSHOT_AGE_S),
         )
-        return plan_partitions(shape, left.files, tasks, cores=lake.cores)
+        return plan_pruned_read(lake, snapshot, [*files, *chunks.files], self._where, self._schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""
@@ -230,13 +227,6 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return StreamOffset(uuid.uuid4().hex, streamed_table.table.incarnation, begin, begin)
 
-    def _make_batch_budget(self, *, unlimited: bool) -> _BatchBudget:
-        rows = None if unlimited else self._max_rows
-        pieces = None if unlimited else self._max_chunks
-        return _BatchBudget(
-            float("inf") if rows is None else rows, float("inf") if pieces is None else pieces
-        )
-
     def _advance_offset(
         self,
         connection: sa.Connection,
@@ -278,13 +268,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after, up_to = seq_range
         if up_to <= after:
             return after
-        if budget.remaining_rows == float("inf") and budget.remaining_items == float("inf"):
+        if budget.remaining_rows == inf and budget.remaining_items == inf:
             return up_to
-        limit = (
-            None
-            if budget.remaining_items == float("inf")
-            else int(max(budget.remaining_items, 1)) + 1
-        )
+        limit = None if budget.remaining_items == inf else int(max(budget.remaining_items, 1)) + 1
         found = list_chunks(
             connection, streamed_table.table.table_id, after, up_to, limit=limit, retained_only=True
         )
@@ -325,18 +311,3 @@ def _parse_starting_offset(text: str) -> str:
             reason=f"it is {EARLIEST}, {LATEST} or the number of a commit",
         )
     return word
-
-
-def _make_batch_snapshot(
-    streamed_table: StreamedTable, increment: StreamIncrement
-) -> TableSnapshot:
-    """Return the rows of a batch as what a query's snapshot would be."""
-    return TableSnapshot(
-        table=streamed_table.table,
-        schemas=streamed_table.schemas,
-        native=streamed_table.native,
-        watermark=streamed_table.table.migrated_seq,
-        up_to=streamed_table.table.last_seq,
-        chunks=increment.chunks,
-        deadline=SystemClock().now() + dt.timedelta(seconds=MAX_SNAPSHOT_AGE_S),
-    )

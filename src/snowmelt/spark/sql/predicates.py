@@ -224,26 +224,11 @@ def _convert_condition(node: exp.Expr, scope: _SelectScope) -> Predicate:
         node = node.this
     if isinstance(node, exp.Not) and isinstance(node.this, exp.Is):
         return _convert_is_null(node.this, scope, negated=True)
+    if isinstance(node, exp.And | exp.Or):
+        sides = tuple(_convert_condition(node.args[key], scope) for key in ("this", "expression"))
+        return And(sides) if isinstance(node, exp.And) else Or(sides)
     reader = _CONVERTERS.get(type(node), _convert_comparison)
     return reader(node, scope)
-
-
-def _convert_or(node: exp.Expr, scope: _SelectScope) -> Predicate:
-    return Or(
-        (
-            _convert_condition(node.args["this"], scope),
-            _convert_condition(node.args["expression"], scope),
-        )
-    )
-
-
-def _convert_and(node: exp.Expr, scope: _SelectScope) -> Predicate:
-    return And(
-        (
-            _convert_condition(node.args["this"], scope),
-            _convert_condition(node.args["expression"], scope),
-        )
-    )
 
 
 def _convert_comparison(node: exp.Expr, scope: _SelectScope) -> Predicate:
@@ -395,8 +380,6 @@ def _try_extract_datetime_text(
 
 
 _CONVERTERS: dict[type[exp.Expr], Callable[[exp.Expr, _SelectScope], Predicate]] = {
-    exp.Or: _convert_or,
-    exp.And: _convert_and,
     exp.Between: _convert_between,
     exp.In: _convert_in,
     exp.Is: _convert_is_null,

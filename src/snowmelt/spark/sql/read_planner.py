@@ -23,7 +23,7 @@ from snowmelt.table.snapshot import take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.security.encryption_keys import KeyRing
@@ -47,15 +47,6 @@ class PlannedTable:
     chunks_total: int
 
 
-@dataclass(frozen=True, slots=True)
-class _TableRequest:
-    """A snapshot, and what of it one mention needs."""
-
-    snapshot: TableSnapshot
-    columns: tuple[VisibleColumn, ...]
-    predicates: tuple[Predicate, ...]
-
-
 class QueryPlanner:
     """Plans queries of one role; thread-safe."""
 
@@ -77,7 +68,7 @@ class QueryPlanner:
         """
         snapshot = self._take_snapshots([name])[name]
         columns = tuple(list_visible_columns(snapshot.table.schema))
-        return self._plan_read(0, _TableRequest(snapshot, columns, ())).read
+        return self._plan_read(0, snapshot, columns, ()).read
 
     def plan_query(
         self,
@@ -107,7 +98,12 @@ class QueryPlanner:
         visible = {
             name: list_visible_columns(each.table.schema) for name, each in snapshots.items()
         }
-        by_name = {name: _index_columns_by_name(columns) for name, columns in visible.items()}
+        by_name = {
+            name: {
+                each.name.lower(): None if each.is_companion else each.column for each in columns
+            }
+            for name, columns in visible.items()
+        }
         names_of = {query.references[index].start: name for index, name in names.items()}
 
         def columns_of(reference: TableReference) -> dict[str, Column | None] | None:
@@ -120,7 +116,7 @@ class QueryPlanner:
             needed = list_needed_columns(query, reference, [each.name for each in visible[name]])
             columns = tuple(each for each in visible[name] if each.name in needed)
             found = tuple(extract_predicates(query, reference, columns_of, is_utc=is_utc))
-            planned.append(self._plan_read(index, _TableRequest(snapshots[name], columns, found)))
+            planned.append(self._plan_read(index, snapshots[name], columns, found))
         return planned
 
     def _resolve_table_names(
@@ -156,16 +152,27 @@ class QueryPlanner:
         found = take_snapshots(self._database, distinct, clock=self._clock, role=self._role)
         return dict(zip(distinct, found, strict=True))
 
-    def _plan_read(self, index: int, request: _TableRequest) -> PlannedTable:
-        snapshot, schema = request.snapshot, request.snapshot.table.schema
-        native = self._executor.submit(_plan_files, request)
-        chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, request.predicates)
+    def _plan_read(
+        self,
+        index: int,
+        snapshot: TableSnapshot,
+        columns: tuple[VisibleColumn, ...],
+        predicates: tuple[Predicate, ...],
+    ) -> PlannedTable:
+        schema = snapshot.table.schema
+
+        def plan_files() -> PlannedFiles:
+            files = snapshot.list_native_files()
+            return PlannedFiles(tuple(prune_files(files, schema, predicates)), len(files))
+
+        native = self._executor.submit(plan_files)
+        chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, predicates)
         read = TableReadPlan(
             table=str(snapshot.table.name),
             incarnation=snapshot.table.incarnation,
             pointer=snapshot.pointer,
             schema=schema,
-            columns=request.columns,
+            columns=columns,
             native=native,
             parquet_names=map_parquet_names(schema, snapshot.schemas.values())
             if len(snapshot.schemas) > 1
@@ -180,17 +187,7 @@ class QueryPlanner:
             present_chunks=snapshot.chunk_numbers,
             deadline=snapshot.deadline,
         )
-        return PlannedTable(index, read, request.predicates, len(snapshot.chunks))
-
-
-def _plan_files(request: _TableRequest) -> PlannedFiles:
-    files = request.snapshot.list_native_files()
-    kept = prune_files(files, request.snapshot.table.schema, request.predicates)
-    return PlannedFiles(tuple(kept), len(files))
-
-
-def _index_columns_by_name(columns: Sequence[VisibleColumn]) -> dict[str, Column | None]:
-    return {each.name.lower(): None if each.is_companion else each.column for each in columns}
+        return PlannedTable(index, read, predicates, len(snapshot.chunks))
 
 
 # --- Which files and chunks a query would open.

@@ -19,7 +19,7 @@ from pyspark import StorageLevel
 from snowmelt.spark.tables.spark_column_mapping import quote_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -70,9 +70,12 @@ class ChunkCache:
         out of the plan, the query's own condition leaves out of its rows.
         """
         with self._lock:
-            self._evict_expired(read)
+            for number, segment in list(self._segments.items()):
+                if read.deadline - segment.deadline > EVICTION_GRACE:
+                    self._evict_segment(number)
             numbers = self._find_covering_segments(read)
-            rest = _exclude_chunks(read.tasks, self._collect_cached_chunks(numbers))
+            cached = self._collect_cached_chunks(numbers)
+            rest = tuple(task for task in read.tasks if task.seq not in cached)
             if len(numbers) > _MAX_SEGMENTS_PER_READ:
                 # Chunks come one by one; the small frames are made one again.
                 numbers, merged = numbers[:1], numbers[1:]
@@ -144,11 +147,6 @@ class ChunkCache:
         )
         return frame
 
-    def _evict_expired(self, read: TableReadPlan) -> None:
-        for number, segment in list(self._segments.items()):
-            if read.deadline - segment.deadline > EVICTION_GRACE:
-                self._evict_segment(number)
-
     def _evict_segment(self, number: int) -> None:
         # Frames that use it go on, and decode anew.
         self._segments.pop(number).frame.unpersist()
@@ -168,9 +166,3 @@ def _is_loaded(frame: DataFrame) -> bool:
         return bool(plan.cacheBuilder().isCachedColumnBuffersLoaded())
     except Exception:  # noqa: BLE001  Spark Connect has no such thing, and says so in several ways
         return False
-
-
-def _exclude_chunks(
-    tasks: tuple[ChunkReadTask, ...], covered: Collection[int]
-) -> tuple[ChunkReadTask, ...]:
-    return tuple(task for task in tasks if task.seq not in covered)
