@@ -99,6 +99,9 @@ def test_what_is_collected_passes_the_check_and_bounds_every_value(part):
     bounds = column_statistics.bounds_from_message(schema, wire)
     decoder = column_statistics.StoredStatisticsDecoder(schema, schema.columns)
     assert decoded(decoder, text, schema.columns) == bounds
+    stored = column_statistics.encode_stored_statistics(schema, collected)
+    assert decoded(decoder, stored, schema.columns) == bounds
+    assert len(stored) < len(text)
     for column, found in zip(schema.columns, collected.columns, strict=True):
         bound = bounds[column.ordinal]
         assert bound.null_count == found.null_count
