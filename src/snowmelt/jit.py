@@ -55,10 +55,29 @@ def jit_kernel(function: _KernelT) -> _KernelT:
 
 def list_kernels() -> tuple[list[str], list[str]]:
     """Return the kernels that this process compiled, and those that it loaded, by their names."""
-    names = {each.__name__.lstrip("_"): each.stats for each in _KERNELS}
+    names = {_get_name(each): each.stats for each in _KERNELS}
     compiled = sorted(name for name, stats in names.items() if stats.cache_misses)
     loaded = sorted(name for name, stats in names.items() if stats.cache_hits)
     return compiled, loaded
+
+
+def is_kernel_cached(name: str) -> bool:
+    """Tell whether calling a kernel would compile nothing: it is in memory, or on disk."""
+    kernel = next(each for each in _KERNELS if _get_name(each) == name)
+    if kernel.overloads or kernel._cache.cache_path is None:  # noqa: SLF001
+        return bool(kernel.overloads)
+    processor = kernel.targetctx.codegen().magic_tuple()
+    return any(key[1] == processor for key in kernel._cache._cache_file._load_index())  # noqa: SLF001
+
+
+def find_cache_folder() -> Path | None:
+    """Return where kernels are kept, None where no folder can be written."""
+    kept = (each._cache for each in _KERNELS)  # noqa: SLF001
+    return next((Path(each.cache_path) for each in kept if each.cache_path), None)
+
+
+def _get_name(kernel: Any) -> str:
+    return str(kernel.__name__.lstrip("_"))
 
 
 def _find_package_folder(function: Callable[..., object]) -> Path:

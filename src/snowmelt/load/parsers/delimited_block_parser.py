@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from snowmelt.errors import InternalError
 from snowmelt.load.parsers.delimited_text import DelimitedRecordReader
+from snowmelt.load.parsers.warmup import COMPILED_READERS
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
 
 if TYPE_CHECKING:
@@ -62,7 +63,11 @@ class DelimitedBlockParser:
             What became of them, None if there is none; and the bytes that they take.
         """
         least = _MIN_SCANNED_BYTES if self._scanner is None else 0
-        if self._is_scannable and least <= len(data) < _END_SCANNED_BYTES:
+        if (
+            self._is_scannable
+            and least <= len(data) < _END_SCANNED_BYTES
+            and COMPILED_READERS["DELIMITED"].can_be_used()
+        ):
             return self._parse_scanned(data, offset, is_last=is_last)
         return self._parse_exactly(data, offset, is_last=is_last)
 

@@ -30,6 +30,7 @@ from snowmelt.load.parsers.json_document_mapping import (
     JsonDocumentReader,
 )
 from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
+from snowmelt.load.parsers.warmup import COMPILED_READERS
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
 
 if TYPE_CHECKING:
@@ -118,9 +119,10 @@ class _JsonBlockParser:
         count = 0
         problems: dict[int, str] = {}
         text_end = 0
+        is_compiled = COMPILED_READERS["JSON"].can_be_used()
         after_object = True
         while at < len(data):
-            if self._ends_with_lines:
+            if self._ends_with_lines and is_compiled:
                 if at >= text_end:
                     text_end = _find_text_end(data, at)
                 found, at = frame_json_objects(
@@ -187,7 +189,8 @@ class _JsonRecordDecoder:
         """
         owners = _list_valid_indexes(records, problems)
         candidates = records.take(owners) if problems else records
-        read = self._column_reader.read_records(candidates)
+        can_compile = COMPILED_READERS["JSON"].can_be_used()
+        read = self._column_reader.read_records(candidates) if can_compile else None
         unread = (owners if read is None else owners[~read.is_read]).tolist()
         for index in unread:
             try:

@@ -1,18 +1,30 @@
-"""Warm-up of the parsers: compiles or loads what COPY of delimited text and JSON runs compiled."""
+"""The parsers' compiled code, and the exact readers' turn while numba makes it.
+
+After an installation numba compiles each format for some six seconds. A process of its own does so, which leaves
+Python's lock to the readers that serve meanwhile; what it leaves in numba's cache is then loaded.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import logging
+import subprocess
+import sys
+import threading
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from snowmelt.load.parsers.delimited import DelimitedOptions
-from snowmelt.load.parsers.json_document_mapping import JsonOptions
-from snowmelt.load.parsers.json_parser import JsonParser
+from snowmelt.clock import SystemClock
+from snowmelt.load.parsers import definition
 from snowmelt.load.phase_protocols import ByteReader, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
-    from snowmelt.load.phase_protocols import Parser
+    from collections.abc import Callable
+
+_log = logging.getLogger("snowmelt.load")
 
 _SCHEMA = TableSchema(
     1,
@@ -33,21 +45,112 @@ _VALUES = (
 )
 # Smaller inputs are read exactly, without compiled code.
 _SAMPLE_BYTES = 1 << 16
+_COMPILER_PROGRAM = (
+    "import sys; _, name, *sys.path = sys.argv; from snowmelt.load.parsers import warmup;"
+    " warmup.COMPILED_READERS[name].compile_into_cache()"
+)
+
+
+class CompiledReader:
+    """Tells whether the compiled reader of a format may be used; thread-safe."""
+
+    def __init__(self, module: str, last_kernel: str, sample: Callable[[], None]) -> None:
+        """Take the module that has its kernels, the one compiled last, and what compiles them."""
+        self._module = f"snowmelt.load.parsers.{module}"
+        self._last_kernel = last_kernel
+        self._parse_sample = sample
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._caller = threading.local()
+        self.is_ready = False
+
+    def can_be_used(self) -> bool:
+        """Tell whether it can without waiting for a compiler; where not, have it begin."""
+        if self.is_ready or hasattr(self._caller, "compiles"):
+            return True
+        with self._lock:
+            if self._thread is None:
+                import_module(self._module)
+                self.is_ready = import_module("snowmelt.jit").is_kernel_cached(self._last_kernel)
+                if not self.is_ready:
+                    self._thread = threading.Thread(
+                        target=self._prepare, name="load-compiling", daemon=True
+                    )
+                    self._thread.start()
+        return self.is_ready
+
+    def wait_until_ready(self) -> None:
+        """Wait until what has begun is ready."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def warm_up(self) -> None:
+        """Parse some records of every type; what it takes stays loaded in this process."""
+        self._caller.compiles = True
+        try:
+            self._parse_sample()
+        finally:
+            del self._caller.compiles
+
+    def compile_into_cache(self) -> None:
+        """Do so while no other process does; numba's cache has the code after it."""
+        import_module(self._module)
+        folder = import_module("snowmelt.jit").find_cache_folder()
+        with Path(folder, "warmup.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.warm_up()
+
+    def _prepare(self) -> None:
+        name = next(name for name, reader in COMPILED_READERS.items() if reader is self)
+        clock = SystemClock()
+        began = clock.monotonic()
+        try:
+            if import_module("snowmelt.jit").find_cache_folder() is not None:
+                # It ends even if this process does before: the next one then finds the cache.
+                subprocess.run(  # noqa: S603 - this interpreter and a constant
+                    (sys.executable, "-c", _COMPILER_PROGRAM, name, *sys.path),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    check=False,
+                )
+            # What that process has not made is compiled here.
+            self.warm_up()
+        except Exception:  # noqa: BLE001 - the exact reader reads the same rows
+            _log.exception("the compiled reader of %s cannot be made", name)
+            return
+        self.is_ready = True
+        _log.info("the compiled reader of %s took %.1f s", name, clock.monotonic() - began)
 
 
 def warm_up_parsers() -> None:
-    """Parse some records of every type; what it takes stays loaded in this process."""
+    """Compile or load what the parsers run compiled; it stays loaded in this process."""
+    for reader in COMPILED_READERS.values():
+        reader.warm_up()
+
+
+def _parse_delimited_sample() -> None:
     quoted = ",".join(f'"{value}"' for value in _VALUES)
-    delimited = DelimitedOptions(delimiter=",", enclosed_by='"').parser()
-    _parse(delimited, f"{','.join(_VALUES)}\n{quoted}\n")
-    names = (column.name for column in _SCHEMA.columns)
-    members = ", ".join(f'"{name}": "{value}"' for name, value in zip(names, _VALUES, strict=True))
-    numbers = '{"N": 1, "P": 2.50, "R": 0.5, "O": true}'
-    _parse(JsonParser(JsonOptions()), f"{{{members}}}\n{numbers}\n")
+    _parse("DELIMITED", f"{','.join(_VALUES)}\n{quoted}\n", delimiter=",", enclosed_by='"')
 
 
-def _parse(parser: Parser, records: str) -> None:
+def _parse_json_sample() -> None:
+    pairs = zip((column.name for column in _SCHEMA.columns), _VALUES, strict=True)
+    members = ", ".join(f'"{name}": "{value}"' for name, value in pairs)
+    _parse("JSON", f'{{{members}}}\n{{"N": 1, "P": 2.50, "R": 0.5, "O": true}}\n')
+
+
+def _parse(name: str, records: str, **parameters: str) -> None:
+    found = definition(name)
+    assert found is not None  # noqa: S101 - for mypy: both are there
     sample = (records * (_SAMPLE_BYTES // len(records) + 1)).encode()
-    target = ParseTarget(_SCHEMA, {})
-    for _ in parser.parse(ByteReader(iter((sample,))), target, Portion(InputFile("sample"))):
+    portion = Portion(InputFile("sample"))
+    parser = found.build_phase(parameters)
+    for _ in parser.parse(ByteReader(iter((sample,))), ParseTarget(_SCHEMA, {}), portion):
         pass
+
+
+COMPILED_READERS = {
+    "DELIMITED": CompiledReader("delimited_scanner", "parse_booleans", _parse_delimited_sample),
+    "JSON": CompiledReader("json_columns", "copy_texts", _parse_json_sample),
+}

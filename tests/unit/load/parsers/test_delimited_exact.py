@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from snowmelt.errors import InvalidRow
 from snowmelt.load.column_converter import TableConverter
 from snowmelt.load.parsers import delimited_block_parser
+from snowmelt.load.parsers.warmup import COMPILED_READERS
 from snowmelt.load.phase_protocols import ParseTarget
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import load
@@ -19,8 +20,10 @@ from support.parser_runs import load
 def _way(request):
     """Read even small blocks by the scanner, or none."""
     with pytest.MonkeyPatch.context() as patch:
-        least = 0 if request.param == "scanned" else 1 << 40
-        patch.setattr(delimited_block_parser, "_MIN_SCANNED_BYTES", least)
+        patch.setattr(delimited_block_parser, "_MIN_SCANNED_BYTES", 0)
+        patch.setattr(
+            COMPILED_READERS["DELIMITED"], "can_be_used", lambda: request.param == "scanned"
+        )
         yield
 
 

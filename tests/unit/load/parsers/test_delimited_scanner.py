@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.parsers import delimited_block_parser, portion_stream
+from snowmelt.load.parsers.warmup import COMPILED_READERS
 from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import load
@@ -21,6 +22,14 @@ _SCHEMA = TableSchema(
         Column("D", LogicalType.DATE, 4),
         Column("TZ", LogicalType.TIMESTAMP_TZ, 5, scale=3),
         Column("O", LogicalType.BOOLEAN, 6),
+        Column("W", LogicalType.FIXED, 7, precision=38, scale=0),
+        Column("NTZ", LogicalType.TIMESTAMP_NTZ, 8, scale=9),
+        Column("LTZ", LogicalType.TIMESTAMP_LTZ, 9, scale=0),
+        Column("C", LogicalType.TIME, 10, scale=3),
+        Column("B", LogicalType.BINARY, 11, length=3),
+        Column("V", LogicalType.VARIANT, 12),
+        Column("L", LogicalType.ARRAY, 13),
+        Column("M", LogicalType.OBJECT, 14),
     ),
 )
 _TERMINATORS = ["", "", "\n", "\r\n", "\r", "ab", "~|~", "xyx", "é", "NN"]
@@ -39,6 +48,11 @@ _VALUES = [
     "2013-02-28 01:02:03+17:59",
     "2013-02-28 01:02:03-18:00",
     "true",
+    "01:02:03.4567",
+    "24:00:00",
+    "abcd",
+    "[1]",
+    '{"a": 1}',
     "N",
     " ",
 ]
@@ -51,6 +65,14 @@ _FITTING = [
     ["2013-02-28", "0999-01-01", ""],
     ["2013-02-28 01:02:03+17:59", "2013-02-28T01:02:03.123456Z", "2013-02-28T01:02:03", ""],
     ["true", "0", "F", ""],
+    ["1", "-0", "12345678901234567890123456789012345678", "+007", ""],
+    ["2013-02-28 01:02:03.123456789", "1969-12-31T23:59:59.5", "1582-10-04", ""],
+    ["2013-02-28 01:02:03.5-08:00", "2262-04-12 00:00:00", ""],
+    ["01:02:03", "23:59:59.9996", "1:2", ""],
+    ["abc", "é", "61", ""],
+    ["1", "true", "{}", ""],
+    ["[]", "[1]", ""],
+    ["{}", "{}", ""],
 ]
 
 
@@ -96,7 +118,10 @@ def _texts(draw, parameters):
                 for choice in choices
             )
         ).map(lambda row: (parameters["delimiter"].join(row) + ends).encode())
-        for choices in ([values] * 6, [st.sampled_from(fitting) for fitting in _FITTING])
+        for choices in (
+            [values] * len(_FITTING),
+            [st.sampled_from(fitting) for fitting in _FITTING],
+        )
     ]
     noise = st.sampled_from(marks).map(str.encode)
     wild = st.sampled_from([b"\xff", b"\xc3", b"\x00", "é€".encode()])
@@ -109,9 +134,14 @@ def test_both_ways_give_the_same_rows_and_rejects(data, dialect, size, block):
     name, parameters, options = dialect
     text = data.draw(_texts(parameters))
     found = []
-    for least in (0, 1 << 40):
+    for is_scanned in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(delimited_block_parser, "_MIN_SCANNED_BYTES", least)
+            patch.setattr(delimited_block_parser, "_MIN_SCANNED_BYTES", 0)
+            patch.setattr(
+                COMPILED_READERS["DELIMITED"],
+                "can_be_used",
+                lambda is_scanned=is_scanned: is_scanned,
+            )
             patch.setattr(portion_stream, "_BLOCK_BYTES", block)
             try:
                 found.append(
