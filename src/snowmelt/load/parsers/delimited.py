@@ -115,10 +115,9 @@ def _match_header(
     texts = [(name or b"").decode(errors="replace").strip() for name in header]
     names = [to_internal_name(text) for text in texts]
     places: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, []).append(place)
     folded: dict[str, list[int]] = {}
     for place, name in enumerate(names):
+        places.setdefault(name, []).append(place)
         folded.setdefault(name.upper(), []).append(place)
     wanted = [column.name for column in target.schema.columns]
     exact = {name for name in wanted if name in places}
@@ -126,9 +125,9 @@ def _match_header(
     for name in wanted:
         # As in Vertica names of columns have no case; but of two that differ in it alone, each
         # is found by its very name only.
-        there = places.get(name) or _exclude_exactly_matched_fields(
-            folded.get(name.upper(), []), names, exact
-        )
+        there = places.get(name) or [
+            place for place in folded.get(name.upper(), []) if names[place] not in exact
+        ]
         if len(there) > 1:
             shown = to_display_name(name)
             raise PhaseFailed(reason=f"the header names column {shown} twice", record=0)
@@ -137,13 +136,6 @@ def _match_header(
         listed = ", ".join(names[:20])
         raise PhaseFailed(reason=f"the header names none of the columns; it has {listed}", record=0)
     return RecordFieldMapping(len(names), found, pads_missing_fields)
-
-
-def _exclude_exactly_matched_fields(
-    field_indexes: list[int], names: list[str], exact_names: set[str]
-) -> list[int]:
-    """Return the places whose names are not the very name of another column."""
-    return [place for place in field_indexes if names[place] not in exact_names]
 
 
 # --- What COPY, FDELIMITEDPARSER and FCSVPARSER let one choose of delimited text.
@@ -184,23 +176,11 @@ class DelimitedOptions:
         if self.no_escape and self.escape:
             raise LoadRefused(what=what, reason="ESCAPE AS and NO ESCAPE exclude each other")
         escape = "\\" if self.escape is None else self.escape
-        usual = check_field_dialect(
-            FieldDialect(
-                parse_format_character("DELIMITER", self.delimiter, label=what),
-                parse_format_character(
-                    "ENCLOSED BY", self.enclosed_by, label=what, may_be_empty=True
-                ),
-                b""
-                if self.no_escape
-                else parse_format_character("ESCAPE", escape, label=what, may_be_empty=True),
-                self.null.encode(),
-            ),
-            label=what,
-        )
-        return DelimitedParser(
-            _make_dialect(usual, self.record_terminator, self.max_record, keeps_blank_lines=True),
-            skip_records=_check_count("skip", self.skip, parser_name=what),
-            pads_missing_fields=self.trailing_nullcols,
+        return _make_parser(
+            self,
+            what,
+            "" if self.no_escape else escape,
+            self.null.encode(),
             trim=self.trim,
             array_syntax=ArraySyntax(
                 self.collection_delimiter,
@@ -237,26 +217,8 @@ class FlexDelimitedOptions:
         Raises:
             LoadRefused: Marks are longer than a character, or cannot be told apart.
         """
-        what = "FDELIMITEDPARSER"
-        usual = check_field_dialect(
-            FieldDialect(
-                parse_format_character("delimiter", self.delimiter, label=what),
-                parse_format_character(
-                    "enclosed_by", self.enclosed_by, label=what, may_be_empty=True
-                ),
-                parse_format_character("escape", self.escape, label=what, may_be_empty=True),
-                self.null.encode() if self.treat_empty_val_as_null else _UNMATCHABLE_NULL,
-            ),
-            label=what,
-        )
-        return DelimitedParser(
-            _make_dialect(usual, self.record_terminator, self.max_record, keeps_blank_lines=False),
-            has_header=self.header,
-            skip_records=_check_count("skip", self.skip, parser_name=what),
-            pads_missing_fields=self.trailing_nullcols,
-            trim=_BLANKS if self.trim else None,
-            array_syntax=ArraySyntax(),
-        )
+        null = self.null.encode() if self.treat_empty_val_as_null else _UNMATCHABLE_NULL
+        return _make_parser(self, "FDELIMITEDPARSER", self.escape, null)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,41 +253,46 @@ class CsvOptions:
                 what=what, reason=f"type is rfc4180 or traditional, not {self.type!r}"
             )
         escape = ("\\" if kind == "traditional" else "") if self.escape is None else self.escape
-        usual = check_field_dialect(
-            FieldDialect(
-                parse_format_character("delimiter", self.delimiter, label=what),
-                parse_format_character(
-                    "enclosed_by", self.enclosed_by, label=what, may_be_empty=True
-                ),
-                b""
-                if escape == self.enclosed_by
-                else parse_format_character("escape", escape, label=what, may_be_empty=True),
-                self.null.encode(),
-            ),
-            label=what,
-        )
-        return DelimitedParser(
-            _make_dialect(usual, self.record_terminator, self.max_record, keeps_blank_lines=False),
-            has_header=self.header,
-            skip_records=_check_count("skip", self.skip, parser_name=what),
-            pads_missing_fields=self.trailing_nullcols,
-            trim=_BLANKS if self.trim else None,
-            array_syntax=ArraySyntax(),
-        )
+        escape = "" if escape == self.enclosed_by else escape
+        return _make_parser(self, what, escape, self.null.encode())
 
 
 # A text that no field can say, as it is no UTF-8.
 _UNMATCHABLE_NULL = b"\xff\xfe\xff"
 
 
-def _make_dialect(
-    default_field: FieldDialect, terminator: str, max_record_bytes: int, *, keeps_blank_lines: bool
-) -> DelimitedDialect:
-    limit = max_record_bytes if max_record_bytes > 0 else DEFAULT_MAX_RECORD_BYTES
-    return DelimitedDialect(default_field, terminator.encode(), keeps_blank_lines, limit)
-
-
-def _check_count(name: str, value: int, *, parser_name: str) -> int:
-    if value < 0:
-        raise LoadRefused(what=parser_name, reason=f"{name} is 0 or more, not {value}")
-    return value
+def _make_parser(
+    options: DelimitedOptions | FlexDelimitedOptions | CsvOptions,
+    what: str,
+    escape: str,
+    null: bytes,
+    *,
+    trim: str | None = None,
+    array_syntax: ArraySyntax | None = None,
+) -> DelimitedParser:
+    is_plain = isinstance(options, DelimitedOptions)
+    delimiter, quote, escape_name = (
+        ("DELIMITER", "ENCLOSED BY", "ESCAPE")
+        if is_plain
+        else ("delimiter", "enclosed_by", "escape")
+    )
+    usual = check_field_dialect(
+        FieldDialect(
+            parse_format_character(delimiter, options.delimiter, label=what),
+            parse_format_character(quote, options.enclosed_by, label=what, may_be_empty=True),
+            parse_format_character(escape_name, escape, label=what, may_be_empty=True),
+            null,
+        ),
+        label=what,
+    )
+    if options.skip < 0:
+        raise LoadRefused(what=what, reason=f"skip is 0 or more, not {options.skip}")
+    limit = options.max_record if options.max_record > 0 else DEFAULT_MAX_RECORD_BYTES
+    return DelimitedParser(
+        DelimitedDialect(usual, options.record_terminator.encode(), is_plain, limit),
+        has_header=not isinstance(options, DelimitedOptions) and options.header,
+        skip_records=options.skip,
+        pads_missing_fields=options.trailing_nullcols,
+        trim=trim if isinstance(options, DelimitedOptions) else _BLANKS if options.trim else None,
+        array_syntax=array_syntax or ArraySyntax(),
+    )

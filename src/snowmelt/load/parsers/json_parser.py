@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import ByteReader, ParseTarget, Records
     from snowmelt.load.portion import Portion
 
-if TYPE_CHECKING:
     Reasons = dict[int, tuple[str, str]]
     Read = tuple[list[pa.Array], Reasons]
     Places = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -180,14 +179,11 @@ class _JsonRecordDecoder:
     def parse_records(
         self, records: JsonRecords, offset: int, problems: dict[int, str]
     ) -> ParsedBatch:
-        """Parse records, each of which is one object or rejected.
+        """Parse records, each of which is one object or rejected, of a buffer at `offset`.
 
-        Args:
-            records: The records.
-            offset: Where their buffer begins in the stream.
-            problems: Why some are no JSON, by their places; others that are none are added.
+        `problems` has why some are no JSON, by their places; others that are none are added.
         """
-        owners = _list_valid_indexes(records, problems)
+        owners: Places = np.delete(np.arange(len(records)), sorted(problems))
         candidates = records.take(owners) if problems else records
         can_compile = COMPILED_READERS["JSON"].can_be_used()
         read = self._column_reader.read_records(candidates) if can_compile else None
@@ -301,11 +297,6 @@ def _view_messages(messages: Records) -> JsonRecords:
     view = memoryview(data)[first:last] if data is not None else memoryview(b"")
     places = ends.astype(np.int64) - first
     return JsonRecords(pad_bytes(view), places[:-1], places[1:])
-
-
-def _list_valid_indexes(records: JsonRecords, problems: dict[int, str]) -> Places:
-    """Return the places of records that have no problem."""
-    return np.delete(np.arange(len(records)), sorted(problems))
 
 
 # --- Where JSON objects begin and end in a stream: on lines of their own, over several, or in an array.

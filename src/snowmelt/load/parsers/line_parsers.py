@@ -27,7 +27,7 @@ from snowmelt.load.phase_protocols import ColumnOptions, ParsedBatch, ParseRejec
 from snowmelt.schema.types import LogicalType, to_internal_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from snowmelt.load.phase_protocols import ByteReader, ParseTarget, Records
     from snowmelt.load.portion import Portion
@@ -284,7 +284,15 @@ class RegexSplitter:
     def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
         """Match each record."""
         names = [column.column.name for column in converter.columns]
-        groups = [0 if name == self._line else self._find_group(name, names) for name in names]
+        # A name in quotes has no case unless another column has it.
+        groups = [
+            0
+            if name == self._line
+            else self._groups.get(
+                name if name in self._groups or name.upper() in names else name.upper()
+            )
+            for name in names
+        ]
         if all(group is None for group in groups):
             known = ", ".join(self._groups)
             raise PhaseFailed(reason=f"no group of the pattern is a column; it has {known}")
@@ -305,12 +313,6 @@ class RegexSplitter:
                 else:
                     values.append(line if name == self._line else match[group])
         return [pa.array(values, pa.string()) for values in columns], problems
-
-    def _find_group(self, name: str, names: Sequence[str]) -> int | None:
-        """Return the group of a column; a name in quotes has no case unless another column has it."""
-        if name in self._groups or name.upper() in names:
-            return self._groups.get(name)
-        return self._groups.get(name.upper())
 
 
 class PairSplitter:
