@@ -12,7 +12,7 @@
 `record_columns`: records of typed formats into columns.
 `avro`: Avro files and messages.
 `parquet`: Parquet files.
-`warmup`: compiles or loads what the parsers run compiled.
+`warmup`: whether compiled readers may be used yet, and their compilation.
 """
 
 from __future__ import annotations
