@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from snowmelt.load.phase_definition import PhaseDefinition
-    from snowmelt.load.phase_protocols import (
-        Filter,
-        Parser,
-        RecordFilter,
-        RecordParser,
-        RecordSource,
-        Source,
-    )
     from snowmelt.load.task import LoadStep, StepKind
 
 _BUILT_IN_PACKAGES: dict[StepKind, str] = {
@@ -56,43 +48,20 @@ class LoadFunctions:
     user_functions: tuple[UserLoadFunction, ...] = ()
     libraries: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
 
-    def make_source(self, step: LoadStep) -> Source | RecordSource:
-        """Make a source.
+    def make_phase(self, step: LoadStep) -> Any:
+        """Make the source, filter or parser of a step.
 
         Raises:
             LoadRefused: There is none of this name, or its parameters are refused.
         """
-        source: Source | RecordSource = self._build_phase(step)
-        return source
-
-    def make_filter(self, step: LoadStep) -> Filter | RecordFilter:
-        """Make a filter.
-
-        Raises:
-            LoadRefused: There is none of this name, or its parameters are refused.
-        """
-        made: Filter | RecordFilter = self._build_phase(step)
-        return made
-
-    def make_parser(self, step: LoadStep) -> Parser | RecordParser:
-        """Make a parser.
-
-        Raises:
-            LoadRefused: There is none of this name, or its parameters are refused.
-        """
-        parser: Parser | RecordParser = self._build_phase(step)
-        return parser
+        with self._tracking_user_code(step):
+            return self.find_phase_definition(step).build_phase(
+                {**step.parameters, **step.planned_values}
+            )
 
     def is_user_function(self, step: LoadStep) -> bool:
         """Tell whether a step is what a user registered, not built in."""
         return self._find_user_function(step) is not None
-
-    def with_libraries_for(self, steps: Iterable[LoadStep]) -> LoadFunctions:
-        """Return the same functions with the libraries that some steps need, and no others."""
-        used = self.list_needed_libraries(steps)
-        return replace(
-            self, libraries={name: each for name, each in self.libraries.items() if name in used}
-        )
 
     def list_needed_libraries(self, steps: Iterable[LoadStep]) -> set[str]:
         """Return the names of the libraries that some steps need."""
@@ -120,22 +89,24 @@ class LoadFunctions:
         Raises:
             LoadRefused: There is nothing of this kind and name.
         """
-        found = self._find_user_definition(step) or import_module(
-            _BUILT_IN_PACKAGES[step.kind]
-        ).definition(step.name)
+        function = self._find_user_function(step)
+        if function is None:
+            found = import_module(_BUILT_IN_PACKAGES[step.kind]).definition(step.name)
+        else:
+            # Late: the module that hosts code of users is large, and seldom needed.
+            library = import_module("snowmelt.load.library").load_library(
+                function.library, self.libraries[function.library]
+            )
+            found = getattr(library, step.kind)(function.factory, function.name)
         if found is None:
+            own = [each.name for each in self.user_functions if each.kind == step.kind]
+            names = ", ".join((*own, *import_module(_BUILT_IN_PACKAGES[step.kind]).NAMES))
             raise LoadRefused(
                 what=f"{step.kind.capitalize()} {step.name}",
-                reason=f"there is no {step.kind} of this name; there are {self._list_function_names(step.kind)}",
+                reason=f"there is no {step.kind} of this name; there are {names}",
             )
         definition: PhaseDefinition[Any] = found
         return definition
-
-    def _build_phase(self, step: LoadStep) -> Any:
-        with self._tracking_user_code(step):
-            return self.find_phase_definition(step).build_phase(
-                {**step.parameters, **step.planned_values}
-            )
 
     def _tracking_user_code(self, step: LoadStep) -> AbstractContextManager[None]:
         return (
@@ -144,25 +115,8 @@ class LoadFunctions:
             else nullcontext()
         )
 
-    def _find_user_definition(self, step: LoadStep) -> PhaseDefinition[Any] | None:
-        function = self._find_user_function(step)
-        if function is None:
-            return None
-        # Late: the module that hosts code of users is large, and seldom needed.
-        library = import_module("snowmelt.load.library").load_library(
-            function.library, self.libraries[function.library]
-        )
-        definition: PhaseDefinition[Any] = getattr(library, step.kind)(
-            function.factory, function.name
-        )
-        return definition
-
     def _find_user_function(self, step: LoadStep) -> UserLoadFunction | None:
         for function in self.user_functions:
             if function.kind == step.kind and function.name.lower() == step.name.lower():
                 return function
         return None
-
-    def _list_function_names(self, kind: StepKind) -> str:
-        own = [function.name for function in self.user_functions if function.kind == kind]
-        return ", ".join((*own, *import_module(_BUILT_IN_PACKAGES[kind]).NAMES))

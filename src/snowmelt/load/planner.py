@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.load.copy_ast import ColumnListItem, CopyStatement, InputPath
+    from snowmelt.load.copy_ast import CopyStatement, InputPath
     from snowmelt.load.phase_protocols import RecordSource, Source
     from snowmelt.load.phase_registry import LoadFunctions
     from snowmelt.load.portion import InputFile
@@ -49,8 +49,6 @@ _COMPRESSION_BY_SUFFIX = {
     ".xz": InputCompression.XZ,
 }
 ListedInputs: TypeAlias = list[tuple["InputFile", InputCompression | None]]
-# Words of options whose names differ from the parameters that they set.
-_OPTION_SPELLINGS = {"skip_bytes": "SKIP BYTES", "trailing_nullcols": "TRAILING NULLCOLS"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ def plan_load(
     else:
         stacked = _plan_stack(*given)
     plan = stacked.plan
-    source = None if stacked.files is not None else functions.make_source(plan.source)
+    source = None if stacked.files is not None else functions.make_phase(plan.source)
     resume = getattr(source, "resume", None)
     if saved_offsets and resume is not None:
         resume(saved_offsets)
@@ -221,7 +219,7 @@ def _make_parser_step(statement: CopyStatement, functions: LoadFunctions) -> Loa
     known = {each.name.lower() for each in functions.find_phase_definition(step).parameters}
     given = {name.lower() for name in step.parameters}
     for name in statement.parsing:
-        written = _OPTION_SPELLINGS.get(name, name.replace("_", " ").upper())
+        written = name.replace("_", " ").upper()
         if name not in known:
             raise LoadRefused(what=written, reason=f"parser {step.name} has no such option")
         if name in given:
@@ -245,14 +243,33 @@ def _resolve_columns(
     parsed: list[Column] = list(table.columns) if items is None else []
     for item in items or ():
         if isinstance(item, FillerColumn):
-            _check_filler_name(item, table)
+            if table.column(item.name) is not None:
+                raise _make_statement_error(
+                    item.position,
+                    f"{to_display_name(item.name)} is a column of the table; a FILLER has a name "
+                    "of its own",
+                )
             parsed.append(replace(item.column, ordinal=following))
             following += 1
         else:
-            column = _find_column(item, table)
+            column = table.column(item.name)
+            if column is None:
+                names = ", ".join(each.display_name for each in table.columns)
+                raise _make_statement_error(
+                    item.position,
+                    f"The table has no column {to_display_name(item.name)}; it has {names}. What "
+                    "is parsed and not stored is written with FILLER and a type",
+                )
             if not isinstance(item, ComputedColumn):
                 parsed.append(column)
-    _check_not_null_columns(statement, table, {*(each.name for each in (items or table.columns))})
+    given_names = {each.name for each in items or table.columns}
+    for column in table.columns:
+        if not column.nullable and column.name not in given_names:
+            raise _make_statement_error(
+                statement.table.position,
+                f"Column {column.display_name} is NOT NULL and gets no value: name it in the "
+                "column list",
+            )
     options = dict(statement.column_options)
     for name in options:
         if all(column.name != name for column in parsed):
@@ -267,38 +284,6 @@ def _resolve_columns(
         )
     schema = table if items is None else TableSchema(table.version, tuple(parsed))
     return ParseTarget(schema, options, statement.enforce_length), computed
-
-
-def _find_column(item: ColumnListItem, table: TableSchema) -> Column:
-    column = table.column(item.name)
-    if column is None:
-        names = ", ".join(each.display_name for each in table.columns)
-        raise _make_statement_error(
-            item.position,
-            f"The table has no column {to_display_name(item.name)}; it has {names}. What is parsed "
-            "and not stored is written with FILLER and a type",
-        )
-    return column
-
-
-def _check_filler_name(item: FillerColumn, table: TableSchema) -> None:
-    if table.column(item.name) is not None:
-        raise _make_statement_error(
-            item.position,
-            f"{to_display_name(item.name)} is a column of the table; a FILLER has a name of its own",
-        )
-
-
-def _check_not_null_columns(
-    statement: CopyStatement, table: TableSchema, given_names: set[str]
-) -> None:
-    for column in table.columns:
-        if not column.nullable and column.name not in given_names:
-            raise _make_statement_error(
-                statement.table.position,
-                f"Column {column.display_name} is NOT NULL and gets no value: name it in the "
-                "column list",
-            )
 
 
 def _make_statement_error(position: SourcePosition, reason: str) -> StatementError:

@@ -44,8 +44,6 @@ class Portion:
         return self.offset == 0 and self.size is None
 
 
-# --- How inputs are cut into portions, one for each task.
-
 MIN_PORTION_BYTES = 64 * 1024 * 1024
 
 

@@ -53,10 +53,6 @@ if TYPE_CHECKING:
     from snowmelt.load.portion import Portion
     from snowmelt.load.task import LoadTask, StackPlan
 
-# --- Pieces made by a thread of their own before they are asked for: inflating beside parsing.
-#
-# Only for steps that work without the interpreter's lock; others would but take turns.
-
 _MAX_PREFETCHED = 2
 # A source that waits for the network hears of its end by the load's cancel.
 _JOIN_TIMEOUT_S = 5.0
@@ -118,11 +114,6 @@ class Prefetcher:
             self._changed.notify_all()
             return not self._closed
 
-
-# --- Which step may follow which: streams of bytes, and records with their ends beside them.
-#
-# A source of records begins the side channel; filters that work on records keep it up, or end it
-# by writing the ends into the bytes. A filter of bytes ends it, too: what follows sees one stream.
 
 _FORMAT_OPTION_NAMES = {
     "delimiter": "DELIMITER",
@@ -195,9 +186,6 @@ def emits_records(phase: object, *, has_record_input: bool) -> bool:
     return has_record_input and isinstance(phase, RecordFilter) and not phase.ends_records
 
 
-# --- Says where a load failed: file, portion, step with its parameters, byte and record.
-
-
 class FailureLocator:
     """Knows the portion that is loaded, and keeps the first failure of it.
 
@@ -226,46 +214,32 @@ class FailureLocator:
         `bytes_read` counts the bytes that the step was given (a source: that it gave) before;
         `is_file_offset` says that these are the bytes of the file as they are.
         """
+        portion = self._portion
+        where = portion.file.path
+        if not portion.is_whole:
+            end = "its end" if portion.size is None else f"{portion.offset + portion.size:,}"
+            where += f" (bytes {portion.offset:,} to {end})"
         fields = error.fields if isinstance(error, SnowmeltError) else {}
-        place = [
-            self._describe_portion(),
-            str(step),
-            self._describe_offset(fields.get("offset"), bytes_read, is_file_offset=is_file_offset),
-        ]
+        if isinstance(error, SnowmeltError):
+            reason = str(error).rstrip(".")
+        else:
+            reason = ": ".join(filter(None, (type(error).__name__, str(error))))
+        start = portion.offset if is_file_offset else 0
+        offset = fields.get("offset")
+        where += f", {step}, " + (
+            f"at byte {start + offset:,} of "
+            if isinstance(offset, int)
+            else f"after {start + bytes_read:,} bytes of "
+        )
+        where += "the file" if is_file_offset else "its input"
         if fields.get("record") is not None:
-            place.append(f"record {fields['record']:,}")
-        reason = (
-            str(error).rstrip(".") if isinstance(error, SnowmeltError) else _describe_error(error)
-        )
+            where += f", record {fields['record']:,}"
         # A source's own error begins with the path, too.
-        reason = reason.removeprefix(f"{self._portion.file.path}: ")
-        failure = LoadFailed(
-            where=", ".join(place), reason=reason, file=self._portion.file.path, step=str(step)
-        )
+        reason = reason.removeprefix(f"{portion.file.path}: ")
+        failure = LoadFailed(where=where, reason=reason, file=portion.file.path, step=str(step))
         self.failure = self.failure or failure
         return failure
 
-    def _describe_portion(self) -> str:
-        portion = self._portion
-        if portion.is_whole:
-            return portion.file.path
-        end = "its end" if portion.size is None else f"{portion.offset + portion.size:,}"
-        return f"{portion.file.path} (bytes {portion.offset:,} to {end})"
-
-    def _describe_offset(self, offset: object, bytes_read: int, *, is_file_offset: bool) -> str:
-        start = self._portion.offset if is_file_offset else 0
-        whose = "the file" if is_file_offset else "its input"
-        if isinstance(offset, int):
-            return f"at byte {start + offset:,} of {whose}"
-        return f"after {start + bytes_read:,} bytes of {whose}"
-
-
-def _describe_error(error: Exception) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-# --- What one step of a load hands to the next: counted, placed when it fails, ended by a cancel.
 
 Item = TypeVar("Item")
 
@@ -284,16 +258,9 @@ class StepOutput(Generic[Item]):
         *,
         is_user_code: bool = False,
     ) -> None:
-        """Take the items of a step.
-
-        Args:
-            step: The step.
-            items: What it yields.
-            locator: Says where a failure is.
-            upstream: The flow that the step reads, None for a source.
-            is_user_code: The step is code of a user, with its limits.
-        """
+        """Take what a step yields; `upstream` is what it reads, None for a source."""
         self.handed = 0
+        self.is_source_output = upstream is None
         self.ended = False
         self._step = step
         self._items = items
@@ -306,11 +273,6 @@ class StepOutput(Generic[Item]):
             else None
         )
         self._checked_items = self._iter_checked_items()
-
-    @property
-    def is_source_output(self) -> bool:
-        """Whether it is the source's."""
-        return self._upstream is None
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the items.
@@ -417,9 +379,9 @@ class LoadStack:
                 one before it.
         """
         self._projector = ColumnProjector(plan)
-        self.source = functions.make_source(plan.source)
-        self.filters = [functions.make_filter(step) for step in plan.filters]
-        self.parser = functions.make_parser(plan.parser)
+        self.source = functions.make_phase(plan.source)
+        self.filters = [functions.make_phase(step) for step in plan.filters]
+        self.parser = functions.make_phase(plan.parser)
         self._user_code_flags = tuple(
             functions.is_user_function(step) for step in (plan.source, *plan.filters, plan.parser)
         )
@@ -438,17 +400,15 @@ class LoadStack:
         """Return the run of one portion; one at a time for each stack."""
         filters = self.filters
         of_user = self._user_code_flags
-        if task.compression is not None:
-            filters = [self._get_decompressor(task.compression), *filters]
+        compression = task.compression
+        if compression is not None:
+            if compression not in self._decompressors:
+                step = LoadStep("filter", compression.value)
+                # Not what a user may have registered under this name.
+                self._decompressors[compression] = LoadFunctions().make_phase(step)
+            filters = [self._decompressors[compression], *filters]
             of_user = (of_user[0], False, *of_user[1:])
         return PortionRun(task, (self.source, *filters, self.parser), self._projector, of_user)
-
-    def _get_decompressor(self, compression: InputCompression) -> Filter | RecordFilter:
-        if compression not in self._decompressors:
-            step = LoadStep("filter", compression.value)
-            # Not what a user may have registered under this name.
-            self._decompressors[compression] = LoadFunctions().make_filter(step)
-        return self._decompressors[compression]
 
 
 def run_portion(task: LoadTask, functions: LoadFunctions | None = None) -> PortionRun:
@@ -495,7 +455,11 @@ class PortionRun:
         flows, task = self._connect_steps(), self._task
         try:
             for block in flows[-1]:
-                self._check_batch(block)
+                if block.records != block.rows.num_rows + len(block.rejects):
+                    raise InternalError(
+                        f"{task.portion.file.path}, {task.plan.parser}: {block.records} records "
+                        f"are not {block.rows.num_rows} rows and {len(block.rejects)} rejects"
+                    )
                 shaped = self._projector.project(block, self.counts.records, task.portion.file.path)
                 self._add_batch_to_counts(shaped, flows)
                 yield shaped
@@ -565,13 +529,6 @@ class PortionRun:
         ahead = Prefetcher(output)
         self._prefetchers.append(ahead)
         return ByteReader(ahead)
-
-    def _check_batch(self, batch: ParsedBatch) -> None:
-        if batch.records != batch.rows.num_rows + len(batch.rejects):
-            raise InternalError(
-                f"{self._task.portion.file.path}, {self._task.plan.parser}: {batch.records} "
-                f"records are not {batch.rows.num_rows} rows and {len(batch.rejects)} rejects"
-            )
 
     def _add_batch_to_counts(self, batch: ParsedBatch, outputs: Sequence[StepOutput[Any]]) -> None:
         counts, limit = self.counts, self._task.plan.reject_limit

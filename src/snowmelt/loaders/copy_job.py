@@ -291,17 +291,6 @@ def find_load_functions(connection: sa.Connection, steps: Sequence[LoadStep]) ->
     return replace(functions, libraries=libraries)
 
 
-def describe_offset_gaps(results: Iterable[PortionResult]) -> list[str]:
-    """Return a sentence for each run of messages that were gone before they were read."""
-    return [
-        f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} "
-        "were gone before they were read"
-        for each in results
-        for end in each.partition_ends
-        for gap in end.gaps
-    ]
-
-
 class _CopyRun:
     """One COPY that has begun: it ends by a commit, or is given up."""
 
@@ -398,14 +387,24 @@ class _CopyRun:
         if reconciliation.failure_reason is not None:
             where = f"COPY {self._load.table.name}"
             raise LoadFailed(where=where, reason=reconciliation.failure_reason.rstrip("."))
+        gaps = (
+            f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} "
+            "were gone before they were read"
+            for each in results
+            for end in each.partition_ends
+            for gap in end.gaps
+        )
+        duplicates = (
+            f"{path} was left out: it is the same file as {other}"
+            for path, other in self._prepared.plan.duplicate_paths
+        )
         result = LoadResult(
             reconciliation.files,
             reconciliation.file_records,
             reconciliation.totals,
             offsets=self._prepared.list_offset_advances(results),
             force=self._statement.force,
-            message="; ".join((*describe_offset_gaps(results), *self._describe_duplicate_paths()))
-            or None,
+            message="; ".join((*gaps, *duplicates)) or None,
         )
         commit_load(
             self._context.database,
@@ -415,12 +414,6 @@ class _CopyRun:
             rejected_files=error_table_files,
         )
 
-    def _describe_duplicate_paths(self) -> list[str]:
-        return [
-            f"{path} was left out: it is the same file as {other}"
-            for path, other in self._prepared.plan.duplicate_paths
-        ]
-
     def _report_offsets(self, results: Sequence[PortionResult]) -> None:
         """Tell the source how far streams were loaded; what counts is in the commit."""
         ends = [end for each in results for end in each.partition_ends]
@@ -428,7 +421,7 @@ class _CopyRun:
             step = self._prepared.plan.tasks[0].plan.source
             if self._prepared.functions.is_user_function(step):
                 return
-            report = getattr(self._prepared.functions.make_source(step), "report", None)
+            report = getattr(self._prepared.functions.make_phase(step), "report", None)
             if report is not None:
                 report(ends)
 

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 
 from snowmelt.catalog.jobs.load_history import LoadFileRecord, LoadFileState, LoadTotals
 from snowmelt.errors import InternalError
-from snowmelt.load.task import PortionCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from snowmelt.load.task import LoadTask
+    from snowmelt.load.task import LoadTask, PortionCounts
     from snowmelt.loaders.load_task_execution import PortionResult
     from snowmelt.table.native_file_writer import WrittenFile
 
@@ -76,11 +75,17 @@ def reconcile_load(
         )
     failed = _collect_failed_files(tasks, by_number)
     whole = [task for task in tasks if task.portion.file.path not in failed]
-    counts = {number: each.counts for number, each in by_number.items()}
-    sum_verified_portion_counts(whole, {task.number: counts[task.number] for task in whole})
+    verify_portion_counts(whole, {task.number: by_number[task.number].counts for task in whole})
     loaded = [by_number[task.number] for task in whole]
-    complete = {n: c for n, c in counts.items() if _is_complete(by_number[n])}
-    inputs = _make_file_records(tasks, by_number, failed)
+    complete = {
+        number: each.counts
+        for number, each in by_number.items()
+        if each.error is None and not each.was_stopped and not each.counts.reject_limit_reached
+    }
+    inputs = tuple(
+        _make_file_record(number, [(task, by_number[task.number]) for task in parts], failed)
+        for number, parts in enumerate(_group_tasks_by_file(tasks))
+    )
     if display_path is not None:
         inputs = tuple(replace(each, path=display_path, size=None, tag=None) for each in inputs)
     inputs += tuple(
@@ -94,11 +99,14 @@ def reconcile_load(
         bytes=sum(each.counts.bytes_in for each in loaded),
         first_error=next((each.first_error for each in inputs if each.first_error), None),
     )
+    reasons: Counter[str] = Counter()
+    for each in by_number.values():
+        reasons.update(dict(each.reject_reasons))
     return CopyReconciliation(
         files=tuple(file for each in loaded for file in each.files),
         file_records=inputs,
         totals=totals,
-        reject_reasons=_count_reject_reasons(by_number.values()),
+        reject_reasons=tuple(reasons.most_common(_MAX_REPORTED_REASONS)),
         first_records=compute_first_record_numbers(tasks, complete),
         failure_reason=_find_failure_reason(
             totals, failed, reject_limit, error_tolerance=error_tolerance
@@ -113,12 +121,6 @@ def to_failed_file_records(
     return tuple(
         replace(each, state=LoadFileState.FAILED, rows=0, first_error=each.first_error or reason)
         for each in file_records
-    )
-
-
-def _is_complete(result: PortionResult) -> bool:
-    return (
-        result.error is None and not result.was_stopped and not result.counts.reject_limit_reached
     )
 
 
@@ -162,22 +164,6 @@ def _find_failure_reason(
     return None
 
 
-def _make_file_records(
-    tasks: Sequence[LoadTask],
-    results_by_number: Mapping[int, PortionResult],
-    failed_files: Mapping[str, str | None],
-) -> tuple[LoadFileRecord, ...]:
-    portions: dict[str, list[LoadTask]] = {}
-    for task in sorted(tasks, key=lambda task: (task.portion.file.path, task.portion.offset)):
-        portions.setdefault(task.portion.file.path, []).append(task)
-    return tuple(
-        _make_file_record(
-            number, [(task, results_by_number[task.number]) for task in parts], failed_files
-        )
-        for number, parts in enumerate(portions.values())
-    )
-
-
 def _make_file_record(
     number: int,
     task_results: Sequence[tuple[LoadTask, PortionResult]],
@@ -185,14 +171,13 @@ def _make_file_record(
 ) -> LoadFileRecord:
     file = task_results[0][0].portion.file
     rejects = sum(portion.counts.rejects for _, portion in task_results)
-    first = next(
-        (
-            f"{file.path}, {_describe_first_reject(task, portion)}"
-            for task, portion in task_results
-            if portion.first_reject is not None
-        ),
-        None,
-    )
+    first = None
+    for task, portion in task_results:
+        if first is None and portion.first_reject is not None:
+            start = task.portion.offset
+            where = f" of the portion from byte {start:,} on" if start else ""
+            reject = portion.first_reject
+            first = f"{file.path}, record {reject.record:,}{where}: {reject.reason}"
     is_failed = file.path in failed_files
     state = LoadFileState.PARTIALLY_LOADED if rejects else LoadFileState.LOADED
     return LoadFileRecord(
@@ -206,26 +191,6 @@ def _make_file_record(
         bytes=sum(portion.counts.bytes_in for _, portion in task_results),
         first_error=failed_files.get(file.path) or first,
     )
-
-
-def _describe_first_reject(task: LoadTask, result: PortionResult) -> str:
-    reject = result.first_reject
-    if reject is None:
-        return ""
-    where = f"record {reject.record:,}"
-    if task.portion.offset:
-        where += f" of the portion from byte {task.portion.offset:,} on"
-    return f"{where}: {reject.reason}"
-
-
-def _count_reject_reasons(results: Iterable[PortionResult]) -> tuple[tuple[str, int], ...]:
-    counter: Counter[str] = Counter()
-    for portion in results:
-        counter.update(dict(portion.reject_reasons))
-    return tuple(counter.most_common(_MAX_REPORTED_REASONS))
-
-
-# --- What the portions of a load come to: nothing missing, nothing twice, and which record is which.
 
 
 def compute_first_record_numbers(
@@ -247,10 +212,10 @@ def compute_first_record_numbers(
     return numbers
 
 
-def sum_verified_portion_counts(
+def verify_portion_counts(
     tasks: Sequence[LoadTask], counts_by_task: Mapping[int, PortionCounts]
-) -> PortionCounts:
-    """Return what all tasks come to together, once it adds up.
+) -> None:
+    """Check that what became of all tasks adds up.
 
     Raises:
         InternalError: A portion is missing, was loaded twice or was never planned, the portions
@@ -261,7 +226,6 @@ def sum_verified_portion_counts(
         raise InternalError(f"The load does not add up: portion {missing[0]} is missing or unknown")
     for portions in _group_tasks_by_file(tasks):
         _verify_coverage(portions)
-    total = PortionCounts()
     for task in tasks:
         part = counts_by_task[task.number]
         if part.records != part.rows + part.rejects:
@@ -269,13 +233,6 @@ def sum_verified_portion_counts(
                 f"The load does not add up: portion {task.number} of {task.portion.file.path} has "
                 f"{part.records} records, {part.rows} rows and {part.rejects} rejects"
             )
-        total.bytes_in += part.bytes_in
-        total.bytes_parsed += part.bytes_parsed
-        total.records += part.records
-        total.rows += part.rows
-        total.rejects += part.rejects
-        total.reject_limit_reached |= part.reject_limit_reached
-    return total
 
 
 def _verify_coverage(tasks: Sequence[LoadTask]) -> None:

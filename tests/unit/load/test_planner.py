@@ -16,7 +16,7 @@ from snowmelt.load.planner import LoadPlan, plan_load
 from snowmelt.load.stack import run_portion
 from snowmelt.loaders.load_result_check import (
     compute_first_record_numbers,
-    sum_verified_portion_counts,
+    verify_portion_counts,
 )
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -50,7 +50,8 @@ def loaded(plan: LoadPlan) -> tuple[list[dict[str, Any]], list[tuple[int, ParseR
             rows.extend(block.rows.to_pylist())
             rejects.extend((task.number, reject) for reject in block.rejects)
         counts[task.number] = run.counts
-    assert sum_verified_portion_counts(plan.tasks, counts).rows == len(rows)
+    verify_portion_counts(plan.tasks, counts)
+    assert sum(each.rows for each in counts.values()) == len(rows)
     first = compute_first_record_numbers(plan.tasks, counts)
     return rows, [(first[number] + each.record - 1, each) for number, each in rejects]
 
