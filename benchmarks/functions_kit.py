@@ -5,7 +5,7 @@ over keep-alive connections, several in flight, and only counts bytes. Rounds of
 follow each other, so that what else the machine does meets all of them alike; the best round
 counts. CPU time is the service's own.
 
-    python benchmarks/functions_kit.py [--seconds 1] [--rounds 5]
+    python benchmarks/functions_kit.py [--seconds 1] [--rounds 5] [--rows 1 100 1000 4000]
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import httptools
+import msgspec
 import orjson
 import uvicorn
 from report import Report
@@ -42,6 +44,52 @@ async def bare(_scope: Any, receive: Any, send: Any) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+class _Rows(msgspec.Struct):
+    data: list[tuple[int, str, int]]
+
+
+_decoder = msgspec.json.Decoder(_Rows)
+
+
+class RawProtocol(asyncio.Protocol):
+    """HTTP without a framework: checked types, an echo, and nothing that a batch needs besides."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin a connection."""
+        self._transport = transport
+        self._pieces: list[bytes] = []
+        self._headers: dict[bytes, bytes] = {}
+        self._parser = httptools.HttpRequestParser(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        self._parser.feed_data(data)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header."""
+        self._headers[name] = value
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a piece of the body."""
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        """Answer."""
+        rows = _decoder.decode(b"".join(self._pieces)).data
+        body = msgspec.json.encode({"data": [(row[0], row[1]) for row in rows]})
+        self._pieces, self._headers = [], {}
+        self._transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
+
+
+async def _serve_raw(listening: socket.socket) -> None:
+    server = await asyncio.get_running_loop().create_server(RawProtocol, sock=listening)
+    await server.serve_forever()
 
 
 def _fastapi() -> Any:
@@ -87,6 +135,7 @@ def _kit(kind: str) -> Any:
     return service.asgi()
 
 
+RAW = "raw protocol, msgspec"
 APPS = (
     "bare ASGI, orjson",
     "vector",
@@ -94,6 +143,7 @@ APPS = (
     "per row",
     "per row, no MD5",
     "per row, thread",
+    RAW,
     "FastAPI",
 )
 
@@ -105,6 +155,12 @@ def _app(name: str) -> Any:
 
 
 def _serve(name: str, listening: socket.socket) -> None:
+    if name == RAW:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve_raw(listening))
+        return
     config = uvicorn.Config(
         _app(name), loop="uvloop", http="httptools", ws="none", lifespan="off", access_log=False,
         log_config=None,
@@ -162,6 +218,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, nargs="*", default=[1, 100, 1000, 4000])
     options = parser.parse_args()
     import uvloop
 
@@ -175,10 +232,18 @@ def main() -> None:
     report = Report(
         "functions_kit",
         "How fast is a service of the kit?",
-        ("rows a batch", "application", "k rows/s", "of bare", "CPU µs a batch", "of bare's CPU"),
+        (
+            "rows a batch",
+            "application",
+            "k rows/s",
+            "of FastAPI",
+            "of bare",
+            "CPU µs a batch",
+            "of bare's CPU",
+        ),
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        for rows in (1, 100, 1000, 4000):
+        for rows in options.rows:
             _measure(runner, report, running, rows, options)
     report.remark(
         f"{IN_FLIGHT} requests in flight; rows of a text of 39 characters and an integer."
@@ -212,6 +277,7 @@ def _measure(
             rows,
             name,
             f"{best[name] / 1000:,.0f}",
+            f"{best[name] / best[APPS[-1]]:.2f}",
             f"{best[name] / best[APPS[0]]:.2f}",
             f"{cpu[name]:,.0f}",
             f"{cpu[APPS[0]] / cpu[name]:.2f}",

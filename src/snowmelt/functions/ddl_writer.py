@@ -27,11 +27,9 @@ def format_create_function(
 ) -> str:
     """Return the CREATE EXTERNAL FUNCTION of a definition; what has its default is left out.
 
-    Args:
-        function: What to create; its own name and integration do not count.
-        name: Of the function, as SQL writes it.
-        integration: Of the API integration, as SQL writes it.
-        replace: Whether it takes the place of one with the same types.
+    `function`: What to create; its own name and integration do not count.
+    `name`: Of the function, as SQL writes it.
+    `integration`: Of the API integration, as SQL writes it.
     """
     first = ["CREATE", "EXTERNAL FUNCTION"]
     if replace:
@@ -89,9 +87,6 @@ def _format_call_clauses(function: ExternalFunction) -> Iterator[str]:
 
 def _omit_default(value: str, default: str) -> str | None:
     return None if value == default else value
-
-
-# --- Constants as SQL text.
 
 
 def quote_literal(text: str) -> str:

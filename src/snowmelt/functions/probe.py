@@ -41,13 +41,7 @@ class ServiceProbe:
     ) -> None:
         """Prepare; `close` ends it.
 
-        Args:
-            url: Of the function.
-            signature: What the service expects.
-            clock: Waits.
-            timeout_s: Seconds for one batch, with its retries and polls.
-            headers: More of them, such as a key.
-            compress: Send gzip.
+        `timeout_s`: Seconds for one batch, with its retries and polls.
 
         Raises:
             UrlRefused: It is not a URL.

@@ -15,8 +15,6 @@ from snowmelt.schema.types import (
     to_display_name,
 )
 
-# --- SQL types of arguments and results: the texts that DDL and headers write, and back.
-
 MAX_PRECISION = 38
 MAX_FRACTION_DIGITS = 9
 

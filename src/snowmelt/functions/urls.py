@@ -145,12 +145,7 @@ def is_within_blocked_prefix(url: ServiceUrl, prefix: ServiceUrl) -> bool:
 
 
 def is_url_extension(url: ServiceUrl, base_url: ServiceUrl) -> bool:
-    """Return True if an address is a base with more segments, or with more of a query.
-
-    Args:
-        url: The base's text with something put behind it.
-        base_url: What must stay as it is.
-    """
+    """Return True if an address is a base with more segments, or with more of a query."""
     if not is_within_allowed_prefix(url, base_url):
         return False
     if base_url.query is None:

@@ -45,9 +45,7 @@ def to_arrow_type(sql_type: SqlType, zone: str = "UTC") -> pa.DataType:
     OBJECT are JSON text. As arguments, NUMBER may also come as text of numbers, or as int64 where
     it has no fraction, and any type as what Arrow casts to its form.
 
-    Args:
-        sql_type: Of the argument or the result.
-        zone: The session's, which timestamps with time zone carry.
+    `zone`: The session's, which timestamps with time zone carry.
     """
     if sql_type.kind is LogicalType.FIXED:
         precision, scale = sql_type.precision or MAX_PRECISION, sql_type.scale or 0
@@ -105,8 +103,6 @@ def parse_time_zone(name: str) -> dt.tzinfo:
         raise DeclarationInvalid(reason=f"{name!r} is no time zone") from None
 
 
-# --- What stands around the values of a body: braces, brackets, and the numbers of rows.
-
 # Work by column costs 100 µs more before the first row, and less for each row (measured).
 MIN_COLUMNAR_ROWS = 500
 
@@ -122,11 +118,9 @@ def make_row_prefixes(
 ) -> pa.StringArray:
     """Return what stands before the first value of each row, as `{"data":[[0,` and `],[1,`.
 
-    Args:
-        count: Of the rows.
-        value_prefix: Follows each number: a quotation mark before a text.
-        value_suffix: Ends each row but the last: likewise after a text.
-        whitespace: Follows each comma and colon.
+    `value_prefix`: Follows each number: a quotation mark before a text.
+    `value_suffix`: Ends each row but the last: likewise after a text.
+    `whitespace`: Follows each comma and colon.
     """
     # Counts vary, and most of what one needs serves the others.
     return _make_row_prefixes(

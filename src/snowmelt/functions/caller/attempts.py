@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from snowmelt.functions.caller.plan import CallPlan
     from snowmelt.functions.caller.rate_and_concurrency_limits import CallBudget
 
-# --- What follows a reply that is no answer: another attempt, another look, or the end.
-
 HTTP_OK, HTTP_ACCEPTED, HTTP_NOT_FOUND, HTTP_CONTENT_TOO_LARGE = 200, 202, 404, 413
 _RETRYABLE_STATUSES = frozenset({408, 429, *range(500, 600)})
 _INITIAL_DELAY_S, _MAX_RETRY_DELAY_S, _MAX_POLL_DELAY_S = 0.2, 20.0, 5.0
@@ -106,10 +104,7 @@ class RetryState:
     ) -> float:
         """Return the seconds to pause before the next request.
 
-        Args:
-            status: Of the reply; neither 200 nor 413, which are not about time.
-            retry_after_s: What its Retry-After asks for, in seconds.
-            body_excerpt: What an error may tell of its body.
+        `status`: Of the reply; neither 200 nor 413, which are not about time.
 
         Raises:
             ReplyInvalid: There shall be no next request.
@@ -196,9 +191,7 @@ def _raise_response_invalid(reason: str) -> float:
 def parse_retry_after(headers: Mapping[str, str], now: dt.datetime) -> float | None:
     """Return how long a reply asks to wait, in seconds; None where it does not say so.
 
-    Args:
-        headers: By lower-case name.
-        now: Aware; what a date is seen from.
+    `now`: Aware; what a date is seen from.
     """
     said = headers.get("retry-after", "").strip()
     if not said:
@@ -251,15 +244,7 @@ class RetryingSender:
         call_limiter: CallLimiter,
         budget: CallBudget | None = None,
     ) -> None:
-        """Prepare; nothing is looked up or connected yet.
-
-        Args:
-            plan: What is called, and how.
-            client: Of this event loop; calls of other functions may share it.
-            clock: Waits between requests. Single requests are timed by the event loop.
-            call_limiter: Of this function.
-            budget: Spent for retries and polls; the caller spends for a batch's first request.
-        """
+        """Prepare; nothing is looked up or connected yet."""
         self._budget = budget
         self._plan = plan
         self._client = client
@@ -409,13 +394,7 @@ class RetryingSender:
 
 
 def make_call_failed(record: CallRecord, reason: str, url: str = "") -> CallFailed:
-    """Return the error of a batch that failed for good, with what its record knows.
-
-    Args:
-        record: Of the batch; its times are those of the calls and of waiting between them.
-        reason: Why, without anything that was sent.
-        url: As `display_url` returns it.
-    """
+    """Return the error of a batch that failed for good, with what its record knows."""
     return CallFailed(
         function=record.function,
         batch=record.batch_id,
@@ -429,12 +408,7 @@ def make_call_failed(record: CallRecord, reason: str, url: str = "") -> CallFail
 
 
 def display_url(plan: CallPlan, suffix: str = "") -> str:
-    """Return the URL of a call for people to read, without its query; empty if it is secret.
-
-    Args:
-        plan: Of the function. SECURE ones hide their URL.
-        suffix: What a translator put behind the function's URL.
-    """
+    """Return the URL of a call for people to read, without its query; empty if it is secret."""
     if plan.function.secure:
         return ""
     try:

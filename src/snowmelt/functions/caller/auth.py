@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from snowmelt.functions.definition import ApiIntegration
 
-# --- Secrets by reference: `env:NAME`, and `file:PATH` in one folder, read where they are used.
-
 _MAX_SECRET_BYTES = 64 * 1024
 
 
@@ -219,9 +217,7 @@ class RequestAuthenticator:
 def parse_aws_service_and_region(url: str, region: str | None) -> tuple[str, str]:
     """Return which AWS service a signature is for, and where.
 
-    Args:
-        url: Of the request; hosts that are not AWS's own names count as gateways.
-        region: Where the integration says it is; else the host has to.
+    `url`: Of the request; hosts that are not AWS's own names count as gateways.
 
     Raises:
         SecretMissing: Nothing tells the region.

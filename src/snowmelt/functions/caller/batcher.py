@@ -83,13 +83,6 @@ class CallBatcher:
     """
 
     def __init__(self, max_rows: int, max_bytes: int, *, skip_null_rows: bool = False) -> None:
-        """Prepare.
-
-        Args:
-            max_rows: Most rows that a batch sends.
-            max_bytes: Most bytes that a batch sends.
-            skip_null_rows: Rows with a NULL are not sent.
-        """
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._skip_null_rows = skip_null_rows
@@ -247,8 +240,6 @@ def _get_value_offsets(column: pa.Array) -> NDArray[Any] | None:
     return offsets[column.offset : column.offset + len(column) + 1]
 
 
-# --- Ids of queries and batches: the same again for every retry, attempt and restart.
-
 _DIGEST_BYTES = 6
 _TASKS_PER_FILE = 256
 # A file is of no use once its task is over.
@@ -257,21 +248,14 @@ _USES_PER_CLEANUP = 64
 
 
 def make_query_id(session: str, execution: int | str) -> str:
-    """Return the id of a query.
-
-    Args:
-        session: The Spark session's UUID.
-        execution: The id of the query's root execution within the session.
-    """
+    """Return the id of a query."""
     return _derive_uuid(session, f"{execution}")
 
 
 def make_streaming_query_id(query: str, batch: int | str) -> str:
     """Return the id of a streaming query's batch, which a restart of the query does not change.
 
-    Args:
-        query: The streaming query's own UUID, kept with its checkpoint.
-        batch: The number of the micro-batch.
+    `query`: The streaming query's own UUID, kept with its checkpoint.
     """
     return _derive_uuid(query, f"batch {batch}")
 
@@ -297,10 +281,7 @@ class BatchIdGenerator:
     ) -> None:
         """Prepare.
 
-        Args:
-            position: In the query.
-            function: What is called. Uses of an IMMUTABLE one may share ids: they share values.
-            folder: Where processes of a task count their uses; this user's private one if None.
+        `function`: What is called. Uses of an IMMUTABLE one may share ids: they share values.
         """
         self._prefix = f"{position.query_id}:{position.stage}:{position.partition}"
         signature = function.signature
@@ -323,9 +304,7 @@ class BatchIdGenerator:
     def make_batch_id(self, ordinal: int, body: bytes) -> str:
         """Return the id of a batch.
 
-        Args:
-            ordinal: Of the batch among those at this place, from 0.
-            body: As it is sent, before compression.
+        `body`: As it is sent, before compression.
         """
         if self._use_counter is not None:
             first = Poly1305.generate_tag(self._key, body) + ordinal.to_bytes(8)

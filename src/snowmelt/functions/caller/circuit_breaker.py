@@ -110,9 +110,7 @@ class CircuitBreaker:
     def record_failure(self, reason: str, status: int | None = None) -> None:
         """Count a batch that failed for good, unless only this batch is to blame.
 
-        Args:
-            reason: It is shown for other batches, too.
-            status: Of the last reply.
+        `reason`: It is shown for other batches, too.
         """
         if status in _BATCH_ERROR_STATUSES:
             return
@@ -146,22 +144,11 @@ _breakers: dict[tuple[int, Path], CircuitBreaker] = {}
 
 
 def get_circuit_breaker(url: str, clock: Clock, *, folder: Path | None = None) -> CircuitBreaker:
-    """Return the breaker that all calls of this machine and user to a URL share.
-
-    Args:
-        url: Of the function.
-        clock: Of the process.
-        folder: Where files are shared; this user's private one if None.
-    """
+    """Return the breaker that all calls of this machine and user to a URL share."""
     path = (folder or ensure_private_folder()) / make_shared_file_name("breaker", url)
     key = (os.getpid(), path)
     return _breakers.get(key) or _breakers.setdefault(key, CircuitBreaker(clock, SharedFile(path)))
 
-
-# --- Batches that failed for good, so that a task's next attempt fails at once instead of calling.
-#
-# Spark ends a worker process whose task failed, so the memory is in files, one a batch. Only an
-# attempt after the first looks there: a query that is started anew asks anew.
 
 _FAILURE_TTL_S = 600.0
 _MAX_CACHED_FAILURES = 1000
@@ -178,14 +165,6 @@ class FailedBatchCache:
         folder: Path | None = None,
         max_batches: int = _MAX_CACHED_FAILURES,
     ) -> None:
-        """Prepare.
-
-        Args:
-            position: Which attempt.
-            clock: Tells what is too old.
-            folder: Where files are shared; this user's private one if None.
-            max_batches: How many batches are remembered.
-        """
         self._max_batches = max_batches
         self._clock = clock
         self._folder = folder or ensure_private_folder()

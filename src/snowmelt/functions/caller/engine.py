@@ -42,15 +42,10 @@ def call_function(
     values were taken; whoever stops taking values closes the iterator,
     which cancels the rest.
 
-    Args:
-        plan: What is called, and how.
-        position: Where in a query the rows are.
-        batches: Arguments by position; columns beyond them are not sent. A function without
-            arguments needs one that only says how many rows there are.
-        call_log: Told of each batch.
-        clock: The machine's if None.
-        consumer: Who reads values that were taken; None if that is who takes them. Where nobody
-            does any more, batches are called for one at a time.
+    `batches`: Arguments by position; columns beyond them are not sent. A function without
+        arguments needs one that only says how many rows there are.
+    `consumer`: Who reads values that were taken; None if that is who takes them. Where nobody
+        does any more, batches are called for one at a time.
 
     Raises:
         CallFailed: A batch has no answer, or a row has an error, and the function's clauses do not
@@ -108,14 +103,6 @@ def try_call_function(
     """Return value, error, status and batch id of each row, in the rows' order.
 
     A row that was not sent, because STRICT found NULL in it, is NULL as a whole.
-
-    Args:
-        plan: As for `call_function`.
-        position: As for `call_function`.
-        batches: As for `call_function`.
-        call_log: As for `call_function`.
-        clock: As for `call_function`.
-        consumer: As for `call_function`.
 
     Raises:
         SnowmeltError: As for `call_function`, where nothing may be called at all.

@@ -78,8 +78,6 @@ def get_event_loop_thread() -> EventLoopThread:
     return found
 
 
-# --- Calls that run in the background, for one thread that waits for them in its own order.
-
 if TYPE_CHECKING:
     CoroutineFactory: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
 
@@ -134,11 +132,7 @@ class InFlightCalls:
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def start(self, coroutine_factory: CoroutineFactory) -> InFlightCall:
-        """Start a call.
-
-        Args:
-            coroutine_factory: Makes the coroutine, in the loop's thread.
-        """
+        """Start a call."""
         flight = InFlightCall(self, coroutine_factory)
         self._pending_calls.add(flight)
         self.loop.call_soon_threadsafe(flight.start_task)

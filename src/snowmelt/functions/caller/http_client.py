@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from snowmelt.functions.urls import ServiceUrl
 
-# --- One HTTP/1.1 connection of a client: a request goes out, its reply comes in, then the next.
-
 _HTTP_OK = 200
 _HTTP_SWITCHING_PROTOCOLS = 101
 _PROCESSED_STATUSES = frozenset({200, 202})
@@ -391,12 +389,7 @@ class HttpClient:
         Cancelling closes the request's connection. A connection that was kept and turns out to
         be closed before any byte of a reply is not held against the request: another is taken.
 
-        Args:
-            target: Where to.
-            head: `encode_request_head`'s bytes.
-            body: May be empty.
-            limits: Of this request.
-            traffic: Counts what is sent and received, also by requests that fail.
+        `traffic`: Counts what is sent and received, also by requests that fail.
 
         Raises:
             TransportFailed: There is no reply; names the host.
@@ -491,11 +484,7 @@ def encode_request_head(
 ) -> bytes:
     """Return a request's head.
 
-    Args:
-        method: GET or POST.
-        target: Where to.
-        header_lines: `encode_headers` of all but host and length.
-        content_length: Of the body in bytes; None for a request that has none.
+    `content_length`: Of the body in bytes; None for a request that has none.
     """
     first = f"{method} {target.path} HTTP/1.1\r\nhost: {target.authority}".encode("ascii")
     length = b"" if content_length is None else b"content-length: %d\r\n" % content_length

@@ -69,9 +69,7 @@ class RequestFactory:
     def __init__(self, plan: CallPlan, accepted_encodings: Mapping[HttpOrigin, str]) -> None:
         """Prepare; secrets are not looked up before a request needs them.
 
-        Args:
-            plan: What is called, and how.
-            accepted_encodings: The Accept-Encoding that origins have shown in replies; it may grow.
+        `accepted_encodings`: The Accept-Encoding that origins have shown in replies; it may grow.
         """
         self._plan = plan
         self._accepted_encodings = accepted_encodings

@@ -93,9 +93,7 @@ class JavaScriptFunction:
     def run(self, body: bytes | None, other_fields: bytes) -> str:
         """Return the JSON text of what the function returns.
 
-        Args:
-            body: JSON that is the object's `body`, or a text that is none; None leaves it out.
-            other_fields: The object without it, as JSON.
+        `body`: JSON that is the object's `body`, or a text that is none; None leaves it out.
 
         Raises:
             ScriptFailed: The function did, or what it was given or returned cannot be taken.

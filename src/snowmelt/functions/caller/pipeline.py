@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from snowmelt.functions.caller.response_decoder import DecodedResponse
     from snowmelt.functions.wire.messages import RowFailure
 
-# --- What is said to a service about a batch, and what its reply says about the batch's rows.
-
 
 class ServiceConnector:
     """Requests and replies of one function at one place; for the thread of its task."""
@@ -103,11 +101,6 @@ class ServiceConnector:
     ) -> DecodedResponse:
         """Return the values in a reply.
 
-        Args:
-            request: What was asked.
-            translator_data: By the request's translator.
-            body: Of the reply.
-
         Raises:
             ReplyInvalid: It is not what the function's service should say.
             TranslatorFailed: The response translator did.
@@ -116,11 +109,6 @@ class ServiceConnector:
             self._translators.translate_response(body, translator_data), request.rows
         )
 
-
-# --- How many batches may be asked for, going by who reads their values.
-#
-# What takes values may hand them on to somebody who has enough of them: Spark, for a LIMIT. That is
-# seen some arrays later, which on a fast service would be many calls for nothing.
 
 # The last bytes of an array come with the next one, so it takes two until somebody can read one.
 _MIN_READABLE_ARRAYS = 2
@@ -151,13 +139,6 @@ class Demand:
     """
 
     def __init__(self, max_in_flight: int, clock: Clock, consumer: ValueConsumer | None) -> None:
-        """Prepare.
-
-        Args:
-            max_in_flight: Batches in flight.
-            clock: Tells how long to wait for a reaction: a second in all.
-            consumer: None if whoever takes values is who reads them.
-        """
         self.max_batches = max_in_flight
         # Whether many more values are wanted; until then an array is one batch.
         self.is_confirmed = False
@@ -257,15 +238,7 @@ class CallPipeline:
         clock: Clock,
         consumer: ValueConsumer | None = None,
     ) -> None:
-        """Prepare; nothing is sent before `run_batches` is taken from.
-
-        Args:
-            plan: What is called.
-            position: Where.
-            call_log: Told of each batch.
-            clock: Tells the time.
-            consumer: Who reads values that were taken; None if that is who takes them.
-        """
+        """Prepare; nothing is sent before `run_batches` is taken from."""
         function, options = plan.function, plan.options
         self._plan, self._position, self._call_log, self._clock = plan, position, call_log, clock
         self._budget = CallBudget(plan, position, clock)

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.functions.caller.plan import CallPlan, QueryPosition
 
-# --- So many a second, over all worker processes of a machine.
-
 _NEXT_REQUEST_FORMAT = struct.Struct("=d")
 # What a loop that woke late may make up for; it bounds the burst after a pause, too.
 _MAX_CATCH_UP_S = 0.05
@@ -81,8 +79,6 @@ class RequestSpacing:
             if self._file.read_numbers(_NEXT_REQUEST_FORMAT) == (next_at,):
                 self._file.write_numbers(_NEXT_REQUEST_FORMAT, reserved_at)
 
-
-# --- So many at a time, over all worker processes of a machine.
 
 _CONTENDED_AT_FORMAT = struct.Struct("=d")
 # A process that waits for others looks so often: no process can wake another one's loop cheaply.
@@ -242,10 +238,7 @@ class ConcurrencyWindow:
     def shrink(self, started_at: float, in_flight: int, retry_after_s: float | None) -> None:
         """Halve it, unless the call began before it was halved last.
 
-        Args:
-            started_at: Monotonic seconds at which the call that was turned away began.
-            in_flight: What to halve where there is no window yet.
-            retry_after_s: What the service said.
+        `started_at`: Monotonic seconds at which the call that was turned away began.
         """
         with self._file.locking():
             limit, _, cut_at, quiet_until = self._file.read_numbers(
@@ -327,13 +320,6 @@ class RateLimiter:
     """The limits of one function's calls, in any number of tasks of an event loop."""
 
     def __init__(self, plan: CallPlan, clock: Clock, *, folder: Path | None = None) -> None:
-        """Prepare.
-
-        Args:
-            plan: The function, and among how many executors its rate is divided.
-            clock: Waits.
-            folder: Where files are shared; this user's private one if None.
-        """
         function = plan.function
         self._clock = clock
         self._folder = folder or ensure_private_folder()
@@ -446,10 +432,6 @@ def _get_origin_limits(path: Path, clock: Clock) -> _OriginLimits:
     return _origin_limits.get(key) or _origin_limits.setdefault(key, _OriginLimits(path, clock))
 
 
-# --- How much a query may spend: rows and calls, per task and over the processes of a machine.
-#
-# A call is one request: a retry and a poll are calls, too.
-
 _SPENT_FORMAT = struct.Struct("=QQ")
 # A query's file is of no use once the query is over, and none lasts for so long.
 _BUDGET_FILE_TTL_S = 7 * 24 * 3600.0
@@ -464,14 +446,7 @@ class CallBudget:
     def __init__(
         self, plan: CallPlan, position: QueryPosition, clock: Clock, *, folder: Path | None = None
     ) -> None:
-        """Prepare; without a budget of the query, no file is touched.
-
-        Args:
-            plan: Its options hold the limits; those of a query are divided among executors.
-            position: Which query.
-            clock: Tells which old files may go.
-            folder: Where files are shared; this user's private one if None.
-        """
+        """Prepare; without a budget of the query, no file is touched."""
         options = plan.options
         self._function = plan.function.signature.name
         self._task_limits = (options.max_rows_per_task, options.max_calls_per_task)
@@ -495,9 +470,7 @@ class CallBudget:
     def spend(self, *, rows: int = 0, calls: int = 1) -> None:
         """Spend before a request is sent; nothing is spent where it is refused.
 
-        Args:
-            rows: In the request; 0 for one that is sent again.
-            calls: Requests.
+        `rows`: In the request; 0 for one that is sent again.
 
         Raises:
             BudgetExceeded: It would be more than a setting allows.

@@ -71,9 +71,7 @@ class BatchWork:
     def spread_to_rows(self, values: pa.Array, cached_values: pa.Array | None = None) -> pa.Array:
         """Return one value for each row of the batch; NULL for rows that were not sent.
 
-        Args:
-            values: One for each row of the request, of any type.
-            cached_values: Likewise for the work's `cached_values`, of the same type.
+        `values`: One for each row of the request, of any type.
         """
         if cached_values is not None and len(cached_values):
             values = pa.concat_arrays([values, cached_values])
@@ -86,13 +84,6 @@ class RequestBuilder:
     def __init__(
         self, plan: CallPlan, position: QueryPosition, cache: ValueCache | None = None
     ) -> None:
-        """Prepare.
-
-        Args:
-            plan: Of the function.
-            position: In the query.
-            cache: Values of earlier calls; used where the function is IMMUTABLE.
-        """
         function, options = plan.function, plan.options
         self._request_encoder = RequestEncoder(
             function.signature.arguments,
@@ -135,10 +126,7 @@ class RequestBuilder:
     ) -> None:
         """Keep the answers to a request for later calls.
 
-        Args:
-            work: What `build_work` returned.
-            response_values: One for each row of the request.
-            failed_rows: Rows of the request that have no answer.
+        `failed_rows`: Rows of the request that have no answer.
         """
         if self._cache is None or not work.cache_keys:
             return
@@ -245,9 +233,6 @@ def _map_rows_to_values(batch: CallBatch, value_index: Int64Array | None) -> pa.
     )
     missing[batch.sent_positions] = False
     return pa.array(places, mask=missing)
-
-
-# --- Which sizes are too large for a function's service, learnt from what it could not take.
 
 
 @dataclass(slots=True)

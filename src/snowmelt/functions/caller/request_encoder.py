@@ -55,12 +55,9 @@ class RequestEncoder:
     ) -> None:
         """Prepare.
 
-        Args:
-            arguments: The function's.
-            zone: The session's time zone, in which instants are written.
-            binary: How BINARY becomes text.
-            array_as_string: Write an ARRAY as text that holds JSON, as the published format says
-                of all types but objects, instead of a JSON array.
+        `zone`: The session's time zone, in which instants are written.
+        `array_as_string`: Write an ARRAY as text that holds JSON, as the published format says
+            of all types but objects, instead of a JSON array.
         """
         self._argument_encoders = [
             _ArgumentEncoder(each, zone, binary, array_as_string=array_as_string)
@@ -87,9 +84,7 @@ class RequestEncoder:
     def encode_body(self, row_count: int, columns: Sequence[pa.Array]) -> bytes:
         """Return the body of a batch of `row_count` rows.
 
-        Args:
-            row_count: Of the rows.
-            columns: By argument; a column beyond the arguments is not sent.
+        `columns`: By argument; a column beyond the arguments is not sent.
 
         Raises:
             BatchInvalid: A column does not fit its argument.
@@ -229,8 +224,6 @@ def _floats_to_json_values(column: pa.Array) -> list[Any]:
             values[place] = "NaN" if value != value else ("inf" if value > 0 else "-inf")
     return values  # type: ignore[no-any-return]
 
-
-# --- Arrow columns as JSON text, type by type, through kernels that see a whole column at once.
 
 if TYPE_CHECKING:
     ColumnFormatter: TypeAlias = Callable[[pa.Array], pa.StringArray]

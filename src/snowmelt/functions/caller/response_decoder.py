@@ -96,13 +96,10 @@ class ResponseDecoder:
     ) -> None:
         """Prepare.
 
-        Args:
-            returns: The function's result.
-            zone: The session's time zone, of instants that say none.
-            binary: The form of BINARY.
-            nullable: Whether the function may give NULL.
-            lenient: Take a byte order mark, and for FLOAT the tokens NaN and Infinity. Elsewhere
-                they have no value that says the same.
+        `zone`: The session's time zone, of instants that say none.
+        `nullable`: Whether the function may give NULL.
+        `lenient`: Take a byte order mark, and for FLOAT the tokens NaN and Infinity. Elsewhere
+            they have no value that says the same.
         """
         self._type = returns
         self._result_type = to_arrow_type(returns, zone)

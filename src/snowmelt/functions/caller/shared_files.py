@@ -34,9 +34,6 @@ _SLOT_LOCKS_OFFSET_BYTES = 1 << 20
 def ensure_private_folder(parent: Path | None = None) -> Path:
     """Return the folder of this user, made if there is none.
 
-    Args:
-        parent: Where it lies; the machine's folder of temporary files if None.
-
     Raises:
         ConfigurationError: Somebody else owns it, or can look into it.
     """

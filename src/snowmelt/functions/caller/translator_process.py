@@ -148,12 +148,10 @@ def run_javascript_translator(
 ) -> TranslatorOutput:
     """Return what a translator in JavaScript makes of an object.
 
-    Args:
-        translator: In JavaScript.
-        body: JSON, or a text that is none; None leaves it out.
-        other_fields: The object without it, as JSON.
-        max_cpu_s: Of the processing time of its process.
-        max_wall_s: From the request to the answer.
+    `body`: JSON, or a text that is none; None leaves it out.
+    `other_fields`: The object without it, as JSON.
+    `max_cpu_s`: Of the processing time of its process.
+    `max_wall_s`: From the request to the answer.
 
     Raises:
         TranslatorFailure: It failed, or took more than it may.
@@ -235,15 +233,8 @@ def require_translator_engine(translator: Translator) -> None:
         raise MissingExtra(what="A translator in JavaScript", package="quickjs", extra="functions")
 
 
-# --- what runs in the other process
-
-
 def serve(descriptor: int) -> None:
-    """Run translators for the process at the other end of a socket, until it closes it.
-
-    Args:
-        descriptor: Of the socket.
-    """
+    """Run translators for the process at the other end of a socket, until it closes it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_PROCESS_BYTES, _MAX_PROCESS_BYTES))
     # The parent's own log is where what a translator prints belongs.

@@ -90,10 +90,6 @@ class TranslatorPair:
     def translate_response(self, body: bytes, translator_data: bytes | None) -> bytes:
         """Return what a reply's body means.
 
-        Args:
-            body: Of the reply.
-            translator_data: What the request's translator left for it.
-
         Raises:
             TranslatorFailed: The translator did.
         """

@@ -56,10 +56,7 @@ class ValueCache:
     ) -> None:
         """Keep values; one that is larger than an eighth of the cache is not worth its place.
 
-        Args:
-            keys: Encoded arguments.
-            values: Whatever is to be had back; it must not be changed afterwards.
-            sizes_bytes: Bytes of each value.
+        `values`: Whatever is to be had back; it must not be changed afterwards.
         """
         entries = self._entries
         largest = self._max_bytes // 8

@@ -135,9 +135,7 @@ async def read_messages(
 ) -> AsyncIterator[HttpMessage]:
     """Yield the messages of a connection until its end.
 
-    Args:
-        reader: Of the connection.
-        writer: Given for requests: it says 100 Continue to a caller that waits for it.
+    `writer`: Given for requests: it says 100 Continue to a caller that waits for it.
 
     Raises:
         BatchInvalid: It is not HTTP/1.1.

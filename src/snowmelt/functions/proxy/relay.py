@@ -37,10 +37,7 @@ class LoopbackHttpServer:
     ) -> None:
         """Prepare; `start` listens.
 
-        Args:
-            handle_request: Writes the answer to a request; false ends the connection.
-            host: To listen on.
-            port: To listen on; 0 is any free one.
+        `handle_request`: Writes the answer to a request; false ends the connection.
         """
         self._handle_request = handle_request
         self._address = (host, port)
@@ -150,14 +147,6 @@ class FaultProxy:
     def __init__(
         self, url: str, faults: Iterable[Fault] = (), *, host: str = "127.0.0.1", port: int = 0
     ) -> None:
-        """Prepare.
-
-        Args:
-            url: Of the service.
-            faults: May be changed while the proxy runs, by `faults`.
-            host: To listen on.
-            port: To listen on; 0 is any free one.
-        """
         self.faults = list(faults)
         self.requests: list[HttpMessage] = []
         self._upstream = UpstreamService(url)

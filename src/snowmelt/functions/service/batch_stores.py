@@ -152,8 +152,6 @@ class MemoryStore:
             self._bytes -= len(kept[0].body) + _ENTRY_OVERHEAD_BYTES
 
 
-# --- Remembers batches in a SQLite file: across restarts, and for several processes of a machine.
-
 DEFAULT_SQLITE_STORE_BYTES = 1024 * 1024 * 1024
 _LOCK_TIMEOUT_S = 60
 _CLEANUP_INTERVAL_BATCHES = 256  # answers between two looks for what may go
@@ -188,11 +186,9 @@ class SqliteStore:
     ) -> None:
         """Open or make the file.
 
-        Args:
-            path: On a local disk; its folder must exist.
-            lease_s: Seconds after which a process that fell silent has lost its batches.
-            max_bytes: Of all kept answers; the ones nearest their end go first.
-            clock: Tells the time.
+        `path`: On a local disk; its folder must exist.
+        `lease_s`: Seconds after which a process that fell silent has lost its batches.
+        `max_bytes`: Of all kept answers; the ones nearest their end go first.
         """
         self.renew_every_s: float | None = lease_s / 3
         self._lease_s = lease_s

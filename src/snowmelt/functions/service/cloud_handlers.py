@@ -117,10 +117,6 @@ def _make_error_response(error: SnowmeltError) -> ServiceResponse:
     return ServiceResponse(answer.status, answer.body, {"content-type": "application/json"})
 
 
-# --- Requests as AWS hands them to a Lambda handler, and what a handler gives back.
-#
-# Four shapes: REST API, HTTP API (format 2.0; function URLs use it, too) and load balancers.
-
 MAX_LAMBDA_RESPONSE_BYTES = 6_291_556  # what Lambda takes back from a handler, as JSON
 
 

@@ -54,9 +54,7 @@ class BatchDeduplicator:
     def __init__(self, store: BatchStore, *, max_concurrency: int | None = None) -> None:
         """Open.
 
-        Args:
-            store: Remembers.
-            max_concurrency: Batches worked on at a time; more are refused with 429.
+        `max_concurrency`: Batches worked on at a time; more are refused with 429.
         """
         self._store = store
         # Not the threads that functions run in, which may all be busy.

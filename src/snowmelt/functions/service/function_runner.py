@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from snowmelt.functions.wire.messages import ArgumentBatch
     from snowmelt.functions.wire.values import Formats
 
-# --- Runs an author's function over the rows of one batch, per row, per columns, or on Arrow.
-
 RowResults: TypeAlias = tuple[Sequence[Any], dict[int, Exception]]
 FunctionCallable: TypeAlias = Callable[..., Any]
 AsyncFunctionCallable: TypeAlias = Callable[..., Awaitable[Any]]
@@ -339,9 +337,6 @@ class DeclaredFunction:
         return require_value_per_row(
             await call(*self._get_arguments(selection)), selection.row_count
         ), {}
-
-
-# --- Columns as Arrow arrays, and what libraries return as lists.
 
 
 def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:

@@ -59,11 +59,8 @@ class LambdaHost:
     ) -> None:
         """Prepare.
 
-        Args:
-            handler: `handler(event, context)`.
-            event_format: Whose events it expects.
-            max_concurrency: Calls at a time. An instance of Lambda does one, and handlers rely on it.
-            timeout_s: Seconds after which the caller gets 504; the handler is not stopped.
+        `max_concurrency`: Calls at a time. An instance of Lambda does one, and handlers rely on it.
+        `timeout_s`: Seconds after which the caller gets 504; the handler is not stopped.
         """
         self._handler = handler
         self._name = getattr(handler, "__name__", type(handler).__name__)
@@ -170,8 +167,6 @@ def _make_message_response(status: int, text: str) -> ServiceResponse:
     body = json.dumps({"message": text}).encode()
     return ServiceResponse(status, body, {"content-type": "application/json"})
 
-
-# --- What Lambda's runtime gives a handler beside the event, and headers as an event has them.
 
 _FUNCTION_ARN_PREFIX = "arn:aws:lambda:us-east-1:000000000000:function:"
 

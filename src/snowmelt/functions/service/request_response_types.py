@@ -46,8 +46,6 @@ class BatchResponseBody:
     retry_after_s: float | None = None
 
 
-# --- Errors as answers; the only place that decides what of an error a caller may read.
-
 _LOG = logging.getLogger("snowmelt.functions")
 
 

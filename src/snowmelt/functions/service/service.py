@@ -97,14 +97,10 @@ class RemoteService:
     ) -> None:
         """Make a service without functions.
 
-        Args:
-            name: For logs and statements.
-            max_concurrency: Batches worked on at a time; a caller with one more gets 429.
-            deadline: After which a caller gets 202 and asks again; None for never. Give a little
-                less than the gateway in front allows, such as `"25s"`.
-            keep: How long an answer is remembered for attempts that come again.
-            store: Remembers answers; `MemoryStore()` if None.
-            options: Sizes, forms of texts, checksums.
+        `max_concurrency`: Batches worked on at a time; a caller with one more gets 429.
+        `deadline`: After which a caller gets 202 and asks again; None for never. Give a little
+            less than the gateway in front allows, such as `"25s"`.
+        `keep`: How long an answer is remembered for attempts that come again.
         """
         self.name = name
         self.options = options or ServiceOptions()
@@ -339,13 +335,7 @@ class RemoteService:
         return make_google_cloud_function(self.handle_request)
 
     def create_sql(self, url: str, integration: str, *, replace: bool = True) -> str:
-        """Return statements that create all functions for callers.
-
-        Args:
-            url: Of this service as callers reach it.
-            integration: Name of the API integration to go through.
-            replace: `CREATE OR REPLACE`.
-        """
+        """Return statements that create all functions for callers."""
         return "\n\n".join(
             make_create_statement(each, url, integration, replace=replace)
             for each in self.functions.values()
@@ -367,9 +357,6 @@ def _check_argument_count(function: DeclaredFunction, request: ServiceRequest) -
         )
 
 
-# --- Statements that create a service's functions where they are called.
-
-
 def make_create_statement(
     function: DeclaredFunction, url: str, integration: str, *, replace: bool
 ) -> str:
@@ -388,8 +375,6 @@ def make_create_statement(
         definition, signature.name, integration, replace=replace
     )
 
-
-# --- Lengths of time as people write them.
 
 _DURATION_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*\Z")
 _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -56,12 +56,7 @@ def infer_signature(
 ) -> tuple[FunctionSignature, int | None]:
     """Return a function's signature, and which of its arguments is the context, from 0.
 
-    Args:
-        function: Whose annotations are read.
-        name: In SQL.
-        is_columnar: Annotations are of whole columns: `list[str]` is a column of VARCHAR.
-        arguments: SQL types instead of annotations.
-        returns: SQL type instead of the annotation of the result.
+    `is_columnar`: Annotations are of whole columns: `list[str]` is a column of VARCHAR.
 
     Raises:
         DeclarationInvalid: An annotation is missing, or has no SQL type.

@@ -29,12 +29,10 @@ _BYTES_REPR_PATTERN = re.compile(r"b'([^']*)'")
 def decompress(body: bytes, encoding: str | None, *, max_bytes: int, strict: bool = False) -> bytes:
     """Undo a Content-Encoding.
 
-    Args:
-        body: As it came.
-        encoding: The header's value; several are undone from the last.
-        max_bytes: Largest result in bytes, so that a small bomb stays small.
-        strict: Refuse a body that is not compressed as the header says. Gateways decompress
-            requests and leave the header, so what receives requests is not strict.
+    `encoding`: The header's value; several are undone from the last.
+    `max_bytes`: Largest result in bytes, so that a small bomb stays small.
+    `strict`: Refuse a body that is not compressed as the header says. Gateways decompress
+        requests and leave the header, so what receives requests is not strict.
 
     Raises:
         BatchInvalid: The encoding is unknown, or the bytes are damaged.

@@ -48,12 +48,7 @@ def encode_base64(text: str) -> str:
 
 
 def decode_header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return a header's value from its twin, which is exact, or else from the plain one.
-
-    Args:
-        headers: By lower-case name.
-        name: The plain header's name.
-    """
+    """Return a header's value from its twin, which is exact, or else from the plain one."""
     encoded = headers.get(name + BASE64_SUFFIX)
     if encoded is not None:
         try:
@@ -74,13 +69,8 @@ def make_request_headers(
 ) -> dict[str, str]:
     """Return the headers of one call; a POST and its polling GETs carry the same.
 
-    Args:
-        signature: Of the function.
-        query_id: The same for all batches of a query.
-        batch_id: The same for all attempts at a batch.
-        style: How names and lengths are written.
-        custom: By name without prefix; from the HEADERS clause, checked by `validate_custom_headers`.
-        context: By function, such as `CURRENT_USER`; from the CONTEXT_HEADERS clause.
+    `custom`: By name without prefix; from the HEADERS clause, checked by `validate_custom_headers`.
+    `context`: By function, such as `CURRENT_USER`; from the CONTEXT_HEADERS clause.
     """
     style = style or HeaderStyle()
     headers = {

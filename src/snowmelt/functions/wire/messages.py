@@ -208,8 +208,6 @@ class RequestWriter:
         return exact.serialize_json({"data": list(zip(range(row_count), *written, strict=True))})
 
 
-# --- The body of a reply.
-
 MAX_RESPONSE_BYTES = 10_000_000  # the protocol's limit for a batch
 _MISSING_DATA_MESSAGE = (
     'Error parsing JSON response: top-level JSON object must contain "data" JSON array element'
@@ -317,11 +315,8 @@ class ResponseReader:
     ) -> None:
         """Prepare.
 
-        Args:
-            returns: The function's result.
-            formats: What decides about texts.
-            raw: Return VARIANT, OBJECT and ARRAY as JSON text instead of Python values.
-            lenient: Take a byte order mark and the tokens NaN and Infinity.
+        `raw`: Return VARIANT, OBJECT and ARRAY as JSON text instead of Python values.
+        `lenient`: Take a byte order mark and the tokens NaN and Infinity.
         """
         self._type = returns
         self._is_raw = raw and returns.kind in SEMI_STRUCTURED_TYPES

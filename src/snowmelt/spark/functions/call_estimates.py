@@ -87,11 +87,9 @@ def estimate_calls(
 ) -> list[FunctionCallEstimate]:
     """Return what a query would do with each of its functions.
 
-    Args:
-        query: The query.
-        plan: Spark's explanation of it in the mode `cost`.
-        table_rows: What stands for the rows of a plan that reads one table and whose rows Spark
-            does not know.
+    `plan`: Spark's explanation of it in the mode `cost`.
+    `table_rows`: What stands for the rows of a plan that reads one table and whose rows Spark
+        does not know.
     """
     lines = list(_parse_plan(plan))
     conditional = _find_conditional_calls(query)

@@ -131,11 +131,6 @@ def rewrite_calls(calls: StatementCalls, chosen: Mapping[int, FunctionCall], ren
 
     A column of a SELECT that has no name of its own keeps the one it would have had.
 
-    Args:
-        calls: Of the statement.
-        chosen: Those to be replaced, by their first token.
-        render: Gives what stands for a call, whose arguments are replaced already.
-
     Raises:
         CallMalformed: Arguments are no expressions.
     """
@@ -268,9 +263,6 @@ def _has_column_name(text: str) -> bool:
         return True
     # A path names its column; a field of what a call gives does not.
     return isinstance(select.expressions[0], exp.Alias | exp.Aliases | exp.JSONExtract)
-
-
-# --- Arguments of one call, matched with those that its function has.
 
 
 def select_overload(

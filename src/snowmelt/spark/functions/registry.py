@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from snowmelt.functions.signature import SqlType
     from snowmelt.spark.functions.call_rewriter import FunctionCall, StatementCalls
 
-# --- What CONTEXT_HEADERS say: who calls, from where; the same for all batches of a query.
-
 
 @dataclass(frozen=True, slots=True)
 class CallerContext:
@@ -170,10 +168,8 @@ class SparkFunctions:
     ) -> RewrittenQuery:
         """Return a query in which calls of external functions are calls that Spark understands.
 
-        Args:
-            text: The query.
-            namespace: Internal names of database and schema of functions that are named in short.
-            dry_run: Nothing is sent; what would be is written down in this folder.
+        `namespace`: Internal names of database and schema of functions that are named in short.
+        `dry_run`: Nothing is sent; what would be is written down in this folder.
 
         Raises:
             NotFound: A function named in full does not exist, or the role may not use it.
@@ -533,9 +529,6 @@ def _to_column(value: object) -> Column:
     return sf.col(value) if isinstance(value, str) else sf.lit(value)
 
 
-# --- Among how many machines a rate is shared out.
-
-
 def count_executor_hosts(spark: SparkSession) -> int:
     """Return how many machines have executors now; 1 over Spark Connect, which does not tell."""
     try:
@@ -553,8 +546,6 @@ def count_executor_hosts(spark: SparkSession) -> int:
     return len({host for name, host in places.items() if name != "driver"}) or 1
 
 
-# --- Types of external functions in Spark's SQL: arguments on their way out, values on their way in.
-#
 # Conversions stand in the query as SQL, so the JVM does them: a VARIANT that becomes a Python object
 # costs ten times as much as its JSON text. Values look as columns of tables do (see
 # `docs/decisions/0010-types-in-spark.md`).
@@ -617,10 +608,7 @@ def build_argument_sql(sql_type: SqlType, expression: str, *, is_visible: bool =
     A VARIANT may be of any type, struct and map too; OBJECT and ARRAY are struct, map, array or
     VARIANT.
 
-    Args:
-        sql_type: Of the argument.
-        expression: The expression.
-        is_visible: The expression is known to have the visible type.
+    `is_visible`: The expression is known to have the visible type.
     """
     if sql_type.kind not in SEMI_STRUCTURED_TYPES:
         # Two casts, so that a value is refused that has more digits than the type.

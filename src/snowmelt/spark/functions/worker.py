@@ -150,9 +150,7 @@ def find_query_position(context: TaskContext, session: str) -> QueryPosition:
 
     Stages of a streaming query are numbered anew when it is started again, so they do not count.
 
-    Args:
-        context: Of the task.
-        session: Stands for the Spark session where the task does not tell its own.
+    `session`: Stands for the Spark session where the task does not tell its own.
     """
     streaming = context.getLocalProperty("sql.streaming.queryId")
     if streaming is not None:
@@ -185,8 +183,6 @@ def _cast_times_to_nanoseconds(array: pa.Array) -> pa.Array:
     return array
 
 
-# --- Whether anybody still reads what a Python worker says.
-#
 # A query that has enough rows closes the worker's connection. The worker would notice when it writes
 # for the second time after that; until then a LIMIT would go on calling a service.
 
