@@ -24,6 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -34,7 +35,6 @@ import uvloop
 from report import Report
 
 from snowmelt.config import Settings
-from snowmelt.functions.caller.call_log import InMemoryCallLog
 from snowmelt.functions.caller.engine import call_function
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan, QueryPosition
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
@@ -43,6 +43,7 @@ from snowmelt.functions.signature import FunctionArgument, FunctionSignature, pa
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_LOG = SimpleNamespace(add_record=lambda _record: None)
 TASKS = 2
 TEXT = "x" * 39
 # As Parquet files reach a UDF.
@@ -98,7 +99,7 @@ def recorded(late_ms: int, rows: int) -> bytes:
         chosen = plan(listening.getsockname()[1], late_ms, rows, 1)
         # As long as the ids of a query of Spark.
         place = QueryPosition(str(uuid.uuid4()), 1, 0)
-        list(call_function(chosen, place, [columns().slice(0, rows)], InMemoryCallLog()))
+        list(call_function(chosen, place, [columns().slice(0, rows)], _LOG))
         service.join()
     return heard[0]
 
@@ -176,7 +177,7 @@ def engine(port: int, late_ms: int, rows: int, in_flight: int, seconds: float) -
 
     place = QueryPosition(f"{os.getpid()}-{time.perf_counter_ns()}", 1, 0)
     chosen = plan(port, late_ms, rows, in_flight)
-    return sum(len(values) for values in call_function(chosen, place, stream(), InMemoryCallLog()))
+    return sum(len(values) for values in call_function(chosen, place, stream(), _LOG))
 
 
 CLIENTS = {"bare client": bare_client, "engine": engine}

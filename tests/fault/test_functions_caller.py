@@ -17,8 +17,9 @@ from multiprocessing import get_context
 import pytest
 
 from snowmelt.functions.caller import engine
-from snowmelt.functions.caller.call_log import BatchStatus, InMemoryCallLog
+from snowmelt.functions.caller.call_log import BatchStatus
 from support import call_plans, function_calls
+from support.call_logs import InMemoryCallLog
 from support.ports import free_port
 
 SERVICE = """

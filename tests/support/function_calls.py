@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from snowmelt.clock import ManualClock
 from snowmelt.functions.caller import engine
-from snowmelt.functions.caller.call_log import InMemoryCallLog
 from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from support import call_plans
+from support.call_logs import InMemoryCallLog
 
 
 def signature(name="echo", arguments=("VARCHAR",), returns="VARCHAR"):

@@ -4,8 +4,7 @@
 `engine`: entry points that return a value, or a value and an error, for each row.
 `pipeline`: batches of one task in flight, returned in order.
 `batcher`: streams of Arrow columns into batches, and batch IDs.
-`request_deduplication`: batches into requests, with deduplication, caching and splitting.
-`value_cache`: values of IMMUTABLE functions, cached per process.
+`request_deduplication`: batches into requests, with deduplication, cached values and splitting.
 `request_encoder`: Arrow columns into request bodies.
 `arrow_types`: Arrow types of arguments and results, and shared encoding helpers.
 `translators`: the request and the response translator of a function.

@@ -15,7 +15,7 @@ import datetime as dt
 import math
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from snowmelt.backoff import growing_delays_s
 from snowmelt.errors import SnowmeltError, UserError
@@ -37,15 +37,17 @@ from snowmelt.functions.wire.messages import MAX_RESPONSE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
 
     from snowmelt.clock import Clock
     from snowmelt.functions.caller.call_log import CallRecord
     from snowmelt.functions.caller.http_client import HttpClient, HttpResponse
     from snowmelt.functions.caller.http_request import AddressedRequest, TranslatedRequest
     from snowmelt.functions.caller.plan import CallPlan
-    from snowmelt.functions.caller.rate_and_concurrency_limits import CallBudget
+    from snowmelt.functions.caller.rate_and_concurrency_limits import (
+        AcquiredPermit,
+        CallBudget,
+        RateLimiter,
+    )
 
 HTTP_OK, HTTP_ACCEPTED, HTTP_NOT_FOUND, HTTP_CONTENT_TOO_LARGE = 200, 202, 404, 413
 _RETRYABLE_STATUSES = frozenset({408, 429, *range(500, 600)})
@@ -93,11 +95,9 @@ class RetryState:
     def _current_deadline(self) -> float:
         if self.method == "POST" or self._poll_deadline is None:
             return self._deadline
-        return (
-            min(self._deadline, self._poll_deadline)
-            if self._timeout_covers_polls
-            else self._poll_deadline
-        )
+        if self._timeout_covers_polls:
+            return min(self._deadline, self._poll_deadline)
+        return self._poll_deadline
 
     def compute_pause_after_status(
         self, status: int, retry_after_s: float | None = None, body_excerpt: str = ""
@@ -107,18 +107,16 @@ class RetryState:
         `status`: Of the reply; neither 200 nor 413, which are not about time.
 
         Raises:
-            ReplyInvalid: There shall be no next request.
+            ResponseInvalid: There shall be no next request.
         """
         reason = f"{self._failure_prefix} with remote service error: {status}{body_excerpt}"
         if status == HTTP_ACCEPTED:
             return self._schedule_poll(retry_after_s)
         if self.method == "POST":
             self._last_post_error = reason
-            return (
-                self._schedule_retry(reason, retry_after_s)
-                if status in _RETRYABLE_STATUSES
-                else _raise_response_invalid(reason)
-            )
+            if status in _RETRYABLE_STATUSES:
+                return self._schedule_retry(reason, retry_after_s)
+            raise ResponseInvalid(reason=reason)
         if status == HTTP_NOT_FOUND and not self._was_resubmitted:
             # The service has lost what it knew, as after a restart.
             self._was_resubmitted = True
@@ -126,13 +124,13 @@ class RetryState:
             return 0.0
         if status in _RETRYABLE_STATUSES and status < 500:
             return self._schedule_poll(retry_after_s)
-        return _raise_response_invalid(reason)
+        raise ResponseInvalid(reason=reason)
 
     def compute_pause_after_failure(self, error: TransportFailed) -> float:
         """Return the seconds to pause after a request without a reply.
 
         Raises:
-            ReplyInvalid: There shall be no next request.
+            ResponseInvalid: There shall be no next request.
         """
         why = str(error).rstrip(".")
         told, self._last_post_error = self._last_post_error, None
@@ -150,16 +148,14 @@ class RetryState:
                 f"Check the endpoint URL and try again ({why})"
             )
         if not error.retryable:
-            return _raise_response_invalid(reason)
-        return (
-            self._schedule_poll(None, reason)
-            if self.method == "GET"
-            else self._schedule_retry(reason, None)
-        )
+            raise ResponseInvalid(reason=reason)
+        if self.method == "GET":
+            return self._schedule_poll(None, reason)
+        return self._schedule_retry(reason, None)
 
     def _schedule_retry(self, reason: str, retry_after_s: float | None) -> float:
         if self._max_retries is not None and self._retries >= self._max_retries:
-            return _raise_response_invalid(f"{reason}; after {self._retries} retries")
+            raise ResponseInvalid(reason=f"{reason}; after {self._retries} retries")
         self._retries += 1
         return self._fit_pause(next(self._retry_delays_s), retry_after_s, reason)
 
@@ -174,18 +170,14 @@ class RetryState:
         """Fit a pause into what is left; what a service asks for is kept or not waited for."""
         left_s = self._current_deadline() - self._clock.monotonic()
         if left_s <= _MIN_REQUEST_TIMEOUT_S:
-            return _raise_response_invalid(f"{reason}; no answer in time")
+            raise ResponseInvalid(reason=f"{reason}; no answer in time")
         if retry_after_s:
             if retry_after_s >= left_s:
-                return _raise_response_invalid(
-                    f"{reason}; it asks to wait for {retry_after_s:.0f} s, {left_s:.0f} s are left"
+                raise ResponseInvalid(
+                    reason=f"{reason}; it asks to wait for {retry_after_s:.0f} s, {left_s:.0f} s are left"
                 )
             return retry_after_s
         return min(pause_s, left_s / 2)
-
-
-def _raise_response_invalid(reason: str) -> float:
-    raise ResponseInvalid(reason=reason)
 
 
 def parse_retry_after(headers: Mapping[str, str], now: dt.datetime) -> float | None:
@@ -213,26 +205,6 @@ def parse_retry_after(headers: Mapping[str, str], now: dt.datetime) -> float | N
 _BUSY_STATUSES = frozenset({429, 503})
 
 
-class CallPermit(Protocol):
-    """One call that may be made now."""
-
-    async def acquire_next_request(self) -> None:
-        """Wait until one more request of the same call may be sent."""
-
-    def record_success(self) -> None:
-        """Note that the service answered."""
-
-    def record_throttled(self, retry_after_s: float | None = None) -> None:
-        """Note that the service has too much to do."""
-
-
-class CallLimiter(Protocol):
-    """Who may call, and when; a call is one batch with all its requests."""
-
-    def acquire(self, url: str) -> AbstractAsyncContextManager[CallPermit]:
-        """Return what waits for a turn when it is entered, and ends it."""
-
-
 class RetryingSender:
     """Sends batches of one function; for one event loop, any number at a time."""
 
@@ -241,7 +213,7 @@ class RetryingSender:
         plan: CallPlan,
         client: HttpClient,
         clock: Clock,
-        call_limiter: CallLimiter,
+        call_limiter: RateLimiter | NoCallLimits,
         budget: CallBudget | None = None,
     ) -> None:
         """Prepare; nothing is looked up or connected yet."""
@@ -268,7 +240,7 @@ class RetryingSender:
         reads the body.
 
         Raises:
-            TooLarge: The batch or its reply is larger than it may be; halves may do.
+            PayloadTooLarge: The batch or its reply is larger than it may be; halves may do.
             CallFailed: There is no answer, and will be none.
             UserError: Nothing may be sent: the URL is refused, a secret is missing, or the budget
                 is spent.
@@ -329,9 +301,12 @@ class RetryingSender:
             record.attempts += 1
         else:
             record.polls += 1
+        limits = self._http_limits
+        if retry_state.remaining_s < limits.response_timeout_s:
+            limits = replace(limits, response_timeout_s=retry_state.remaining_s)
         try:
             reply = await self._client.send_request(
-                addressed_request.target, head, body, self._make_http_limits(retry_state), record
+                addressed_request.target, head, body, limits, record
             )
         except TransportFailed as error:
             record.status = None
@@ -339,14 +314,8 @@ class RetryingSender:
         record.status = reply.status
         return reply
 
-    def _make_http_limits(self, retry_state: RetryState) -> HttpLimits:
-        left_s = retry_state.remaining_s
-        if left_s < self._http_limits.response_timeout_s:
-            return replace(self._http_limits, response_timeout_s=left_s)
-        return self._http_limits
-
     def _handle_unsuccessful_response(
-        self, response: HttpResponse, retry_state: RetryState, permit: CallPermit
+        self, response: HttpResponse, retry_state: RetryState, permit: AcquiredPermit | NoCallLimits
     ) -> float:
         asked_s = parse_retry_after(response.headers, self._clock.now())
         if response.status == HTTP_CONTENT_TOO_LARGE and retry_state.method == "POST":
@@ -427,12 +396,7 @@ class NoCallLimits:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         pass
 
     async def acquire_next_request(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -55,14 +55,3 @@ class CallLog(Protocol):
 
     def add_record(self, record: CallRecord) -> None:
         """Keep a record; it is not changed afterwards."""
-
-
-@dataclass(slots=True)
-class InMemoryCallLog:
-    """Keeps records in memory; for calls that somebody waits for."""
-
-    records: list[CallRecord] = field(default_factory=list)
-
-    def add_record(self, record: CallRecord) -> None:
-        """Keep a record."""
-        self.records.append(record)

@@ -10,17 +10,18 @@ attempts after the first read it: a query that is started anew sends its batches
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import os
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from snowmelt.functions.caller.shared_files import (
     SharedFile,
     ensure_private_folder,
     make_shared_file_name,
+    share_in_process,
 )
 from snowmelt.functions.errors import CallFailed, CircuitOpen
 
@@ -38,8 +39,7 @@ _MAX_REASON_BYTES = 1_000
 _STATE_FORMAT = struct.Struct(f"=QddH{_MAX_REASON_BYTES}s")
 
 
-@dataclass(frozen=True, slots=True)
-class _BreakerState:
+class _BreakerState(NamedTuple):
     """`opened_at` in seconds since 1970, `probe_at` monotonic; both 0 while the breaker is closed."""
 
     consecutive_failures: int = 0
@@ -84,12 +84,7 @@ class CircuitBreaker:
             if now >= state.probe_at:
                 # Others wait for the probe's outcome; one that never comes to an end does not
                 # keep them out for longer than another pause.
-                self._write_state(
-                    state.consecutive_failures,
-                    state.opened_at,
-                    now + self._open_duration_s,
-                    state.reason,
-                )
+                self._write_state(state._replace(probe_at=now + self._open_duration_s))
                 return
         raise CircuitOpen(
             function=function,
@@ -105,7 +100,7 @@ class CircuitBreaker:
         """Count a batch that was answered."""
         if self._read_state().consecutive_failures:
             with self._file.locking():
-                self._write_state(0, 0.0, 0.0, "")
+                self._write_state(_BreakerState())
 
     def record_failure(self, reason: str, status: int | None = None) -> None:
         """Count a batch that failed for good, unless only this batch is to blame.
@@ -115,39 +110,27 @@ class CircuitBreaker:
         if status in _BATCH_ERROR_STATUSES:
             return
         with self._file.locking():
-            state = self._read_state()
-            failed, since, probe_at = (
-                state.consecutive_failures + 1,
-                state.opened_at,
-                state.probe_at,
-            )
+            failed, opened_at, probe_at, _ = self._read_state()
+            failed += 1
             if failed >= self._failure_threshold:
-                since = since or self._clock.now().timestamp()
+                opened_at = opened_at or self._clock.now().timestamp()
                 probe_at = self._clock.monotonic() + self._open_duration_s
-            self._write_state(failed, since, probe_at, reason.rstrip("."))
+            self._write_state(_BreakerState(failed, opened_at, probe_at, reason.rstrip(".")))
 
     def _read_state(self) -> _BreakerState:
         failed, since, probe_at, size, reason = self._file.read_numbers(_STATE_FORMAT)
         return _BreakerState(failed, since, probe_at, reason[:size].decode(errors="replace"))
 
-    def _write_state(
-        self, consecutive_failures: int, opened_at: float, probe_at: float, reason: str
-    ) -> None:
+    def _write_state(self, state: _BreakerState) -> None:
+        *numbers, reason = state
         text = reason.encode(errors="replace")[:_MAX_REASON_BYTES]
-        self._file.write_numbers(
-            _STATE_FORMAT, consecutive_failures, opened_at, probe_at, len(text), text
-        )
-
-
-# By process, because a fork shares its parent's position of locks.
-_breakers: dict[tuple[int, Path], CircuitBreaker] = {}
+        self._file.write_numbers(_STATE_FORMAT, *numbers, len(text), text)
 
 
 def get_circuit_breaker(url: str, clock: Clock, *, folder: Path | None = None) -> CircuitBreaker:
     """Return the breaker that all calls of this machine and user to a URL share."""
     path = (folder or ensure_private_folder()) / make_shared_file_name("breaker", url)
-    key = (os.getpid(), path)
-    return _breakers.get(key) or _breakers.setdefault(key, CircuitBreaker(clock, SharedFile(path)))
+    return share_in_process(path, lambda: CircuitBreaker(clock, SharedFile(path)))
 
 
 _FAILURE_TTL_S = 600.0
@@ -200,27 +183,21 @@ class FailedBatchCache:
         What the error says lies in the file; it holds payload only if errors may show some.
         """
         path = self._make_failure_path(batch_id)
-        self._evict_old_failures(path.parent)
+        now = self._clock.now().timestamp()
+        found = []
+        # Drafts, too: those of a process that was killed.
+        for each in self._folder.glob("*failed-*"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((each.stat().st_mtime, each))
+        found.sort(reverse=True)
+        for at, (written, each) in enumerate(found, start=2):
+            if at > self._max_batches or written < now - _FAILURE_TTL_S:
+                each.unlink(missing_ok=True)
         # As a whole or not at all: another attempt may be reading.
         draft = path.with_name(f"draft-{os.getpid()}-{path.name}")
         draft.write_text(json.dumps(error.fields))
-        now = self._clock.now().timestamp()
         os.utime(draft, (now, now))
         draft.replace(path)
 
     def _make_failure_path(self, batch_id: str) -> Path:
         return self._folder / f"{self._prefix}-{make_shared_file_name('batch', batch_id)}"
-
-    def _evict_old_failures(self, folder: Path) -> None:
-        found = []
-        # Drafts, too: those of a process that was killed.
-        for path in folder.glob("*failed-*"):
-            try:
-                found.append((path.stat().st_mtime, path))
-            except FileNotFoundError:
-                continue
-        oldest = self._clock.now().timestamp() - _FAILURE_TTL_S
-        found.sort(reverse=True)
-        for at, (written, path) in enumerate(found, start=2):
-            if at > self._max_batches or written < oldest:
-                path.unlink(missing_ok=True)

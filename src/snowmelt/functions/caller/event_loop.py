@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeAlias
 
+    CoroutineFactory: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
+
 _STOP_TIMEOUT_S = 2.0
 
 
@@ -42,18 +44,19 @@ class EventLoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    async def _cancel_tasks_and_close(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.client.close()
-
     def _stop(self) -> None:
         # A fork inherits what is to be done at exit, but not the thread.
         if os.getpid() != self._pid or not self._thread.is_alive():
             return
-        ending = asyncio.run_coroutine_threadsafe(self._cancel_tasks_and_close(), self.loop)
+
+        async def cancel_tasks_and_close() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.client.close()
+
+        ending = asyncio.run_coroutine_threadsafe(cancel_tasks_and_close(), self.loop)
         try:
             ending.result(_STOP_TIMEOUT_S)
         except TimeoutError:
@@ -76,10 +79,6 @@ def get_event_loop_thread() -> EventLoopThread:
             found = _event_loop_threads.get(process) or EventLoopThread()
             _event_loop_threads[process] = found
     return found
-
-
-if TYPE_CHECKING:
-    CoroutineFactory: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
 
 
 # Closing a connection takes no time; a loop that was stopped at the process's end takes forever.
@@ -125,7 +124,7 @@ class InFlightCalls:
 
     def __init__(self) -> None:
         self._event_loop_thread = get_event_loop_thread()
-        self.loop = self._event_loop_thread.loop
+        self.loop, self.client = self._event_loop_thread.loop, self._event_loop_thread.client
         self._pending_calls: set[InFlightCall] = set()
         self._awaited_call: InFlightCall | None = None
         # Cheaper than a future per call: who waits is woken for the one that it waits for.

@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import httptools
 
@@ -33,6 +33,7 @@ from snowmelt.http_heads import MAX_HEAD_BYTES, add_header, encode_head, encode_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from snowmelt.functions.caller.call_log import CallRecord
     from snowmelt.functions.urls import ServiceUrl
 
 _HTTP_OK = 200
@@ -49,13 +50,6 @@ class HttpResponse:
     status: int
     headers: Mapping[str, str]
     body: bytes
-
-
-class TrafficCounter(Protocol):
-    """Where bytes are counted as HTTP sees them: heads and bodies, before TLS."""
-
-    bytes_out: int
-    bytes_in: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +114,7 @@ class HttpConnection(asyncio.Protocol):
 
         The event loop may not have come to read it yet. It would be taken for the next response.
         """
-        transport = self._transport
-        socket = None if transport is None else transport.get_extra_info("socket")
+        socket = None if self._transport is None else self._transport.get_extra_info("socket")
         if socket is None or socket.fileno() < 0:
             return True
         readable = select.poll()
@@ -129,7 +122,7 @@ class HttpConnection(asyncio.Protocol):
         return bool(readable.poll(0))
 
     def send_request(
-        self, head: bytes, body: bytes, limits: HttpLimits, traffic: TrafficCounter
+        self, head: bytes, body: bytes, limits: HttpLimits, traffic: CallRecord
     ) -> asyncio.Future[HttpResponse]:
         """Send a request; the result fails with TransportFailed or TooLarge.
 
@@ -179,12 +172,10 @@ class HttpConnection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._reusable = False
             self._fail_request(TransportFailed(host=self._host, reason="the reply is not HTTP/1.1"))
-        if self._response_future is not None:
-            self._restart_idle_timer(len(data))
-
-    def _restart_idle_timer(self, received_bytes: int) -> None:
+        if self._response_future is None:
+            return
         if not self._in_body:
-            self._head_bytes += received_bytes
+            self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._fail_request(
                     TransportFailed(host=self._host, reason="the head of the reply has no end")
@@ -382,7 +373,7 @@ class HttpClient:
         head: bytes,
         body: bytes,
         limits: HttpLimits,
-        traffic: TrafficCounter,
+        traffic: CallRecord,
     ) -> HttpResponse:
         """Send a request and return its reply, whatever its status.
 
@@ -393,7 +384,7 @@ class HttpClient:
 
         Raises:
             TransportFailed: There is no reply; names the host.
-            TooLarge: The reply is larger than the bounds let it be.
+            PayloadTooLarge: The reply is larger than the bounds let it be.
         """
         while True:
             connection = self._take_idle_connection(target.origin)
@@ -439,7 +430,15 @@ class HttpClient:
         except TimeoutError:
             raise CallTimeout(host=origin, reason="Timeout was reached while connecting") from None
         except OSError as error:
-            raise _make_connect_error(origin, error) from None
+            if isinstance(error, ssl.SSLCertVerificationError):
+                reason = f"its certificate is not trusted: {error.verify_message}"
+                raise TlsUntrusted(host=origin, reason=reason) from None
+            if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+                raise TlsUntrusted(host=origin, reason=f"no TLS: {error.reason}") from None
+            # asyncio writes texts of its own; resolvers have numbers below zero, and texts.
+            number = error.errno or 0
+            known = os.strerror(number) if number > 0 else error.strerror
+            raise TransportFailed(host=origin, reason=known or "no connection") from None
         return connection
 
     def _release_connection(self, origin: HttpOrigin, connection: HttpConnection) -> None:
@@ -489,18 +488,6 @@ def encode_request_head(
     first = f"{method} {target.path} HTTP/1.1\r\nhost: {target.authority}".encode("ascii")
     length = b"" if content_length is None else b"content-length: %d\r\n" % content_length
     return encode_head(first, header_lines, length)
-
-
-def _make_connect_error(origin: HttpOrigin, error: OSError) -> TransportFailed:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        reason = f"its certificate is not trusted: {error.verify_message}"
-        return TlsUntrusted(host=origin, reason=reason)
-    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-        return TlsUntrusted(host=origin, reason=f"no TLS: {error.reason}")
-    # asyncio writes texts of its own; resolvers have numbers below zero, and texts.
-    number = error.errno or 0
-    known = os.strerror(number) if number > 0 else error.strerror
-    return TransportFailed(host=origin, reason=known or "no connection")
 
 
 @lru_cache(maxsize=16)

@@ -84,7 +84,7 @@ class RequestFactory:
 
         Raises:
             UrlRefused: The integration does not let calls go there.
-            ReplyInvalid: The integration lets no calls go anywhere.
+            ResponseInvalid: The integration lets no calls go anywhere.
         """
         if request.url_suffix or self._default_target is None:
             integration = self._plan.integration

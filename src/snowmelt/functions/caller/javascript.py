@@ -96,7 +96,7 @@ class JavaScriptFunction:
         `body`: JSON that is the object's `body`, or a text that is none; None leaves it out.
 
         Raises:
-            ScriptFailed: The function did, or what it was given or returned cannot be taken.
+            ScriptError: The function did, or what it was given or returned cannot be taken.
         """
         marked_body, large_body = (None, False) if body is None else self._mark_large_integers(body)
         marked_others, large_others = self._mark_large_integers(other_fields)

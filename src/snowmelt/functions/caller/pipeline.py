@@ -1,7 +1,7 @@
 """Pipeline of one task: batches in flight to a service, results in the order of the batches.
 
-`ServiceConnector` translates and sends requests, and decodes responses. `CallPipeline` keeps several
-batches in flight, splits requests that are too large, and writes the call log.
+`CallPipeline` keeps several batches in flight, translates requests and responses, splits requests
+that are too large, and writes the call log.
 
 `Demand` limits the batches in flight by what the consumer reads. The consumer of values may pass
 them on to a reader that needs only a few, as Spark does for a LIMIT. That shows only some arrays
@@ -11,7 +11,7 @@ later, which on a fast service would mean many useless calls.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,21 +19,26 @@ import pyarrow as pa
 
 from snowmelt.errors import RemoteError, SnowmeltError
 from snowmelt.functions.caller.arrow_types import to_arrow_type
-from snowmelt.functions.caller.attempts import RetryingSender, display_url, make_call_failed
+from snowmelt.functions.caller.attempts import (
+    HTTP_OK,
+    RetryingSender,
+    display_url,
+    make_call_failed,
+)
 from snowmelt.functions.caller.batcher import CallBatcher
 from snowmelt.functions.caller.call_log import BatchStatus, CallRecord
 from snowmelt.functions.caller.circuit_breaker import FailedBatchCache, get_circuit_breaker
-from snowmelt.functions.caller.event_loop import InFlightCalls, get_event_loop_thread
+from snowmelt.functions.caller.event_loop import InFlightCalls
 from snowmelt.functions.caller.http_request import TranslatedRequest
 from snowmelt.functions.caller.rate_and_concurrency_limits import CallBudget, RateLimiter
 from snowmelt.functions.caller.request_deduplication import (
     RequestBuilder,
     SplitRequest,
     get_size_limits,
+    get_value_cache,
 )
 from snowmelt.functions.caller.response_decoder import ResponseDecoder
 from snowmelt.functions.caller.translators import TranslatorPair
-from snowmelt.functions.caller.value_cache import get_value_cache
 from snowmelt.functions.definition import NullInputAction
 from snowmelt.functions.errors import CallFailed, PayloadTooLarge, ResponseInvalid, TranslatorFailed
 
@@ -42,72 +47,10 @@ if TYPE_CHECKING:
 
     from snowmelt.clock import Clock
     from snowmelt.functions.caller.call_log import CallLog
-    from snowmelt.functions.caller.event_loop import CoroutineFactory as Calling
     from snowmelt.functions.caller.event_loop import InFlightCall
     from snowmelt.functions.caller.plan import CallPlan, QueryPosition
     from snowmelt.functions.caller.request_deduplication import BatchRequest, BatchWork
-    from snowmelt.functions.caller.response_decoder import DecodedResponse
     from snowmelt.functions.wire.messages import RowFailure
-
-
-class ServiceConnector:
-    """Requests and replies of one function at one place; for the thread of its task."""
-
-    def __init__(
-        self, plan: CallPlan, position: QueryPosition, clock: Clock, budget: CallBudget
-    ) -> None:
-        function, options = plan.function, plan.options
-        self._request_builder = RequestBuilder(plan, position, get_value_cache(function))
-        self._response_decoder = ResponseDecoder(
-            function.signature.returns,
-            plan.zone,
-            binary=options.binary,
-            nullable=function.returns_null,
-            lenient=True,
-        )
-        self._translators = TranslatorPair(plan)
-        self._sender = RetryingSender(
-            plan, get_event_loop_thread().client, clock, RateLimiter(plan, clock), budget
-        )
-        self.build_work = self._request_builder.build_work
-        self.split_request = self._request_builder.split_request
-
-    def cache_values(self, work: BatchWork, response_values: pa.Array) -> None:
-        """Keep answers for equal inputs to come."""
-        self._request_builder.cache_values(work, response_values)
-
-    def close(self) -> None:
-        """End what runs for this exchange alone."""
-        self._translators.close()
-
-    def translate_request(self, request: BatchRequest) -> tuple[TranslatedRequest, bytes | None]:
-        """Return a request as it leaves, and what its translator keeps for the reply.
-
-        Raises:
-            TranslatorFailed: The request translator did.
-        """
-        translated = self._translators.translate_request(request.body)
-        outgoing = TranslatedRequest(request.batch_id, translated.body, translated.url_suffix)
-        return outgoing, translated.translator_data
-
-    def make_send_coroutine_factory(
-        self, outgoing: TranslatedRequest, record: CallRecord
-    ) -> Calling:
-        """Return what makes the call when it is started."""
-        return partial(self._sender.send_batch, outgoing, record)
-
-    def decode_response(
-        self, request: BatchRequest, translator_data: bytes | None, body: bytes
-    ) -> DecodedResponse:
-        """Return the values in a reply.
-
-        Raises:
-            ReplyInvalid: It is not what the function's service should say.
-            TranslatorFailed: The response translator did.
-        """
-        return self._response_decoder.decode(
-            self._translators.translate_response(body, translator_data), request.rows
-        )
 
 
 # The last bytes of an array come with the next one, so it takes two until somebody can read one.
@@ -221,11 +164,6 @@ class BatchOutcome:
     parts: list[BatchPart]
     body_bytes: int = 0
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing needs be waited for."""
-        return all(part.in_flight_call is None or part.in_flight_call.done for part in self.parts)
-
 
 class CallPipeline:
     """The batches of one task; used once, and closed."""
@@ -242,7 +180,19 @@ class CallPipeline:
         function, options = plan.function, plan.options
         self._plan, self._position, self._call_log, self._clock = plan, position, call_log, clock
         self._budget = CallBudget(plan, position, clock)
-        self._exchange = ServiceConnector(plan, position, clock, self._budget)
+        self._request_builder = RequestBuilder(plan, position, get_value_cache(function))
+        self._response_decoder = ResponseDecoder(
+            function.signature.returns,
+            plan.zone,
+            binary=options.binary,
+            nullable=function.returns_null,
+            lenient=True,
+        )
+        self._translators = TranslatorPair(plan)
+        self._calls = InFlightCalls()
+        self._sender = RetryingSender(
+            plan, self._calls.client, clock, RateLimiter(plan, clock), self._budget
+        )
         self._result_type = to_arrow_type(function.signature.returns, plan.zone)
         self._batcher = CallBatcher(
             function.max_batch_rows or options.max_batch_rows,
@@ -251,7 +201,6 @@ class CallPipeline:
         )
         most = function.max_in_flight or options.max_in_flight
         self._demand = Demand(most, clock, consumer)
-        self._calls = InFlightCalls()
         self._in_flight: deque[BatchOutcome] = deque()
         self._in_flight_bytes = 0
         # Ready to be sent once an answer is there; not before more values are surely wanted.
@@ -264,7 +213,8 @@ class CallPipeline:
     def run_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[BatchOutcome]]:
         """Return what batches came to, in order; small ones that were answered meanwhile together."""
         works = map(
-            self._exchange.build_work, self._batcher.split_batches(each.columns for each in batches)
+            self._request_builder.build_work,
+            self._batcher.split_batches(each.columns for each in batches),
         )
         while True:
             self._start_batches(works)
@@ -273,22 +223,23 @@ class CallPipeline:
             if self._demand.is_confirmed:
                 self._prepared_work = self._next_work(works)
             yield self._collect_finished(works)
-            self._update_demand_if_work_remains(works)
+            # Without more rows there is nothing to decide, and nobody to wait for.
+            if not self._in_flight:
+                self._prepared_work = self._next_work(works)
+            if self._in_flight or self._prepared_work is not None:
+                self._demand.update_after_array()
 
     def _start_batches(self, works: Iterator[BatchWork]) -> None:
-        while self._has_capacity() and (work := self._next_work(works)) is not None:
+        while (
+            len(self._in_flight) < self._demand.max_batches
+            and (self._in_flight_bytes < _MAX_IN_FLIGHT_BYTES or not self._in_flight)
+            and (work := self._next_work(works)) is not None
+        ):
             self._start_batch(work)
 
     def _next_work(self, works: Iterator[BatchWork]) -> BatchWork | None:
         ahead, self._prepared_work = self._prepared_work, None
         return ahead or next(works, None)
-
-    def _update_demand_if_work_remains(self, works: Iterator[BatchWork]) -> None:
-        # Without more rows there is nothing to decide, and nobody to wait for.
-        if not self._in_flight:
-            self._prepared_work = self._next_work(works)
-        if self._in_flight or self._prepared_work is not None:
-            self._demand.update_after_array()
 
     def _collect_finished(self, works: Iterator[BatchWork]) -> list[BatchOutcome]:
         """Wait for the next batch, and take those after it that need not be waited for."""
@@ -296,12 +247,12 @@ class CallPipeline:
         rows = 0
         while self._in_flight:
             outcome = self._in_flight[0]
-            if not outcome.is_complete:
+            calls = [each.in_flight_call for each in outcome.parts if each.in_flight_call]
+            if not all(call.done for call in calls):
                 if found:
                     break
-                for part in outcome.parts:
-                    if part.in_flight_call is not None:
-                        self._calls.wait_until_done(part.in_flight_call)
+                for call in calls:
+                    self._calls.wait_until_done(call)
             if (
                 self._prepared_work is not None
                 and len(self._in_flight) <= self._demand.max_batches
@@ -332,32 +283,36 @@ class CallPipeline:
         """Cancel what is under way, and write down that it was."""
         self._calls.close()
         self._budget.close()
-        self._exchange.close()
+        self._translators.close()
         for outcome in self._in_flight:
             for part in outcome.parts:
                 if part.in_flight_call is not None and part.values is None:
                     self._log_part(part, BatchStatus.CANCELLED)
         self._in_flight.clear()
 
-    def _has_capacity(self) -> bool:
-        return len(self._in_flight) < self._demand.max_batches and (
-            self._in_flight_bytes < _MAX_IN_FLIGHT_BYTES or not self._in_flight
-        )
-
     def _start_batch(self, work: BatchWork) -> None:
         outcome = BatchOutcome(work, [])
         self._in_flight.append(outcome)
-        request = work.request
+        place, request = self._position, work.request
+        record = CallRecord(
+            self._plan.function.signature.name,
+            place.query_id,
+            "" if request is None else request.batch_id,
+            place.stage,
+            place.partition,
+            place.attempt,
+            rows=work.batch.rows,
+            cache_hits=work.cache_hits,
+        )
         if request is None:
-            self._call_log.add_record(self._make_call_record(work, None))
+            record.outcome = BatchStatus.NOT_SENT
+            record.started_at = self._clock.now().isoformat()
+            self._call_log.add_record(record)
             return
+        record.rows_sent = request.rows
         outcome.body_bytes = len(request.body)
         self._in_flight_bytes += outcome.body_bytes
-        part = BatchPart(request, self._make_call_record(work, request), url=self._url)
-        if self._size_limits.is_too_large(request):
-            outcome.parts.extend(self._split_oversized(part))
-        else:
-            outcome.parts.append(part)
+        outcome.parts.extend(self._split_oversized(BatchPart(request, record, url=self._url)))
         for part in outcome.parts:
             self._send_part(part, rows=part.request.rows)
 
@@ -368,25 +323,6 @@ class CallPipeline:
         else:
             yield part
 
-    def _make_call_record(self, work: BatchWork, request: BatchRequest | None) -> CallRecord:
-        place, batch = self._position, work.batch
-        record = CallRecord(
-            self._plan.function.signature.name,
-            place.query_id,
-            "" if request is None else request.batch_id,
-            place.stage,
-            place.partition,
-            place.attempt,
-            rows=batch.rows,
-            cache_hits=work.cache_hits,
-        )
-        if request is None:
-            record.outcome = BatchStatus.NOT_SENT
-            record.started_at = self._clock.now().isoformat()
-        else:
-            record.rows_sent = request.rows
-        return record
-
     def _send_part(self, part: BatchPart, *, rows: int) -> None:
         """Send a request; what forbids that is kept as its error, which is told in its turn."""
         if self._plan.options.dry_run:
@@ -396,15 +332,17 @@ class CallPipeline:
             self._failed_batches.raise_cached_failure(part.request.batch_id)
             self._circuit_breaker.check_call_allowed(part.record.function)
             self._budget.spend(rows=rows)
-            outgoing, part.translator_data = self._exchange.translate_request(part.request)
+            translated = self._translators.translate_request(part.request.body)
         except TranslatorFailed as error:
             part.error = part.make_error(_format_translator_error(error))
             return
         except SnowmeltError as error:
             part.error = error
             return
+        part.translator_data = translated.translator_data
+        outgoing = TranslatedRequest(part.request.batch_id, translated.body, translated.url_suffix)
         part.in_flight_call = self._calls.start(
-            self._exchange.make_send_coroutine_factory(outgoing, part.record)
+            partial(self._sender.send_batch, outgoing, part.record)
         )
 
     def _finish_batch(self, outcome: BatchOutcome) -> None:
@@ -426,19 +364,20 @@ class CallPipeline:
             at += 1
         work = outcome.work
         if work.cache_keys and len(parts) == 1 and parts[0].error is None and not parts[0].failures:
-            self._exchange.cache_values(work, parts[0].values)
+            self._request_builder.cache_values(work, parts[0].values)
 
     def _receive_part(self, part: BatchPart) -> None:
         """Wait for a request's answer, and read it.
 
         Raises:
-            TooLarge: Halves of it may do.
+            PayloadTooLarge: Halves of it may do.
         """
         if part.in_flight_call is None:
             return
         try:
             body = self._calls.wait_for_result(part.in_flight_call)
-            answers = self._exchange.decode_response(part.request, part.translator_data, body)
+            body = self._translators.translate_response(body, part.translator_data)
+            answers = self._response_decoder.decode(body, part.request.rows)
         except PayloadTooLarge:
             raise
         except ResponseInvalid as error:
@@ -475,44 +414,24 @@ class CallPipeline:
 
     def _split_part(self, part: BatchPart, error: PayloadTooLarge | None) -> list[BatchPart]:
         """Return two requests instead of one; what that cost is written down with the first."""
-        split = (
-            None
-            if error is None
-            else SplitRequest.from_error(part.request, error, self._size_limits)
-        )
+        split = None
+        if error is not None:
+            is_reply = error.fields.get("status") == HTTP_OK
+            split = SplitRequest(part.request, is_reply, self._size_limits)
         whole = part.record
-        first, second = self._exchange.split_request(part.request)
-        middle = part.first_row + first.rows
-        return [
-            BatchPart(
-                first,
-                self._make_half_record(whole, first, is_first=True),
-                part.first_row,
-                split,
-                url=part.url,
-            ),
-            BatchPart(
-                second,
-                self._make_half_record(whole, second, is_first=False),
-                middle,
-                split,
-                url=part.url,
-            ),
-        ]
-
-    def _make_half_record(
-        self, whole: CallRecord, request: BatchRequest, *, is_first: bool
-    ) -> CallRecord:
-        record = CallRecord(
-            whole.function, whole.query_id, request.batch_id, whole.stage, whole.partition,
-            whole.attempt, rows=request.rows, rows_sent=request.rows,
+        first, second = self._request_builder.split_request(part.request)
+        first_record = replace(
+            whole, batch_id=first.batch_id, rows=first.rows, rows_sent=first.rows, status=None,
+            started_at="",
         )  # fmt: skip
-        if is_first:
-            record.cache_hits = whole.cache_hits
-            record.attempts, record.polls = whole.attempts, whole.polls
-            record.bytes_out, record.bytes_in = whole.bytes_out, whole.bytes_in
-            record.ms_waiting, record.ms_calling = whole.ms_waiting, whole.ms_calling
-        return record
+        second_record = CallRecord(
+            whole.function, whole.query_id, second.batch_id, whole.stage, whole.partition,
+            whole.attempt, rows=second.rows, rows_sent=second.rows,
+        )  # fmt: skip
+        return [
+            BatchPart(first, first_record, part.first_row, split, url=part.url),
+            BatchPart(second, second_record, part.first_row + first.rows, split, url=part.url),
+        ]
 
 
 def _format_translator_error(error: TranslatorFailed) -> str:

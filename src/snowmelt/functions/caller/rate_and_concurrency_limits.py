@@ -12,11 +12,10 @@ request is one call, retries and polls included.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import struct
 import threading
-from collections import deque
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -26,13 +25,13 @@ from snowmelt.functions.caller.shared_files import (
     delete_stale_files,
     ensure_private_folder,
     make_shared_file_name,
+    share_in_process,
 )
 from snowmelt.functions.errors import BudgetExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from types import TracebackType
 
     from snowmelt.clock import Clock
     from snowmelt.functions.caller.plan import CallPlan, QueryPosition
@@ -58,26 +57,19 @@ class RequestSpacing:
 
     async def acquire(self, requests_per_second: float) -> None:
         """Wait until a request may be sent."""
-        queue = self._loop_locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-        async with queue:
-            at, following = self._reserve(1.0 / requests_per_second)
+        async with self._loop_locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            with self._file.locking():
+                (at,) = self._file.read_numbers(_NEXT_REQUEST_FORMAT)
+                at = max(at, self._clock.monotonic() - _MAX_CATCH_UP_S)
+                following = at + 1.0 / requests_per_second
+                self._file.write_numbers(_NEXT_REQUEST_FORMAT, following)
             try:
                 await self._clock.pause(at - self._clock.monotonic())
             except asyncio.CancelledError:
-                self._cancel_reservation(at, following)
+                with self._file.locking():
+                    if self._file.read_numbers(_NEXT_REQUEST_FORMAT) == (following,):
+                        self._file.write_numbers(_NEXT_REQUEST_FORMAT, at)
                 raise
-
-    def _reserve(self, interval_s: float) -> tuple[float, float]:
-        with self._file.locking():
-            (at,) = self._file.read_numbers(_NEXT_REQUEST_FORMAT)
-            at = max(at, self._clock.monotonic() - _MAX_CATCH_UP_S)
-            self._file.write_numbers(_NEXT_REQUEST_FORMAT, at + interval_s)
-            return at, at + interval_s
-
-    def _cancel_reservation(self, reserved_at: float, next_at: float) -> None:
-        with self._file.locking():
-            if self._file.read_numbers(_NEXT_REQUEST_FORMAT) == (next_at,):
-                self._file.write_numbers(_NEXT_REQUEST_FORMAT, reserved_at)
 
 
 _CONTENDED_AT_FORMAT = struct.Struct("=d")
@@ -89,127 +81,73 @@ _MAX_LOCAL_HOLD_S = 0.1
 _CONTENTION_TTL_S = 0.05
 
 
-class _Waiter:
-    """A task that waits, woken when it may look again."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._wake_future: asyncio.Future[None] = self.loop.create_future()
-
-    async def wait(self, timeout_s: float | None) -> None:
-        await asyncio.wait((self._wake_future,), timeout=timeout_s)
-        if self._wake_future.done():
-            self._wake_future = self.loop.create_future()
-
-    def wake(self) -> None:
-        self.loop.call_soon_threadsafe(self._complete_wake_future)
-
-    def _complete_wake_future(self) -> None:
-        if not self._wake_future.done():
-            self._wake_future.set_result(None)
-
-
 class SharedSemaphore:
     """Slots of one file; one object for a file in each process.
 
     Within a process, whoever came first is first. Among processes that wait for each other, each
-    lets go of a slot after a tenth of a second and looks for another only after a pause. A slot is
-    a lock of the operating system: it is free as soon as its process is dead.
+    takes no slot for a moment after each tenth of a second. A slot is a lock of the operating
+    system: it is free as soon as its process is dead.
     """
 
     def __init__(self, file: SharedFile, clock: Clock) -> None:
         self._file = file
         self._clock = clock
-        self._acquired_at: dict[int, float] = {}
-        self._transferred_slots: list[int] = []
-        self._waiters: deque[_Waiter] = deque()
+        self._held_slots: set[int] = set()
+        self._turn_began_at = 0.0
         self._paused_until = 0.0
+        # Of each event loop: the line of those who wait, and what wakes the first of them.
+        self._queues: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, tuple[asyncio.Lock, asyncio.Event]
+        ] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     async def acquire_slot(self, get_allowed: Callable[[], int]) -> int:
-        """Wait for a slot and return it.
-
-        Args:
-            get_allowed: How many there are just now; asked again while waiting.
-        """
-        if not self._waiters:
-            slot = self._try_acquire_slot(get_allowed())
-            if slot is not None:
-                return slot
-        me = _Waiter()
-        self._waiters.append(me)
-        try:
-            while True:
-                first = self._waiters[0] is me
-                slot = self._try_acquire_slot(get_allowed()) if first else None
-                if slot is not None:
-                    return slot
-                await me.wait(_POLL_INTERVAL_S if first else None)
-        finally:
-            self._remove_waiter(me)
+        """Wait for a slot and return it; `get_allowed` returns how many there are just now."""
+        loop = asyncio.get_running_loop()
+        queue, released = self._queues.setdefault(loop, (asyncio.Lock(), asyncio.Event()))
+        async with queue:
+            while (slot := self._try_acquire_slot(get_allowed())) is None:
+                released.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_POLL_INTERVAL_S):
+                        await released.wait()
+            return slot
 
     def release_slot(self, slot: int) -> None:
         """Give a slot back."""
         with self._lock:
+            self._held_slots.remove(slot)
+            self._file.unlock_slot(slot)
             now = self._clock.monotonic()
-            if self._waiters and not self._should_yield(slot, now):
-                self._transferred_slots.append(slot)
-            else:
-                self._unlock_slot(slot)
-                if self._waiters:
-                    self._paused_until = now + 2 * _POLL_INTERVAL_S
-        self._wake_first()
+            if now - self._turn_began_at >= _MAX_LOCAL_HOLD_S:
+                (contended_at,) = self._file.read_numbers(_CONTENDED_AT_FORMAT)
+                if now - contended_at < _CONTENTION_TTL_S:
+                    self._paused_until = self._turn_began_at = now + 2 * _POLL_INTERVAL_S
+        for loop, (queue, released) in [*self._queues.items()]:
+            if queue.locked() and not loop.is_closed():
+                loop.call_soon_threadsafe(released.set)
 
     def _try_acquire_slot(self, allowed: int) -> int | None:
         with self._lock:
             now = self._clock.monotonic()
-            while self._transferred_slots:
-                slot = self._transferred_slots.pop()
-                if slot < allowed:
-                    return slot
-                self._unlock_slot(slot)
             if now < self._paused_until:
                 return None
             # Processes begin at different places, so that they seldom try each other's slots.
             begin = os.getpid() * 7
             for at in range(allowed):
                 slot = (begin + at) % allowed
-                if slot not in self._acquired_at and self._file.try_lock_slot(slot):
-                    self._acquired_at[slot] = now
+                if slot not in self._held_slots and self._file.try_lock_slot(slot):
+                    if not self._held_slots:
+                        self._turn_began_at = now
+                    self._held_slots.add(slot)
                     return slot
-            if len(self._acquired_at) < allowed:
+            if len(self._held_slots) < allowed:
                 self._file.write_numbers(_CONTENDED_AT_FORMAT, now)
             return None
 
-    def _should_yield(self, slot: int, now: float) -> bool:
-        if now - self._acquired_at[slot] < _MAX_LOCAL_HOLD_S:
-            return False
-        (contended,) = self._file.read_numbers(_CONTENDED_AT_FORMAT)
-        return bool(now - contended < _CONTENTION_TTL_S)
-
-    def _unlock_slot(self, slot: int) -> None:
-        del self._acquired_at[slot]
-        self._file.unlock_slot(slot)
-
-    def _remove_waiter(self, waiter: _Waiter) -> None:
-        self._waiters.remove(waiter)
-        if not self._waiters:
-            with self._lock:
-                while self._transferred_slots:
-                    self._unlock_slot(self._transferred_slots.pop())
-        self._wake_first()
-
-    def _wake_first(self) -> None:
-        while self._waiters:
-            first = self._waiters[0]
-            if not first.loop.is_closed():
-                first.wake()
-                return
-            self._waiters.popleft()
-
 
 _WINDOW_FORMAT = struct.Struct("=dddd")
-_WINDOW_OFFSET_BYTES = 64
+_WINDOW_OFFSET = 64  # bytes
 _MAX_WINDOW = 1024
 # An origin that was not too busy for so long is no longer held back.
 _WINDOW_TTL_S = 600.0
@@ -225,25 +163,26 @@ class ConcurrencyWindow:
         self._file = file
         self._clock = clock
 
+    def _read(self) -> tuple[float, float, float, float]:
+        """Return limit, good replies since it grew, and when it was cut and all may go on."""
+        limit, good, cut_at, quiet_until = self._file.read_numbers(_WINDOW_FORMAT, _WINDOW_OFFSET)
+        return limit, good, cut_at, quiet_until
+
+    def _write(self, *numbers: float) -> None:
+        self._file.write_numbers(_WINDOW_FORMAT, *numbers, offset_bytes=_WINDOW_OFFSET)
+
     def get_limit(self) -> int:
         """Return how many may be in flight now; 0 while all wait."""
-        limit, _, cut_at, quiet_until = self._file.read_numbers(
-            _WINDOW_FORMAT, _WINDOW_OFFSET_BYTES
-        )
+        limit, _, cut_at, quiet_until = self._read()
         now = self._clock.monotonic()
         if now < quiet_until <= now + _MAX_THROTTLE_PAUSE_S:
             return 0
         return int(limit) if limit and 0 <= now - cut_at < _WINDOW_TTL_S else _MAX_WINDOW
 
     def shrink(self, started_at: float, in_flight: int, retry_after_s: float | None) -> None:
-        """Halve it, unless the call began before it was halved last.
-
-        `started_at`: Monotonic seconds at which the call that was turned away began.
-        """
+        """Halve it, or `in_flight` where there is none, unless it was cut since `started_at`."""
         with self._file.locking():
-            limit, _, cut_at, quiet_until = self._file.read_numbers(
-                _WINDOW_FORMAT, _WINDOW_OFFSET_BYTES
-            )
+            limit, _, cut_at, quiet_until = self._read()
             now = self._clock.monotonic()
             if not limit or not 0 <= now - cut_at < _WINDOW_TTL_S:
                 limit = in_flight
@@ -252,29 +191,17 @@ class ConcurrencyWindow:
             if limit <= 1:
                 quiet_s = _THROTTLE_PAUSE_S if retry_after_s is None else retry_after_s
                 quiet_until = now + min(quiet_s, _MAX_THROTTLE_PAUSE_S)
-            self._file.write_numbers(
-                _WINDOW_FORMAT,
-                max(1, limit // 2),
-                0,
-                now,
-                quiet_until,
-                offset_bytes=_WINDOW_OFFSET_BYTES,
-            )
+            self._write(max(1, limit // 2), 0, now, quiet_until)
 
     def grow(self) -> None:
         """Count a good reply: a whole window of them widens it by one."""
         with self._file.locking():
-            limit, good, cut_at, quiet_until = self._file.read_numbers(
-                _WINDOW_FORMAT, _WINDOW_OFFSET_BYTES
-            )
-            if not limit:
-                return
-            good += 1
-            if good >= limit:
-                limit, good = min(limit + 1, _MAX_WINDOW), 0
-            self._file.write_numbers(
-                _WINDOW_FORMAT, limit, good, cut_at, quiet_until, offset_bytes=_WINDOW_OFFSET_BYTES
-            )
+            limit, good, cut_at, quiet_until = self._read()
+            if limit:
+                good += 1
+                if good >= limit:
+                    limit, good = min(limit + 1, _MAX_WINDOW), 0
+                self._write(limit, good, cut_at, quiet_until)
 
 
 class _OriginLimits:
@@ -284,36 +211,18 @@ class _OriginLimits:
         self._path = path
         self._clock = clock
         self.in_flight = 0
-        self.shared_limits: tuple[SharedSemaphore, ConcurrencyWindow] | None = None
+        self.semaphore: SharedSemaphore | None = None
+        self.window: ConcurrencyWindow | None = None
         if path.exists():
-            self.get_shared_window()
+            self.share_window()
 
-    def get_shared_window(self) -> ConcurrencyWindow:
+    def share_window(self) -> ConcurrencyWindow:
         """Return the window, which the processes share from now on."""
-        if self.shared_limits is None:
+        if self.window is None:
             file = SharedFile(self._path)
-            self.shared_limits = (
-                SharedSemaphore(file, self._clock),
-                ConcurrencyWindow(file, self._clock),
-            )
-        return self.shared_limits[1]
-
-
-@dataclass(frozen=True, slots=True)
-class _FunctionLimits:
-    """What a function's clauses say, and where it is kept."""
-
-    clock: Clock
-    max_in_flight: int = 0
-    semaphore: SharedSemaphore | None = None
-    requests_per_second: float = 0.0
-    spacing: RequestSpacing | None = None
-
-
-# By process, because what a fork inherits of them would not be its own: locks above all.
-_origin_limits: dict[tuple[int, Path], _OriginLimits] = {}
-_semaphores: dict[tuple[int, Path], SharedSemaphore] = {}
-_spacings: dict[tuple[int, Path], RequestSpacing] = {}
+            self.semaphore = SharedSemaphore(file, self._clock)
+            self.window = ConcurrencyWindow(file, self._clock)
+        return self.window
 
 
 class RateLimiter:
@@ -321,18 +230,21 @@ class RateLimiter:
 
     def __init__(self, plan: CallPlan, clock: Clock, *, folder: Path | None = None) -> None:
         function = plan.function
-        self._clock = clock
+        self.clock = clock
         self._folder = folder or ensure_private_folder()
         name = (function.url, function.signature.name)
-        rules = _FunctionLimits(clock)
+        self.max_in_flight = function.max_in_flight or 0
+        self.semaphore: SharedSemaphore | None = None
         if function.max_in_flight is not None:
-            slots = _get_semaphore(self._folder / make_shared_file_name("slots", *name), clock)
-            rules = replace(rules, max_in_flight=function.max_in_flight, semaphore=slots)
+            path = self._folder / make_shared_file_name("slots", *name)
+            self.semaphore = share_in_process(
+                path, lambda: SharedSemaphore(SharedFile(path), clock)
+            )
+        self.requests_per_second = (function.rate_limit or 0.0) / plan.options.executors
+        self.spacing: RequestSpacing | None = None
         if function.rate_limit is not None:
-            pace = _get_spacing(self._folder / make_shared_file_name("pace", *name), clock)
-            per_second = function.rate_limit / plan.options.executors
-            rules = replace(rules, requests_per_second=per_second, spacing=pace)
-        self._function_limits = rules
+            pace = self._folder / make_shared_file_name("pace", *name)
+            self.spacing = share_in_process(pace, lambda: RequestSpacing(SharedFile(pace), clock))
         self._origins: dict[str, _OriginLimits] = {}
 
     def acquire(self, url: str) -> AcquiredPermit:
@@ -344,92 +256,66 @@ class RateLimiter:
         if origin is None:
             parts = urlsplit(url)
             path = self._folder / make_shared_file_name("origin", parts.scheme, parts.netloc)
-            origin = _get_origin_limits(path, self._clock)
+            origin = share_in_process(path, lambda: _OriginLimits(path, self.clock))
             self._origins[url] = origin
-        return AcquiredPermit(self._function_limits, origin)
+        return AcquiredPermit(self, origin)
 
 
 class AcquiredPermit:
     """One call that may be made, from when it is entered until it is left."""
 
-    def __init__(self, function_limits: _FunctionLimits, origin: _OriginLimits) -> None:
+    def __init__(self, function_limits: RateLimiter, origin: _OriginLimits) -> None:
         self._function_limits = function_limits
         self._origin = origin
         self._acquired_slots: list[tuple[SharedSemaphore, int]] = []
         self._request_started_at = 0.0
 
     async def __aenter__(self) -> Self:
-        rules, shared = self._function_limits, self._origin.shared_limits
+        limits, origin = self._function_limits, self._origin
         try:
-            if rules.semaphore is not None:
-                self._acquired_slots.append(
-                    (
-                        rules.semaphore,
-                        await rules.semaphore.acquire_slot(lambda: rules.max_in_flight),
-                    )
-                )
-            if shared is not None:
-                slots, window = shared
-                self._acquired_slots.append((slots, await slots.acquire_slot(window.get_limit)))
+            if limits.semaphore is not None:
+                slot = await limits.semaphore.acquire_slot(lambda: limits.max_in_flight)
+                self._acquired_slots.append((limits.semaphore, slot))
+            if origin.semaphore is not None and origin.window is not None:
+                slot = await origin.semaphore.acquire_slot(origin.window.get_limit)
+                self._acquired_slots.append((origin.semaphore, slot))
             await self.acquire_next_request()
         except BaseException:
             self._release_slots()
             raise
-        self._origin.in_flight += 1
+        origin.in_flight += 1
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         self._origin.in_flight -= 1
         self._release_slots()
 
     async def acquire_next_request(self) -> None:
         """Wait until one more request of the same call may be sent: a retry or a poll."""
-        if self._function_limits.spacing is not None:
-            await self._function_limits.spacing.acquire(self._function_limits.requests_per_second)
-        self._request_started_at = self._function_limits.clock.monotonic()
+        limits = self._function_limits
+        if limits.spacing is not None:
+            await limits.spacing.acquire(limits.requests_per_second)
+        self._request_started_at = limits.clock.monotonic()
 
     def record_success(self) -> None:
         """Say that the origin answered well: after a while it is asked by more at a time."""
-        if self._origin.shared_limits is not None:
-            self._origin.get_shared_window().grow()
+        if self._origin.window is not None:
+            self._origin.window.grow()
 
     def record_throttled(self, retry_after_s: float | None = None) -> None:
         """Say that the origin is too busy (429, 503): it is asked by half as many at a time.
 
-        Args:
-            retry_after_s: What its Retry-After said. That is for the call's own retry; others
-                wait for it, half a minute at most, only where one at a time was too much.
+        `retry_after_s` is for the call's own retry; others wait for it, half a minute at most,
+        only where one at a time was too much.
         """
-        self._origin.get_shared_window().shrink(
+        self._origin.share_window().shrink(
             self._request_started_at, self._origin.in_flight, retry_after_s
         )
 
     def _release_slots(self) -> None:
         while self._acquired_slots:
-            slots, slot = self._acquired_slots.pop()
-            slots.release_slot(slot)
-
-
-def _get_semaphore(path: Path, clock: Clock) -> SharedSemaphore:
-    key = (os.getpid(), path)
-    return _semaphores.get(key) or _semaphores.setdefault(
-        key, SharedSemaphore(SharedFile(path), clock)
-    )
-
-
-def _get_spacing(path: Path, clock: Clock) -> RequestSpacing:
-    key = (os.getpid(), path)
-    return _spacings.get(key) or _spacings.setdefault(key, RequestSpacing(SharedFile(path), clock))
-
-
-def _get_origin_limits(path: Path, clock: Clock) -> _OriginLimits:
-    key = (os.getpid(), path)
-    return _origin_limits.get(key) or _origin_limits.setdefault(key, _OriginLimits(path, clock))
+            semaphore, slot = self._acquired_slots.pop()
+            semaphore.release_slot(slot)
 
 
 _SPENT_FORMAT = struct.Struct("=QQ")
@@ -456,7 +342,6 @@ class CallBudget:
         self._query_share = tuple(
             None if limit is None else limit // self._executors for limit in self._query_limits
         )
-        self._has_task_limits = self._task_limits != (None, None)
         self._spent = (0, 0)
         self._lock = threading.Lock()
         self._file: SharedFile | None = None
@@ -467,25 +352,19 @@ class CallBudget:
                 delete_stale_files(folder, "budget", clock, _BUDGET_FILE_TTL_S)
             self._file = SharedFile(path)
 
-    def spend(self, *, rows: int = 0, calls: int = 1) -> None:
-        """Spend before a request is sent; nothing is spent where it is refused.
-
-        `rows`: In the request; 0 for one that is sent again.
+    def spend(self, *, rows: int = 0) -> None:
+        """Spend a request before it is sent, with 0 rows again; nothing where it is refused.
 
         Raises:
             BudgetExceeded: It would be more than a setting allows.
         """
-        if self._has_task_limits:
+        if self._task_limits != (None, None):
             with self._lock:
-                self._spent = self._add_within_limits(
-                    self._spent, (rows, calls), self._task_limits, "task"
-                )
+                self._spent = self._add_within_limits(self._spent, rows, self._task_limits, "task")
         if self._file is not None:
             with self._file.locking():
                 spent = self._file.read_numbers(_SPENT_FORMAT)
-                spent = self._add_within_limits(
-                    (spent[0], spent[1]), (rows, calls), self._query_share, "query"
-                )
+                spent = self._add_within_limits(spent, rows, self._query_share, "query")
                 self._file.write_numbers(_SPENT_FORMAT, *spent)
 
     def close(self) -> None:
@@ -495,13 +374,9 @@ class CallBudget:
             self._file = None
 
     def _add_within_limits(
-        self,
-        spent: tuple[int, int],
-        amount: tuple[int, int],
-        limits: tuple[int | None, ...],
-        scope: str,
+        self, spent: tuple[int, ...], rows: int, limits: tuple[int | None, ...], scope: str
     ) -> tuple[int, int]:
-        total = (spent[0] + amount[0], spent[1] + amount[1])
+        total = (spent[0] + rows, spent[1] + 1)
         for at, what in enumerate(("rows", "calls")):
             limit = limits[at]
             if limit is not None and total[at] > limit:

@@ -1,5 +1,7 @@
 """Requests of batches: distinct inputs only, without cached values, split in halves if needed.
 
+Values of IMMUTABLE functions are cached in this process, bounded by bytes, evicted by last use.
+
 `RequestSizeLimits` records which request sizes a function's service could not process, so that
 larger requests are split before they are sent.
 """
@@ -7,9 +9,11 @@ larger requests are split before they are sent.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -18,26 +22,29 @@ import pyarrow as pa
 from snowmelt.functions.caller.arrow_types import to_arrow_type
 from snowmelt.functions.caller.batcher import BatchIdGenerator
 from snowmelt.functions.caller.request_encoder import RequestEncoder
-from snowmelt.functions.caller.value_cache import CACHE_MISS
 from snowmelt.functions.definition import Volatility
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import TypeAlias
 
     from numpy.typing import NDArray
 
     from snowmelt.functions.caller.batcher import CallBatch
     from snowmelt.functions.caller.plan import CallPlan, QueryPosition
-    from snowmelt.functions.caller.value_cache import ValueCache
     from snowmelt.functions.definition import ExternalFunction
-    from snowmelt.functions.errors import PayloadTooLarge
 
-if TYPE_CHECKING:
     Int64Array: TypeAlias = NDArray[np.int64]
 
 _json_encoder = msgspec.json.Encoder(decimal_format="number")
 _DEFAULT_VALUE_BYTES = 16
+
+
+class CacheMiss:
+    """What stands for a value that is not there; None is a value."""
+
+
+CACHE_MISS: Final = CacheMiss()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,9 @@ class RequestBuilder:
         self._argument_count = len(function.signature.arguments)
         self._result_type = to_arrow_type(function.signature.returns, plan.zone)
         self._batch_ids = BatchIdGenerator(position, function)
-        self._scope = _compute_cache_scope(plan)
+        # What values depend on besides the function and its arguments.
+        scope = [plan.zone, options.binary, options.array_as_string, sorted(plan.context.items())]
+        self._scope = hashlib.blake2b(msgspec.json.encode(scope), digest_size=12).digest()
         self._is_immutable = function.volatility is Volatility.IMMUTABLE
         self._cache = cache if self._is_immutable else None
 
@@ -118,50 +127,32 @@ class RequestBuilder:
                 asked = np.flatnonzero(slots < len(keys))
                 columns, rows = _take_rows(columns, asked), len(asked)
                 index = slots if index is None else slots[index]
-        request = self._make_request(batch, columns, rows) if rows else None
+        request = None
+        if rows:
+            body = self._request_encoder.encode_body(rows, columns)
+            batch_id = self._batch_ids.make_batch_id(batch.ordinal, body)
+            request = BatchRequest(batch_id, body, rows, columns)
         return BatchWork(batch, request, known, tuple(keys), _map_rows_to_values(batch, index))
 
-    def cache_values(
-        self, work: BatchWork, response_values: pa.Array, failed_rows: Collection[int] = ()
-    ) -> None:
-        """Keep the answers to a request for later calls.
-
-        `failed_rows`: Rows of the request that have no answer.
-        """
+    def cache_values(self, work: BatchWork, response_values: pa.Array) -> None:
+        """Keep the answers to a request for later calls."""
         if self._cache is None or not work.cache_keys:
             return
-        keys, values = list(work.cache_keys), response_values.to_pylist()
-        for at in sorted(failed_rows, reverse=True):
-            del keys[at], values[at]
+        values = response_values.to_pylist()
         sizes = [
             len(each) if isinstance(each, (str, bytes)) else _DEFAULT_VALUE_BYTES for each in values
         ]
-        self._cache.put_many(keys, values, sizes)
+        self._cache.put_many(work.cache_keys, values, sizes)
 
-    def split_request(self, request: BatchRequest) -> tuple[BatchRequest, BatchRequest]:
+    def split_request(self, request: BatchRequest) -> list[BatchRequest]:
         """Return two requests that ask what one does, which has two rows at least."""
         middle = request.rows // 2
-        first = tuple(column.slice(0, middle) for column in request.columns)
-        second = tuple(column.slice(middle) for column in request.columns)
-        return (
-            self._make_half_request(f"{request.batch_id}/0", first, middle),
-            self._make_half_request(f"{request.batch_id}/1", second, request.rows - middle),
-        )
-
-    def _make_half_request(
-        self, batch_id: str, columns: tuple[pa.Array, ...], row_count: int
-    ) -> BatchRequest:
-        return BatchRequest(
-            batch_id, self._request_encoder.encode_body(row_count, columns), row_count, columns
-        )
-
-    def _make_request(
-        self, batch: CallBatch, columns: tuple[pa.Array, ...], row_count: int
-    ) -> BatchRequest:
-        body = self._request_encoder.encode_body(row_count, columns)
-        return BatchRequest(
-            self._batch_ids.make_batch_id(batch.ordinal, body), body, row_count, columns
-        )
+        halves = []
+        for at, (start, rows) in enumerate(((0, middle), (middle, request.rows - middle))):
+            columns = tuple(column.slice(start, rows) for column in request.columns)
+            body = self._request_encoder.encode_body(rows, columns)
+            halves.append(BatchRequest(f"{request.batch_id}/{at}", body, rows, columns))
+        return halves
 
     def _find_cached_values(
         self, columns: Sequence[pa.Array], row_count: int, cache: ValueCache
@@ -182,13 +173,6 @@ class RequestBuilder:
         slots[is_known] = np.arange(len(missing), row_count)
         values = [value for value in found if value is not CACHE_MISS]
         return missing, pa.array(values, self._result_type), slots
-
-
-def _compute_cache_scope(plan: CallPlan) -> bytes:
-    """Return what values depend on besides the function and its arguments, as a digest."""
-    options = plan.options
-    spoken = [plan.zone, options.binary, options.array_as_string, sorted(plan.context.items())]
-    return hashlib.blake2b(msgspec.json.encode(spoken), digest_size=12).digest()
 
 
 def find_distinct_rows(
@@ -239,17 +223,13 @@ def _map_rows_to_values(batch: CallBatch, value_index: Int64Array | None) -> pa.
 class RequestSizeLimits:
     """The smallest sizes of requests that had to be sent in halves; for any number of threads."""
 
-    too_large_rows: int | None = None
-    too_large_body_bytes: int | None = None
+    too_large_rows: float = math.inf
+    too_large_body_bytes: float = math.inf
 
     def is_too_large(self, request: BatchRequest) -> bool:
         """Tell whether a request is as large as one that was too large."""
         return request.rows > 1 and (
-            (self.too_large_rows is not None and request.rows >= self.too_large_rows)
-            or (
-                self.too_large_body_bytes is not None
-                and len(request.body) >= self.too_large_body_bytes
-            )
+            request.rows >= self.too_large_rows or len(request.body) >= self.too_large_body_bytes
         )
 
 
@@ -257,40 +237,26 @@ class RequestSizeLimits:
 class SplitRequest:
     """A request that was too large; its size counts once both halves were answered as they were.
 
-    A single huge row says nothing about a size: the half that holds it is too large again, until
-    the row is alone, and all that time the other half was not.
+    What was too large is the reply, which has to do with rows, or the request. A single huge row
+    says nothing about a size: the half that holds it is too large again, until the row is alone,
+    and all that time the other half was not.
     """
 
+    request: BatchRequest
+    is_reply_too_large: bool
     size_limits: RequestSizeLimits
-    rows: int | None
-    body_bytes: int | None
     completed_halves: int = 0
-
-    @classmethod
-    def from_error(
-        cls, request: BatchRequest, error: PayloadTooLarge, size_limits: RequestSizeLimits
-    ) -> SplitRequest:
-        """Note what was too large: the reply, which has to do with rows, or the request."""
-        if error.fields.get("status") == 200:
-            return cls(size_limits, request.rows, None)
-        return cls(size_limits, None, len(request.body))
 
     def lower_limit_after_both_halves(self) -> None:
         """Count a half; with the second one, no request of this size is sent again."""
         self.completed_halves += 1
-        if self.completed_halves == 2:
-            self.size_limits.too_large_rows = _min_or_none(
-                self.size_limits.too_large_rows, self.rows
-            )
-            self.size_limits.too_large_body_bytes = _min_or_none(
-                self.size_limits.too_large_body_bytes, self.body_bytes
-            )
-
-
-def _min_or_none(known: int | None, found: int | None) -> int | None:
-    if known is None or found is None:
-        return known if found is None else found
-    return min(known, found)
+        if self.completed_halves < 2:
+            return
+        limits, request = self.size_limits, self.request
+        if self.is_reply_too_large:
+            limits.too_large_rows = min(limits.too_large_rows, request.rows)
+        else:
+            limits.too_large_body_bytes = min(limits.too_large_body_bytes, len(request.body))
 
 
 _size_limits: dict[tuple[int, str, str], RequestSizeLimits] = {}
@@ -301,3 +267,80 @@ def get_size_limits(function: ExternalFunction) -> RequestSizeLimits:
     return _size_limits.setdefault(
         (os.getpid(), function.url, function.signature.name), RequestSizeLimits()
     )
+
+
+# Objects and table slots of an entry, besides its key's and value's own bytes.
+_ENTRY_OVERHEAD_BYTES = 200
+
+
+class ValueCache:
+    """Values by encoded arguments, bounded by bytes; for any number of threads."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._entries: dict[bytes, tuple[object, int]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def size_bytes(self) -> int:
+        """What it holds, with an estimate of what Python needs for it."""
+        return self._bytes
+
+    def get_many(self, keys: Iterable[bytes]) -> list[object]:
+        """Return a value, or MISSING, for each key."""
+        entries = self._entries
+        found: list[object] = []
+        with self._lock:
+            for key in keys:
+                entry = entries.pop(key, None)
+                if entry is None:
+                    found.append(CACHE_MISS)
+                else:
+                    entries[key] = entry  # the end of the dict is what was used last
+                    found.append(entry[0])
+        return found
+
+    def put_many(
+        self, keys: Sequence[bytes], values: Sequence[object], sizes_bytes: Sequence[int]
+    ) -> None:
+        """Keep values; one that is larger than an eighth of the cache is not worth its place.
+
+        `values`: Whatever is to be had back; it must not be changed afterwards.
+        """
+        entries = self._entries
+        largest = self._max_bytes // 8
+        with self._lock:
+            for key, value, size in zip(keys, values, sizes_bytes, strict=True):
+                whole = size + len(key) + _ENTRY_OVERHEAD_BYTES
+                if whole > largest:
+                    continue
+                before = entries.pop(key, None)
+                if before is not None:
+                    self._bytes -= before[1]
+                entries[key] = (value, whole)
+                self._bytes += whole
+            while self._bytes > self._max_bytes:
+                oldest = next(iter(entries))
+                self._bytes -= entries.pop(oldest)[1]
+
+
+_caches: dict[tuple[int, str], ValueCache] = {}
+_MAX_CACHED_FUNCTIONS = 64
+
+
+def get_value_cache(function: ExternalFunction) -> ValueCache | None:
+    """Return the cache that all calls of this process to a function share.
+
+    A function that is changed has another version and begins with an empty one. None where the
+    function has no cache.
+    """
+    if not function.cache_bytes:
+        return None
+    key = (os.getpid(), function.version)
+    found = _caches.get(key)
+    if found is None:
+        while len(_caches) >= _MAX_CACHED_FUNCTIONS:
+            _caches.pop(next(iter(_caches)), None)
+        found = _caches.setdefault(key, ValueCache(function.cache_bytes))
+    return found

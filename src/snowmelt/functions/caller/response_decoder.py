@@ -115,7 +115,7 @@ class ResponseDecoder:
         """Return the values of a reply to `row_count` rows.
 
         Raises:
-            ReplyInvalid: It is not the form, a value does not fit the result's type, or is NULL
+            ResponseInvalid: It is not the form, a value does not fit the result's type, or is NULL
                 where the function promises none; the message holds no value.
         """
         if self._lenient:

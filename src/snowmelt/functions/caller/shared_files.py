@@ -16,23 +16,24 @@ import threading
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from snowmelt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import struct
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from snowmelt.clock import Clock
 
+_Shared = TypeVar("_Shared")
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 # Locks of slots lie beyond everything that is ever written.
 _SLOT_LOCKS_OFFSET_BYTES = 1 << 20
 
 
 def ensure_private_folder(parent: Path | None = None) -> Path:
-    """Return the folder of this user, made if there is none.
+    """Return the folder of this user in the machine's folder of temporary files.
 
     Raises:
         ConfigurationError: Somebody else owns it, or can look into it.
@@ -62,6 +63,17 @@ def delete_stale_files(folder: Path, kind: str, clock: Clock, max_age_s: float) 
                 path.unlink()
         except FileNotFoundError:
             continue
+
+
+# By process, because what a fork inherits would not be its own: locks above all.
+_shared_objects: dict[tuple[int, Path], Any] = {}
+
+
+def share_in_process(path: Path, make: Callable[[], _Shared]) -> _Shared:
+    """Return the one object of this process for a file."""
+    key = (os.getpid(), path)
+    found: _Shared = _shared_objects.get(key) or _shared_objects.setdefault(key, make())
+    return found
 
 
 @lru_cache(maxsize=1)

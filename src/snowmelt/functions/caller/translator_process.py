@@ -93,7 +93,7 @@ class _ChildProcess:
         """Return what a translator makes of an object.
 
         Raises:
-            TranslatorFailure: The process had to be stopped, or ended.
+            TranslatorError: The process had to be stopped, or ended.
         """
         self._socket.settimeout(max_wall_s)
         try:
@@ -154,7 +154,7 @@ def run_javascript_translator(
     `max_wall_s`: From the request to the answer.
 
     Raises:
-        TranslatorFailure: It failed, or took more than it may.
+        TranslatorError: It failed, or took more than it may.
     """
     with _idle_lock:
         idle = _idle_processes.setdefault(os.getpid(), [])
@@ -193,7 +193,7 @@ class TranslatorProcess:
         """Return what it makes of an object: `body`, and the others as JSON.
 
         Raises:
-            TranslatorFailure: It failed, or took more than it may.
+            TranslatorError: It failed, or took more than it may.
         """
         job = _TranslatorJob(self._translator, body, other_fields, self._max_cpu_s)
         with self._lock:

@@ -51,7 +51,7 @@ class TranslatorRunner(Protocol):
         """Return what it makes of an object: `body`, and the others as JSON.
 
         Raises:
-            TranslatorFailure: The translator failed.
+            TranslatorError: The translator failed.
         """
 
 

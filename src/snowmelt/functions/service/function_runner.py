@@ -365,7 +365,7 @@ def parse_json_texts(values: Sequence[Any]) -> list[Any]:
     """Return JSON texts as JSON, checked, so that a broken one does not break the whole reply.
 
     Raises:
-        NotJson: A text is not JSON.
+        JsonSyntaxError: A text is not JSON.
     """
     found: list[Any] = []
     for value in values:

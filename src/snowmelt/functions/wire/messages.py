@@ -198,7 +198,7 @@ class RequestWriter:
         """Return the body of a batch; a `msgspec.Raw` is JSON text already.
 
         Raises:
-            Mismatch: A value does not fit its argument's type.
+            ValueMismatch: A value does not fit its argument's type.
         """
         written = [
             [value if value is None or isinstance(value, msgspec.Raw) else write(value)
@@ -337,7 +337,7 @@ class ResponseReader:
         """Return the values of a reply to `row_count` rows.
 
         Raises:
-            ReplyInvalid: It is not the form, or a value does not fit the result's type; the
+            ResponseInvalid: It is not the form, or a value does not fit the result's type; the
                 message holds no value.
         """
         try:

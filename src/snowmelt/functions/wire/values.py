@@ -132,7 +132,7 @@ def round_number_to_type(value: Decimal, sql_type: SqlType) -> int | Decimal:
     """Return a number as NUMBER(p,s) holds it: rounded half up to the scale.
 
     Raises:
-        Mismatch: It is not finite, has more digits, or a fraction where s is 0.
+        ValueMismatch: It is not finite, has more digits, or a fraction where s is 0.
     """
     precision, scale = sql_type.precision or 38, sql_type.scale or 0
     if value.is_zero():

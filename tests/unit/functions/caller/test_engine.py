@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.functions.caller import engine
-from snowmelt.functions.caller.call_log import BatchStatus, InMemoryCallLog
+from snowmelt.functions.caller.call_log import BatchStatus
 from snowmelt.functions.definition import (
     BatchFailureAction,
     NullInputAction,
@@ -27,6 +27,7 @@ from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer
 from snowmelt.functions.service import RemoteService
 from support import call_plans, function_calls
 from support import functions_service as kit
+from support.call_logs import InMemoryCallLog
 
 LETTERS = [f"row {at}" for at in range(10)]
 

@@ -65,7 +65,7 @@ def test_a_process_ends_though_calls_are_under_way(service):
         sys.path.insert(0, {str(Path(function_calls.__file__).parents[1])!r})
         from support import call_plans, function_calls
         from snowmelt.functions.caller import engine
-        from snowmelt.functions.caller.call_log import InMemoryCallLog
+        from support.call_logs import InMemoryCallLog
         with_open_calls = engine.call_function(
             function_calls.plan("{service}/late", max_batch_rows=1, max_in_flight=8),
             call_plans.place(), iter(function_calls.rows(["a"] * 50)), InMemoryCallLog())

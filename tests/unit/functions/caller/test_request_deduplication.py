@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.functions.caller.batcher import CallBatcher
-from snowmelt.functions.caller.request_deduplication import RequestBuilder
-from snowmelt.functions.caller.value_cache import ValueCache
+from snowmelt.functions.caller.request_deduplication import RequestBuilder, ValueCache
 from snowmelt.functions.definition import NullInputAction, Volatility
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from support.call_plans import place, plan
@@ -105,14 +104,6 @@ def test_known_inputs_are_not_sent():
     assert work.request.rows == 1
     assert values == ['["b", 1.0]', '["c", 1.0]']
     assert asked(one, second)[0].request is None
-
-
-def test_failures_are_not_kept():
-    one = composer(ValueCache(10**6), volatility=Volatility.IMMUTABLE)
-    (batch,) = batches([("a", 1.0), ("b", 1.0)])
-    work = one.build_work(batch)
-    one.cache_values(work, answers_to(work.request), failed_rows={0})
-    assert one.build_work(batch).request.body == b'{"data":[[0,"a",1.0]]}'
 
 
 def test_what_a_session_says_belongs_to_what_was_asked():

@@ -12,7 +12,7 @@ import tempfile
 
 import pytest
 
-from snowmelt.functions.caller.call_log import BatchStatus, InMemoryCallLog
+from snowmelt.functions.caller.call_log import BatchStatus
 from snowmelt.functions.definition import BatchFailureAction
 from snowmelt.functions.errors import CallFailed
 from snowmelt.functions.proxy.faults import parse_fault
@@ -21,6 +21,7 @@ from snowmelt.functions.service import RemoteService
 from snowmelt.functions.wire import compression
 from support import function_calls
 from support import functions_service as kit
+from support.call_logs import InMemoryCallLog
 from support.ports import free_port
 
 SECRET = "payload-4711"

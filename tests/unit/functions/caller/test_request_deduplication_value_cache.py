@@ -7,7 +7,7 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.functions.caller.value_cache import CACHE_MISS, ValueCache, get_value_cache
+from snowmelt.functions.caller.request_deduplication import CACHE_MISS, ValueCache, get_value_cache
 from support.call_plans import plan
 
 _ENTRY = 201  # what an entry with a key of one byte and an empty value counts as
