@@ -172,10 +172,12 @@ class HttpConnection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._reusable = False
             self._fail_request(TransportFailed(host=self._host, reason="the reply is not HTTP/1.1"))
-        if self._response_future is None:
-            return
+        if self._response_future is not None:
+            self._restart_idle_timer(len(data))
+
+    def _restart_idle_timer(self, received_bytes: int) -> None:
         if not self._in_body:
-            self._head_bytes += len(data)
+            self._head_bytes += received_bytes
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._fail_request(
                     TransportFailed(host=self._host, reason="the head of the reply has no end")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _HTML_BODY = b"<html><body>Sign in, please.</body></html>"
+_MADE_UP_BODY = b'{"message":"made up by the proxy"}'
 _LARGE_BODY_BYTES = 11_000_000
 
 # Answers that are made up; the service never sees the request.
@@ -25,19 +26,21 @@ SYNTHETIC_RESPONSES: dict[str, HttpMessage] = {
     "202": HttpMessage("HTTP/1.1 202 Accepted", {"content-type": "text/plain"}, b"working on it"),
     "204": HttpMessage("HTTP/1.1 204 No Content"),
     "302": HttpMessage("HTTP/1.1 302 Found", {"location": "http://192.0.2.1/elsewhere"}),
-    "400": HttpMessage("HTTP/1.1 400 Bad Request", {}, b'{"message":"made up by the proxy"}'),
-    "403": HttpMessage("HTTP/1.1 403 Forbidden", {}, b'{"message":"Forbidden"}'),
-    "404": HttpMessage("HTTP/1.1 404 Not Found", {}, b'{"message":"made up by the proxy"}'),
-    "413": HttpMessage("HTTP/1.1 413 Content Too Large", {}, b'{"message":"made up by the proxy"}'),
-    "429": HttpMessage("HTTP/1.1 429 Too Many Requests", {}, b'{"message":"made up by the proxy"}'),
-    "500": HttpMessage(
-        "HTTP/1.1 500 Internal Server Error", {}, b'{"message":"made up by the proxy"}'
-    ),
-    "503": HttpMessage(
-        "HTTP/1.1 503 Service Unavailable", {}, b'{"message":"made up by the proxy"}'
-    ),
+    **{
+        start[:3]: HttpMessage(f"HTTP/1.1 {start}", {}, _MADE_UP_BODY)
+        for start in (
+            "400 Bad Request",
+            "403 Forbidden",
+            "404 Not Found",
+            "413 Content Too Large",
+            "429 Too Many Requests",
+            "500 Internal Server Error",
+            "503 Service Unavailable",
+        )
+    },
     "html": HttpMessage("HTTP/1.1 200 OK", {"content-type": "text/html"}, _HTML_BODY),
 }
+SYNTHETIC_RESPONSES["403"] = HttpMessage("HTTP/1.1 403 Forbidden", {}, b'{"message":"Forbidden"}')
 # What happens to the connection: before the service sees the request, or with its reply.
 CONNECTION_FAULTS = {
     "drop": "close the connection; the service never sees the request",
@@ -49,12 +52,8 @@ CONNECTION_FAULTS = {
 }
 
 
-def _swap_first_rows(rows: list[Any]) -> list[Any]:
-    return [*rows[1::-1], *rows[2:]]
-
-
 _ROW_FAULTS: dict[str, Callable[[list[Any]], Any]] = {
-    "order": _swap_first_rows,
+    "order": lambda rows: [*rows[1::-1], *rows[2:]],
     "missing": lambda rows: rows[:-1],
     "extra": lambda rows: [*rows, [len(rows), None]],
     "duplicate": lambda rows: [*rows[:1], *rows[:1], *rows[2:]],
@@ -98,15 +97,6 @@ class FaultTrigger:
     every: int | None = None
     each: int | None = None
 
-    def is_due(self, request: int, attempt: int) -> bool:
-        """Tell whether it is for a request, counted from 1, and attempt, counted from 1."""
-        return (
-            (self.first is None or request <= self.first)
-            and (self.after is None or request > self.after)
-            and (self.every is None or request % self.every == 0)
-            and (self.each is None or attempt <= self.each)
-        )
-
 
 @dataclass(slots=True)
 class Fault:
@@ -133,7 +123,13 @@ class Fault:
             self._request_count += 1
             batch = request.headers.get(names.BATCH_ID, "")
             self._attempts[batch] += 1
-            strikes = self.trigger.is_due(self._request_count, self._attempts[batch])
+            number, trigger = self._request_count, self.trigger
+            strikes = (
+                (trigger.first is None or number <= trigger.first)
+                and (trigger.after is None or number > trigger.after)
+                and (trigger.every is None or number % trigger.every == 0)
+                and (trigger.each is None or self._attempts[batch] <= trigger.each)
+            )
             self.applied_count += strikes
             return strikes
 
@@ -146,19 +142,13 @@ class Fault:
 
     def apply_to_response(self, response: HttpMessage) -> HttpMessage:
         """Return a reply with what this fault does to headers and body."""
+        if self.kind not in {**_HEADER_FAULTS, **_BODY_FAULTS, **_ROW_FAULTS}:
+            return response
+        response = _decompress_response(response)
         if self.kind in _HEADER_FAULTS:
-            return replace(
-                _decompress_response(response),
-                headers={**_decompress_response(response).headers, **_HEADER_FAULTS[self.kind]},
-            )
+            return replace(response, headers={**response.headers, **_HEADER_FAULTS[self.kind]})
         if self.kind in _BODY_FAULTS:
-            plain = _decompress_response(response)
-            return replace(plain, body=_BODY_FAULTS[self.kind](plain.body))
-        if self.kind in _ROW_FAULTS:
-            return self._apply_to_rows(_decompress_response(response))
-        return response
-
-    def _apply_to_rows(self, response: HttpMessage) -> HttpMessage:
+            return replace(response, body=_BODY_FAULTS[self.kind](response.body))
         try:
             top = exact.parse_json(response.body, lenient=True)
         except exact.JsonSyntaxError:
@@ -196,8 +186,7 @@ def parse_fault(text: str) -> Fault:
         UserError: It is not of that form.
     """
     kind, _, settings = text.partition(":")
-    numbers: dict[str, int] = {}
-    others: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for piece in filter(None, settings.split(",")):
         name, _, value = piece.partition("=")
         convert = _SETTING_PARSERS.get(name.strip())
@@ -210,7 +199,6 @@ def parse_fault(text: str) -> Fault:
                 f"{piece} says nothing about a fault; first=2, after=2, every=3, each=1, on=GET, "
                 "seconds=0.5 and retry-after=3 do."
             )
-        kept = numbers if convert is int else others
-        kept[name.strip().replace("-", "_")] = settled
-    when = FaultTrigger(on=others.pop("on", "POST"), **numbers)
-    return Fault(kind.strip(), when, **others)
+        found[name.strip().replace("-", "_")] = settled
+    others = {name: found.pop(name) for name in ("seconds", "retry_after") if name in found}
+    return Fault(kind.strip(), FaultTrigger(**found), **others)

@@ -84,31 +84,26 @@ class TrafficReplayer:
             raise UserError(f"{location} is no line of a recording.") from None
         batch = request.headers.get(names.BATCH_ID, "")
         body = _decompress_body(request)
+        said: object = batch
         if request.method == "POST":
+            said = body
             self._recorded_batch_ids.setdefault((request.target, body), batch)
-        self._responses[self._make_response_key(request, body, batch)].append(reply)
-
-    @staticmethod
-    def _make_response_key(
-        request: HttpMessage, body: bytes, batch: str
-    ) -> tuple[str, str, object]:
-        said = body if request.method == "POST" else batch
-        return request.method, request.target, said
+        self._responses[request.method, request.target, said].append(reply)
 
     async def _handle_request(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
         batch = request.headers.get(names.BATCH_ID, "")
         body = _decompress_body(request)
+        said: object = self._replayed_batch_ids.get(batch, batch)
         if request.method == "POST":
-            self._replayed_batch_ids[batch] = self._recorded_batch_ids.get(
-                (request.target, body), batch
-            )
-        replies = self._responses.get(
-            self._make_response_key(request, body, self._replayed_batch_ids.get(batch, batch))
-        )
+            said = body
+            recorded = self._recorded_batch_ids.get((request.target, body), batch)
+            self._replayed_batch_ids[batch] = recorded
+        replies = self._responses.get((request.method, request.target, said))
         if not replies:
-            writer.write(http1.encode_message(_NOT_RECORDED_RESPONSE))
+            reply = _NOT_RECORDED_RESPONSE
         else:
-            writer.write(http1.encode_message(replies.pop(0) if len(replies) > 1 else replies[0]))
+            reply = replies.pop(0) if len(replies) > 1 else replies[0]
+        writer.write(http1.encode_message(reply))
         return True
 
 

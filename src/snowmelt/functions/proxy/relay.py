@@ -70,8 +70,17 @@ class LoopbackHttpServer:
 
     def close(self) -> None:
         """Stop, and end all connections."""
+
+        async def cancel_connections() -> None:
+            if self._server is not None:
+                self._server.close()
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
         if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._cancel_connections(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(cancel_connections(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -82,14 +91,6 @@ class LoopbackHttpServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    async def _cancel_connections(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -177,28 +178,21 @@ class FaultProxy:
             reply = await self._upstream.forward_request(request)
             for fault in striking:
                 reply = fault.apply_to_response(reply)
-        return await _send_faulty_response(reply, kinds, writer)
-
-
-async def _send_faulty_response(
-    response: HttpMessage, faults_by_kind: dict[str, Fault], writer: asyncio.StreamWriter
-) -> bool:
-    if "lose" in faults_by_kind:
-        return False
-    data = http1.encode_message(response)
-    middle = len(data) - max(len(response.body) // 2, 1)
-    if "truncate" in faults_by_kind or "reset" in faults_by_kind:
-        writer.write(data[:middle])
-        await writer.drain()
-        if "reset" in faults_by_kind:
-            writer.transport.abort()
-        return False
-    if "drip" in faults_by_kind:
-        piece = max(len(data) // _DRIP_WRITES, 1)
-        for at in range(0, len(data), piece):
-            writer.write(data[at : at + piece])
+        if "lose" in kinds:
+            return False
+        data = http1.encode_message(reply)
+        if "truncate" in kinds or "reset" in kinds:
+            writer.write(data[: len(data) - max(len(reply.body) // 2, 1)])
             await writer.drain()
-            await asyncio.sleep(faults_by_kind["drip"].seconds / _DRIP_WRITES)
+            if "reset" in kinds:
+                writer.transport.abort()
+            return False
+        if "drip" in kinds:
+            piece = max(len(data) // _DRIP_WRITES, 1)
+            for at in range(0, len(data), piece):
+                writer.write(data[at : at + piece])
+                await writer.drain()
+                await asyncio.sleep(kinds["drip"].seconds / _DRIP_WRITES)
+        else:
+            writer.write(data)
         return True
-    writer.write(data)
-    return True

@@ -12,7 +12,6 @@ import math
 import re
 from codecs import BOM_UTF8
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import lru_cache
 from operator import itemgetter
 from types import GenericAlias
@@ -27,7 +26,6 @@ from snowmelt.functions.wire.values import (
     ValueMismatch,
     make_value_reader,
     make_value_writer,
-    round_number_to_type,
 )
 from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
@@ -214,7 +212,6 @@ _MISSING_DATA_MESSAGE = (
 )
 _ROW_ORDER_MESSAGE = "Row numbers out of order"
 _ROW_COUNT_MESSAGE = "Function received the wrong number of rows"
-_JSON_PREFIXES = {LogicalType.OBJECT: ("{", "null"), LogicalType.ARRAY: ("[", "null")}
 # Types whose values need no look at all when they have exactly this Python type.
 _PASSTHROUGH_TYPES: dict[LogicalType, frozenset[type]] = {
     LogicalType.TEXT: frozenset({str}),
@@ -321,17 +318,7 @@ class ResponseReader:
         self._type = returns
         self._is_raw = raw and returns.kind in SEMI_STRUCTURED_TYPES
         self._lenient = lenient
-        self._json_prefixes = _JSON_PREFIXES.get(returns.kind, "")
         self._read_value = make_value_reader(returns, formats or Formats())
-        kind = msgspec.Raw if self._is_raw else get_decoded_type(returns)
-        value = kind if self._is_raw or kind is Any else kind | None
-        row = GenericAlias(tuple, (int, value))
-        errors = list[tuple[int, str, str]]
-        rows: Any = GenericAlias(list, (row,))
-        struct = msgspec.defstruct("Reply", [("data", rows), ("errors", errors, ())])
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-            struct, float_hook=exact.parse_json_number
-        )
 
     def read(self, body: bytes, row_count: int) -> BatchResponse:
         """Return the values of a reply to `row_count` rows.
@@ -340,57 +327,6 @@ class ResponseReader:
             ResponseInvalid: It is not the form, or a value does not fit the result's type; the
                 message holds no value.
         """
-        try:
-            found = self._decoder.decode(body)
-        except (
-            msgspec.DecodeError,
-            UnicodeDecodeError,
-            exact.JsonSyntaxError,
-            RecursionError,
-        ):
-            return self._read_exact(body, row_count)
-        values = self._check_rows(found.data, row_count)
-        failures = {at: RowFailure(code, message) for at, code, message in found.errors}
-        if self._is_raw:
-            try:
-                texts = [bytes(value).decode() for value in values]
-            except UnicodeDecodeError:
-                return self._read_exact(body, row_count)
-            if not all(text.startswith(self._json_prefixes) for text in texts):
-                return self._read_exact(body, row_count)
-            return BatchResponse([None if text == "null" else text for text in texts], failures)
-        return BatchResponse(self._convert_result_values(values), failures)
-
-    def _check_rows(self, rows: Sequence[Any], row_count: int) -> Sequence[Any]:
-        if len(rows) != row_count:
-            raise ResponseInvalid(reason=f"{_ROW_COUNT_MESSAGE}: {len(rows)} for {row_count}")
-        if not rows:
-            return ()
-        numbers, values = zip(*rows, strict=True)
-        if numbers != tuple(range(row_count)):
-            raise ResponseInvalid(reason=_ROW_ORDER_MESSAGE)
-        return values
-
-    def _convert_result_values(self, values: Sequence[Any]) -> Sequence[Any]:
-        if self._type.kind is LogicalType.FIXED:
-            return self._convert_values(values, lambda value: _convert_number(value, self._type))
-        return (
-            self._convert_values(values, self._read_value)
-            if needs_conversion(self._type)
-            else values
-        )
-
-    def _convert_values(self, values: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]:
-        converted: list[Any] = []
-        try:
-            for value in values:
-                converted.append(None if value is None else convert(value))  # noqa: PERF401
-        except ValueMismatch as error:
-            raise ResponseInvalid(reason=f"Row {len(converted)}: {error}") from None
-        return converted
-
-    def _read_exact(self, body: bytes, row_count: int) -> BatchResponse:
-        """Read what the fast decoder refuses: take it if it can be understood, else say why."""
         try:
             top = exact.parse_json(body, lenient=self._lenient)
         except exact.JsonSyntaxError as error:
@@ -417,6 +353,25 @@ class ResponseReader:
             return BatchResponse(self._restore_json_texts(body, values), failures)
         return BatchResponse(self._convert_values(values, self._read_value), failures)
 
+    def _check_rows(self, rows: Sequence[Any], row_count: int) -> Sequence[Any]:
+        if len(rows) != row_count:
+            raise ResponseInvalid(reason=f"{_ROW_COUNT_MESSAGE}: {len(rows)} for {row_count}")
+        if not rows:
+            return ()
+        numbers, values = zip(*rows, strict=True)
+        if numbers != tuple(range(row_count)):
+            raise ResponseInvalid(reason=_ROW_ORDER_MESSAGE)
+        return values
+
+    def _convert_values(self, values: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]:
+        converted: list[Any] = []
+        try:
+            for value in values:
+                converted.append(None if value is None else convert(value))  # noqa: PERF401
+        except ValueMismatch as error:
+            raise ResponseInvalid(reason=f"Row {len(converted)}: {error}") from None
+        return converted
+
     def _restore_json_texts(self, body: bytes, values: Sequence[Any]) -> Sequence[str | None]:
         """Return JSON text as the service wrote it: 1.10 stays 1.10."""
         converted = self._convert_values(values, self._read_value)
@@ -435,18 +390,15 @@ class ResponseReader:
             }:
                 found.append(value)
             elif at < len(written):
-                found.append(_WHITESPACE_OR_STRING_PATTERN.sub(r"\1", written[at]))
+                text = written[at]
+                found.append(
+                    text if self._is_raw else _WHITESPACE_OR_STRING_PATTERN.sub(r"\1", text)
+                )
             else:
                 found.append(exact.serialize_json(converted[at]).decode())
         if self._type.kind is LogicalType.TEXT:
             return self._convert_values(found, self._read_value)
         return found
-
-
-def _convert_number(value: Any, sql_type: SqlType) -> Any:
-    if type(value) is int and -(10**18) < value < 10**18 and sql_type.precision == MAX_PRECISION:
-        return value if sql_type.is_integer else round_number_to_type(Decimal(value), sql_type)
-    return make_value_reader(sql_type, Formats())(value)
 
 
 def _parse_failures(errors: object) -> dict[int, RowFailure]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
 import re
 from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
@@ -19,6 +19,7 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, Logica
 if TYPE_CHECKING:
     from snowmelt.functions.signature import SqlType
 
+_Sized = TypeVar("_Sized", str, bytes)
 ValueConverter: TypeAlias = Callable[[Any], Any]
 
 _WIDE_CONTEXT = Context(prec=120)
@@ -43,6 +44,7 @@ _TIMESTAMP_PATTERN = re.compile(
 )
 _HEX_PATTERN = re.compile(r"(?:[0-9A-Fa-f]{2})*")
 _MICROSECOND_DIGITS = 6
+_NUMBER_TYPES = (int, float, Decimal)
 
 
 class ValueMismatch(ValueError):
@@ -81,23 +83,18 @@ def make_value_reader(sql_type: SqlType, formats: Formats) -> ValueConverter:
     if kind is LogicalType.BINARY:
         return lambda value: _read_binary(value, formats.binary, sql_type)
     if kind is LogicalType.TEXT:
-        return lambda value: _check_text_length(_read_text(value), sql_type)
+        return lambda value: _check_length(
+            value if isinstance(value, str) else exact.serialize_json(value).decode(), sql_type
+        )
     return _READERS[kind]
 
 
-def _check_text_length(value: str, sql_type: SqlType) -> str:
+def _check_length(value: _Sized, sql_type: SqlType) -> _Sized:
     if sql_type.length is not None and len(value) > sql_type.length:
-        raise ValueMismatch(
-            f"the text has {len(value)} characters, more than {sql_type.format_with_parameters()}"
-        )
-    return value
-
-
-def _check_binary_length(value: bytes, sql_type: SqlType) -> bytes:
-    if sql_type.length is not None and len(value) > sql_type.length:
-        raise ValueMismatch(
-            f"there are {len(value)} bytes, more than {sql_type.format_with_parameters()}"
-        )
+        most = sql_type.format_with_parameters()
+        if isinstance(value, str):
+            raise ValueMismatch(f"the text has {len(value)} characters, more than {most}")
+        raise ValueMismatch(f"there are {len(value)} bytes, more than {most}")
     return value
 
 
@@ -179,10 +176,6 @@ def _read_boolean(value: object) -> bool:
     raise ValueMismatch("true or false was expected")
 
 
-def _read_text(value: object) -> str:
-    return value if isinstance(value, str) else exact.serialize_json(value).decode()
-
-
 def _require_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueMismatch("a text was expected")
@@ -247,17 +240,15 @@ def _read_timestamp(value: object, zone: dt.tzinfo | None, digits: int | None) -
 
 def _read_binary(value: object, form: BinaryForm, sql_type: SqlType) -> bytes:
     text = _require_text(value)
-    try:
+    found: bytes | None = None
+    with contextlib.suppress(ValueError):
         if form is not BinaryForm.HEX:
-            return _check_binary_length(b64decode(text, validate=True), sql_type)
-        found = bytes.fromhex(text) if _HEX_PATTERN.fullmatch(text) else None
-    except ValueMismatch:
-        raise
-    except (ValueError, Base64Error):
-        found = None
+            found = b64decode(text, validate=True)
+        elif _HEX_PATTERN.fullmatch(text):
+            found = bytes.fromhex(text)
     if found is None:
         raise ValueMismatch(f"bytes in {form} were expected")
-    return _check_binary_length(found, sql_type)
+    return _check_length(found, sql_type)
 
 
 def _read_object(value: object) -> object:
@@ -301,76 +292,52 @@ def make_value_writer(sql_type: SqlType, formats: Formats) -> ValueConverter:
     if kind is LogicalType.BINARY:
         return lambda value: _write_binary(value, formats.binary, sql_type)
     if kind is LogicalType.TEXT:
-        return lambda value: _check_text_length(_write_text(value), sql_type)
+        return lambda value: _check_length(str(_require(value, str, "a text")), sql_type)
     return _WRITERS[kind]
 
 
-def _unwrap_scalar(value: object) -> object:
-    """Return the Python value of another library's scalar."""
+def _require(value: object, types: type | tuple[type, ...], what: str) -> Any:
+    """Return a value of one of the types, or the Python value of another library's scalar."""
     item = getattr(value, "item", None) or getattr(value, "as_py", None)
-    return item() if callable(item) else value
+    value = item() if callable(item) else value
+    if not isinstance(value, types) or (isinstance(value, bool) and types is _NUMBER_TYPES):
+        raise ValueMismatch(f"{type(value).__name__} is not {what}")
+    return value
 
 
 def _write_number(value: object, sql_type: SqlType) -> int | Decimal:
-    value = _unwrap_scalar(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        raise ValueMismatch(f"{type(value).__name__} is not a number")
+    value = _require(value, _NUMBER_TYPES, "a number")
     wide = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     return round_number_to_type(wide, sql_type)
 
 
 def _write_float(value: object) -> float | str:
-    value = _unwrap_scalar(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        raise ValueMismatch(f"{type(value).__name__} is not a number")
-    found = _to_float(value)
+    found = _to_float(_require(value, _NUMBER_TYPES, "a number"))
     if math.isfinite(found):
         return found
     return "NaN" if math.isnan(found) else ("inf" if found > 0 else "-inf")
 
 
-def _write_boolean(value: object) -> bool:
-    value = _unwrap_scalar(value)
-    if not isinstance(value, bool):
-        raise ValueMismatch(f"{type(value).__name__} is not a truth value")
-    return value
-
-
-def _write_text(value: object) -> str:
-    value = _unwrap_scalar(value)
-    if not isinstance(value, str):
-        raise ValueMismatch(f"{type(value).__name__} is not a text")
-    return str(value)
-
-
 def _write_date(value: object) -> str:
-    value = _unwrap_scalar(value)
-    if isinstance(value, dt.datetime):
-        return value.date().isoformat()
-    if not isinstance(value, dt.date):
-        raise ValueMismatch(f"{type(value).__name__} is not a date")
-    return value.isoformat()
+    value = _require(value, dt.date, "a date")
+    return (value.date() if isinstance(value, dt.datetime) else value).isoformat()  # type: ignore[no-any-return]
 
 
 def _write_time(value: object) -> str:
-    value = _unwrap_scalar(value)
-    if not isinstance(value, dt.time):
-        raise ValueMismatch(f"{type(value).__name__} is not a time")
+    value = _require(value, dt.time, "a time")
     if value.tzinfo is not None:
         raise ValueMismatch("a time without time zone was expected")
-    return value.isoformat()
+    return value.isoformat()  # type: ignore[no-any-return]
 
 
 def _write_timestamp(value: object, kind: LogicalType, zone: dt.tzinfo) -> str:
-    value = _unwrap_scalar(value)
-    if not isinstance(value, dt.datetime):
-        raise ValueMismatch(f"{type(value).__name__} is not a datetime")
+    value = _require(value, dt.datetime, "a datetime")
     if kind is LogicalType.TIMESTAMP_NTZ:
         if value.tzinfo is not None:
             raise ValueMismatch(
                 "a datetime without time zone was expected, as TIMESTAMP_NTZ has none"
             )
-        return value.isoformat(" ")
+        return value.isoformat(" ")  # type: ignore[no-any-return]
     if value.tzinfo is None:
         value = value.replace(tzinfo=zone)
     elif kind is LogicalType.TIMESTAMP_LTZ:
@@ -379,21 +346,15 @@ def _write_timestamp(value: object, kind: LogicalType, zone: dt.tzinfo) -> str:
 
 
 def _write_binary(value: object, form: BinaryForm, sql_type: SqlType) -> str:
-    value = _unwrap_scalar(value)
-    if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise ValueMismatch(f"{type(value).__name__} is not bytes")
-    found = _check_binary_length(bytes(value), sql_type)
+    found = bytes(_require(value, (bytes, bytearray, memoryview), "bytes"))
+    _check_length(found, sql_type)
     return found.hex().upper() if form is BinaryForm.HEX else b64encode(found).decode("ascii")
-
-
-def _write_variant(value: object) -> object:
-    return _unwrap_scalar(value)
 
 
 _WRITERS: dict[LogicalType, ValueConverter] = {
     LogicalType.REAL: _write_float,
-    LogicalType.BOOLEAN: _write_boolean,
+    LogicalType.BOOLEAN: lambda value: _require(value, bool, "a truth value"),
     LogicalType.DATE: _write_date,
     LogicalType.TIME: _write_time,
-    **dict.fromkeys(SEMI_STRUCTURED_TYPES, _write_variant),
+    **dict.fromkeys(SEMI_STRUCTURED_TYPES, lambda value: _require(value, object, "")),
 }

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from snowmelt.catalog.objects.external_functions import CallableFunction
     from snowmelt.functions.signature import FunctionSignature
 
-if TYPE_CHECKING:
     Render: TypeAlias = Callable[["FunctionCall", Sequence["CallArgument"]], str]
 
-_OPENING_BRACKETS = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.L_BRACE: 1}
-_CLOSING_BRACKETS = {TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1, TokenType.R_BRACE: -1}
-_DEPTH_CHANGES = {**_OPENING_BRACKETS, **_CLOSING_BRACKETS}
+_DEPTH_CHANGES = {
+    TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.L_BRACE: 1,
+    TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1, TokenType.R_BRACE: -1,
+}  # fmt: skip
 # What stands before a name that is followed by parentheses and is no call.
 _NOT_BEFORE_CALLS = frozenset({TokenType.ALIAS, TokenType.DOT, TokenType.R_PAREN, TokenType.DCOLON})
 _WORDS_BEFORE_TABLES = frozenset({"INTO", "OVERWRITE", "TABLE", "VIEW", "FUNCTION"})
@@ -98,32 +98,22 @@ def _scan_calls(tokens: Sequence[Token]) -> Iterator[FunctionCall]:
             0 < len(run) <= _MAX_NAME_PARTS
             and opening < len(tokens)
             and tokens[opening].token_type == TokenType.L_PAREN
-            and _can_be_call(tokens, index)
+            and not (
+                index
+                and (
+                    tokens[index - 1].token_type in _NOT_BEFORE_CALLS
+                    or tokens[index - 1].text.upper() in _WORDS_BEFORE_TABLES
+                )
+            )
         ):
-            end = _find_closing(tokens, opening)
-            if end is not None:
-                written = ".".join(token.text for token in run)
-                yield FunctionCall(to_internal_parts(run), written, index, opening, end)
+            depth = 0
+            for at in range(opening, len(tokens)):
+                depth += _DEPTH_CHANGES.get(tokens[at].token_type, 0)
+                if depth == 0:
+                    written = ".".join(token.text for token in run)
+                    yield FunctionCall(to_internal_parts(run), written, index, opening, at + 1)
+                    break
         index += max(1, 2 * len(run) - 1)
-
-
-def _can_be_call(tokens: Sequence[Token], index: int) -> bool:
-    if index == 0:
-        return True
-    before = tokens[index - 1]
-    return (
-        before.token_type not in _NOT_BEFORE_CALLS
-        and before.text.upper() not in _WORDS_BEFORE_TABLES
-    )
-
-
-def _find_closing(tokens: Sequence[Token], opening: int) -> int | None:
-    depth = 0
-    for index in range(opening, len(tokens)):
-        depth += _DEPTH_CHANGES.get(tokens[index].token_type, 0)
-        if depth == 0:
-            return index + 1
-    return None
 
 
 def rewrite_calls(calls: StatementCalls, chosen: Mapping[int, FunctionCall], render: Render) -> str:
@@ -136,8 +126,18 @@ def rewrite_calls(calls: StatementCalls, chosen: Mapping[int, FunctionCall], ren
     """
     if not chosen:
         return calls.text
-    writer = _CallRewriter(calls, _exclude_table_aliases(calls, chosen), render)
-    return writer.rewrite_statement()
+    tree = parse_statement(calls.text, calls.tokens)
+    # What the tree knows for the name of a table with names of columns is no call.
+    aliases = () if tree is None else (each.this for each in tree.find_all(exp.TableAlias))
+    starts = {
+        each.meta["start"]
+        for each in aliases
+        if isinstance(each, exp.Identifier) and "start" in each.meta
+    }
+    chosen = {at: call for at, call in chosen.items() if calls.tokens[at].start not in starts}
+    first, last = calls.tokens[0], calls.tokens[-1]
+    middle = _CallRewriter(calls, chosen, render).rewrite_tokens(0, len(calls.tokens))
+    return calls.text[: first.start] + middle + calls.text[last.end + 1 :]
 
 
 class _CallRewriter:
@@ -150,12 +150,7 @@ class _CallRewriter:
         self._render = render
         self._column_aliases = dict(_list_missing_aliases(calls, chosen))
 
-    def rewrite_statement(self) -> str:
-        first, last = self._tokens[0], self._tokens[-1]
-        middle = self._rewrite_tokens(0, len(self._tokens))
-        return self._text[: first.start] + middle + self._text[last.end + 1 :]
-
-    def _rewrite_tokens(self, start: int, end: int) -> str:
+    def rewrite_tokens(self, start: int, end: int) -> str:
         """Return the text of some tokens, with what is between them."""
         pieces = []
         index, position = start, self._tokens[start].start
@@ -184,7 +179,7 @@ class _CallRewriter:
                 raise CallMalformed(function=call.source_name, reason="an argument is missing")
             name = to_internal_parts(self._tokens[start : start + 1])[0] if by_name else None
             given.append(
-                CallArgument(self._rewrite_tokens(start + 2 if by_name else start, end), name)
+                CallArgument(self.rewrite_tokens(start + 2 if by_name else start, end), name)
             )
         return given
 
@@ -200,21 +195,6 @@ def _split_at_commas(tokens: Sequence[Token], start: int, end: int) -> Iterator[
             yield first, index
             first = index + 1
     yield first, end
-
-
-def _exclude_table_aliases(
-    calls: StatementCalls, chosen: Mapping[int, FunctionCall]
-) -> dict[int, FunctionCall]:
-    """Leave out what the tree knows for the name of a table with names of columns."""
-    tree = parse_statement(calls.text, calls.tokens)
-    if tree is None:
-        return dict(chosen)
-    names = set()
-    for alias in tree.find_all(exp.TableAlias):
-        identifier = alias.this
-        if isinstance(identifier, exp.Identifier) and "start" in identifier.meta:
-            names.add(identifier.meta["start"])
-    return {at: call for at, call in chosen.items() if calls.tokens[at].start not in names}
 
 
 def _list_missing_aliases(
@@ -277,17 +257,17 @@ def select_overload(
         signature = each.function.signature
         if signature.min_arguments <= len(call_arguments) <= len(signature.arguments):
             return each
-    takes = " or ".join(_describe_arity(each.function.signature) for each in overloads)
+
+    def describe_arity(signature: FunctionSignature) -> str:
+        least, most = signature.min_arguments, len(signature.arguments)
+        count = f"{least}" if least == most else f"{least} to {most}"
+        listed = f" ({signature.format_arguments_ddl()})" if most else ""
+        return f"{count} argument{'' if most == 1 else 's'}{listed}"
+
+    takes = " or ".join(describe_arity(each.function.signature) for each in overloads)
     raise CallMalformed(
         function=str(overloads[0].name), reason=f"it takes {takes}, not {len(call_arguments)}"
     )
-
-
-def _describe_arity(signature: FunctionSignature) -> str:
-    least, most = signature.min_arguments, len(signature.arguments)
-    count = f"{least}" if least == most else f"{least} to {most}"
-    listed = f" ({signature.format_arguments_ddl()})" if most else ""
-    return f"{count} argument{'' if most == 1 else 's'}{listed}"
 
 
 def bind_arguments(

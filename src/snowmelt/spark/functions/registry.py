@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import sys
 import threading
 import uuid
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pyspark.sql import SparkSession
-    from sqlalchemy import Connection
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.objects.external_functions import CallableFunction
@@ -78,16 +78,11 @@ def make_context_headers(names: Iterable[str], caller: CallerContext) -> dict[st
     """Return the values of context headers, empty where there is no such thing here.
 
     There is no region, warehouse, address or transaction. Instants are not known before Spark
-    runs the query, see `function_workers.INSTANTS`.
+    runs the query, see `worker.TIME_HEADERS`.
     """
-    values = _make_context_values(caller)
-    return {name: values.get(name, "") for name in names}
-
-
-def _make_context_values(caller: CallerContext) -> dict[str, str]:
     database, schema = caller.namespace or ("", "")
     here = [f"{to_display_name(database)}.{to_display_name(schema)}"] if caller.namespace else []
-    return {
+    values = {
         "CURRENT_ACCOUNT": "SNOWMELT",
         "CURRENT_ACCOUNT_NAME": "SNOWMELT",
         "CURRENT_CLIENT": f"snowmelt {version('snowmelt')}",
@@ -100,6 +95,7 @@ def _make_context_values(caller: CallerContext) -> dict[str, str]:
         "CURRENT_USER": caller.user,
         "CURRENT_VERSION": version("snowmelt"),
     }
+    return {name: values.get(name, "") for name in names}
 
 
 # Catalogs that every Spark session has.
@@ -217,7 +213,11 @@ class SparkFunctions:
         """
         asker = self._make_caller_context((database, schema))
         attached = []
-        for name in self._list_usable_functions(database, schema):
+        with self._database.reading() as connection:
+            find_namespace_ids(connection, database, schema)
+            there = list_external_functions(connection, database, schema)
+            usable = {each.name for each in there if can_use_function(connection, self._role, each)}
+        for name in sorted(usable):
             with self._database.reading() as connection:
                 found = list_callable_functions(connection, self._role, name)
             for called in found:
@@ -225,7 +225,12 @@ class SparkFunctions:
                 short = name.function if len(found) == 1 else f"{name.function}_{arity}"
                 for trying in (False, True):
                     shown = (_TRY_PREFIX + short if trying else short).lower()
-                    self._attach_function(shown, called, asker, trying=trying)
+                    registered = self._register_function(
+                        called, asker, trying=trying, is_attached=True
+                    )
+                    with self._lock:
+                        self._attached_functions[registered.private_name] = registered
+                    self._create_sql_wrapper(shown, called, registered)
                     attached.append(shown)
         return attached
 
@@ -272,15 +277,6 @@ class SparkFunctions:
             message = message.replace(each.private_name, each.public_name)
         return message
 
-    def prepare_session(self) -> None:
-        """Set what makes calls cheap, and warn of what makes them dear; once per session."""
-        if self._is_prepared:
-            return
-        self._is_prepared = True
-        if int(self._spark.conf.get(_BUFFER_SIZE_SETTING) or 0) > _BUFFER_BYTES:
-            # Values wait until so many bytes of them are there: a LIMIT calls for too many rows.
-            self._spark.conf.set(_BUFFER_SIZE_SETTING, str(_BUFFER_BYTES))
-
     def _resolve_calls(
         self, calls: StatementCalls, namespace: tuple[str, ...]
     ) -> dict[int, tuple[list[CallableFunction], bool]]:
@@ -288,12 +284,16 @@ class SparkFunctions:
         known = {}
         with self._database.reading() as connection:
             for call in calls.calls:
-                names = _list_candidate_names(call.parts, namespace)
-                found = self._find_overloads(connection, names)
-                if found is not None:
-                    known[call.start] = found
-                elif len(call.parts) == _FULL_NAME_PARTS and not is_spark_catalog_name(
-                    self._spark, call.parts[0]
+                for name, trying in _list_candidate_names(call.parts, namespace):
+                    parts = (name.database, name.schema, name.function)
+                    if list_usable_functions(connection, self._role, *parts):
+                        found = list_callable_functions(connection, self._role, name)
+                        known[call.start] = (found, trying)
+                        break
+                if (
+                    call.start not in known
+                    and len(call.parts) == _FULL_NAME_PARTS
+                    and not is_spark_catalog_name(self._spark, call.parts[0])
                 ):
                     name = FunctionName(*call.parts)
                     raise NotFound(
@@ -303,36 +303,23 @@ class SparkFunctions:
                     )
         return known
 
-    def _find_overloads(
-        self, connection: Connection, names: Iterable[tuple[FunctionName, bool]]
-    ) -> tuple[list[CallableFunction], bool] | None:
-        for name, trying in names:
-            parts = (name.database, name.schema, name.function)
-            if list_usable_functions(connection, self._role, *parts):
-                return list_callable_functions(connection, self._role, name), trying
-        return None
-
-    def _list_usable_functions(self, database: str, schema: str) -> list[FunctionName]:
-        with self._database.reading() as connection:
-            find_namespace_ids(connection, database, schema)
-            there = list_external_functions(connection, database, schema)
-            return sorted(
-                {each.name for each in there if can_use_function(connection, self._role, each)}
-            )
-
     def _make_caller_context(
         self, namespace: tuple[str, ...], statement: str = ""
     ) -> CallerContext:
-        return CallerContext(
-            self._role, self._read_current_user(), self._session, namespace, statement
-        )
-
-    def _read_current_user(self) -> str:
         if self._user is None:
             self._user = str(self._spark.sql("SELECT current_user()").collect()[0][0])
-        return self._user
+        return CallerContext(self._role, self._user, self._session, namespace, statement)
 
     def _make_call_plan(self, definition: CallableFunction, caller: CallerContext) -> CallPlan:
+        options = self._options
+        limits = (
+            definition.function.rate_limit,
+            options.max_rows_per_query,
+            options.max_calls_per_query,
+        )
+        if options.executors <= 1 and any(limit is not None for limit in limits):
+            # Shared among the machines that there are now.
+            options = replace(options, executors=count_executor_hosts(self._spark))
         return CallPlan(
             function=definition.function,
             integration=definition.integration,
@@ -341,7 +328,7 @@ class SparkFunctions:
                 (name for name in definition.function.context_headers if name not in TIME_HEADERS),
                 caller,
             ),
-            options=self._share_limits(definition),
+            options=options,
             request_translator=definition.request_translator,
             response_translator=definition.response_translator,
             traceparent=tracing.make_traceparent_header().get(tracing.TRACEPARENT_HEADER),
@@ -358,28 +345,14 @@ class SparkFunctions:
         if definition.function.volatility is not Volatility.VOLATILE:
             return ""
         number = next(sites)
-        if self._is_in_streaming_batch():
+        try:
+            query = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        except Exception:  # noqa: BLE001  Spark Connect has no context, and says so in several ways
+            query = None
+        if query is not None:
             digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
             return f"{digest} {number}"
         return str(number) if number else ""
-
-    def _is_in_streaming_batch(self) -> bool:
-        try:
-            return self._spark.sparkContext.getLocalProperty("sql.streaming.queryId") is not None
-        except Exception:  # noqa: BLE001  Spark Connect has no context, and says so in several ways
-            return False
-
-    def _share_limits(self, definition: CallableFunction) -> CallerOptions:
-        """Return the options, with a rate or a budget shared among the machines there are now."""
-        options = self._options
-        limits = (
-            definition.function.rate_limit,
-            options.max_rows_per_query,
-            options.max_calls_per_query,
-        )
-        if all(limit is None for limit in limits) or options.executors > 1:
-            return options
-        return replace(options, executors=count_executor_hosts(self._spark))
 
     def _register_function(
         self,
@@ -391,8 +364,14 @@ class SparkFunctions:
         dry_run: str | None = None,
         site: str = "",
     ) -> RegisteredFunction:
-        self.prepare_session()
-        self._warn_about_speculation(definition)
+        self._prepare_session()
+        volatile = definition.function.volatility is Volatility.VOLATILE
+        if volatile and str(self._spark.conf.get("spark.speculation", "false")).lower() == "true":
+            warnings.warn(
+                f"spark.speculation is on: Spark may call {definition.name}, which is VOLATILE, twice "
+                "for the same rows; a service that knows batches by their ids works once.",
+                stacklevel=4,
+            )
         plan = self._make_call_plan(definition, caller)
         if is_attached:
             plan = replace(plan, traceparent=None)  # it outlives the span
@@ -401,8 +380,10 @@ class SparkFunctions:
             plan = replace(plan, options=replace(plan.options, dry_run=True))
             spool = replace(spool, folder=dry_run)
         use = FunctionUse(plan, trying, self._session, spool, site)
-        digest = hashlib.sha256(_pickle_use(use)).hexdigest()[:16]
-        private = f"snowmelt_{_sanitize_name(definition.name.function)}_{digest}"
+        pickled: bytes = dumps(use)  # type: ignore[no-untyped-call]
+        digest = hashlib.sha256(pickled).hexdigest()[:16]
+        readable = re.sub("[^A-Za-z0-9]", "_", definition.name.function).lower()
+        private = f"snowmelt_{readable}_{digest}"
         with self._lock:
             if private in self._registered_functions:
                 self._registered_functions.move_to_end(private)
@@ -415,14 +396,6 @@ class SparkFunctions:
                 if oldest not in self._attached_functions:
                     self._spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {oldest}")
         return registered
-
-    def _attach_function(
-        self, short_name: str, definition: CallableFunction, caller: CallerContext, *, trying: bool
-    ) -> None:
-        registered = self._register_function(definition, caller, trying=trying, is_attached=True)
-        with self._lock:
-            self._attached_functions[registered.private_name] = registered
-        self._create_sql_wrapper(short_name, definition, registered)
 
     def _create_sql_wrapper(
         self, name: str, definition: CallableFunction, registered: RegisteredFunction
@@ -439,23 +412,22 @@ class SparkFunctions:
             for each in signature.arguments
         ]
         returns = signature.returns
-        shown_type = (
-            to_visible_try_type(returns) if registered.use.trying else to_visible_type(returns)
-        )
+        shown_type = to_visible_type(returns)
+        if registered.use.trying:
+            shown_type = _TRY_TYPE.format(shown_type)
         self._spark.sql(
             f"CREATE OR REPLACE TEMPORARY FUNCTION {quote_identifier(name)}({listed})"
             f" RETURNS {shown_type} RETURN {_build_call_expression(registered, raw)}"
         )
 
-    def _warn_about_speculation(self, definition: CallableFunction) -> None:
-        if definition.function.volatility is not Volatility.VOLATILE:
+    def _prepare_session(self) -> None:
+        """Set what makes calls cheap; once per session."""
+        if self._is_prepared:
             return
-        if str(self._spark.conf.get("spark.speculation", "false")).lower() == "true":
-            warnings.warn(
-                f"spark.speculation is on: Spark may call {definition.name}, which is VOLATILE, twice "
-                "for the same rows; a service that knows batches by their ids works once.",
-                stacklevel=5,
-            )
+        self._is_prepared = True
+        if int(self._spark.conf.get(_BUFFER_SIZE_SETTING) or 0) > _BUFFER_BYTES:
+            # Values wait until so many bytes of them are there: a LIMIT calls for too many rows.
+            self._spark.conf.set(_BUFFER_SIZE_SETTING, str(_BUFFER_BYTES))
 
 
 def is_spark_catalog_name(spark: SparkSession, catalog: str) -> bool:
@@ -493,17 +465,14 @@ def _build_call_expression(registered: RegisteredFunction, raw_arguments: Sequen
 
 def _make_python_udf(use: FunctionUse) -> Any:
     returns = use.plan.function.signature.returns
-    returned = to_raw_try_type(returns) if use.trying else to_raw_type(returns)
+    returned = to_raw_type(returns)
+    if use.trying:
+        returned = _TRY_TYPE.format(returned)
     # It knows the kind by the hints, and warns of whoever says it.
     make: Any = arrow_udf
     made = make(make_udf(use), returned)
     is_volatile = use.plan.function.volatility is Volatility.VOLATILE
     return made.asNondeterministic() if is_volatile else made
-
-
-def _pickle_use(use: FunctionUse) -> bytes:
-    pickled: bytes = dumps(use)  # type: ignore[no-untyped-call]
-    return pickled
 
 
 def _make_program_site(definition: CallableFunction, frame: FrameType) -> str:
@@ -515,11 +484,6 @@ def _make_program_site(definition: CallableFunction, frame: FrameType) -> str:
         return ""
     spoken = f"{frame.f_code.co_qualname} {frame.f_lasti}"
     return hashlib.sha256(spoken.encode()).hexdigest()[:16]
-
-
-def _sanitize_name(name: str) -> str:
-    kept = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in name)
-    return kept.lower()
 
 
 def _to_column(value: object) -> Column:
@@ -571,6 +535,8 @@ _TO_JSON_OPTIONS = (
 )
 # Neither is the name of a column that anybody has.
 _LAMBDA_VARIABLE = "snowmelt_each"
+# What a call gives that reports errors instead of raising them.
+_TRY_TYPE = "STRUCT<value: {}, error: STRING, status: INT, batch_id: STRING>"
 _ERROR_FIELDS = ("error", "status", "batch_id")
 
 
@@ -595,11 +561,6 @@ def to_raw_type(sql_type: SqlType) -> str:
     if sql_type.is_integer and precision <= _MAX_BIGINT_DIGITS:
         return "BIGINT"
     return _SPARK_TYPES.get(sql_type.kind) or to_visible_type(sql_type)
-
-
-def to_raw_try_type(sql_type: SqlType) -> str:
-    """Return the raw type of what a call gives that reports errors instead of raising them."""
-    return f"STRUCT<value: {to_raw_type(sql_type)}, error: STRING, status: INT, batch_id: STRING>"
 
 
 def build_argument_sql(sql_type: SqlType, expression: str, *, is_visible: bool = False) -> str:
@@ -647,10 +608,3 @@ def build_try_value_sql(sql_type: SqlType, expression: str) -> str:
     fields += [f"'{name}', {_LAMBDA_VARIABLE}.{name}" for name in _ERROR_FIELDS[1:]]
     struct = f"named_struct({', '.join(fields)})"
     return f"transform(array({expression}), {_LAMBDA_VARIABLE} -> if({_LAMBDA_VARIABLE} IS NULL, NULL, {struct}))[0]"
-
-
-def to_visible_try_type(sql_type: SqlType) -> str:
-    """Return the type of `build_try_value_sql`."""
-    return (
-        f"STRUCT<value: {to_visible_type(sql_type)}, error: STRING, status: INT, batch_id: STRING>"
-    )

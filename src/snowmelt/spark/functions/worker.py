@@ -112,14 +112,8 @@ def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array
     ledger = use.call_log.open_task_log(place)
     with closing(ledger):
         # Closed before the ledger: what is cancelled is written down, too.
-        asked = ask(
-            _add_time_headers(use, first),
-            place,
-            batches,
-            ledger,
-            SystemClock(),
-            find_output_reader(),
-        )
+        plan = _add_time_headers(use, first)
+        asked = ask(plan, place, batches, ledger, SystemClock(), find_output_reader())
         with closing(asked):
             try:
                 for answers in asked:
@@ -157,17 +151,15 @@ def find_query_position(context: TaskContext, session: str) -> QueryPosition:
         batch = context.getLocalProperty("streaming.sql.batchId") or ""
         query, stage = make_streaming_query_id(streaming, batch), 0
     else:
-        query, stage = _find_query_id(context, session), context.stageId()
+        stage = context.stageId()
+        execution = context.getLocalProperty("spark.sql.execution.root.id") or ""
+        query = make_query_id(session, execution or f"stage {stage}")
+        for tag in (context.getLocalProperty("spark.job.tags") or "").split(","):
+            owner, found, execution = tag.partition(_ROOT_EXECUTION_TAG)
+            if found and owner.startswith(_SESSION_TAG_PREFIX):
+                query = make_query_id(owner.removeprefix(_SESSION_TAG_PREFIX), execution)
+                break
     return QueryPosition(query, stage, context.partitionId(), context.attemptNumber())
-
-
-def _find_query_id(context: TaskContext, session: str) -> str:
-    for tag in (context.getLocalProperty("spark.job.tags") or "").split(","):
-        owner, found, execution = tag.partition(_ROOT_EXECUTION_TAG)
-        if found and owner.startswith(_SESSION_TAG_PREFIX):
-            return make_query_id(owner.removeprefix(_SESSION_TAG_PREFIX), execution)
-    execution = context.getLocalProperty("spark.sql.execution.root.id") or ""
-    return make_query_id(session, execution or f"stage {context.stageId()}")
 
 
 def _cast_times_to_nanoseconds(array: pa.Array) -> pa.Array:
@@ -206,7 +198,10 @@ class OutputReader:
         self._descriptors = _list_sockets()
         for descriptor in self._descriptors:
             self._poller.register(descriptor, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
-            _set_tcp_nodelay(descriptor)
+            # The kernel otherwise keeps small arrays until 32 KiB have come together, or for 40 ms.
+            with socket.socket(fileno=os.dup(descriptor)) as ours, contextlib.suppress(OSError):
+                if ours.family is not socket.AF_UNIX:
+                    ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def is_open(self) -> bool:
         """Tell whether all connections are open."""
@@ -237,33 +232,19 @@ def _list_sockets() -> list[int]:
     """Return one descriptor of each socket."""
     found: dict[str, int] = {}
     for path in _DESCRIPTOR_FOLDER.iterdir() if _DESCRIPTOR_FOLDER.exists() else ():
-        try:
+        # The descriptor of this very listing is gone.
+        with contextlib.suppress(FileNotFoundError):
             target = str(path.readlink())
-        except FileNotFoundError:
-            continue  # the descriptor of this very listing
-        if target.startswith("socket:"):
-            found.setdefault(target, int(path.name))
+            if target.startswith("socket:"):
+                found.setdefault(target, int(path.name))
     return [*found.values()]
-
-
-def _set_tcp_nodelay(descriptor: int) -> None:
-    # The kernel otherwise keeps small arrays until 32 KiB have come together, or for 40 ms.
-    with (
-        socket.socket(fileno=os.dup(descriptor)) as ours,
-        contextlib.suppress(OSError),
-    ):
-        if ours.family is not socket.AF_UNIX:
-            ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _count_unread_bytes(descriptor: int) -> int:
     with socket.socket(fileno=os.dup(descriptor)) as ours:
         if ours.family is socket.AF_UNIX:
-            return int(
-                _QUEUE_LENGTH.unpack(
-                    fcntl.ioctl(ours, termios.TIOCOUTQ, bytes(_QUEUE_LENGTH.size))
-                )[0]
-            )
+            unread = fcntl.ioctl(ours, termios.TIOCOUTQ, bytes(_QUEUE_LENGTH.size))
+            return int(_QUEUE_LENGTH.unpack(unread)[0])
         return _query_peer_receive_queue(ours)
 
 

@@ -101,7 +101,7 @@ def test_a_value_that_does_not_fit_is_named_by_its_row(type_text, json, raw):
 
 def test_errors_of_rows_come_with_their_numbers():
     reply = read(b'{"data":[[0,"a"],[1,null]],"errors":[[1,"ValueError","no city"]]}')
-    assert reply.values == ("a", None)
+    assert reply.values == ["a", None]
     assert reply.failures == {1: RowFailure("ValueError", "no city")}
     for foreign in (b'[{"code":"x"}]', b'["slow"]', b'[[0,"E","m"],null]', b'"none"', b"null"):
         reply = read(b'{"data":[[0,"a"],[1,null]],"errors":' + foreign + b"}")
