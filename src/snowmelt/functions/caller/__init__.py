@@ -7,10 +7,8 @@
 `request_deduplication`: batches into requests, with deduplication, cached values and splitting.
 `request_encoder`: Arrow columns into request bodies.
 `arrow_types`: Arrow types of arguments and results, and shared encoding helpers.
-`translators`: the request and the response translator of a function.
-`translator_process`: translators in child processes.
-`translator_runtime`: execution of translator sources in Python and JavaScript.
-`javascript`: sandboxed JavaScript functions.
+`translators`: the request and the response translator of a function, in child processes.
+`translator_runtime`: execution of translator sources in Python and in sandboxed JavaScript.
 `circuit_breaker`: circuit breakers of services, and the cache of failed batches.
 `rate_and_concurrency_limits`: rate limits, concurrency limits and budgets, shared by processes.
 `shared_files`: small files with numbers and locks that processes share.

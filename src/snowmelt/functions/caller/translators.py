@@ -8,22 +8,39 @@ returns `{"body": {"data": …}}` with the same row numbers in the same order.
 
 Errors name the line and the function of the translator. They contain data only if the options
 allow payload in errors.
+
+Translators run in child processes, which can be stopped and whose crash harms no query. A regular
+expression or a deeply nested document can block or crash a JavaScript engine where its own limits
+do not apply. JavaScript translators of all functions share a few processes, because each object
+gets a fresh context. A Python translator has one process per task, because its module keeps
+globals. `serve` runs in the child process. The text of the child program names it.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+import contextlib
+import importlib.util
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt.functions.caller.translator_process import (
-    TranslatorProcess,
-    require_translator_engine,
-    run_javascript_translator,
-)
+import msgspec
+
+from snowmelt.errors import MissingExtra
 from snowmelt.functions.caller.translator_runtime import (
     PythonTranslatorRunner,
     TranslatorError,
     TranslatorOutput,
+    TranslatorRunner,
+    make_translator_runner,
 )
 from snowmelt.functions.definition import Translator, TranslatorLanguage
 from snowmelt.functions.errors import TranslatorFailed, UrlRefused
@@ -32,7 +49,7 @@ from snowmelt.json import exact
 
 if TYPE_CHECKING:
     from snowmelt.functions.caller.plan import CallPlan
-    from snowmelt.functions.caller.translator_runtime import TranslatorHandler, TranslatorRunner
+    from snowmelt.functions.caller.translator_runtime import TranslatorHandler
 
 _CONTEXT_HEADER_PREFIX = "SF_CONTEXT_"
 _MAX_DETAIL_CHARS = 200  # characters of an error's own text, where payload may be shown
@@ -82,7 +99,16 @@ class TranslatorPair:
         try:
             translated = self._request_runner(body, self._request_fields)
             if translated.url_suffix:
-                _check_url_suffix(self._url, translated.url_suffix)
+                base, whole = parse_url(self._url), parse_url(self._url + translated.url_suffix)
+                # Prefixes are checked when it is called.
+                if not is_url_extension(whole, base):
+                    raise TranslatorError(  # noqa: TRY301 - named below
+                        "its urlSuffix leads away from the function's URL: it begins with / or ?, "
+                        "or with & where the URL has a query"
+                    )
+        except UrlRefused as error:
+            failure = TranslatorError(f"the URL with its urlSuffix {error.fields['reason']}")
+            raise self._make_translator_failed("request", failure) from None
         except TranslatorError as failure:
             raise self._make_translator_failed("request", failure) from failure
         return translated
@@ -121,9 +147,10 @@ def _make_runner(translator: Translator | TranslatorHandler | None) -> Translato
         return None
     if not isinstance(translator, Translator):
         return PythonTranslatorRunner(lambda: translator)
-    require_translator_engine(translator)
     if translator.language is TranslatorLanguage.PYTHON:
         return TranslatorProcess(translator)
+    if importlib.util.find_spec("quickjs") is None:
+        raise MissingExtra(what="A translator in JavaScript", package="quickjs", extra="functions")
     return partial(run_javascript_translator, translator)
 
 
@@ -133,14 +160,225 @@ def _get_translator_name(translator: Translator | TranslatorHandler | None) -> s
     return getattr(translator, "__qualname__", type(translator).__name__)
 
 
-def _check_url_suffix(url: str, suffix: str) -> None:
-    """Refuse a suffix that changes what is before it; prefixes are checked when it is called."""
+# Of processing time, for one object; the engine's own limit of 10 s comes first where it reaches.
+_MAX_CPU_S = 11.0
+# From the request to the answer: for a translator in Python that waits for something.
+_MAX_WALL_S = 60.0
+# Of address space, beside which a script has 256 MiB in its engine.
+_MAX_PROCESS_BYTES = 2 * 1024 * 1024 * 1024
+_MAX_IDLE_PROCESSES = 4
+_LENGTH_PREFIX_BYTES = 8
+_EXIT_TIMEOUT_S = 5.0
+_CHILD_PROGRAM = """
+import sys
+descriptor, sys.path[:] = int(sys.argv[1]), sys.argv[2:]
+from snowmelt.functions.caller.translators import serve
+serve(descriptor)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _TranslatorJob:
+    translator: Translator
+    body: bytes | None
+    others: bytes
+    max_cpu_s: float
+
+
+class _JobFailure(msgspec.Struct, tag=True):
+    reason: str
+    detail: str
+
+
+_JobOutcome: TypeAlias = TranslatorOutput | _JobFailure
+
+
+class _ChildProcess:
+    """One process; for one object at a time. One that failed is not used again."""
+
+    def __init__(self) -> None:
+        ours, its = socket.socketpair()
+        with its:
+            process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
+                [sys.executable, "-c", _CHILD_PROGRAM, str(its.fileno()), *sys.path],
+                pass_fds=[its.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._socket, self._process = ours, process
+        self._finalizer = weakref.finalize(self, _kill_process, process, ours)
+
+    def run(self, job: _TranslatorJob, max_wall_s: float) -> _JobOutcome:
+        """Return what a translator makes of an object.
+
+        Raises:
+            TranslatorError: The process had to be stopped, or ended.
+        """
+        self._socket.settimeout(max_wall_s)
+        try:
+            _send_message(self._socket, msgspec.msgpack.encode(job))
+            answer = _receive_message(self._socket)
+        except TimeoutError:
+            raise TranslatorError(f"it took longer than {max_wall_s:g} s") from None
+        except OSError:
+            answer = None
+        if answer is None:
+            raise TranslatorError(_describe_exit(self._process, job))
+        result: _JobOutcome = msgspec.msgpack.decode(answer, type=_JobOutcome)
+        return result
+
+    def close(self) -> None:
+        """Stop the process."""
+        self._finalizer()
+
+
+def _describe_exit(process: subprocess.Popen[bytes], job: _TranslatorJob) -> str:
     try:
-        base, whole = parse_url(url), parse_url(url + suffix)
-    except UrlRefused as error:
-        raise TranslatorError(f"the URL with its urlSuffix {error.fields['reason']}") from None
-    if not is_url_extension(whole, base):
-        raise TranslatorError(
-            "its urlSuffix leads away from the function's URL: it begins with / or ?, "
-            "or with & where the URL has a query"
-        )
+        code = process.wait(_EXIT_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return "its process closed the connection"
+    if code == -signal.SIGPROF:
+        return f"it took longer than {job.max_cpu_s:g} s of processing time"
+    if code >= 0:
+        return f"its process ended with exit status {code}"
+    with contextlib.suppress(ValueError):
+        name = signal.Signals(-code).name
+        return f"its process crashed ({name}), as values that nest too deeply can make it"
+    return f"its process crashed (signal {-code})"
+
+
+def _kill_process(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+    connection.close()
+    process.kill()
+    process.wait()
+
+
+# By process: a fork shares no children with its parent.
+_idle_processes: dict[int, list[_ChildProcess]] = {}
+_idle_lock = threading.Lock()
+
+
+def run_javascript_translator(
+    translator: Translator,
+    body: bytes | None,
+    other_fields: bytes,
+    *,
+    max_cpu_s: float = _MAX_CPU_S,
+    max_wall_s: float = _MAX_WALL_S,
+) -> TranslatorOutput:
+    """Return what a translator in JavaScript makes of an object.
+
+    `body`: JSON, or a text that is none; None leaves it out.
+    `other_fields`: The object without it, as JSON.
+    `max_cpu_s`: Of the processing time of its process.
+    `max_wall_s`: From the request to the answer.
+
+    Raises:
+        TranslatorError: It failed, or took more than it may.
+    """
+    with _idle_lock:
+        idle = _idle_processes.setdefault(os.getpid(), [])
+        child = idle.pop() if idle else None
+    child = child or _ChildProcess()
+    try:
+        result = child.run(_TranslatorJob(translator, body, other_fields, max_cpu_s), max_wall_s)
+    except BaseException:
+        child.close()
+        raise
+    with _idle_lock:
+        kept = isinstance(result, TranslatorOutput) and len(idle) < _MAX_IDLE_PROCESSES
+        if kept:
+            idle.append(child)
+    if not kept:
+        child.close()
+    return _unwrap_outcome(result)
+
+
+class TranslatorProcess:
+    """A translator in Python in a process of its own, until it is closed; for any threads."""
+
+    def __init__(
+        self,
+        translator: Translator,
+        *,
+        max_cpu_s: float = _MAX_CPU_S,
+        max_wall_s: float = _MAX_WALL_S,
+    ) -> None:
+        self._translator = translator
+        self._max_cpu_s, self._max_wall_s = max_cpu_s, max_wall_s
+        self._child: _ChildProcess | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:
+        """Return what it makes of an object: `body`, and the others as JSON.
+
+        Raises:
+            TranslatorError: It failed, or took more than it may.
+        """
+        job = _TranslatorJob(self._translator, body, other_fields, self._max_cpu_s)
+        with self._lock:
+            child = self._child = self._child or _ChildProcess()
+            try:
+                result = child.run(job, self._max_wall_s)
+            except BaseException:
+                self._child = None
+                child.close()
+                raise
+        return _unwrap_outcome(result)
+
+    def close(self) -> None:
+        """Stop the process."""
+        with self._lock:
+            child, self._child = self._child, None
+        if child is not None:
+            child.close()
+
+
+def _unwrap_outcome(outcome: _JobOutcome) -> TranslatorOutput:
+    if isinstance(outcome, _JobFailure):
+        raise TranslatorError(outcome.reason, outcome.detail)
+    return outcome
+
+
+def serve(descriptor: int) -> None:
+    """Run translators for the process at the other end of a socket, until it closes it."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_PROCESS_BYTES, _MAX_PROCESS_BYTES))
+    # The parent's own log is where what a translator prints belongs.
+    os.dup2(2, 1)
+    jobs = msgspec.msgpack.Decoder(_TranslatorJob)
+    get_runner = lru_cache(maxsize=64)(make_translator_runner)
+    with socket.socket(fileno=descriptor) as connection:
+        while (text := _receive_message(connection)) is not None:
+            job = jobs.decode(text)
+            # Its default action ends the process, whatever the engine is doing.
+            signal.setitimer(signal.ITIMER_PROF, job.max_cpu_s)
+            try:
+                result: _JobOutcome = get_runner(job.translator)(job.body, job.others)
+            except TranslatorError as failure:
+                result = _JobFailure(str(failure), failure.detail)
+            except MemoryError:
+                result = _JobFailure("it needed too much memory", "")
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            _send_message(connection, msgspec.msgpack.encode(result))
+
+
+def _send_message(connection: socket.socket, message: bytes) -> None:
+    connection.sendall(len(message).to_bytes(_LENGTH_PREFIX_BYTES) + message)
+
+
+def _receive_message(connection: socket.socket) -> bytes | None:
+    """Return what the other end sent; None where it ended."""
+    head = _receive_exactly(connection, _LENGTH_PREFIX_BYTES)
+    return None if head is None else _receive_exactly(connection, int.from_bytes(head))
+
+
+def _receive_exactly(connection: socket.socket, size_bytes: int) -> bytes | None:
+    pieces = []
+    while size_bytes:
+        piece = connection.recv(min(size_bytes, 1 << 20))
+        if not piece:
+            return None
+        pieces.append(piece)
+        size_bytes -= len(piece)
+    return b"".join(pieces)

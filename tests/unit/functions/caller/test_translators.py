@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.functions.caller.plan import CallerOptions
-from snowmelt.functions.caller.translator_process import (
+from snowmelt.functions.caller.translator_runtime import TranslatorError, TranslatorOutput
+from snowmelt.functions.caller.translators import (
+    TranslatorPair,
     TranslatorProcess,
     run_javascript_translator,
 )
-from snowmelt.functions.caller.translator_runtime import TranslatorError, TranslatorOutput
-from snowmelt.functions.caller.translators import TranslatorPair
 from snowmelt.functions.definition import Translator, TranslatorLanguage
 from snowmelt.functions.errors import TranslatorFailed
 from snowmelt.json import exact

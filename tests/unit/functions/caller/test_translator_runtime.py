@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from snowmelt.functions.caller.javascript import JavaScriptFunction, ScriptError
+from snowmelt.functions.caller.translator_runtime import JavaScriptFunction, TranslatorError
 
 
 def test_the_object_is_found_under_its_name_and_its_name_in_capitals():
@@ -19,14 +19,14 @@ def test_an_argument_written_in_capitals_is_found_as_such():
 
 
 def test_braces_of_the_source_end_nothing():
-    with pytest.raises(ScriptError, match="SyntaxError"):
+    with pytest.raises(TranslatorError, match="SyntaxError"):
         JavaScriptFunction("event", "} ; throw 1; {").run(b"1", b"{}")
 
 
 def test_a_script_that_never_ends_is_stopped_and_works_for_the_next_object():
     script = JavaScriptFunction("event", "while (event.body); return 1", max_cpu_s=0.1)
     for _ in range(2):
-        with pytest.raises(ScriptError, match=r"it took longer than 0.1 s"):
+        with pytest.raises(TranslatorError, match=r"it took longer than 0.1 s"):
             script.run(b"true", b"{}")
         assert script.run(b"false", b"{}") == "1"
 
@@ -34,13 +34,13 @@ def test_a_script_that_never_ends_is_stopped_and_works_for_the_next_object():
 def test_a_script_that_needs_too_much_memory_is_stopped_and_works_for_the_next_object():
     source = "let a = []; while (event.body) a.push([a.length]); return 1"
     script = JavaScriptFunction("event", source, max_memory_bytes=8_000_000)
-    with pytest.raises(ScriptError, match="it needed more than 8000000 bytes"):
+    with pytest.raises(TranslatorError, match="it needed more than 8000000 bytes"):
         script.run(b"true", b"{}")
     assert script.run(b"false", b"{}") == "1"
 
 
 def test_endless_recursion_is_an_error_like_any_other():
-    with pytest.raises(ScriptError, match="InternalError in line 3"):
+    with pytest.raises(TranslatorError, match="InternalError in line 3"):
         JavaScriptFunction("event", "\nfunction f() { return f() + 1 }\nreturn f()").run(
             b"1", b"{}"
         )
@@ -57,7 +57,7 @@ def test_an_object_that_nests_deeply_is_an_error_or_a_value():
     deep = b"[" * 900 + b"9007199254740993" + b"]" * 900
     try:
         assert script.restore_integers(script.run(deep, b"{}").encode()) == deep
-    except ScriptError as error:
+    except TranslatorError as error:
         assert "nests too deeply" in str(error)  # noqa: PT017 - either is right
 
 
@@ -67,7 +67,7 @@ def test_half_a_surrogate_pair_and_zeros_pass():
 
 
 def test_text_that_is_not_utf_8_is_refused_with_its_place():
-    with pytest.raises(ScriptError, match="byte 1 of what it is given is not UTF-8"):
+    with pytest.raises(TranslatorError, match="byte 1 of what it is given is not UTF-8"):
         JavaScriptFunction("e", "return e.body").run(b'"\xff"', b"{}")
 
 
