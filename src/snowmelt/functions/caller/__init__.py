@@ -13,8 +13,7 @@
 `rate_and_concurrency_limits`: rate limits, concurrency limits and budgets, shared by processes.
 `shared_files`: small files with numbers and locks that processes share.
 `attempts`: one batch until its response, with retries and polls.
-`http_request`: HTTP requests with headers, compression and authentication.
-`auth`: authentication headers, and secrets by reference.
+`http_request`: HTTP requests with headers, compression, authentication and secrets by reference.
 `http_client`: the HTTP/1.1 client and its connection pool.
 `event_loop`: the event loop thread of a process, and calls in flight.
 `response_decoder`: response bodies into Arrow arrays.

@@ -7,6 +7,7 @@ every retry, attempt and restart.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 import uuid
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from snowmelt.functions.caller.plan import QueryPosition
     from snowmelt.functions.definition import ExternalFunction
 
-if TYPE_CHECKING:
     Int64Array: TypeAlias = NDArray[np.int64]
 
 # Brackets, commas and the row's number.
@@ -200,17 +200,13 @@ class _IncomingRows:
 
     def get_positions(self, start: int, end: int) -> Int64Array:
         """Return the rows that some of the rows to be sent are."""
-        return (
-            np.arange(start, end)
-            if self._sent_positions is None
-            else self._sent_positions[start:end]
-        )
+        sent = self._sent_positions
+        return np.arange(start, end) if sent is None else sent[start:end]
 
     def count_sent_before(self, row: int) -> int:
         """Return how many of the rows before one are to be sent."""
-        return (
-            row if self._sent_positions is None else int(np.searchsorted(self._sent_positions, row))
-        )
+        sent = self._sent_positions
+        return row if sent is None else int(np.searchsorted(sent, row))
 
     def estimate_bytes(self, start: int, end: int) -> int:
         """Return the size of some of the rows to be sent, in bytes."""
@@ -248,24 +244,20 @@ _USES_PER_CLEANUP = 64
 
 
 def make_query_id(session: str, execution: int | str) -> str:
-    """Return the id of a query."""
-    return _derive_uuid(session, f"{execution}")
+    """Return the id of a query: of a root execution within a Spark session."""
+    try:
+        root = uuid.UUID(session)
+    except ValueError:
+        root = uuid.uuid5(uuid.NAMESPACE_URL, session)
+    return str(uuid.uuid5(root, f"{execution}"))
 
 
 def make_streaming_query_id(query: str, batch: int | str) -> str:
     """Return the id of a streaming query's batch, which a restart of the query does not change.
 
-    `query`: The streaming query's own UUID, kept with its checkpoint.
+    `query` is the streaming query's own UUID, kept with its checkpoint.
     """
-    return _derive_uuid(query, f"batch {batch}")
-
-
-def _derive_uuid(namespace: str, name: str) -> str:
-    try:
-        root = uuid.UUID(namespace)
-    except ValueError:
-        root = uuid.uuid5(uuid.NAMESPACE_URL, namespace)
-    return str(uuid.uuid5(root, name))
+    return make_query_id(query, f"batch {batch}")
 
 
 class BatchIdGenerator:
@@ -337,10 +329,6 @@ class _FunctionUseCounter:
         if secrets.randbelow(_USES_PER_CLEANUP) == 0:
             delete_stale_files(self._folder, "uses", SystemClock(), _USES_FILE_TTL_S)
         spoken = self._task_attempt_id.encode() + b"\0" + first_batch
-        file = SharedFile(self._path)
-        try:
-            return file.append_key_and_count_previous(
-                hashlib.blake2b(spoken, digest_size=16).digest()
-            )
-        finally:
-            file.close()
+        digest = hashlib.blake2b(spoken, digest_size=16).digest()
+        with contextlib.closing(SharedFile(self._path)) as file:
+            return file.append_key_and_count_previous(digest)

@@ -1,30 +1,42 @@
-"""HTTP requests of batches: URL, headers, compression and authentication."""
+"""HTTP requests of batches: URL, headers, compression and authentication.
+
+Authentication headers are made anew for each attempt. A secret is `env:NAME`, or `file:PATH` in one
+folder, and is read where it is used. Errors never contain a secret value.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import hashlib
 import re
+import threading
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import metadata
-from typing import TYPE_CHECKING
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from snowmelt.functions.caller.auth import RequestAuthenticator, SecretReader
+from snowmelt import config
+from snowmelt.clock import SystemClock
 from snowmelt.functions.caller.http_client import (
     HttpTarget,
     encode_headers,
     encode_request_head,
 )
-from snowmelt.functions.definition import RequestCompression
-from snowmelt.functions.errors import ResponseInvalid
-from snowmelt.functions.urls import resolve_allowed_url
+from snowmelt.functions.definition import AuthenticationMethod, RequestCompression
+from snowmelt.functions.errors import ResponseInvalid, SecretMissing
+from snowmelt.functions.urls import parse_url, resolve_allowed_url
 from snowmelt.functions.wire import compression
 from snowmelt.functions.wire import headers as names
+from snowmelt.sigv4 import AwsCredentials, SignableRequest, normalize_path, sign_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from snowmelt.functions.caller.http_client import HttpOrigin
     from snowmelt.functions.caller.plan import CallPlan
+    from snowmelt.functions.definition import ApiIntegration
 
 _MIN_COMPRESSED_BYTES = 1024
 _AWS_GATEWAY_PATTERN = re.compile(r"[^.]+\.execute-api\.[^.]+\.amazonaws\.com(\.cn)?")
@@ -61,6 +73,227 @@ class AddressedRequest:
         if known is None:
             known = self._compressed_bodies[encoding] = compression.compress(plain, encoding)
         return known
+
+
+_MAX_SECRET_BYTES = 64 * 1024
+
+
+class SecretReader:
+    """Looks secrets up; a file is read again when it has changed. No error tells a value."""
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        """Prepare.
+
+        Args:
+            folder: Of the files that may be read, wherever symbolic links lead. None: none may.
+        """
+        self._folder = None if folder is None else Path(folder)
+        self._file_cache: dict[str, tuple[tuple[int, int, int], str]] = {}
+
+    def resolve(self, reference: str) -> str:
+        """Return what a reference leads to, without the white space around it.
+
+        Raises:
+            SecretMissing: It leads nowhere, or to nothing that a header could carry; names the
+                reference.
+        """
+        kind, _, name = reference.partition(":")
+        match kind:
+            case "env":
+                found = config.read_environment_variable(name)
+                if found is None:
+                    raise SecretMissing(reference=reference, reason="the variable is not set")
+            case "file":
+                found = self._read_file(reference, self._resolve_path(reference, name))
+            case _:
+                # Somebody may have put the secret itself here.
+                reason = "a reference begins with env: or file:"
+                raise SecretMissing(reference="of this integration", reason=reason)
+        found = found.strip()
+        if not found or not found.isprintable():
+            raise SecretMissing(reference=reference, reason="it is empty, or has several lines")
+        return found
+
+    def _resolve_path(self, reference: str, name: str) -> Path:
+        """Return the file that a reference leads to, without symbolic links.
+
+        Whoever may create an integration chooses the path, and where its content is sent.
+        """
+        if self._folder is None:
+            reason = "no folder is set for files of secrets. Set SNOWMELT_SECRETS_DIR"
+            raise SecretMissing(reference=reference, reason=reason)
+        try:
+            folder = self._folder.resolve()
+            path = (folder / name).resolve()
+        except (OSError, RuntimeError, ValueError):
+            raise SecretMissing(reference=reference, reason="the path is invalid") from None
+        if not path.is_relative_to(folder) or path == folder:
+            reason = f"it is outside the folder of secrets, {folder} (SNOWMELT_SECRETS_DIR)"
+            raise SecretMissing(reference=reference, reason=reason)
+        return path
+
+    def _read_file(self, reference: str, path: Path) -> str:
+        try:
+            stat = path.stat()
+            version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            known = self._file_cache.get(reference)
+            if known is not None and known[0] == version:
+                return known[1]
+            if stat.st_size > _MAX_SECRET_BYTES:
+                raise SecretMissing(reference=reference, reason="the file is too large")
+            text = path.read_text()
+        except OSError as error:
+            raise SecretMissing(reference=reference, reason=error.strerror) from None
+        except ValueError:
+            raise SecretMissing(reference=reference, reason="the file holds no text") from None
+        self._file_cache[reference] = (version, text)
+        return text
+
+
+_CLOCK = SystemClock()
+_AZURE_KEY_HEADER = "ocp-apim-subscription-key"
+_API_KEY_HEADER = "x-api-key"
+_AWS_HOST_PATTERN = re.compile(
+    r"[^.]+\.(?:execute-api\.(?P<gateway>[a-z0-9-]+)\.(?:amazonaws\.com|api\.aws)(?:\.cn)?"
+    r"|lambda-url\.(?P<function>[a-z0-9-]+)\.on\.aws)"
+)
+
+
+_REDACTION_MASK = "***"
+# Shorter ones are in every text by chance.
+_MIN_REDACTED_CHARS = 4
+_PUBLIC_HEADERS = frozenset({"x-amz-date", "x-amz-content-sha256", "host"})
+_CREDENTIAL_PATTERN = re.compile(
+    r"""((?:authorization|api[-_]?key|subscription[-_]?key|password|passwd|secret|credential
+    |(?:access|auth|refresh|security|session|id)?[-_]?token)["']?\s*[:=]\s*["']?
+    (?:(?:basic|bearer)\s+)?)[^\s"',;&}]+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+class RequestAuthenticator:
+    """Makes the headers of one integration's requests."""
+
+    def __init__(self, integration: ApiIntegration, secrets: SecretReader | None = None) -> None:
+        self._integration = integration
+        self._secret_reader = secrets or SecretReader()
+        self._sent_secrets: frozenset[str] = frozenset()
+        self._api_key_header = (
+            _AZURE_KEY_HEADER if "azure" in integration.provider.lower() else _API_KEY_HEADER
+        )
+        self.is_needed = (
+            integration.api_key is not None
+            or integration.authentication is not AuthenticationMethod.NONE
+        )
+
+    async def make_headers(self, method: str, url: str, body: bytes) -> Mapping[str, str]:
+        """Return the headers that a request needs.
+
+        Raises:
+            SecretMissing: A secret cannot be read, or botocore has to look for it and is not installed.
+        """
+        integration = self._integration
+        made: dict[str, str] = {}
+        match integration.authentication:
+            case AuthenticationMethod.NONE:
+                pass
+            case AuthenticationMethod.BASIC:
+                pair = f"{integration.user or ''}:{self._read_secret()}"
+                made["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+            case AuthenticationMethod.BEARER:
+                made["authorization"] = f"Bearer {self._read_secret()}"
+            case AuthenticationMethod.SIGV4:
+                made |= await self._make_sigv4_headers(method, url, body)
+        if integration.api_key is not None:
+            made[self._api_key_header] = self._secret_reader.resolve(integration.api_key)
+        values = {value for name, value in made.items() if name not in _PUBLIC_HEADERS}
+        if integration.secret is not None:
+            values.add(self._read_secret())
+        # A scheme stands before a token, and a signature has several parts.
+        parts = {part for value in values for part in re.split(r"[\s,]+|\w+=", value)}
+        self._sent_secrets = frozenset(
+            each for each in values | parts if len(each) >= _MIN_REDACTED_CHARS
+        )
+        return made
+
+    def redact_secrets(self, text: str) -> str:
+        """Return a text without what a request said to prove who sends it.
+
+        Services repeat headers in their errors. Besides what was sent here, whatever follows the
+        name of a credential is left out.
+        """
+        for each in sorted(self._sent_secrets, key=len, reverse=True):
+            text = text.replace(each, _REDACTION_MASK)
+        return _CREDENTIAL_PATTERN.sub(rf"\1{_REDACTION_MASK}", text)
+
+    def _read_secret(self) -> str:
+        if self._integration.secret is None:
+            reason = "the integration names none"
+            raise SecretMissing(reference="of this integration", reason=reason)
+        return self._secret_reader.resolve(self._integration.secret)
+
+    async def _make_sigv4_headers(self, method: str, url: str, body: bytes) -> dict[str, str]:
+        service, region = parse_aws_service_and_region(url, self._integration.region)
+        address = parse_url(url)
+        query = address.query.split("&") if address.query else ()
+        request = SignableRequest(
+            method,
+            normalize_path(address.path),
+            [(name, value) for name, _, value in (each.partition("=") for each in query)],
+            {"host": address.authority},
+            hashlib.sha256(body).hexdigest(),
+        )
+        if self._integration.user is not None:
+            credentials = AwsCredentials(self._integration.user, self._read_secret())
+        else:  # looking for them may ask other machines
+            credentials = await asyncio.to_thread(_get_default_credentials)
+        made = sign_headers(
+            request, credentials, region=region, service=service, signed_at=_CLOCK.now()
+        )
+        del made["host"]  # the client's own
+        return made
+
+
+def parse_aws_service_and_region(url: str, region: str | None) -> tuple[str, str]:
+    """Return which AWS service a signature is for, and where.
+
+    `url`: Of the request; hosts that are not AWS's own names count as gateways.
+
+    Raises:
+        SecretMissing: Nothing tells the region.
+    """
+    host = re.sub(r"^https?://([^/:?]+).*", r"\1", url.lower())
+    known = _AWS_HOST_PATTERN.fullmatch(host)
+    service = "lambda" if known is not None and known["function"] else "execute-api"
+    found = region or (known and (known["gateway"] or known["function"]))
+    if not found:
+        reason = "its signature needs a region, and the host does not tell it"
+        raise SecretMissing(reference="of this integration", reason=reason)
+    return service, found
+
+
+_credentials_lock = threading.Lock()
+
+
+@cache
+def _find_default_credentials() -> Any:
+    try:
+        session = import_module("botocore.session")
+    except ImportError:
+        reason = "signing requests for AWS needs botocore; pip install 'snowmelt[aws]'"
+        raise SecretMissing(reference="of this integration", reason=reason) from None
+    return session.Session().get_credentials()
+
+
+def _get_default_credentials() -> AwsCredentials:
+    """Return what boto3 finds, looked for once in a process; what expires it renews itself."""
+    with _credentials_lock:
+        found = _find_default_credentials()
+    if found is None:
+        reason = "neither the integration nor this machine has AWS credentials"
+        raise SecretMissing(reference="of this integration", reason=reason)
+    now = found.get_frozen_credentials()
+    return AwsCredentials(now.access_key, now.secret_key, now.token or "")
 
 
 class RequestFactory:
@@ -115,7 +348,9 @@ class RequestFactory:
         body = b""
         length = None
         if method == "POST":
-            if encoding is not None and self._should_compress(batch.body):
+            automatic = self._plan.function.compression is RequestCompression.AUTO
+            least = _MIN_COMPRESSED_BYTES if automatic else 1
+            if encoding is not None and len(batch.body or b"") >= least:
                 own["content-encoding"] = encoding
                 body = addressed_request.encode_body(encoding)
             else:
@@ -145,21 +380,13 @@ class RequestFactory:
             case said:
                 return said.value.lower()
 
-    def _should_compress(self, body: bytes | None) -> bool:
-        least = (
-            _MIN_COMPRESSED_BYTES
-            if self._plan.function.compression is RequestCompression.AUTO
-            else 1
-        )
-        return body is not None and len(body) >= least
-
     def _get_shared_header_lines(self, query_id: str) -> bytes:
         """Return the headers that all batches of a query share, written once."""
         if self._shared_lines is not None and self._shared_lines[0] == query_id:
             return self._shared_lines[1]
         plan = self._plan
         headers = {
-            "user-agent": _make_user_agent(),
+            "user-agent": f"snowmelt/{metadata.version('snowmelt')}",
             "accept": "*/*",
             "content-type": "application/json",
             names.ROW_ERRORS: "1",
@@ -177,8 +404,3 @@ class RequestFactory:
         lines = encode_headers(headers)
         self._shared_lines = (query_id, lines)
         return lines
-
-
-@cache
-def _make_user_agent() -> str:
-    return f"snowmelt/{metadata.version('snowmelt')}"

@@ -243,7 +243,7 @@ class SplitRequest:
     """
 
     request: BatchRequest
-    is_reply_too_large: bool
+    is_response_too_large: bool
     size_limits: RequestSizeLimits
     completed_halves: int = 0
 
@@ -253,7 +253,7 @@ class SplitRequest:
         if self.completed_halves < 2:
             return
         limits, request = self.size_limits, self.request
-        if self.is_reply_too_large:
+        if self.is_response_too_large:
             limits.too_large_rows = min(limits.too_large_rows, request.rows)
         else:
             limits.too_large_body_bytes = min(limits.too_large_body_bytes, len(request.body))

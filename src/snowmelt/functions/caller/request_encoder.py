@@ -163,7 +163,14 @@ class _ArgumentEncoder:
     def to_json_values(self, column: pa.Array) -> list[Any]:
         """Return what msgspec writes for each value."""
         if self._kind is LogicalType.REAL:
-            return _floats_to_json_values(self._cast_column(column))
+            column = self._cast_column(column)
+            values: list[Any] = column.to_pylist()
+            finite = pc.is_finite(column)
+            if pc.all(finite).as_py() is False:
+                for place in pc.indices_nonzero(pc.invert(finite)).to_pylist():
+                    value = values[place]
+                    values[place] = "NaN" if value != value else ("inf" if value > 0 else "-inf")
+            return values
         if self._kind is LogicalType.BOOLEAN or column.type == pa.int64():
             return column.to_pylist()  # type: ignore[no-any-return]
         texts = self._format_texts(column).to_pylist()
@@ -174,25 +181,21 @@ class _ArgumentEncoder:
     def _format_texts(self, column: pa.Array) -> pa.StringArray:
         column = self._cast_column(column)
         if self._type.length is not None:
-            self._check_length(column)
+            is_text = self._kind is LogicalType.TEXT
+            lengths = pc.utf8_length(column) if is_text else pc.binary_length(column)
+            longest = pc.max(lengths).as_py()
+            if longest is not None and longest > self._type.length:
+                raise BatchInvalid(
+                    reason=f"argument {self._name} of row {pc.index(lengths, longest).as_py()} has "
+                    f"{longest} {'characters' if is_text else 'bytes'}, more than "
+                    f"{self._type.format_with_parameters()}"
+                )
         if self._kind in TIMESTAMP_TYPES:
             column = floor_to_fraction_digits(column, self._type.scale)
         try:
             return self._format_column(column)
         except pa.ArrowException as error:
             raise self._make_type_error(column) from error
-
-    def _check_length(self, column: pa.Array) -> None:
-        is_text = self._kind is LogicalType.TEXT
-        lengths = pc.utf8_length(column) if is_text else pc.binary_length(column)
-        longest = pc.max(lengths).as_py()
-        if longest is not None and longest > (self._type.length or 0):
-            row = pc.index(lengths, longest).as_py()
-            unit = "characters" if is_text else "bytes"
-            raise BatchInvalid(
-                reason=f"argument {self._name} of row {row} has {longest} {unit}, more than "
-                f"{self._type.format_with_parameters()}"
-            )
 
     def _cast_column(self, column: pa.Array) -> pa.Array:
         kind, form = column.type, self._arrow_type
@@ -213,16 +216,6 @@ class _ArgumentEncoder:
         return BatchInvalid(
             reason=f"argument {self._name} is {column.type}, not {self._arrow_type}"
         )
-
-
-def _floats_to_json_values(column: pa.Array) -> list[Any]:
-    values = column.to_pylist()
-    finite = pc.is_finite(column)
-    if pc.all(finite).as_py() is False:
-        for place in pc.indices_nonzero(pc.invert(finite)).to_pylist():
-            value = values[place]
-            values[place] = "NaN" if value != value else ("inf" if value > 0 else "-inf")
-    return values  # type: ignore[no-any-return]
 
 
 if TYPE_CHECKING:
@@ -247,10 +240,10 @@ def get_column_formatter(kind: LogicalType, zone: str, binary: BinaryForm) -> Co
     those that are JSON already. NULL stays NULL.
     """
     if kind is LogicalType.BINARY:
-        return _encode_hex if binary is BinaryForm.HEX else _encode_base64
+        return lambda column: _encode_bytes(column, binary)
     if kind in {LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ}:
         return lambda column: _format_zoned_timestamps(column, zone)
-    return _COLUMN_FORMATTERS.get(kind, _return_unchanged)
+    return _COLUMN_FORMATTERS.get(kind, lambda column: column)
 
 
 def needs_escapes(column: pa.StringArray) -> bool:
@@ -273,10 +266,6 @@ def _read_offset(offsets: pa.Buffer, index: int) -> int:
     return int(_INT32_FORMAT.unpack_from(offsets, 4 * index)[0])
 
 
-def _return_unchanged(column: pa.Array) -> pa.StringArray:
-    return column
-
-
 def _cast_to_text(column: pa.Array) -> pa.StringArray:
     return pc.call_function("cast", [column], _CAST_TO_STRING)
 
@@ -287,10 +276,6 @@ def _format_numbers(column: pa.Array) -> pa.StringArray:
     if pc.all(pc.match_substring_regex(column, _NUMBER_PATTERN)).as_py() is False:
         raise pa.ArrowInvalid("it holds text that is no number")
     return column
-
-
-def _format_times(column: pa.Array) -> pa.StringArray:
-    return _format_optional_fraction(column, pa.time32("s"))
 
 
 def _format_timestamps(column: pa.Array) -> pa.StringArray:
@@ -353,13 +338,11 @@ def _format_utc_offset(minutes: int | None) -> str | None:
     return f"{'-' if minutes < 0 else '+'}{hours:02}{rest:02}"
 
 
-def _encode_hex(column: pa.Array) -> pa.StringArray:
-    texts = [None if each is None else each.hex().upper() for each in column.to_pylist()]
-    return pa.array(texts, pa.string())
+def _encode_bytes(column: pa.Array, binary: BinaryForm) -> pa.StringArray:
+    def encode(value: bytes) -> str:
+        return value.hex().upper() if binary is BinaryForm.HEX else b64encode(value).decode()
 
-
-def _encode_base64(column: pa.Array) -> pa.StringArray:
-    texts = [None if each is None else b64encode(each).decode() for each in column.to_pylist()]
+    texts = [None if each is None else encode(each) for each in column.to_pylist()]
     return pa.array(texts, pa.string())
 
 
@@ -367,6 +350,6 @@ _COLUMN_FORMATTERS: dict[LogicalType, ColumnFormatter] = {
     LogicalType.FIXED: _format_numbers,
     LogicalType.BOOLEAN: _cast_to_text,
     LogicalType.DATE: _cast_to_text,
-    LogicalType.TIME: _format_times,
+    LogicalType.TIME: lambda column: _format_optional_fraction(column, pa.time32("s")),
     LogicalType.TIMESTAMP_NTZ: _format_timestamps,
 }

@@ -108,7 +108,10 @@ class ResponseDecoder:
         self._lenient = lenient
         special = lenient and returns.kind is LogicalType.REAL
         self._exact_reader = ResponseReader(returns, formats, raw=True, lenient=special)
-        self._decoder = _make_json_decoder(returns)
+        decoded = _DECODED_TYPES.get(returns.kind)
+        if returns.kind is LogicalType.FIXED:
+            decoded = int | None if returns.is_integer else msgspec.Raw
+        self._decoder = None if decoded is None else _TypedResponseDecoder(decoded)
         self._convert = self._choose_converter()
 
     def decode(self, body: bytes, row_count: int) -> DecodedResponse:
@@ -122,9 +125,18 @@ class ResponseDecoder:
             body = body.removeprefix(BOM_UTF8)
         answers = self._decode_fast(body, row_count) or self._decode_exact(body, row_count)
         if answers.failures:
-            answers = _null_failed_values(answers, row_count)
+            # There is no value where there is a failure.
+            if not all(0 <= at < row_count for at in answers.failures):
+                raise ResponseInvalid(reason='"errors" names a row that was not sent')
+            failed = np.zeros(row_count, np.bool_)
+            failed[list(answers.failures)] = True
+            nothing = pa.scalar(None, answers.values.type)
+            values = pc.if_else(pa.array(failed), nothing, answers.values)
+            answers = DecodedResponse(values, answers.failures)
         if not self._nullable and answers.values.null_count > len(answers.failures):
-            self._reject_null(answers)
+            for at in pc.indices_nonzero(answers.values.is_null()).to_pylist():
+                if at not in answers.failures:
+                    raise ResponseInvalid(reason=f"Row {at}: null from a function that is NOT NULL")
         return answers
 
     def _decode_fast(self, body: bytes, row_count: int) -> DecodedResponse | None:
@@ -163,11 +175,6 @@ class ResponseDecoder:
             raise ResponseInvalid(
                 reason=f"A value does not fit into {self._type.format_with_parameters()}"
             ) from None
-
-    def _reject_null(self, response: DecodedResponse) -> None:
-        for at in pc.indices_nonzero(response.values.is_null()).to_pylist():
-            if at not in response.failures:
-                raise ResponseInvalid(reason=f"Row {at}: null from a function that is NOT NULL")
 
     def _choose_converter(self) -> ArrayConverter:
         kind, form = self._type.kind, self._result_type
@@ -287,18 +294,6 @@ def _fits_variant(number: str) -> bool:
     return (has_exponent and len(digits) <= _MAX_DOUBLE_DIGITS) or Decimal(repr(nearest)) == exact
 
 
-def _null_failed_values(response: DecodedResponse, row_count: int) -> DecodedResponse:
-    """Return answers that have no value where there is a failure."""
-    if not all(0 <= at < row_count for at in response.failures):
-        raise ResponseInvalid(reason='"errors" names a row that was not sent')
-    failed = np.zeros(row_count, np.bool_)
-    failed[list(response.failures)] = True
-    nothing = pa.scalar(None, response.values.type)
-    return DecodedResponse(
-        pc.if_else(pa.array(failed), nothing, response.values), response.failures
-    )
-
-
 def _replace_null_texts(texts: pa.Array) -> pa.Array:
     nothing = pc.equal(texts, "null")
     if pc.any(nothing).as_py():
@@ -386,10 +381,3 @@ def _fragments_to_text_array(fragments: list[Any]) -> pa.StringArray:
     texts = pa.StringArray.from_buffers(len(fragments), pa.py_buffer(ends), data)
     texts.validate(full=True)  # whether it is UTF-8
     return texts
-
-
-def _make_json_decoder(returns: SqlType) -> _TypedResponseDecoder | None:
-    if returns.kind is LogicalType.FIXED:
-        return _TypedResponseDecoder(int | None if returns.is_integer else msgspec.Raw)
-    value = _DECODED_TYPES.get(returns.kind)
-    return None if value is None else _TypedResponseDecoder(value)

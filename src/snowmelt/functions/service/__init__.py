@@ -2,13 +2,12 @@
 
 `asgi`: the ASGI application of a service.
 `cloud_handlers`: handlers for AWS Lambda, Azure Functions and Google Cloud.
-`request_response_types`: requests and responses, independent of the server that received them.
+`request_response_types`: requests, call context and responses, independent of the server.
 `service`: the service with its functions by name.
 `signature_inference`: SQL signatures from Python annotations.
 `deduplicator`: execution of each batch once, with polling.
 `batch_stores`: responses of batches in memory or in a SQLite file.
 `function_runner`: one declared function over the rows of a batch.
-`context`: information about the current call for the author's function.
 `lambda_host`: unmodified Lambda handlers behind any ASGI server.
 
 from snowmelt.functions.service import RemoteService
@@ -25,7 +24,7 @@ from __future__ import annotations
 
 from snowmelt.functions.errors import Overloaded, PermanentError
 from snowmelt.functions.service.batch_stores import BatchStore, Known, MemoryStore, SqliteStore
-from snowmelt.functions.service.context import Context
+from snowmelt.functions.service.request_response_types import Context
 from snowmelt.functions.service.service import Limits, RemoteService, ServiceOptions
 from snowmelt.functions.wire.values import BinaryForm, Formats
 

@@ -166,6 +166,15 @@ CREATE TABLE IF NOT EXISTS batches (
 ) WITHOUT ROWID
 """
 
+_DELETE_EXCESS_SQL = """
+DELETE FROM batches WHERE key IN (
+  SELECT key FROM (
+    SELECT key, sum(length(body)) OVER (ORDER BY until DESC, key) AS total
+    FROM batches WHERE status IS NOT NULL
+  ) WHERE total > ?
+)
+"""
+
 
 class SqliteStore:
     """Remembers in a file.
@@ -233,7 +242,9 @@ class SqliteStore:
                 (key, known.fingerprint, known.status, known.body, self._now() + keep_s),
             )
             if self._finished_count % _CLEANUP_INTERVAL_BATCHES == 0:
-                self._delete_expired_batches()
+                # What is over, and then as much as is too much.
+                self._connection.execute("DELETE FROM batches WHERE until < ?", (self._now(),))
+                self._connection.execute(_DELETE_EXCESS_SQL, (self._max_bytes,))
             self._finished_count += 1
 
     def release(self, key: str) -> None:
@@ -264,21 +275,6 @@ class SqliteStore:
             (key, self._now()),
         ).fetchone()
         return None if row is None else Known(*row)
-
-    def _delete_expired_batches(self) -> None:
-        """Delete what is over, and then as much as is too much."""
-        self._connection.execute("DELETE FROM batches WHERE until < ?", (self._now(),))
-        self._connection.execute(
-            """
-            DELETE FROM batches WHERE key IN (
-              SELECT key FROM (
-                SELECT key, sum(length(body)) OVER (ORDER BY until DESC, key) AS total
-                FROM batches WHERE status IS NOT NULL
-              ) WHERE total > ?
-            )
-            """,
-            (self._max_bytes,),
-        )
 
     @contextlib.contextmanager
     def _writing_transaction(self) -> Iterator[None]:

@@ -129,14 +129,6 @@ class EventFormat(StrEnum):
     URL = "url"
 
 
-def detect_event_format(event: Mapping[str, Any]) -> EventFormat:
-    """Tell who made an event; HTTP APIs and function URLs look alike."""
-    context = event.get("requestContext") or {}
-    if "http" in context:
-        return EventFormat.HTTP
-    return EventFormat.ALB if "elb" in context else EventFormat.REST
-
-
 def parse_event(event: Mapping[str, Any]) -> ServiceRequest:
     """Return an event's request.
 
@@ -151,22 +143,18 @@ def parse_event(event: Mapping[str, Any]) -> ServiceRequest:
     headers = {name.lower(): ",".join(values) for name, values in several.items()}
     headers |= {name.lower(): str(value) for name, value in (event.get("headers") or {}).items()}
     query = event.get("rawQueryString") or urlencode(event.get("queryStringParameters") or {})
-    return ServiceRequest(method.upper(), unquote(path), headers, _decode_event_body(event), query)
-
-
-def _decode_event_body(event: Mapping[str, Any]) -> bytes:
     body = event.get("body")
     if body is None:
-        return b""
-    if event.get("isBase64Encoded"):
+        body = b""
+    elif event.get("isBase64Encoded"):
         try:
-            return base64.b64decode(body, validate=True)
+            body = base64.b64decode(body, validate=True)
         except (binascii.Error, ValueError):
             raise BatchInvalid(reason="its body is not base64, as the event says") from None
-    if isinstance(body, bytes):
-        return body
-    # Consoles let people test with an object where a gateway sends text.
-    return body.encode() if isinstance(body, str) else json.dumps(body).encode()
+    elif not isinstance(body, bytes):
+        # Consoles let people test with an object where a gateway sends text.
+        body = (body if isinstance(body, str) else json.dumps(body)).encode()
+    return ServiceRequest(method.upper(), unquote(path), headers, body, query)
 
 
 def make_lambda_result(response: ServiceResponse, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,7 +167,8 @@ def make_lambda_result(response: ServiceResponse, event: Mapping[str, Any]) -> d
         "body": body.decode(),
         "isBase64Encoded": packed,
     }
-    if detect_event_format(event) is EventFormat.ALB:
+    context = event.get("requestContext") or {}
+    if "elb" in context and "http" not in context:
         result["statusDescription"] = f"{response.status} {http.HTTPStatus(response.status).phrase}"
         if event.get("headers") is None and event.get("multiValueHeaders") is not None:
             named = result.pop("headers")

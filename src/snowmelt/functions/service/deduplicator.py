@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from snowmelt.functions.errors import BatchIdReused, Overloaded
@@ -79,15 +80,19 @@ class BatchDeduplicator:
             return await self._claim_and_run(batch_job, batch_job.key, mark)
         if job is None and self._is_full:
             # Said at once, not after the first wait; what is known is repeated all the same.
-            return (
-                await self._find_stored_response(batch_job.key, mark)
-                or self._make_overloaded_response()
-            )
+            known = await self._call_store(self._store.find, batch_job.key)
+            if known is None or known.failed:
+                return self._make_overloaded_response()
+            return _repeat_response(known, mark)
         if job is None:
             job = _RunningBatch(
                 mark, asyncio.create_task(self._claim_and_run(batch_job, batch_job.key, mark))
             )
-            self._track_running_batch(batch_job.key, job)
+            self._running_batches[batch_job.key] = job
+            job.task.add_done_callback(partial(self._end_running_batch, batch_job.key))
+            if self._store.renew_every_s is not None and self._renewal_task is None:
+                renewing = self._renew_claims(self._store.renew_every_s)
+                self._renewal_task = asyncio.create_task(renewing)
         elif job.fingerprint != mark:
             raise BatchIdReused
         if batch_job.deadline_s is None:
@@ -120,10 +125,6 @@ class BatchDeduplicator:
             await self._call_store(self._store.finish, key, kept, batch_job.retention_s)
         return answer
 
-    async def _find_stored_response(self, key: str, fingerprint: bytes) -> BatchResponseBody | None:
-        known = await self._call_store(self._store.find, key)
-        return None if known is None or known.failed else _repeat_response(known, fingerprint)
-
     @property
     def _is_full(self) -> bool:
         return self._max_concurrency is not None and self._running_count >= self._max_concurrency
@@ -143,20 +144,13 @@ class BatchDeduplicator:
         finally:
             self._running_count -= 1
 
-    def _track_running_batch(self, key: str, running_batch: _RunningBatch) -> None:
-        self._running_batches[key] = running_batch
-
-        def end(task: asyncio.Task[BatchResponseBody]) -> None:
-            del self._running_batches[key]
-            if not self._running_batches and self._renewal_task is not None:
-                self._renewal_task.cancel()
-                self._renewal_task = None
-            if not task.cancelled():
-                task.exception()  # seen, also where nobody waits any more
-
-        running_batch.task.add_done_callback(end)
-        if self._store.renew_every_s is not None and self._renewal_task is None:
-            self._renewal_task = asyncio.create_task(self._renew_claims(self._store.renew_every_s))
+    def _end_running_batch(self, key: str, task: asyncio.Task[BatchResponseBody]) -> None:
+        del self._running_batches[key]
+        if not self._running_batches and self._renewal_task is not None:
+            self._renewal_task.cancel()
+            self._renewal_task = None
+        if not task.cancelled():
+            task.exception()  # seen, also where nobody waits any more
 
     async def _renew_claims(self, interval_s: float) -> None:
         while True:

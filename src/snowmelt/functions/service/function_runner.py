@@ -20,8 +20,7 @@ import msgspec
 
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import Overloaded, PermanentError
-from snowmelt.functions.service.context import Context
-from snowmelt.functions.service.request_response_types import BatchResponseBody
+from snowmelt.functions.service.request_response_types import BatchResponseBody, Context
 from snowmelt.functions.wire import headers as names
 from snowmelt.functions.wire.messages import RequestReader, ResponseWriter, RowFailure
 from snowmelt.json import exact
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from snowmelt.functions.signature import FunctionArgument, FunctionSignature, SqlType
+    from snowmelt.functions.signature import FunctionSignature, SqlType
     from snowmelt.functions.wire.messages import ArgumentBatch
     from snowmelt.functions.wire.values import Formats
 
@@ -63,7 +62,8 @@ def call_per_row(
         try:
             # What came before an exception stays in the list, and `calls` goes on behind it.
             values.extend(calls)
-            _require_all_values(values, row_count)
+            if len(values) < row_count:
+                raise StoppedIteration("it raised StopIteration")  # noqa: TRY301 - a failed row
         except Overloaded:
             raise
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
@@ -102,11 +102,6 @@ async def call_per_row_concurrently(
     return values, dict(sorted(failures.items()))
 
 
-def _require_all_values(values: Sequence[Any], row_count: int) -> None:
-    if len(values) < row_count:
-        raise StoppedIteration("it raised StopIteration")
-
-
 def require_value_per_row(result: Any, row_count: int) -> Sequence[Any]:
     """Return a column that a function gave back as values, one for each row.
 
@@ -119,15 +114,6 @@ def require_value_per_row(result: Any, row_count: int) -> Sequence[Any]:
     if len(values) != row_count:
         raise ResultsMissing(found=len(values), rows=row_count)
     return values
-
-
-def to_arrow_columns(
-    columns: Sequence[Sequence[Any]], arguments: Sequence[FunctionArgument]
-) -> list[Any]:
-    """Return the columns as Arrow arrays of the arguments' types."""
-    return [
-        to_arrow_array(column, each.type) for column, each in zip(columns, arguments, strict=True)
-    ]
 
 
 class RowSelection:
@@ -170,6 +156,9 @@ class InvocationMode(StrEnum):
     BATCH = "batch"
     ARROW = "arrow"
     ASYNC = "async"
+
+
+_PER_ROW_MODES = frozenset({InvocationMode.ROW, InvocationMode.ASYNC})
 
 
 class RowErrorMode(StrEnum):
@@ -266,23 +255,18 @@ class DeclaredFunction:
             self.options.mode is InvocationMode.ARROW
             and self.signature.returns.kind in SEMI_STRUCTURED_TYPES
         ):
-            results = (parse_json_texts(results[0]), results[1])
+            results = ([_check_json_text(each) for each in results[0]], results[1])
         values, failures = selection.spread_to_rows(*results)
         values, unfit = self._writer.convert_values(values)
         if not failures and not unfit:
             return self._writer.encode_body(values, None)
-        named = {at: self._to_row_failure(error) for at, error in failures.items()}
-        return self._encode_failed_rows(
-            values, dict(sorted((named | unfit).items())), failures, headers
-        )
-
-    def _encode_failed_rows(
-        self,
-        values: Sequence[Any],
-        row_failures: dict[int, RowFailure],
-        exceptions: Mapping[int, Exception],
-        headers: Mapping[str, str],
-    ) -> bytes:
+        named = {
+            at: RowFailure(
+                error.code if isinstance(error, SnowmeltError) else type(error).__name__, str(error)
+            )
+            for at, error in failures.items()
+        }
+        row_failures = dict(sorted((named | unfit).items()))
         if "1" in {headers.get(names.ROW_ERRORS), headers.get(names.CUSTOM_ROW_ERRORS)}:
             return self._writer.encode_body(values, row_failures)
         if self.options.on_error is RowErrorMode.NULL:
@@ -293,18 +277,13 @@ class DeclaredFunction:
                 shown[at] = {"error": {"code": each.code, "message": each.message}}
             return self._writer.encode_body(shown, None)
         at, first = next(iter(row_failures.items()))
-        error = exceptions.get(at)
+        error = failures.get(at)
         if isinstance(error, PermanentError):
             raise RowRefused(row=at, reason=str(error).rstrip("."))
         if error is None:
             raise RowFailed(row=at, reason=first.message)
         reason = f"{first.code}: {first.message}" if self.options.debug else first.code
         raise RowFailed(row=at, reason=reason) from error
-
-    @staticmethod
-    def _to_row_failure(error: Exception) -> RowFailure:
-        code = error.code if isinstance(error, SnowmeltError) else type(error).__name__
-        return RowFailure(code, str(error))
 
     def _bind_context(self, selection: RowSelection, headers: Mapping[str, str]) -> Any:
         call, at = self._call, self._context_index
@@ -315,28 +294,25 @@ class DeclaredFunction:
 
     def _get_arguments(self, selection: RowSelection) -> Sequence[Any]:
         if self.options.mode is InvocationMode.ARROW:
-            return to_arrow_columns(selection.columns, self.signature.arguments)
+            return [
+                to_arrow_array(column, each.type)
+                for column, each in zip(selection.columns, self.signature.arguments, strict=True)
+            ]
         return selection.columns
 
-    @property
-    def _is_called_per_row(self) -> bool:
-        return self.options.mode in {InvocationMode.ROW, InvocationMode.ASYNC}
-
     def _run_sync(self, selection: RowSelection, headers: Mapping[str, str]) -> RowResults:
-        call = self._bind_context(selection, headers)
-        if self._is_called_per_row:
-            return call_per_row(call, selection.columns, selection.row_count)
-        return require_value_per_row(call(*self._get_arguments(selection)), selection.row_count), {}
+        call, count = self._bind_context(selection, headers), selection.row_count
+        if self.options.mode in _PER_ROW_MODES:
+            return call_per_row(call, selection.columns, count)
+        return require_value_per_row(call(*self._get_arguments(selection)), count), {}
 
     async def _run_async(self, selection: RowSelection, headers: Mapping[str, str]) -> RowResults:
-        call = self._bind_context(selection, headers)
-        if self._is_called_per_row:
+        call, count = self._bind_context(selection, headers), selection.row_count
+        if self.options.mode in _PER_ROW_MODES:
             return await call_per_row_concurrently(
-                call, selection.columns, selection.row_count, self.options.rows_at_once
+                call, selection.columns, count, self.options.rows_at_once
             )
-        return require_value_per_row(
-            await call(*self._get_arguments(selection)), selection.row_count
-        ), {}
+        return require_value_per_row(await call(*self._get_arguments(selection)), count), {}
 
 
 def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
@@ -361,17 +337,9 @@ def to_value_list(column: Any) -> list[Any]:
     return list(column)
 
 
-def parse_json_texts(values: Sequence[Any]) -> list[Any]:
-    """Return JSON texts as JSON, checked, so that a broken one does not break the whole reply.
-
-    Raises:
-        JsonSyntaxError: A text is not JSON.
-    """
-    found: list[Any] = []
-    for value in values:
-        if isinstance(value, str):
-            exact.parse_json(value.encode())
-            found.append(msgspec.Raw(value.encode()))
-        else:
-            found.append(value)
-    return found
+def _check_json_text(value: Any) -> Any:
+    """Return a JSON text as it is written, checked, so that it does not break the whole reply."""
+    if not isinstance(value, str):
+        return value
+    exact.parse_json(value.encode())
+    return msgspec.Raw(value.encode())

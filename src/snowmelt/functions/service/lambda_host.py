@@ -97,7 +97,14 @@ class LambdaHost:
         except Exception:  # noqa: BLE001 - a handler may raise anything
             _LOG.exception("the handler failed")
             return _make_message_response(502, "Internal server error")
-        return _compress_response(parse_lambda_result(result), request.headers)
+        response = parse_lambda_result(result)
+        encoding = compression.negotiate_encoding(request.headers.get("accept-encoding"))
+        small = len(response.body) < _MIN_COMPRESSED_BYTES
+        if encoding is None or small or "content-encoding" in response.headers:
+            return response
+        packed = compression.compress(response.body, encoding)
+        named = response.headers | {"content-encoding": encoding}
+        return ServiceResponse(response.status, packed, named)
 
 
 def parse_lambda_result(result: Any) -> ServiceResponse:
@@ -118,7 +125,19 @@ def parse_lambda_result(result: Any) -> ServiceResponse:
         headers[name.lower()] = _decode_header_value(name, value)
     try:
         status = int(result.get("statusCode", 200))
-        body = _decode_result_body(result)
+        body = result.get("body")
+        if body is None:
+            body = b""
+        elif result.get("isBase64Encoded"):
+            body = base64.b64decode(body, validate=True)
+        elif not isinstance(body, str):
+            _LOG.warning(
+                "the body is %s: taken here, but API Gateway wants text; use json.dumps",
+                type(body).__name__,
+            )
+            body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        else:
+            body = body.encode()
     except (TypeError, ValueError, binascii.Error):
         _LOG.error("the handler's status or body cannot be read")
         return _make_message_response(502, "Internal server error")
@@ -136,31 +155,6 @@ def _decode_header_value(name: str, value: object) -> str:
         )
         return value.decode("latin-1")
     return str(value)
-
-
-def _decode_result_body(result: Mapping[str, Any]) -> bytes:
-    body = result.get("body")
-    if body is None:
-        return b""
-    if result.get("isBase64Encoded"):
-        return base64.b64decode(body, validate=True)
-    if isinstance(body, str):
-        return body.encode()
-    _LOG.warning(
-        "the body is %s: taken here, but API Gateway wants text; use json.dumps",
-        type(body).__name__,
-    )
-    return body if isinstance(body, bytes) else json.dumps(body).encode()
-
-
-def _compress_response(response: ServiceResponse, headers: Mapping[str, str]) -> ServiceResponse:
-    encoding = compression.negotiate_encoding(headers.get("accept-encoding"))
-    small = len(response.body) < _MIN_COMPRESSED_BYTES
-    if encoding is None or small or "content-encoding" in response.headers:
-        return response
-    packed = compression.compress(response.body, encoding)
-    named = response.headers | {"content-encoding": encoding}
-    return ServiceResponse(response.status, packed, named)
 
 
 def _make_message_response(status: int, text: str) -> ServiceResponse:

@@ -161,40 +161,31 @@ class RemoteService:
         """
 
         def declare(call: _Function) -> _Function:
-            self._declare_function(call, name or call.__name__, mode, (arguments, returns), options)
+            known_as = name or call.__name__
+            if known_as.upper() in self.functions:
+                raise DeclarationInvalid(reason=f"there is a function {known_as} already")
+            try:
+                settled = self._resolve_options(InvocationMode(mode), dict(options))
+            except (TypeError, ValueError) as error:
+                raise DeclarationInvalid(reason=f"{known_as}: {error}") from None
+            signature, context_at = infer_signature(
+                call,
+                known_as,
+                is_columnar=settled.mode in {InvocationMode.BATCH, InvocationMode.ARROW},
+                arguments=arguments,
+                returns=returns,
+            )
+            by_value = settled.on_error is RowErrorMode.VALUE
+            if by_value and signature.returns.kind not in SEMI_STRUCTURED_TYPES:
+                raise DeclarationInvalid(
+                    reason=f"{known_as}: errors as values need a VARIANT as result"
+                )
+            self.functions[known_as.upper()] = DeclaredFunction(
+                call, signature, context_at, settled, self.options.formats
+            )
             return call
 
         return declare if work is None else declare(work)
-
-    def _declare_function(
-        self,
-        call: Callable[..., Any],
-        name: str,
-        mode: str,
-        types: tuple[Sequence[str] | None, str | None],
-        options: dict[str, Any],
-    ) -> None:
-        if name.upper() in self.functions:
-            raise DeclarationInvalid(reason=f"there is a function {name} already")
-        try:
-            settled = self._resolve_options(InvocationMode(mode), dict(options))
-        except (TypeError, ValueError) as error:
-            raise DeclarationInvalid(reason=f"{name}: {error}") from None
-        signature, context_at = infer_signature(
-            call,
-            name,
-            is_columnar=settled.mode in {InvocationMode.BATCH, InvocationMode.ARROW},
-            arguments=types[0],
-            returns=types[1],
-        )
-        if (
-            settled.on_error is RowErrorMode.VALUE
-            and signature.returns.kind not in SEMI_STRUCTURED_TYPES
-        ):
-            raise DeclarationInvalid(reason=f"{name}: errors as values need a VARIANT as result")
-        self.functions[name.upper()] = DeclaredFunction(
-            call, signature, context_at, settled, self.options.formats
-        )
 
     def _resolve_options(self, mode: InvocationMode, options: dict[str, Any]) -> FunctionOptions:
         deadline = options.pop("deadline", None)
@@ -227,12 +218,20 @@ class RemoteService:
         body = compression.decompress(
             request.body, request.headers.get("content-encoding"), max_bytes=limit
         )
-        _check_argument_count(function, request)
+        said = names.decode_header(request.headers, names.SIGNATURE)
+        arguments = None if said is None else parse_arguments(said)
+        declared = len(function.signature.arguments)
+        if arguments is not None and len(arguments) != declared:
+            raise BatchInvalid(
+                reason=f"its signature has {len(arguments)} arguments, {function.name} has {declared}"
+            )
 
         async def work() -> BatchResponseBody:
             try:
                 answer = await function.run_batch(body, request.headers, self._executor)
-                self._check_response_size(answer)
+                most = self.options.limits.reply_bytes
+                if len(answer.body) > most:
+                    raise BatchTooLarge(what="reply", limit=most)  # noqa: TRY301 - answered alike
             except Exception as error:  # noqa: BLE001 - the author's code may raise anything
                 return error_to_response(error, debug=self.options.debug)
             return answer
@@ -275,11 +274,6 @@ class RemoteService:
         if found is None:
             raise FunctionNotFound
         return found
-
-    def _check_response_size(self, batch_response: BatchResponseBody) -> None:
-        limit = self.options.limits.reply_bytes
-        if len(batch_response.body) > limit:
-            raise BatchTooLarge(what="reply", limit=limit)
 
     def _encode_response(
         self, request: ServiceRequest, batch_response: BatchResponseBody
@@ -345,16 +339,6 @@ class RemoteService:
 def _make_batch_key(function: DeclaredFunction, request: ServiceRequest) -> str | None:
     batch_id = request.headers.get(names.BATCH_ID)
     return None if not batch_id else f"{function.name}/{batch_id}"
-
-
-def _check_argument_count(function: DeclaredFunction, request: ServiceRequest) -> None:
-    said = names.decode_header(request.headers, names.SIGNATURE)
-    arguments = None if said is None else parse_arguments(said)
-    declared = len(function.signature.arguments)
-    if arguments is not None and len(arguments) != declared:
-        raise BatchInvalid(
-            reason=f"its signature has {len(arguments)} arguments, {function.name} has {declared}"
-        )
 
 
 def make_create_statement(

@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Union
 
 from snowmelt.functions.errors import DeclarationInvalid
-from snowmelt.functions.service.context import Context
+from snowmelt.functions.service.request_response_types import Context
 from snowmelt.functions.signature import (
     FunctionArgument,
     FunctionSignature,

@@ -306,8 +306,8 @@ def _require(value: object, types: type | tuple[type, ...], what: str) -> Any:
 
 
 def _write_number(value: object, sql_type: SqlType) -> int | Decimal:
-    value = _require(value, _NUMBER_TYPES, "a number")
-    wide = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    found = _require(value, _NUMBER_TYPES, "a number")
+    wide = Decimal(repr(found)) if isinstance(found, float) else Decimal(found)
     return round_number_to_type(wide, sql_type)
 
 
@@ -319,30 +319,30 @@ def _write_float(value: object) -> float | str:
 
 
 def _write_date(value: object) -> str:
-    value = _require(value, dt.date, "a date")
-    return (value.date() if isinstance(value, dt.datetime) else value).isoformat()  # type: ignore[no-any-return]
+    found: dt.date = _require(value, dt.date, "a date")
+    return (found.date() if isinstance(found, dt.datetime) else found).isoformat()
 
 
 def _write_time(value: object) -> str:
-    value = _require(value, dt.time, "a time")
-    if value.tzinfo is not None:
+    found: dt.time = _require(value, dt.time, "a time")
+    if found.tzinfo is not None:
         raise ValueMismatch("a time without time zone was expected")
-    return value.isoformat()  # type: ignore[no-any-return]
+    return found.isoformat()
 
 
 def _write_timestamp(value: object, kind: LogicalType, zone: dt.tzinfo) -> str:
-    value = _require(value, dt.datetime, "a datetime")
+    found: dt.datetime = _require(value, dt.datetime, "a datetime")
     if kind is LogicalType.TIMESTAMP_NTZ:
-        if value.tzinfo is not None:
+        if found.tzinfo is not None:
             raise ValueMismatch(
                 "a datetime without time zone was expected, as TIMESTAMP_NTZ has none"
             )
-        return value.isoformat(" ")  # type: ignore[no-any-return]
-    if value.tzinfo is None:
-        value = value.replace(tzinfo=zone)
+        return found.isoformat(" ")
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=zone)
     elif kind is LogicalType.TIMESTAMP_LTZ:
-        value = value.astimezone(zone)
-    return f"{value.replace(tzinfo=None).isoformat(' ')} {value:%z}"
+        found = found.astimezone(zone)
+    return f"{found.replace(tzinfo=None).isoformat(' ')} {found:%z}"
 
 
 def _write_binary(value: object, form: BinaryForm, sql_type: SqlType) -> str:

@@ -104,22 +104,17 @@ def estimate_calls(
         nodes = [node for each in nodes for node in [each] * (1 + _is_computed_twice(each))]
         rows = [_estimate_rows(node, table_rows) for node in nodes]
         known = [each for each in rows if each is not None]
+        caller = registered.use.plan
+        most = caller.function.max_batch_rows or caller.options.max_batch_rows
+        distinct = list({id(node): node for node in nodes}.values())
         total = sum(known) if len(known) == len(rows) else None
         result.append(
             FunctionCallEstimate(
                 registered.public_name,
-                len({id(node) for node in nodes}),
+                len(distinct),
                 total,
-                None
-                if total is None
-                else sum(ceil(each / _find_max_batch_rows(registered)) for each in known),
-                tuple(
-                    _list_warnings(
-                        registered,
-                        list({id(node): node for node in nodes}.values()),
-                        registered.private_name in conditional,
-                    )
-                ),
+                None if total is None else sum(ceil(each / most) for each in known),
+                tuple(_list_warnings(registered, distinct, registered.private_name in conditional)),
             )
         )
     return result
@@ -138,11 +133,6 @@ def measure_dry_run_calls(
             FunctionCallEstimate(each.function, each.places, rows, len(mine), each.warnings)
         )
     return result
-
-
-def _find_max_batch_rows(registered: RegisteredFunction) -> int:
-    plan = registered.use.plan
-    return plan.function.max_batch_rows or plan.options.max_batch_rows
 
 
 def _parse_plan(plan: str) -> Iterator[_PlanNode]:
@@ -177,7 +167,8 @@ def _list_warnings(
     registered: RegisteredFunction, nodes: Sequence[_PlanNode], conditional: bool
 ) -> Iterator[str]:
     name = registered.public_name
-    same = [_EXPRESSION_ID.sub("", _extract_arguments(node, registered)) for node in nodes]
+    after = (node.text.partition(registered.private_name)[2] for node in nodes)
+    same = [_EXPRESSION_ID.sub("", text.partition("], [")[0]) for text in after]
     if len(set(same)) < len(same):
         yield (
             f"{name} is called more than once for the same rows (a filter on its alias, a WITH "
@@ -210,11 +201,6 @@ def _is_computed_twice(node: _PlanNode) -> bool:
         if _GLOBAL_SORT.match(above.text) and not limited:
             return True
     return False
-
-
-def _extract_arguments(node: _PlanNode, registered: RegisteredFunction) -> str:
-    _, _, after = node.text.partition(registered.private_name)
-    return after.partition("], [")[0]
 
 
 def _is_filtered_late(node: _PlanNode) -> bool:

@@ -123,6 +123,4 @@ def _parse_day(path: str) -> dt.date:
         return dt.date.max  # none of ours
 
 
-@lru_cache(maxsize=16)
-def _open_cached_store(url: str) -> Store:
-    return open_store(url)
+_open_cached_store = lru_cache(maxsize=16)(open_store)

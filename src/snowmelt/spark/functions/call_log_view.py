@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from snowmelt.catalog.objects.external_functions import can_use_function, list_e
 from snowmelt.spark.functions.call_log import read_call_records
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from pyspark.sql import DataFrame, SparkSession
 
     from snowmelt.catalog.db.database import Database
@@ -71,18 +70,9 @@ def create_call_log_frame(
         schema=_COLUMNS,
     )
     instant = pa.field("START_TIME", pa.timestamp("us", "UTC"))
-    at = _parse_timestamps(table.column(started))
-    return spark.createDataFrame(table.set_column(started, instant, at).select(_COLUMN_ORDER))
-
-
-# When, what, and what came of it.
-_COLUMN_ORDER = ["START_TIME", *(name for name in _COLUMNS.names if name != "START_TIME")]
-
-
-def _parse_timestamps(texts: pa.ChunkedArray) -> pa.Array:
-    import datetime as dt
-
-    return pa.array(
-        [dt.datetime.fromisoformat(text) if text else None for text in texts.to_pylist()],
-        pa.timestamp("us", "UTC"),
-    )
+    texts = table.column(started).to_pylist()
+    times = [dt.datetime.fromisoformat(text) if text else None for text in texts]
+    table = table.set_column(started, instant, pa.array(times, instant.type))
+    # When, what, and what came of it.
+    others = (name for name in _COLUMNS.names if name != "START_TIME")
+    return spark.createDataFrame(table.select(["START_TIME", *others]))

@@ -12,8 +12,11 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from snowmelt.functions.caller import auth
-from snowmelt.functions.caller.auth import RequestAuthenticator, parse_aws_service_and_region
+from snowmelt.functions.caller import http_request
+from snowmelt.functions.caller.http_request import (
+    RequestAuthenticator,
+    parse_aws_service_and_region,
+)
 from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import SecretMissing
 
@@ -129,7 +132,7 @@ def test_signatures_do_not_hold_for_anything_else(part):
 
 
 def test_credentials_of_the_machine_do_where_the_integration_names_none(monkeypatch):
-    auth._find_default_credentials.cache_clear()
+    http_request._find_default_credentials.cache_clear()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATEST")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "t0ken")
@@ -137,7 +140,7 @@ def test_credentials_of_the_machine_do_where_the_integration_names_none(monkeypa
     assert said["x-amz-security-token"] == "t0ken"
     assert "x-amz-security-token" in said["authorization"]
     check(URL, said)
-    auth._find_default_credentials.cache_clear()
+    http_request._find_default_credentials.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,7 @@ def test_a_region_that_nothing_tells_is_asked_for():
 
 def test_without_botocore_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "botocore.session", None)
-    auth._find_default_credentials.cache_clear()
+    http_request._find_default_credentials.cache_clear()
     with pytest.raises(SecretMissing, match=r"pip install 'snowmelt\[aws\]'"):
         headers(authentication=AuthenticationMethod.SIGV4)
     check(URL, headers(**SIGNED))

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from snowmelt.functions.caller.auth import SecretReader
+from snowmelt.functions.caller.http_request import SecretReader
 from snowmelt.functions.errors import SecretMissing
 
 
