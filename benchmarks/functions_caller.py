@@ -35,7 +35,7 @@ import uvloop
 from report import Report
 
 from snowmelt.config import Settings
-from snowmelt.functions.caller.engine import call_function
+from snowmelt.functions.caller.pipeline import call_function
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan, QueryPosition
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text

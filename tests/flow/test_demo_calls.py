@@ -15,7 +15,7 @@ from snowmelt.catalog.objects.external_functions import FunctionName, list_calla
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.cli.flights_demo import dataset, function_chapter
 from snowmelt.clock import SystemClock
-from snowmelt.functions.caller.engine import call_function
+from snowmelt.functions.caller.pipeline import call_function
 from snowmelt.functions.caller.plan import CallPlan, QueryPosition
 from support.call_logs import InMemoryCallLog
 

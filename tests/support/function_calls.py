@@ -1,4 +1,4 @@
-"""Functions called through the engine from tests: plans for real URLs, rows, and what came back."""
+"""Functions called from tests: plans for real URLs, rows, and what came back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from snowmelt.clock import ManualClock
-from snowmelt.functions.caller import engine
+from snowmelt.functions.caller.pipeline import call_function
 from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from support import call_plans
@@ -55,9 +55,9 @@ def clock():
 
 def ask(plan, batches, *, ledger=None, place=None, clock=None, trying=False):
     """Return all values of a call as a list."""
-    calling = engine.try_call_function if trying else engine.call_function
     ledger = InMemoryCallLog() if ledger is None else ledger
-    arrays = calling(plan, place or call_plans.place(), iter(batches), ledger, clock)
+    position = place or call_plans.place()
+    arrays = call_function(plan, position, iter(batches), ledger, clock, trying=trying)
     return [value for array in arrays for value in array.to_pylist()]
 
 

@@ -10,7 +10,6 @@
 `service`: the SDK for writing services that SQL calls.
 `probe`: single batches to a service, for trials and tests.
 `proxy`: fault injection, recording and replay between a caller and a service.
-`calling`: the caller's former place.
 
 `snowmelt.functions.service` needs neither Spark nor a database nor a web framework, so what is
 exported here is imported at first use.

@@ -31,8 +31,12 @@ from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.error_translation import translating_errors
 from snowmelt.spark.format import register
 from snowmelt.spark.functions.call_estimates import estimate_calls, measure_dry_run_calls
-from snowmelt.spark.functions.call_log import DRY_RUN_FOLDER, delete_call_records, read_call_records
-from snowmelt.spark.functions.call_log_view import create_call_log_frame
+from snowmelt.spark.functions.call_log import (
+    DRY_RUN_FOLDER,
+    create_call_log_frame,
+    delete_call_records,
+    read_call_records,
+)
 from snowmelt.spark.functions.registry import SparkFunctions, is_spark_catalog_name
 from snowmelt.spark.insert_statements import (
     INSERT_RESULT_COLUMNS,

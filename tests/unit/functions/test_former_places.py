@@ -16,7 +16,6 @@ from snowmelt.testing.crash_harness import CrashHarness, CrashResult
 @pytest.mark.parametrize(
     ("module", "name", "now"),
     [
-        ("snowmelt.functions.calling.plan", "CallerOptions", CallerOptions),
         ("snowmelt.testing.crashes", "CrashSite", CrashHarness),
         ("snowmelt.testing.crashes", "Outcome", CrashResult),
     ],

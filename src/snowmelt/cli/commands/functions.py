@@ -160,8 +160,7 @@ def _load_app(options: argparse.Namespace) -> tuple[AsgiApp, str]:
         return service.asgi(), f"Service {service.name} with {names or 'no functions'}"
     import logging
 
-    from snowmelt.functions.service.cloud_handlers import EventFormat
-    from snowmelt.functions.service.lambda_host import LambdaHost
+    from snowmelt.functions.service.cloud_handlers import EventFormat, LambdaHost
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     path, _, name = options.handler.rpartition(":")
@@ -303,7 +302,8 @@ def _call_in_batches(
 
 
 def _record_calls(options: argparse.Namespace) -> int:
-    from snowmelt.functions.proxy.recorder import TrafficRecorder
+    from snowmelt.cli.command_context import load_settings
+    from snowmelt.functions.proxy.relay import TrafficRecorder
     from snowmelt.storage.overwrite_protection import CommandOutput, check_outputs
 
     output = CommandOutput("--out", options.out, appends=True)
@@ -313,7 +313,7 @@ def _record_calls(options: argparse.Namespace) -> int:
 
 
 def _serve_recorded_calls(options: argparse.Namespace) -> int:
-    from snowmelt.functions.proxy.recorder import TrafficReplayer
+    from snowmelt.functions.proxy.relay import TrafficReplayer
 
     replayer = TrafficReplayer(options.file, host=options.host, port=options.port)
     return _run_server(replayer.server, f"Replaying {options.file}")

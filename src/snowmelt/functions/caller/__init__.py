@@ -1,8 +1,7 @@
 """The caller: Arrow argument columns into batches, HTTP calls and Arrow result columns.
 
 `plan`: one use of a function in a query, as it travels to executors.
-`engine`: entry points that return a value, or a value and an error, for each row.
-`pipeline`: batches of one task in flight, returned in order.
+`pipeline`: the entry point; batches of one task in flight, values returned in the rows' order.
 `batcher`: streams of Arrow columns into batches, and batch IDs.
 `request_deduplication`: batches into requests, with deduplication, cached values and splitting.
 `request_encoder`: Arrow columns into request bodies.

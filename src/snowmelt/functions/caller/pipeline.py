@@ -1,6 +1,6 @@
-"""Pipeline of one task: batches in flight to a service, results in the order of the batches.
+"""Calls for the rows of one task: batches in flight to a service, results in the rows' order.
 
-`CallPipeline` keeps several batches in flight, translates requests and responses, splits requests
+`call_function` is the entry point. `CallPipeline` keeps several batches in flight, translates requests and responses, splits requests
 that are too large, and writes the call log.
 
 `Demand` limits the batches in flight by what the consumer reads. The consumer of values may pass
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from snowmelt.clock import SystemClock
 from snowmelt.errors import RemoteError, SnowmeltError
-from snowmelt.functions.caller.arrow_types import to_arrow_type
+from snowmelt.functions.caller.arrow_types import to_arrow_type, to_try_result_arrow_type
 from snowmelt.functions.caller.attempts import (
     HTTP_OK,
     RetryingSender,
@@ -39,11 +40,11 @@ from snowmelt.functions.caller.request_deduplication import (
 )
 from snowmelt.functions.caller.response_decoder import ResponseDecoder
 from snowmelt.functions.caller.translators import TranslatorPair
-from snowmelt.functions.definition import NullInputAction
+from snowmelt.functions.definition import BatchFailureAction, NullInputAction, RowErrorAction
 from snowmelt.functions.errors import CallFailed, PayloadTooLarge, ResponseInvalid, TranslatorFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from snowmelt.clock import Clock
     from snowmelt.functions.caller.call_log import CallLog
@@ -174,7 +175,7 @@ class CallPipeline:
         position: QueryPosition,
         call_log: CallLog,
         clock: Clock,
-        consumer: ValueConsumer | None = None,
+        consumer: ValueConsumer | None,
     ) -> None:
         """Prepare; nothing is sent before `run_batches` is taken from."""
         function, options = plan.function, plan.options
@@ -274,10 +275,25 @@ class CallPipeline:
             self._start_batches(works)
         return found
 
-    def cache_failure(self, part: BatchPart, error: SnowmeltError) -> None:
-        """Keep an error that ends the task, so that its next attempt does not call in vain."""
+    def get_values(self, part: BatchPart) -> pa.Array:
+        """Return a request's values, or raise what the function's clauses do not make NULL."""
+        error, function = part.error, self._plan.function
+        if error is None and part.failures and function.row_errors is RowErrorAction.ABORT:
+            at, failure = next(iter(part.failures.items()))
+            error = part.make_error(
+                f"row {at} of {part.request.rows}: {failure.code}"
+                + (f": {failure.message}" if self._plan.options.debug_payload else "")
+            )
+        elif function.on_batch_failure is BatchFailureAction.RETURN_NULL and isinstance(
+            error, RemoteError
+        ):
+            error = None
+        if error is None:
+            return part.values
         if isinstance(error, CallFailed):
+            # The task's next attempt does not call in vain.
             self._failed_batches.cache_failure(part.request.batch_id, error)
+        raise error
 
     def close(self) -> None:
         """Cancel what is under way, and write down that it was."""
@@ -438,3 +454,77 @@ def _format_translator_error(error: TranslatorFailed) -> str:
     """The error of the batch names the function."""
     fields = error.fields
     return f"its {fields['which']} translator {fields['translator']} failed: {fields['reason']}"
+
+
+def call_function(
+    plan: CallPlan,
+    position: QueryPosition,
+    batches: Iterable[pa.RecordBatch],
+    call_log: CallLog,
+    clock: Clock | None = None,
+    consumer: ValueConsumer | None = None,
+    *,
+    trying: bool = False,
+) -> Generator[pa.Array, None, None]:
+    """Return the function's values, one for each row, in the rows' order.
+
+    Arrays are cut where batches of calls end; small ones may come together, up to 1,000 rows. At
+    most as many batches are called for as are in flight and in one such array beyond those whose
+    values were taken; whoever stops taking values closes the iterator,
+    which cancels the rest.
+
+    `batches`: Arguments by position; columns beyond them are not sent. A function without
+        arguments needs one that only says how many rows there are.
+    `consumer`: Who reads values that were taken; None if that is who takes them. Where nobody
+        does any more, batches are called for one at a time.
+    `trying`: Return value, error, status and batch id of each row, and raise neither CallFailed
+        nor CircuitOpen. A row that was not sent, because STRICT found NULL in it, is NULL as a whole.
+
+    Raises:
+        CallFailed: A batch has no answer, or a row has an error, and the function's clauses do not
+            say RETURN_NULL. Names function, batch, status, attempts and time.
+        CircuitOpen: Its service is left alone; under the same clause.
+        SnowmeltError: Nothing may be called: the budget is spent, the URL is refused, a secret is
+            missing. No clause makes that NULL.
+    """
+    pipeline = CallPipeline(plan, position, call_log, clock or SystemClock(), consumer)
+    make_form = to_try_result_arrow_type if trying else to_arrow_type
+    form: pa.DataType = make_form(plan.function.signature.returns, plan.zone)
+    get_answers = partial(_make_try_results, result_type=form) if trying else pipeline.get_values
+    try:
+        for outcomes in pipeline.run_batches(batches):
+            arrays = []
+            for outcome in outcomes:
+                answers = _concat_arrays([get_answers(part) for part in outcome.parts], form)
+                known = outcome.work.cached_values
+                if trying and known is not None:
+                    empty = [pa.nulls(len(known), each.type) for each in list(form)[1:]]
+                    known = pa.StructArray.from_arrays([known, *empty], fields=list(form))
+                arrays.append(outcome.work.spread_to_rows(answers, known))
+            yield _concat_arrays(arrays, form)
+    finally:
+        pipeline.close()
+
+
+def _make_try_results(part: BatchPart, result_type: pa.StructType) -> pa.StructArray:
+    rows = part.request.rows
+    if part.error is not None:
+        if not isinstance(part.error, RemoteError):
+            raise part.error
+        errors = pa.repeat(pa.scalar(str(part.error), pa.string()), rows)
+    elif part.failures:
+        texts: list[str | None] = [None] * rows
+        for at, failure in part.failures.items():
+            texts[at] = f"{failure.code}: {failure.message}"
+        errors = pa.array(texts, pa.string())
+    else:
+        errors = pa.nulls(rows, pa.string())
+    status = pa.repeat(pa.scalar(part.record.status, pa.int32()), rows)
+    ids = pa.repeat(pa.scalar(part.request.batch_id, pa.string()), rows)
+    return pa.StructArray.from_arrays([part.values, errors, status, ids], fields=list(result_type))
+
+
+def _concat_arrays(arrays: list[pa.Array], arrow_type: pa.DataType) -> pa.Array:
+    if len(arrays) == 1:
+        return arrays[0]
+    return pa.concat_arrays(arrays) if arrays else pa.nulls(0, arrow_type)

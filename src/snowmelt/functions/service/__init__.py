@@ -1,14 +1,12 @@
 """SDK for writing services that SQL calls. Needs neither Spark nor a web framework.
 
 `asgi`: the ASGI application of a service.
-`cloud_handlers`: handlers for AWS Lambda, Azure Functions and Google Cloud.
+`cloud_handlers`: handlers for clouds, and unmodified Lambda handlers behind any ASGI server.
 `request_response_types`: requests, call context and responses, independent of the server.
 `service`: the service with its functions by name.
 `signature_inference`: SQL signatures from Python annotations.
-`deduplicator`: execution of each batch once, with polling.
-`batch_stores`: responses of batches in memory or in a SQLite file.
+`deduplicator`: execution of each batch once, with polling; responses in memory or in SQLite.
 `function_runner`: one declared function over the rows of a batch.
-`lambda_host`: unmodified Lambda handlers behind any ASGI server.
 
 from snowmelt.functions.service import RemoteService
 
@@ -23,7 +21,7 @@ app = svc.asgi()
 from __future__ import annotations
 
 from snowmelt.functions.errors import Overloaded, PermanentError
-from snowmelt.functions.service.batch_stores import BatchStore, Known, MemoryStore, SqliteStore
+from snowmelt.functions.service.deduplicator import BatchStore, Known, MemoryStore, SqliteStore
 from snowmelt.functions.service.request_response_types import Context
 from snowmelt.functions.service.service import Limits, RemoteService, ServiceOptions
 from snowmelt.functions.wire.values import BinaryForm, Formats

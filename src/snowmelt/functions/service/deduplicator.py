@@ -1,21 +1,297 @@
-"""Batch deduplication: each batch runs once, and repeated attempts get its response."""
+"""Batch deduplication: each batch runs once, and repeated attempts get its stored response.
+
+`MemoryStore` serves one process. `SqliteStore` uses a SQLite file: responses survive restarts, and
+several processes of a machine share them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
+import sqlite3
+import threading
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from snowmelt.clock import SystemClock
 from snowmelt.functions.errors import BatchIdReused, Overloaded
-from snowmelt.functions.service.batch_stores import Known
 from snowmelt.functions.service.request_response_types import BatchResponseBody, error_to_response
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection, Iterator
+    from pathlib import Path
 
-    from snowmelt.functions.service.batch_stores import BatchStore
+    from snowmelt.clock import Clock
+
+DEFAULT_MEMORY_STORE_BYTES = 64 * 1024 * 1024
+_ENTRY_OVERHEAD_BYTES = 400  # of an entry without its body, roughly
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A batch that was met before; `status` is None while it is being worked on."""
+
+    fingerprint: bytes
+    status: int | None = None
+    body: bytes = b""
+
+    @property
+    def failed(self) -> bool:
+        """Whether another attempt may work on it again."""
+        return self.status is not None and self.status >= 500
+
+
+class BatchStore(Protocol):
+    """Remembers batches by a key that holds function and batch id; used from several threads."""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether calls wait for a disk or a network, and so must not run on the event loop."""
+
+    @property
+    def renew_every_s(self) -> float | None:
+        """How often `renew` must be called for batches that are worked on; None is never."""
+
+    def fingerprint(self, body: bytes) -> bytes:
+        """Return what tells one body from another, for as long as the store remembers."""
+
+    def find(self, key: str) -> Known | None:
+        """Return what is known of a batch."""
+
+    def begin(self, key: str, fingerprint: bytes) -> Known | None:
+        """Claim a batch for the caller, who then must `finish` or `release` it; atomic.
+
+        Return None where it is the caller's now, else what is known: it is finished, or somebody
+        works on it. A batch that failed, or whose worker has not renewed it in time, can be
+        claimed again.
+        """
+
+    def finish(self, key: str, known: Known, keep_s: float) -> None:
+        """Keep the answer for `keep_s` seconds, or until there is no room."""
+
+    def release(self, key: str) -> None:
+        """Forget a batch: the next attempt begins anew."""
+
+    def renew(self, keys: Collection[str]) -> None:
+        """Say that these are still being worked on."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class MemoryStore:
+    """Remembers in memory: for one process that lives on, such as a web server."""
+
+    blocking = False
+    renew_every_s = None
+
+    def __init__(
+        self, max_bytes: int = DEFAULT_MEMORY_STORE_BYTES, *, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._running: dict[str, Known] = {}
+        # The oldest answer first.
+        self._finished: OrderedDict[str, tuple[Known, float]] = OrderedDict()
+
+    def fingerprint(self, body: bytes) -> bytes:
+        """Return Python's keyed hash: it need not outlive this process, and costs a seventh."""
+        return b"%d %d" % (len(body), hash(body))
+
+    def find(self, key: str) -> Known | None:
+        """Return what is known of a batch."""
+        with self._lock:
+            return self._running.get(key) or self._find_unexpired(key)
+
+    def begin(self, key: str, fingerprint: bytes) -> Known | None:
+        """Claim a batch."""
+        with self._lock:
+            known = self._running.get(key) or self._find_unexpired(key)
+            if known is not None and not known.failed:
+                return known
+            self._evict(key)
+            self._running[key] = Known(fingerprint)
+            return None
+
+    def finish(self, key: str, known: Known, keep_s: float) -> None:
+        """Keep the answer; the oldest ones make room."""
+        with self._lock:
+            self._running.pop(key, None)
+            self._evict(key)
+            self._finished[key] = (known, self._clock.monotonic() + keep_s)
+            self._bytes += len(known.body) + _ENTRY_OVERHEAD_BYTES
+            while self._bytes > self._max_bytes and self._finished:
+                self._evict(next(iter(self._finished)))
+
+    def release(self, key: str) -> None:
+        """Forget a batch."""
+        with self._lock:
+            self._running.pop(key, None)
+            self._evict(key)
+
+    def renew(self, keys: Collection[str]) -> None:
+        """Nothing to do: what works on a batch dies with this store."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def _find_unexpired(self, key: str) -> Known | None:
+        kept = self._finished.get(key)
+        if kept is None:
+            return None
+        known, until = kept
+        if until < self._clock.monotonic():
+            self._evict(key)
+            return None
+        return known
+
+    def _evict(self, key: str) -> None:
+        kept = self._finished.pop(key, None)
+        if kept is not None:
+            self._bytes -= len(kept[0].body) + _ENTRY_OVERHEAD_BYTES
+
+
+DEFAULT_SQLITE_STORE_BYTES = 1024 * 1024 * 1024
+_LOCK_TIMEOUT_S = 60
+_CLEANUP_INTERVAL_BATCHES = 256  # answers between two looks for what may go
+
+_CREATE_TABLE_SQL = """
+CREATE TABLE IF NOT EXISTS batches (
+  key TEXT PRIMARY KEY,
+  fingerprint BLOB NOT NULL,
+  status INTEGER,          -- NULL while somebody works on it
+  body BLOB NOT NULL,
+  until REAL NOT NULL      -- end of the lease, or of keeping: seconds since 1970
+) WITHOUT ROWID
+"""
+
+_DELETE_EXCESS_SQL = """
+DELETE FROM batches WHERE key IN (
+  SELECT key FROM (
+    SELECT key, sum(length(body)) OVER (ORDER BY until DESC, key) AS total
+    FROM batches WHERE status IS NOT NULL
+  ) WHERE total > ?
+)
+"""
+
+
+class SqliteStore:
+    """Remembers in a file.
+
+    Whoever works on a batch holds a lease on it, so work that a killed process left behind can be
+    done again when the lease is over; until then a caller that polls is told to wait.
+    """
+
+    blocking = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        lease_s: float = 15.0,
+        max_bytes: int = DEFAULT_SQLITE_STORE_BYTES,
+        clock: Clock | None = None,
+    ) -> None:
+        """Open or make the file.
+
+        `path`: On a local disk; its folder must exist.
+        `lease_s`: Seconds after which a process that fell silent has lost its batches.
+        `max_bytes`: Of all kept answers; the ones nearest their end go first.
+        """
+        self.renew_every_s: float | None = lease_s / 3
+        self._lease_s = lease_s
+        self._max_bytes = max_bytes
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._finished_count = 0
+        self._connection = sqlite3.connect(
+            path, timeout=_LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        # A lost answer after a power failure is work done again, which the protocol allows for.
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute(_CREATE_TABLE_SQL)
+
+    def fingerprint(self, body: bytes) -> bytes:
+        """Return a hash that other processes compute alike."""
+        return hashlib.sha256(body).digest()
+
+    def find(self, key: str) -> Known | None:
+        """Return what is known of a batch."""
+        with self._lock:
+            return self._select_batch(key)
+
+    def begin(self, key: str, fingerprint: bytes) -> Known | None:
+        """Claim a batch in one transaction."""
+        with self._writing_transaction():
+            known = self._select_batch(key)
+            if known is not None and not known.failed:
+                return known
+            self._connection.execute(
+                "INSERT OR REPLACE INTO batches VALUES (?, ?, NULL, x'', ?)",
+                (key, fingerprint, self._now() + self._lease_s),
+            )
+            return None
+
+    def finish(self, key: str, known: Known, keep_s: float) -> None:
+        """Keep the answer."""
+        with self._writing_transaction():
+            self._connection.execute(
+                "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?)",
+                (key, known.fingerprint, known.status, known.body, self._now() + keep_s),
+            )
+            if self._finished_count % _CLEANUP_INTERVAL_BATCHES == 0:
+                # What is over, and then as much as is too much.
+                self._connection.execute("DELETE FROM batches WHERE until < ?", (self._now(),))
+                self._connection.execute(_DELETE_EXCESS_SQL, (self._max_bytes,))
+            self._finished_count += 1
+
+    def release(self, key: str) -> None:
+        """Forget a batch."""
+        with self._writing_transaction():
+            self._connection.execute("DELETE FROM batches WHERE key = ?", (key,))
+
+    def renew(self, keys: Collection[str]) -> None:
+        """Prolong the leases."""
+        until = self._now() + self._lease_s
+        with self._writing_transaction():
+            self._connection.executemany(
+                "UPDATE batches SET until = ? WHERE key = ? AND status IS NULL",
+                [(until, key) for key in keys],
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+    def _select_batch(self, key: str) -> Known | None:
+        row = self._connection.execute(
+            "SELECT fingerprint, status, body FROM batches WHERE key = ? AND until >= ?",
+            (key, self._now()),
+        ).fetchone()
+        return None if row is None else Known(*row)
+
+    @contextlib.contextmanager
+    def _writing_transaction(self) -> Iterator[None]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
 
 _Result = TypeVar("_Result")
 

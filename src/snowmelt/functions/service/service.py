@@ -25,8 +25,7 @@ from snowmelt.functions.errors import (
     DeclarationInvalid,
     FunctionNotFound,
 )
-from snowmelt.functions.service.batch_stores import MemoryStore
-from snowmelt.functions.service.deduplicator import BatchDeduplicator, BatchJob
+from snowmelt.functions.service.deduplicator import BatchDeduplicator, BatchJob, MemoryStore
 from snowmelt.functions.service.function_runner import (
     DeclaredFunction,
     FunctionOptions,
@@ -51,7 +50,7 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
 
 if TYPE_CHECKING:
     from snowmelt.functions.service.asgi import AsgiApp
-    from snowmelt.functions.service.batch_stores import BatchStore
+    from snowmelt.functions.service.deduplicator import BatchStore
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Duration = str | float | dt.timedelta

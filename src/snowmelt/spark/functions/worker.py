@@ -27,7 +27,7 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.caller.arrow_types import parse_time_zone
 from snowmelt.functions.caller.batcher import make_query_id, make_streaming_query_id
-from snowmelt.functions.caller.engine import call_function, try_call_function
+from snowmelt.functions.caller.pipeline import call_function
 from snowmelt.functions.caller.plan import QueryPosition
 
 if TYPE_CHECKING:
@@ -108,12 +108,13 @@ def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array
         find_query_position(context, use.session), call_site=use.site, task_attempt_id=task
     )
     batches = (_to_record_batch(each) for each in chain([first], columns))
-    ask = try_call_function if use.trying else call_function
     ledger = use.call_log.open_task_log(place)
     with closing(ledger):
         # Closed before the ledger: what is cancelled is written down, too.
         plan = _add_time_headers(use, first)
-        asked = ask(plan, place, batches, ledger, SystemClock(), find_output_reader())
+        asked = call_function(
+            plan, place, batches, ledger, SystemClock(), find_output_reader(), trying=use.trying
+        )
         with closing(asked):
             try:
                 for answers in asked:

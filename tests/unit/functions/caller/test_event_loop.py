@@ -64,9 +64,9 @@ def test_a_process_ends_though_calls_are_under_way(service):
         import sys
         sys.path.insert(0, {str(Path(function_calls.__file__).parents[1])!r})
         from support import call_plans, function_calls
-        from snowmelt.functions.caller import engine
+        from snowmelt.functions.caller import pipeline
         from support.call_logs import InMemoryCallLog
-        with_open_calls = engine.call_function(
+        with_open_calls = pipeline.call_function(
             function_calls.plan("{service}/late", max_batch_rows=1, max_in_flight=8),
             call_plans.place(), iter(function_calls.rows(["a"] * 50)), InMemoryCallLog())
         print(next(with_open_calls).to_pylist()[0])

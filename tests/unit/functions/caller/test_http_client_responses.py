@@ -215,14 +215,17 @@ def test_redirects_are_replies_like_others(with_client):
 
 
 class EarlyService(RawService):
-    """Answers when it has read a request's head, and reads the rest into nothing."""
+    """Answers when it has read a request's head, and never reads the rest.
+
+    Its receive buffer does not grow, so a large request cannot be sent before the answer comes.
+    """
 
     async def converse(self, reader, writer):
+        connection = writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         await reader.readuntil(b"\r\n\r\n")
         writer.write(self.answers[0])
-        await writer.drain()
-        while await reader.read(1 << 16):
-            pass
+        await asyncio.Event().wait()
 
 
 def test_an_answer_before_the_whole_request_was_read_is_taken(with_client):

@@ -13,8 +13,7 @@ from azure import functions
 
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.service import RemoteService
-from snowmelt.functions.service.cloud_handlers import EventFormat, make_event
-from snowmelt.functions.service.lambda_host import LambdaHost
+from snowmelt.functions.service.cloud_handlers import EventFormat, LambdaHost, make_event
 from snowmelt.functions.service.request_response_types import ServiceRequest
 from support import functions_service as kit
 

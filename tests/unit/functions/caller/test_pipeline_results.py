@@ -12,7 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from snowmelt.functions.caller import engine
+from snowmelt.functions.caller import pipeline
 from snowmelt.functions.caller.call_log import BatchStatus
 from snowmelt.functions.definition import (
     BatchFailureAction,
@@ -121,7 +121,7 @@ def test_no_more_batches_are_asked_than_are_in_flight_beyond_those_taken(service
             yield from function_calls.rows([text])
 
     plan = function_calls.plan(f"{service}/", max_batch_rows=1, max_in_flight=4)
-    values = engine.call_function(plan, call_plans.place(), arriving(), ledger)
+    values = pipeline.call_function(plan, call_plans.place(), arriving(), ledger)
     assert log.batches == []
     got = next(values).to_pylist()
     values.close()
@@ -137,7 +137,7 @@ def test_small_batches_that_are_answered_leave_together_while_others_are_asked(s
     log.clear()
     texts = [str(number) for number in range(20_000)]
     plan = function_calls.plan(f"{service}/", max_batch_rows=100, max_in_flight=4)
-    values = engine.call_function(
+    values = pipeline.call_function(
         plan, call_plans.place(), function_calls.rows(texts), InMemoryCallLog()
     )
     arrays = [next(values) for _ in range(8)]
@@ -152,7 +152,7 @@ def test_what_nobody_reads_is_called_for_one_batch_at_a_time(service, log):
     log.clear()
     plan = function_calls.plan(f"{service}/", max_batch_rows=1, max_in_flight=4)
     batches = iter(function_calls.rows(LETTERS))
-    values = engine.call_function(
+    values = pipeline.call_function(
         plan,
         call_plans.place(),
         batches,
@@ -178,7 +178,7 @@ def test_values_flow_before_all_rows_are_there(service):
         yield from function_calls.rows(LETTERS[4:])
 
     plan = function_calls.plan(f"{service}/", max_batch_rows=2, max_in_flight=2)
-    values = engine.call_function(plan, call_plans.place(), arriving(), InMemoryCallLog())
+    values = pipeline.call_function(plan, call_plans.place(), arriving(), InMemoryCallLog())
     got = next(values).to_pylist()
     assert not asked_for_more
     assert [*got, *(each for array in values for each in array.to_pylist())] == LETTERS
@@ -207,7 +207,7 @@ def test_who_stops_leaves_no_connection_and_no_thread(by_error):
     threads = threading.active_count()
     with LoopbackHttpServer(answer) as server:
         plan = function_calls.plan(f"{server.url}/", max_batch_rows=1, max_in_flight=5)
-        values = engine.call_function(
+        values = pipeline.call_function(
             plan, call_plans.place(), iter(function_calls.rows(LETTERS)), InMemoryCallLog()
         )
         if by_error:

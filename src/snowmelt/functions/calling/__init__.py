@@ -1,4 +1,0 @@
-"""Former place of the caller, for one release.
-
-`plan`: `CallerOptions`, which is in `snowmelt.functions` now.
-"""
