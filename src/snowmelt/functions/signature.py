@@ -120,21 +120,18 @@ def parse_sql_type_text(text: str) -> SqlType:
     if first is None:
         return found
     if name in _PRECISION_TYPE_NAMES:
-        return _make_number_type(text, first, second or 0)
+        scale = second or 0
+        if not 1 <= first <= MAX_PRECISION or scale > first:
+            raise DeclarationInvalid(
+                reason=f"{text!r} needs a precision of 1 to {MAX_PRECISION} and no larger scale"
+            )
+        return SqlType(LogicalType.FIXED, precision=first, scale=scale)
     if second is None and found.kind in {LogicalType.TEXT, LogicalType.BINARY} and first > 0:
         return replace(found, length=first)
     timed = found.kind is LogicalType.TIME or found.kind in TIMESTAMP_TYPES
     if second is None and timed and first <= MAX_FRACTION_DIGITS:
         return replace(found, scale=first)
     raise DeclarationInvalid(reason=f"{text!r} has parameters that {name} does not take")
-
-
-def _make_number_type(text: str, precision: int, scale: int) -> SqlType:
-    if not 1 <= precision <= MAX_PRECISION or scale > precision:
-        raise DeclarationInvalid(
-            reason=f"{text!r} needs a precision of 1 to {MAX_PRECISION} and no larger scale"
-        )
-    return SqlType(LogicalType.FIXED, precision=precision, scale=scale)
 
 
 @dataclass(frozen=True, slots=True)

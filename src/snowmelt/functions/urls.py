@@ -121,12 +121,13 @@ def parse_url_prefix(text: str) -> ServiceUrl:
 
 def is_within_allowed_prefix(url: ServiceUrl, prefix: ServiceUrl) -> bool:
     """Tell whether an address has scheme, host, port and the first segments of a prefix."""
-    same = (url.scheme, url.host, url.port) == (
-        prefix.scheme,
-        prefix.host,
-        prefix.port,
-    )
-    return same and _is_path_within(url.path, prefix.path)
+    if (url.scheme, url.host, url.port) != (prefix.scheme, prefix.host, prefix.port):
+        return False
+    # A whole segment is compared with what it decodes to: `%3B` and `;` are the same to a server.
+    mine, first = _split_path(url.path), _split_path(prefix.path)
+    if not first[-1]:
+        return len(mine) >= len(first) and mine[: len(first) - 1] == first[:-1]
+    return mine[: len(first)] == first
 
 
 def is_within_blocked_prefix(url: ServiceUrl, prefix: ServiceUrl) -> bool:
@@ -255,12 +256,12 @@ def _normalize_escapes(text: str, allowed: re.Pattern[str], component: str) -> s
             reason=f"has signs in its {component} that must be percent-encoded, or a % without two "
             "hexadecimal digits"
         )
-    return _PERCENT_ESCAPE_PATTERN.sub(_normalize_escape, text)
-
-
-def _normalize_escape(found: re.Match[str]) -> str:
-    byte = int(found[1], 16)
-    return chr(byte) if byte in _UNRESERVED_BYTES else found[0].upper()
+    return _PERCENT_ESCAPE_PATTERN.sub(
+        lambda found: (
+            chr(byte) if (byte := int(found[1], 16)) in _UNRESERVED_BYTES else found[0].upper()
+        ),
+        text,
+    )
 
 
 def _normalize_mapped_ipv4_host(host: str) -> str:
@@ -284,14 +285,6 @@ def _split_path_leniently(path: str) -> tuple[str, ...]:
         if name:
             found.append(name)
     return tuple(found)
-
-
-def _is_path_within(path: str, prefix: str) -> bool:
-    # A whole segment is compared with what it decodes to: `%3B` and `;` are the same to a server.
-    mine, first = _split_path(path), _split_path(prefix)
-    if not first[-1]:
-        return len(mine) >= len(first) and mine[: len(first) - 1] == first[:-1]
-    return mine[: len(first)] == first
 
 
 @lru_cache(maxsize=1_024)

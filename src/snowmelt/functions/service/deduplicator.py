@@ -303,23 +303,6 @@ _HTTP_TOO_MANY_REQUESTS = 429
 
 
 @dataclass(frozen=True, slots=True)
-class BatchJob:
-    """One batch to be worked on.
-
-    `key` is None for a caller that sends no batch id: it cannot be recognised or asked for later.
-    `run` never raises. `runs_inline` says that it never waits for anything. `deadline_s` is when a
-    caller is told to come back, None for never; `retention_s` how long the answer is remembered.
-    """
-
-    key: str | None
-    body: bytes
-    run: Callable[[], Awaitable[BatchResponseBody]]
-    runs_inline: bool = False
-    deadline_s: float | None = None
-    retention_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class _RunningBatch:
     fingerprint: bytes
     task: asyncio.Task[BatchResponseBody]
@@ -341,39 +324,53 @@ class BatchDeduplicator:
         self._running_batches: dict[str, _RunningBatch] = {}
         self._renewal_task: asyncio.Task[None] | None = None
 
-    async def run_batch(self, batch_job: BatchJob) -> BatchResponseBody:
+    async def run_batch(
+        self,
+        key: str | None,
+        body: bytes,
+        run: Callable[[], Awaitable[BatchResponseBody]],
+        *,
+        runs_inline: bool,
+        deadline_s: float | None,
+        keep_s: float,
+    ) -> BatchResponseBody:
         """Work on a batch, join whoever does, or repeat the answer.
+
+        `key`: None for a caller that sends no batch id: it cannot be recognised or asked for later.
+        `run`: Never raises; where `runs_inline`, it never waits for anything either.
+        `deadline_s`: When a caller is told to come back, None for never.
+        `keep_s`: How long the answer is remembered.
 
         Raises:
             BatchIdReused: The batch came before with another body.
         """
-        if batch_job.key is None:
-            return await self._run_limited(batch_job.run)
-        mark = self._store.fingerprint(batch_job.body)
-        job = self._running_batches.get(batch_job.key)
-        if job is None and batch_job.runs_inline and not self._store.blocking:
+        if key is None:
+            return await self._run_limited(run)
+        mark = self._store.fingerprint(body)
+        job = self._running_batches.get(key)
+        if job is None and runs_inline and not self._store.blocking:
             # Nothing else runs between claim and answer, so nobody could join.
-            return await self._claim_and_run(batch_job, batch_job.key, mark)
+            return await self._claim_and_run(key, mark, run, keep_s)
         if job is None and self._is_full:
             # Said at once, not after the first wait; what is known is repeated all the same.
-            known = await self._call_store(self._store.find, batch_job.key)
+            known = await self._call_store(self._store.find, key)
             if known is None or known.failed:
                 return self._make_overloaded_response()
             return _repeat_response(known, mark)
         if job is None:
             job = _RunningBatch(
-                mark, asyncio.create_task(self._claim_and_run(batch_job, batch_job.key, mark))
+                mark, asyncio.create_task(self._claim_and_run(key, mark, run, keep_s))
             )
-            self._running_batches[batch_job.key] = job
-            job.task.add_done_callback(partial(self._end_running_batch, batch_job.key))
+            self._running_batches[key] = job
+            job.task.add_done_callback(partial(self._end_running_batch, key))
             if self._store.renew_every_s is not None and self._renewal_task is None:
                 renewing = self._renew_claims(self._store.renew_every_s)
                 self._renewal_task = asyncio.create_task(renewing)
         elif job.fingerprint != mark:
             raise BatchIdReused
-        if batch_job.deadline_s is None:
+        if deadline_s is None:
             return await asyncio.shield(job.task)
-        await asyncio.wait({job.task}, timeout=max(batch_job.deadline_s, _MIN_WAIT_S))
+        await asyncio.wait({job.task}, timeout=max(deadline_s, _MIN_WAIT_S))
         return job.task.result() if job.task.done() else RUNNING_RESPONSE
 
     async def poll(self, key: str) -> BatchResponseBody | None:
@@ -384,13 +381,17 @@ class BatchDeduplicator:
         return None if known is None else _make_response(known)
 
     async def _claim_and_run(
-        self, batch_job: BatchJob, key: str, fingerprint: bytes
+        self,
+        key: str,
+        fingerprint: bytes,
+        run: Callable[[], Awaitable[BatchResponseBody]],
+        keep_s: float,
     ) -> BatchResponseBody:
         known = await self._call_store(self._store.begin, key, fingerprint)
         if known is not None:
             return _repeat_response(known, fingerprint)
         try:
-            answer = await self._run_limited(batch_job.run)
+            answer = await self._run_limited(run)
         except BaseException:
             await self._call_store(self._store.release, key)
             raise
@@ -398,7 +399,7 @@ class BatchDeduplicator:
             await self._call_store(self._store.release, key)
         else:
             kept = Known(fingerprint, answer.status, answer.body)
-            await self._call_store(self._store.finish, key, kept, batch_job.retention_s)
+            await self._call_store(self._store.finish, key, kept, keep_s)
         return answer
 
     @property

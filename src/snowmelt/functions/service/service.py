@@ -25,7 +25,7 @@ from snowmelt.functions.errors import (
     DeclarationInvalid,
     FunctionNotFound,
 )
-from snowmelt.functions.service.deduplicator import BatchDeduplicator, BatchJob, MemoryStore
+from snowmelt.functions.service.deduplicator import BatchDeduplicator, MemoryStore
 from snowmelt.functions.service.function_runner import (
     DeclaredFunction,
     FunctionOptions,
@@ -236,14 +236,12 @@ class RemoteService:
             return answer
 
         return await self._deduplicator.run_batch(
-            BatchJob(
-                _make_batch_key(function, request),
-                body,
-                work,
-                function.runs_inline,
-                function.options.deadline_s,
-                function.options.keep_s,
-            )
+            _make_batch_key(function, request),
+            body,
+            work,
+            runs_inline=function.runs_inline,
+            deadline_s=function.options.deadline_s,
+            keep_s=function.options.keep_s,
         )
 
     async def _handle_get(self, request: ServiceRequest) -> BatchResponseBody:
