@@ -11,13 +11,11 @@ import codecs
 import csv
 import hashlib
 import os
-from decimal import Decimal
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from snowmelt.client.source_streaming import make_position_sort_key
 from snowmelt.errors import SourceWentBackwards, UserError
+from snowmelt.json.exact import parse_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 _READ_BLOCK_BYTES = 1024 * 1024
 _MAX_LINE_BYTES = 64 * 1024 * 1024
 _FIRST_LINE_READ_BYTES = 4096
-_JSON_DECODER: msgspec.json.Decoder[object] = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class LineSource:
@@ -198,13 +195,7 @@ def make_decoding_parser(
 
 def parse_json_row(line: bytes, _: int) -> ParsedLine:
     """Return the object that a line of JSON is; blank lines are passed over."""
-    if not line.strip():
-        return None
-    try:
-        row = _JSON_DECODER.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return f"it is not JSON: {error}"
-    return row if isinstance(row, dict) else "it is JSON, but no object"
+    return parse_row(line) if line.strip() else None
 
 
 def make_text_parser(column: str) -> Callable[[bytes, int], ParsedLine]:

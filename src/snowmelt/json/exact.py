@@ -132,6 +132,10 @@ def _parse_written_number(text: str) -> object:
         nearest = float(text)
         if math.isfinite(nearest):
             return nearest
+    return _parse_decimal(text)
+
+
+def _parse_decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
     except ArithmeticError as error:
@@ -170,10 +174,25 @@ def _replace_lone_surrogate(escape: re.Match[bytes]) -> bytes:
     return _REPLACEMENT_CHARACTER if escape["half"] else escape[0]
 
 
+def parse_row_number(text: str) -> Decimal | float:
+    """Return a number as it is written; zero with a sign, which decimals do not keep, as a float.
+
+    Raises:
+        ValueError: Its exponent is beyond every number.
+    """
+    number = _parse_decimal(text)
+    return number if number or text[0] != "-" else -0.0
+
+
+_row_decoder = msgspec.json.Decoder(float_hook=parse_row_number)
+
+
 def parse_row(text: bytes | str) -> dict[str, Any] | str:
     """Return the object that a text is, its decimals as they are written, or why it is none."""
     try:
-        row = json.loads(text, parse_float=Decimal)
-    except (ValueError, RecursionError) as error:
+        row = _row_decoder.decode(
+            text.removeprefix(_BYTE_ORDER_MARK) if isinstance(text, bytes) else text
+        )
+    except RECORD_DECODE_ERRORS as error:
         return f"it is not JSON: {error}"
     return row if isinstance(row, dict) else "it is JSON, but no object"

@@ -52,7 +52,7 @@ def parse_scalar_fields(line: bytes, schema: TableSchema) -> list[BodyField] | N
     """Return the fields of a row of scalars; None where it is none, or has other columns."""
     try:
         row = msgspec.json.decode(line, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     found: list[BodyField] = []
     spelled = map_case_insensitive_names(schema)
@@ -79,7 +79,7 @@ def parse_any_fields(line: bytes) -> list[BodyField] | None:
     """Return the fields of a row of any values; None where a type does not say what they are."""
     try:
         row = msgspec.json.decode(line, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     found = [
         BodyField(name, _infer_arrow_type(value), _PLACEHOLDER_COLUMN, value, name)

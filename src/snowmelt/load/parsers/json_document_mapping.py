@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from snowmelt.json.exact import parse_row_number
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -80,10 +82,10 @@ class JsonDocumentReader:
     def __init__(self, options: FlexJsonOptions) -> None:
         self._options = options
         hook = _make_object if options.reject_on_duplicate else None
-        self._decoder = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=hook)
+        self._decoder = json.JSONDecoder(parse_float=parse_row_number, object_pairs_hook=hook)
         # A whole number has no sign of zero, which a floating-point column keeps.
         self._signed_zero_decoder = json.JSONDecoder(
-            parse_float=Decimal, parse_int=_parse_whole_number, object_pairs_hook=hook
+            parse_float=parse_row_number, parse_int=_parse_whole_number, object_pairs_hook=hook
         )
 
     def check_document(self, data: bytes) -> None:

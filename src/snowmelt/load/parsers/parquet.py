@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.parsers.record_columns import RecordRowBuilder, display_record
+from snowmelt.schema.conversion.arrow_input import cast_decimals
 from snowmelt.schema.conversion.arrow_to_python import to_python_values
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
@@ -155,7 +156,9 @@ def _convert_with_arrow(array: pa.Array, column: TextColumnConverter) -> list[pa
     if direct is None or not _is_exact_cast(array.type, kind):
         return None
     try:
-        return column.convert_csv_reader_values(array.cast(direct))
+        is_decimal = pa.types.is_decimal(array.type)
+        cast = cast_decimals(array, direct) if is_decimal else array.cast(direct)
+        return None if cast is None else column.convert_csv_reader_values(cast)
     except pa.ArrowException:
         return None
 

@@ -102,12 +102,29 @@ def _convert_numbers(converter: ColumnConverter, array: pa.Array) -> pa.Array | 
     return None
 
 
-def _round_decimals(array: pa.Array, target: pa.Decimal128Type) -> pa.Array:
+def _round_decimals(array: pa.Array, target: pa.Decimal128Type) -> pa.Array | None:
     if array.type.bit_width < 128:
         array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     if array.type.scale > target.scale:
         array = pc.round(array, target.scale, "half_towards_infinity")
-    return _copy_array(array.cast(target))
+    found = cast_decimals(array, target)
+    return None if found is None else _copy_array(found)
+
+
+def cast_decimals(array: pa.Array, target: pa.Decimal128Type) -> pa.Array | None:
+    """Cast decimals; None if one has more digits before the point than the type has.
+
+    Arrow itself wraps around beyond 128 bits, without an error.
+
+    Raises:
+        ArrowInvalid: A value has more digits behind the point.
+    """
+    whole_digits = target.precision - target.scale
+    if array.type.precision - array.type.scale > whole_digits:
+        bounds = pc.min_max(array).as_py().values()
+        if any(each is not None and each.copy_abs() >= 10**whole_digits for each in bounds):
+            return None
+    return array.cast(target)
 
 
 def _convert_floats(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -315,11 +314,7 @@ class ColumnConverter:
         }.get(self.column.kind, _no_fast_path)
 
     def _convert_numbers(self, values: Sequence[Any], types: set[type]) -> pa.Array | None:
-        if types == {Decimal}:
-            return _try_make_array(values, self.type)
-        if types == {float}:
-            return self.floats_to_fixed(np.array(values), None)
-        return None
+        return self.floats_to_fixed(np.array(values), None) if types == {float} else None
 
     def integers_to_fixed(self, numbers: Int64s, nulls: Mask | None) -> pa.Array | None:
         """Return FIXED values; None where only the exact path knows."""

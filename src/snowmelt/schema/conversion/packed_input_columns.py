@@ -45,6 +45,8 @@ _FRACTIONAL_LINE_BYTES = len('"2026-01-01T00:00:00.000001"\n')
 _WHOLE_SECOND_LINE_BYTES = len('"2026-01-01T00:00:00"\n')
 # The quotes of a line of JSON, and its end.
 _LINE_FRAME_BYTES = 3
+# Of a text that Arrow reads as a number of 128 bits: it wraps around beyond, without an error.
+_MAX_DIGITS = 38
 
 # Lists of fewer than so many items have heads of one and of three bytes.
 _FIXARRAY_END, _ARRAY16_END = 2**4, 2**16
@@ -263,13 +265,18 @@ class CompactDecimals(CompactColumn):
         if not _are_all_of_type(Decimal, values):
             return None
         body = _encode_json_lines(values)
-        # Infinities, what is no number, and exponents.
-        if b"N" in body or b"I" in body or b"E" in body:
+        if b"E" in body:
+            if max(map(abs, map(Decimal.adjusted, values))) > _MAX_DIGITS:
+                return None
+            body = _encode_json_lines([format(value, "f") for value in values])
+        longest = _max_line_bytes(body) - _LINE_FRAME_BYTES
+        # Infinities, what is no number, and more digits than Arrow reads without losing some.
+        if b"N" in body or b"I" in body or longest > _MAX_DIGITS:
             return None
         # Rounding does not add a digit where one is to spare; else it is looked at twice. Most
         # texts are so short that they have no more digits with all of their decimals.
         if (
-            _max_line_bytes(body) - _LINE_FRAME_BYTES >= max_whole_digits
+            longest >= max_whole_digits
             and max(map(Decimal.adjusted, values)) >= max_whole_digits - 1
         ):
             bound = 10**max_whole_digits - 1

@@ -6,7 +6,6 @@ named by an outcome that reaches the driver are committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import localcontext
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from snowmelt import failpoints
 from snowmelt.errors import InvalidRow, LoadFailed, LoadRefused
 from snowmelt.failpoints import Failpoint
 from snowmelt.loaders.row_and_reject_files import FileSpool, RowSpool
+from snowmelt.schema.conversion.arrow_input import convert_arrow_array
 from snowmelt.schema.conversion.arrow_to_python import parse_arrow_zone, to_python_values
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
@@ -26,7 +26,6 @@ from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.iceberg_table_form import native_fields, native_schema, to_native_table
 from snowmelt.schema.types import (
     DEFAULT_ZONE,
-    TIMESTAMP_TYPES,
     Column,
     LogicalType,
     TableSchema,
@@ -213,19 +212,10 @@ def _resolve_column_name(schema: TableSchema, name: str, table: object) -> str:
 
 
 # --- Columns of a DataFrame become columns of a table, by the rules of a channel's rows.
-#
-# Types that say the same are taken over as they are. Everything else goes value by value through
-# the rules of `snowmelt.schema.conversion.value_rules`: numbers are rounded half up, texts are read, structs and
-# arrays become documents. What does not fit is an error that names the column and the value.
 
-_MICROSECOND_DIGITS = 6
-_NANOS_PER_MICRO = 1000
-_MAX_INT64_DIGITS = 19
 _MAX_OFFSET_MINUTES = 24 * 60
 _MAX_SHOWN_CHARACTERS = 60
 _VARIANT_PRECISION = 60
-
-FastCast = Callable[[pa.Array, Column], "pa.Array | None"]
 
 
 def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]:
@@ -241,18 +231,26 @@ def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]
     """
     if array.null_count and not column.nullable:
         raise _make_column_error(column, "it is NOT NULL, and a value is NULL")
-    quick = _FAST_CASTS.get(column.kind)
+    kind = array.type
+    if pa.types.is_struct(kind) and _is_variant(kind):
+        array = pa.array(_decode_variants(array), pa.string())
+    elif pa.types.is_timestamp(kind) and kind.tz and column.kind is LogicalType.TIMESTAMP_TZ:
+        # An instant of Spark has no offset of its own.
+        array = array.cast(pa.timestamp(kind.unit, "UTC"))
     try:
-        found = None if quick is None else quick(array, column)
-    except pa.ArrowException:
-        found = None
-    if found is None:
-        return _convert_by_rule(column, array, zone)
-    parts = [found, *_make_zero_companions(column, found)]
-    # The exact rules reject what is out of range, with a reason.
-    return (
-        parts if out_of_range_mask(column, parts) is None else _convert_by_rule(column, array, zone)
-    )
+        converted, wrong = convert_arrow_array(ColumnConverter(column, zone), array)
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        raise _make_column_error(column, str(error)) from error
+    if wrong:
+        [value] = to_python_values(array.slice(wrong[0], 1))
+        raise _make_column_error(column, _find_rejection_reason(column, value, zone))
+    try:
+        native = to_native_table(
+            pa.table([converted], names=[column.name]), TableSchema(1, (column,))
+        )
+    except InvalidRow as error:
+        raise _make_column_error(column, str(error)) from error
+    return [part.combine_chunks() for part in native.columns]
 
 
 def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
@@ -261,11 +259,7 @@ def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
     Raises:
         LoadFailed: One is out of range.
     """
-    least, most = (
-        (0, _NANOS_PER_MICRO - 1)
-        if name.endswith("$ns")
-        else (-_MAX_OFFSET_MINUTES, _MAX_OFFSET_MINUTES)
-    )
+    least, most = (0, 999) if name.endswith("$ns") else (-_MAX_OFFSET_MINUTES, _MAX_OFFSET_MINUTES)
     numbers = array.cast(pa.int32())
     bounds = pc.min_max(numbers).as_py()
     if bounds["min"] is not None and not least <= bounds["min"] <= bounds["max"] <= most:
@@ -287,131 +281,6 @@ def check_local_time_range(column: Column, arrays: Sequence[pa.Array]) -> None:
             f"the local time of {arrays[0][place]} at an offset of {arrays[-1][place]} minutes is "
             "outside the years 1 to 9999",
         )
-
-
-def _make_zero_companions(column: Column, values: pa.Array) -> list[pa.Array]:
-    zeros = pc.if_else(pc.is_valid(values), pa.scalar(0, pa.int32()), pa.scalar(None, pa.int32()))
-    return [zeros] * (len(native_fields(column)) - 1)
-
-
-# --- types that say the same
-
-
-def _cast_number(array: pa.Array, column: Column) -> pa.Array | None:
-    scale = column.scale or 0
-    wanted = pa.decimal128(column.precision or 38, scale)
-    if pa.types.is_decimal(array.type):
-        return array.cast(wanted)
-    if pa.types.is_integer(array.type) and scale <= 38 - _MAX_INT64_DIGITS:
-        return array.cast(pa.int64()).cast(pa.decimal128(38, scale)).cast(wanted)
-    return None
-
-
-def _cast_float(array: pa.Array, _column: Column) -> pa.Array | None:
-    return array.cast(pa.float64()) if pa.types.is_floating(array.type) else None
-
-
-def _cast_boolean(array: pa.Array, _column: Column) -> pa.Array | None:
-    return array if pa.types.is_boolean(array.type) else None
-
-
-def _cast_string(array: pa.Array, column: Column) -> pa.Array | None:
-    if not pa.types.is_string(array.type):
-        return None
-    longest = pc.max(pc.utf8_length(array)).as_py() or 0
-    heaviest = pc.max(pc.binary_length(array)).as_py() or 0
-    fits = longest <= (column.length or 0) and heaviest <= (column.byte_length or 0)
-    return array if fits else None
-
-
-def _cast_binary(array: pa.Array, column: Column) -> pa.Array | None:
-    if not pa.types.is_binary(array.type):
-        return None
-    heaviest = pc.max(pc.binary_length(array)).as_py() or 0
-    return array if heaviest <= (column.byte_length or 0) else None
-
-
-def _cast_date(array: pa.Array, _column: Column) -> pa.Array | None:
-    if not pa.types.is_date32(array.type):
-        return None
-    return array if _has_valid_years(array) else None
-
-
-def _cast_time(array: pa.Array, column: Column) -> pa.Array | None:
-    if not pa.types.is_time64(array.type):
-        return None
-    per_micro = _NANOS_PER_MICRO if array.type.unit == "ns" else 1
-    micros = pc.divide(array.cast(pa.int64()), per_micro)
-    return _truncate_to_scale(micros, column).cast(pa.time64("us"))
-
-
-def _cast_timestamp(array: pa.Array, column: Column) -> pa.Array | None:
-    if not pa.types.is_timestamp(array.type) or array.type.unit != "us":
-        return None
-    zoned = array.type.tz is not None
-    if zoned == (column.kind is LogicalType.TIMESTAMP_NTZ) or not _has_valid_years(array):
-        return None
-    tz = "UTC" if zoned else None
-    return _truncate_to_scale(array.cast(pa.int64()), column).cast(pa.timestamp("us", tz))
-
-
-def _truncate_to_scale(micros: pa.Array, column: Column) -> pa.Array:
-    """Drop the digits that a column has not; before 1970, too, towards the past."""
-    unit = 10 ** max(0, _MICROSECOND_DIGITS - (column.scale or 0))
-    if unit == 1:
-        return micros
-    rest = pc.subtract(micros, pc.multiply(pc.divide(micros, unit), unit))
-    rest = pc.if_else(pc.less(rest, 0), pc.add(rest, unit), rest)
-    return pc.subtract(micros, rest)
-
-
-def _has_valid_years(array: pa.Array) -> bool:
-    bounds = pc.min_max(pc.year(array)).as_py()
-    return bounds["min"] is None or 1 <= bounds["min"] <= bounds["max"] <= 9999
-
-
-_FAST_CASTS: dict[LogicalType, FastCast] = {
-    LogicalType.FIXED: _cast_number,
-    LogicalType.REAL: _cast_float,
-    LogicalType.BOOLEAN: _cast_boolean,
-    LogicalType.TEXT: _cast_string,
-    LogicalType.BINARY: _cast_binary,
-    LogicalType.DATE: _cast_date,
-    LogicalType.TIME: _cast_time,
-    **dict.fromkeys(TIMESTAMP_TYPES, _cast_timestamp),
-}
-
-
-# --- everything else, by the rules of a value
-
-
-def _convert_by_rule(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]:
-    values = _to_python_values(column, array)
-    converted, wrong = ColumnConverter(column, zone).convert(values)
-    if wrong:
-        raise _make_column_error(column, _find_rejection_reason(column, values[wrong[0]], zone))
-    alone = TableSchema(1, (column,))
-    table = pa.Table.from_arrays([converted], names=[column.name])
-    try:
-        native = to_native_table(table, alone)
-    except InvalidRow as error:
-        raise _make_column_error(column, str(error)) from error
-    return [part.combine_chunks() for part in native.columns]
-
-
-def _to_python_values(column: Column, array: pa.Array) -> list[object]:
-    try:
-        if pa.types.is_struct(array.type) and _is_variant(array.type):
-            return _decode_variants(array)
-        if pa.types.is_map(array.type):
-            return [None if each is None else dict(each) for each in array.to_pylist()]
-        if pa.types.is_time(array.type):
-            array = array.cast(pa.time64("us"), safe=False)
-        if pa.types.is_date(array.type) or pa.types.is_timestamp(array.type):
-            return to_python_values(array)
-        return list(array.to_pylist())
-    except (ValueError, OverflowError, pa.ArrowException) as error:
-        raise _make_column_error(column, str(error)) from error
 
 
 def _is_variant(struct_type: pa.StructType) -> bool:
