@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support import copy_functions_page, sdk_values_page, settings_page
+from support import copy_functions_page, sdk_values_page, settings_page, ways_in
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _BEGIN, _END = "<!-- made by tests/support/generated_pages.py -->\n", "<!-- end -->\n"
@@ -19,6 +19,7 @@ PARTS = {
     "copy-functions.md": copy_functions_page.table,
     "settings.md": settings_page.table,
     "sdk-values.md": sdk_values_page.table,
+    "ways-in.md": ways_in.table,
 }
 
 

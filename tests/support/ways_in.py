@@ -11,6 +11,8 @@ import datetime as dt
 import io
 import json
 import math
+import uuid
+from collections import Counter
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -28,8 +30,16 @@ from snowmelt.load.phase_protocols import ByteReader, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.iceberg_table_form import to_native_table
-from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
+from snowmelt.schema.types import (
+    SEMI_STRUCTURED_TYPES,
+    TIMESTAMP_TYPES,
+    Column,
+    Compatibility,
+    LogicalType,
+    TableSchema,
+)
 from snowmelt.spark.datasource.write_task import cast_column
+from support.sdk_values_page import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +52,8 @@ _MANY = 128
 _POOL = ConverterPool(UTC, SystemClock())
 _SPARK_TYPES = (
     pa.types.is_boolean,
-    pa.types.is_int64,
-    pa.types.is_float64,
+    pa.types.is_signed_integer,
+    pa.types.is_floating,
     pa.types.is_decimal128,
     pa.types.is_string,
     pa.types.is_binary,
@@ -100,9 +110,12 @@ def _arrow(value: object) -> pa.Array | None:
         # Arrow's decimals have all digits before the point.
         return None
     try:
-        return pa.array([value])
+        array = pa.array([value])
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None
+    # Items of a list become one type.
+    is_same = not isinstance(value, list | dict) or repr(array.to_pylist()[0]) == repr(value)
+    return array if is_same else None
 
 
 def _insert_arrow(column: Column, value: object) -> str:
@@ -145,7 +158,8 @@ def written_json(value: object) -> str | None:
     if isinstance(value, Json):
         return value
     if isinstance(value, Decimal):
-        return str(value) if value.is_finite() else None
+        # A decimal zero has no sign, and one of JSON has.
+        return str(value or value.copy_abs()) if value.is_finite() else None
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, list | tuple):
@@ -203,34 +217,22 @@ def _copy_json(column: Column, value: object) -> str:
     return UNWRITABLE if line is None else _parsed("json", line + b"\n", column, flatten_maps=False)
 
 
-def written_text(value: object) -> str | None:
-    """Return a value as a field of a file; None if it has no form there that means the same."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    return None
-
-
 def _field(value: object) -> bytes | None:
-    text = written_text(value)
-    if text is None:
+    """Return a text or None as a field of a file, its line end included."""
+    if value is None:
+        return b"\n"
+    if not isinstance(value, str):
         return None
     made = io.StringIO()
-    csv.writer(made, lineterminator="\n").writerow([text])
-    written = made.getvalue()
-    if value == "":
-        written = '""\n'
-    elif value is None:
-        written = "\n"
-    return written.encode("utf-8", "surrogatepass")
+    csv.writer(made, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow([value])
+    return made.getvalue().encode("utf-8", "surrogatepass")
 
 
 def _copy_csv(column: Column, value: object) -> str:
     field = _field(value)
     if field is None:
         return UNWRITABLE
-    return _parsed("delimited", b"1," + field, column, delimiter=",", enclosed_by='"')
+    return _parsed("delimited", b"1," + field, column, delimiter=",", enclosed_by='"', escape="")
 
 
 def _tail_json(column: Column, value: object) -> str:
@@ -240,7 +242,8 @@ def _tail_json(column: Column, value: object) -> str:
 
 def _tail_csv(column: Column, value: object) -> str:
     field = _field(value)
-    if field is None or b"\n" in field[:-1]:
+    if field is None or len(field.splitlines()) > 1:
+        # A record is one line there.
         return UNWRITABLE
     parse = CsvLineParser(["number", column.name])
     row = parse(b"1," + field[:-1], 1)
@@ -283,4 +286,128 @@ def stored(column: Column, value: object) -> dict[str, str]:
     return {name: each for name, each in found.items() if each != UNWRITABLE}
 
 
-MOMENT = dt.datetime(2026, 11, 21, 10, 30, 1, 250_000)
+# --- What a way stores other than `insert_row` does, and where that is meant.
+
+
+def as_read(way: str, value: object) -> object:
+    """Return what a way that reads JSON has a value for, in Python: numbers are not all the same."""
+    if isinstance(value, list | tuple):
+        return [as_read(way, each) for each in value]
+    if isinstance(value, dict):
+        return {key: as_read(way, each) for key, each in value.items()}
+    if way == "row API" and isinstance(value, Decimal):
+        text = str(value)
+        return value if text.lstrip("-").isdecimal() else float(value or value.copy_abs())
+    if way in JSON_WAYS and way != "row API" and isinstance(value, float):
+        return Decimal(repr(value)) if value or math.copysign(1, value) > 0 else value
+    return value
+
+
+_TIMES = TIMESTAMP_TYPES | {LogicalType.DATE, LogicalType.TIME}
+DIFFERENCES: list[tuple[tuple[str, ...], str, Callable[[Column, object], bool]]] = [
+    (
+        ("COPY CSV", "COPY JSON"),
+        "A number with a fraction is rejected by a column of whole numbers, not rounded.",
+        lambda column, _: column.kind is LogicalType.FIXED and not column.scale,
+    ),
+    (
+        ("COPY CSV", "COPY JSON"),
+        "Text as a date or time has Vertica's forms, and no integers since 1970.",
+        lambda column, value: column.kind in _TIMES and isinstance(value, str | int),
+    ),
+    (
+        ("COPY CSV", "COPY JSON"),
+        "Digits of bytes may begin with `0x`.",
+        lambda column, value: column.kind is LogicalType.BINARY and isinstance(value, str),
+    ),
+    (
+        ("COPY JSON",),
+        "Text in a VARIANT, ARRAY or OBJECT is a text, and is not read as JSON.",
+        lambda column, value: column.kind in SEMI_STRUCTURED_TYPES and isinstance(value, str),
+    ),
+    (
+        ("COPY JSON",),
+        "A list or an object is written into VARCHAR as JSON.",
+        lambda column, value: column.kind is LogicalType.TEXT and isinstance(value, list | dict),
+    ),
+    (
+        ("COPY CSV",),
+        "A blank text is no ARRAY.",
+        lambda column, value: (
+            column.kind is LogicalType.ARRAY and isinstance(value, str) and not value.strip()
+        ),
+    ),
+    (("tail CSV",), "An empty field is NULL, quoted or not.", lambda _, value: value == ""),
+]
+"""The ways, the sentence of the page, and where it holds; numbers of JSON are in `as_read`."""
+
+
+def is_meant(way: str, column: Column, value: object) -> bool:
+    """Return True if the page says that this way may store something else, or reject."""
+    return any(way in ways and holds(column, value) for ways, _, holds in DIFFERENCES)
+
+
+# --- The table of `docs/ways-in.md`.
+
+_MOMENT = dt.datetime(2026, 11, 21, 10, 30, 1, 250_000)
+KINDS: dict[str, object] = {
+    "NULL": None,
+    "boolean": True,
+    "0 or 1": 1,
+    "another integer": 12,
+    "number with a fraction": Decimal("1.5"),
+    "float": 2.5,
+    "NaN": math.nan,
+    "infinity": math.inf,
+    "`12`": "12",
+    "`1.5`": "1.5",
+    "`1e2`": "1e2",
+    "`true`, `yes`": "yes",
+    "`NaN`, `inf`": "NaN",
+    "`ab` (hexadecimal)": "ab",
+    "`0xab`": "0xab",
+    "`x y`": "x y",
+    "empty text": "",
+    "`2026-11-21`": "2026-11-21",
+    "`20261121`": "20261121",
+    "`11/21/2026`": "11/21/2026",
+    "`21-NOV-2026`": "21-NOV-2026",
+    "`10:30:01.25`": "10:30:01.25",
+    "`08:57 PM`": "08:57 PM",
+    "`2026-11-21T10:30:01`": "2026-11-21T10:30:01",
+    "`2026-11-21 10:30:01`": "2026-11-21 10:30:01",
+    "`2026-11-21T10:30:01+05:30`": "2026-11-21T10:30:01+05:30",
+    "`1795257001` (since 1970)": "1795257001",
+    "`[1]`": "[1]",
+    '`{"a":1}`': '{"a":1}',
+    "bytes": b"\xab",
+    "list": [1, "a"],
+    "mapping, struct": {"a": 1},
+    "date": _MOMENT.date(),
+    "time": _MOMENT.time(),
+    "date with time": _MOMENT,
+    "the same with a zone": _MOMENT.replace(tzinfo=dt.UTC),
+    "UUID": uuid.UUID(int=1),
+}
+
+
+def _cell(column: Column, value: object) -> str:
+    found = {
+        name: "–" if each == REJECTED else "NULL" if set(each.split()) == {"None"} else "yes"
+        for name, each in stored(column, value).items()
+    }
+    counts = Counter(found.values())
+    usual = found["insert_row"] if len(counts) > 1 else next(iter(counts))
+    others = [f"{name} {each}" for name, each in found.items() if each != usual]
+    return ", ".join([usual, *others])
+
+
+def table() -> str:
+    """Return the table in Markdown, made by trying each value by each way, and its exceptions."""
+    head = ["| value | " + " | ".join(COLUMNS) + " |", "|" + " --- |" * (len(COLUMNS) + 1)]
+    rows = [
+        f"| {name} | " + " | ".join(_cell(column, value) for column in COLUMNS.values()) + " |"
+        for name, value in KINDS.items()
+    ]
+    said = [f"* {', '.join(ways)}: {sentence}" for ways, sentence, _ in DIFFERENCES]
+    return "\n".join([*head, *rows, "", *said]) + "\n"
