@@ -33,9 +33,13 @@ if TYPE_CHECKING:
     from snowmelt.client.channel_operations import ChannelManager
     from snowmelt.client.channel_state import ChannelState
     from snowmelt.client.counters_and_metrics import ChannelStatus
-    from snowmelt.schema.conversion.deferred_row_batches import DeferredRows
     from snowmelt.schema.conversion.deferred_single_rows import FastRows
-    from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
+    from snowmelt.schema.conversion.row_converter import (
+        DeferredRows,
+        RowConversion,
+        RowConverter,
+        RowError,
+    )
     from snowmelt.schema.types import TableName
 
 _log = logging.getLogger(__name__)

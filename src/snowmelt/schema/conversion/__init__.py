@@ -2,7 +2,6 @@
 
 `value_rules`: one value into its stored value. This is the exact path, which defines the result.
 `foreign_types`: NumPy and pandas values and enumeration members into plain values.
-`ambiguous_bytes`: rejection of text from the official SDK that may stand for bytes.
 `numbers`: FIXED, REAL and BOOLEAN values, and floats as decimal text.
 `timestamps`: dates, times and timestamps, and their text formats.
 `timestamp_limits`: the range of dates and timestamps that every reader can represent.
@@ -10,7 +9,6 @@
 `column_converter`: whole columns into Arrow arrays in chunk form.
 `packed_input_columns`: plain columns as a few bytes until a flush.
 `deferred_single_rows`: single rows that are checked immediately and converted in a batch.
-`deferred_row_batches`: batches of rows that were packed, and are converted at a flush.
 `arrow_to_python`: Arrow values into the Python values that rows would hold.
 `arrow_input`: Arrow arrays and tables of a user into chunk form.
 `row_converter`: rows and Arrow tables into a table in chunk form, with all errors.

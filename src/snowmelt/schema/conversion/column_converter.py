@@ -46,7 +46,7 @@ from snowmelt.schema.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from snowmelt.schema.chunk_types import Float64s, Int64s, Mask
     from snowmelt.schema.value_errors import StoredValue
@@ -84,8 +84,17 @@ def convert_by_halving(
         if array is None:
             array, positions = convert_exactly(part)
             refused += [start + position for position in positions]
-        pieces += array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        pieces += flatten_chunks([array])
     return pa.chunked_array(pieces).combine_chunks(), refused
+
+
+def flatten_chunks(arrays: Iterable[pa.Array | pa.ChunkedArray]) -> list[pa.Array]:
+    """Return arrays, those in chunks by their chunks."""
+    return [
+        chunk
+        for array in arrays
+        for chunk in (array.chunks if isinstance(array, pa.ChunkedArray) else [array])
+    ]
 
 
 # --- Offsets of a time zone by whole days, so that clock times convert a column at a time.

@@ -23,10 +23,9 @@ from snowmelt.schema.conversion.arrow_input import (
     combine_small_arrow_chunks,
     convert_arrow_array,
 )
-from snowmelt.schema.conversion.column_converter import make_column_converters
-from snowmelt.schema.conversion.deferred_row_batches import DeferredRows
+from snowmelt.schema.conversion.column_converter import flatten_chunks, make_column_converters
 from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker
-from snowmelt.schema.conversion.packed_input_columns import CompactColumn
+from snowmelt.schema.conversion.packed_input_columns import CompactColumn, concatenate_to_arrays
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.size_estimates import (
     estimate_array_bytes,
@@ -107,7 +106,7 @@ class RowConverter:
         self.fast_checker = FastRowChecker(
             schema, zone, compatibility, self._resolve_keys, max_row_bytes
         )
-        self._arrow_schema = chunk_arrow_schema(schema)
+        self.arrow_schema = chunk_arrow_schema(schema)
         self._columns = schema.columns
         self._converters = self.make_converters()
         self._widths = [estimate_fixed_value_bytes(column) for column in schema.columns]
@@ -125,7 +124,7 @@ class RowConverter:
         With `stop_at_first` one refused row leaves no rows, and only the first is reported.
         """
         if not rows:
-            return RowConversion(self._arrow_schema.empty_table(), 0, 0, [])
+            return RowConversion(self.arrow_schema.empty_table(), 0, 0, [])
         pieces, refused = self._pack_columns(rows)
         arrays = [
             converter.unpack(piece) if isinstance(piece, CompactColumn) else piece
@@ -170,7 +169,7 @@ class RowConverter:
             for chunk in table.column(names[place]).chunks:
                 piece, positions = convert_arrow_array(converter, chunk)
                 refused.update(start + position for position in positions)
-                pieces += piece.chunks if isinstance(piece, pa.ChunkedArray) else [piece]
+                pieces += flatten_chunks([piece])
                 start += len(chunk)
             arrays.append(pieces[0] if len(pieces) == 1 else pa.chunked_array(pieces))
         return self._finish_conversion(arrays, refused, rows, stop_at_first=stop_at_first)
@@ -186,7 +185,7 @@ class RowConverter:
         total = sum(map(estimate_array_bytes, arrays, self._widths))
         if total > self._max_row_bytes:
             rejected.update(self._find_oversized_rows(arrays))
-        table = pa.Table.from_arrays(arrays, schema=self._arrow_schema)
+        table = pa.Table.from_arrays(arrays, schema=self.arrow_schema)
         if not rejected:
             return RowConversion(table, len(rows), int(total) + 1, [])
         return self._exclude_rejected(table, rows, sorted(rejected), stop_at_first=stop_at_first)
@@ -206,12 +205,12 @@ class RowConverter:
     def build_table(self, rows: Sequence[tuple[StoredValue, ...]]) -> pa.Table:
         """Return the table, in chunk form, of rows that `convert_row` returned."""
         if not rows:
-            return self._arrow_schema.empty_table()
+            return self.arrow_schema.empty_table()
         arrays = [
             converter.stored_to_array(values)
             for converter, values in zip(self._converters, zip(*rows, strict=True), strict=True)
         ]
-        return pa.Table.from_arrays(arrays, schema=self._arrow_schema)
+        return pa.Table.from_arrays(arrays, schema=self.arrow_schema)
 
     def _try_convert_cached(self, row: Row) -> list[StoredValue] | None:
         """Convert a row whose keys were seen before; None when anything is wrong with it."""
@@ -400,7 +399,7 @@ class RowConverter:
         """Leave refused rows out and find the first reason of each."""
         if stop_at_first:
             error = self._find_row_error(rows[rejected[0]], rejected[0])
-            return RowConversion(self._arrow_schema.empty_table(), 0, 0, [error])
+            return RowConversion(self.arrow_schema.empty_table(), 0, 0, [error])
         errors = [self._find_row_error(rows[index], index) for index in rejected]
         good = np.ones(len(rows), dtype=np.bool_)
         good[rejected] = False
@@ -421,6 +420,46 @@ class RowConverter:
                 _error_column_names(error, "null_for_not_null"),
             )
         raise InternalError(f"row {row_index} was refused by a column but is valid")
+
+
+class DeferredRows:
+    """Rows of one or more calls that were only packed; `size_bytes` is an estimate.
+
+    A flush makes a table of them, mostly without the interpreter's lock: what a call costs whatever
+    its rows is paid once.
+    """
+
+    __slots__ = ("columns", "form", "rows", "size_bytes")
+
+    def __init__(
+        self,
+        form: RowConverter,
+        columns: list[list[Piece]],
+        rows: int,
+        size_bytes: int,
+    ) -> None:
+        self.form = form
+        self.columns = columns
+        self.rows = rows
+        self.size_bytes = size_bytes
+
+    def try_extend(self, other: object) -> bool:
+        """Append the rows of a later call if they are of the same form."""
+        if not (isinstance(other, DeferredRows) and other.form is self.form):
+            return False
+        for own, more in zip(self.columns, other.columns, strict=True):
+            own += more
+        self.rows += other.rows
+        self.size_bytes += other.size_bytes
+        return True
+
+    def to_table(self) -> pa.Table:
+        """Return them in chunk form; any thread may call it."""
+        arrays = []
+        for pieces, converter in zip(self.columns, self.form.make_converters(), strict=True):
+            made = concatenate_to_arrays(pieces, converter)
+            arrays.append(made[0] if len(made) == 1 else pa.chunked_array(flatten_chunks(made)))
+        return pa.Table.from_arrays(arrays, schema=self.form.arrow_schema)
 
 
 def _estimate_piece_bytes(piece: Piece, width_bytes: float | None) -> float:

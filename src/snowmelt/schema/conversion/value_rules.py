@@ -16,10 +16,6 @@ from uuid import UUID
 import numpy as np
 
 from snowmelt.errors import InvalidRow, InvalidValue, TooComplex
-from snowmelt.schema.conversion.ambiguous_bytes import (
-    wrap_to_reject_base64_text,
-    wrap_to_reject_hex_text,
-)
 from snowmelt.schema.conversion.foreign_types import to_plain_value
 from snowmelt.schema.conversion.json_text import (
     MAX_DEPTH,
@@ -79,7 +75,11 @@ _DATE_AND_TIMESTAMP_TYPES = TIMESTAMP_TYPES | {LogicalType.DATE}
 def make_value_rule(
     column: Column, zone: tzinfo, compatibility: Compatibility = Compatibility.STRICT
 ) -> Rule:
-    """Return what converts a value of a column: `convert_value` with the choices made."""
+    """Return what converts a value of a column; timestamps without a zone are clock times of `zone`.
+
+    It raises InvalidRow if the Python type does not fit, a number is out of range, or null is
+    refused, and InvalidValue if the value does not fit.
+    """
     convert = _select_converter(column, zone, compatibility)
     is_limited = column.kind in LIMITED_TYPES
 
@@ -109,23 +109,6 @@ def make_value_rule(
     return rule
 
 
-def convert_value(
-    value: object,
-    column: Column,
-    *,
-    zone: tzinfo,
-    row_index: int,
-    compatibility: Compatibility = Compatibility.STRICT,
-) -> StoredValue:
-    """Return the stored value; timestamps without a zone are clock times of `zone`.
-
-    Raises:
-        InvalidRow: if the Python type does not fit, a number is out of range, or null is refused.
-        InvalidValue: if the value does not fit.
-    """
-    return make_value_rule(column, zone, compatibility)(value, row_index)
-
-
 def _select_converter(column: Column, zone: tzinfo, compatibility: Compatibility) -> Convert:
     kind, java, forms = column.kind, compatibility.is_java, compatibility.timestamp_format
     if kind in SEMI_STRUCTURED_TYPES:
@@ -135,14 +118,14 @@ def _select_converter(column: Column, zone: tzinfo, compatibility: Compatibility
         meets_zone = java or kind is not LogicalType.TIMESTAMP_NTZ
         return partial(convert_timestamp, zone=zone if meets_zone else None, forms=forms)
     sdk = compatibility is Compatibility.SDK_ROWS
+    reject_hex = partial(_reject_ambiguous_text, *_HEX_TEXT) if sdk else _keep
+    reject_base64 = partial(_reject_ambiguous_text, *_BASE64_TEXT) if sdk else _keep
     converts: dict[LogicalType, Convert] = {
-        LogicalType.FIXED: wrap_to_reject_hex_text(convert_fixed) if sdk else convert_fixed,
-        LogicalType.REAL: wrap_to_reject_hex_text(partial(convert_float, java=False))
-        if sdk
-        else partial(convert_float, java=java),
+        LogicalType.FIXED: reject_hex(convert_fixed),
+        LogicalType.REAL: reject_hex(partial(convert_float, java=java)),
         LogicalType.BOOLEAN: partial(convert_boolean, java=java),
         LogicalType.TEXT: convert_string,
-        LogicalType.BINARY: wrap_to_reject_base64_text(convert_binary) if sdk else convert_binary,
+        LogicalType.BINARY: reject_base64(convert_binary),
         LogicalType.DATE: partial(convert_date, forms=forms),
         LogicalType.TIME: partial(convert_time, forms=forms),
     }
@@ -361,3 +344,40 @@ def _too_complex_error(column: Column, row_index: int) -> TooComplex:
 
 def _invalid_unicode_error(column: Column, row_index: int) -> InvalidValue:
     return wrong_value_error(column, row_index, "Invalid Unicode string")
+
+
+# --- Rejection of text in rows of the official Python SDK that may stand for bytes.
+#
+# JSON has no bytes. The SDK writes `bytes` and `bytearray` as hexadecimal digits, and a `memoryview`
+# as base64, and the wire does not tell which it was.
+
+_HEX_TEXT = (
+    # No number that the SDK writes by itself begins so: decimals have no leading zero.
+    re.compile(r"0[0-9](?:[0-9]{2})*", re.ASCII),
+    "a number with a leading zero, or bytes, which the SDK writes as hexadecimal digits. Send a number",
+)
+_BASE64_TEXT = (
+    # The digits that the SDK writes are small letters; base64 has groups of four.
+    re.compile(r"(?=.*[A-F])(?:[0-9A-Fa-f]{4})+", re.ASCII),
+    (
+        "hexadecimal digits, or a memoryview, which the SDK writes as base64. Send bytes, or "
+        "digits in small letters"
+    ),
+)
+_MAX_AMBIGUOUS_CHARACTERS = 80
+
+
+def _keep(convert: Convert) -> Convert:
+    return convert
+
+
+def _reject_ambiguous_text(pattern: re.Pattern[str], meanings: str, convert: Convert) -> Convert:
+    """Return a conversion that rejects text which may be written bytes."""
+
+    def checked(value: object, column: Column, row_index: int) -> StoredValue:
+        if isinstance(value, str) and pattern.fullmatch(value.strip(TRIMMED_CHARACTERS)):
+            shown = repr(value[:_MAX_AMBIGUOUS_CHARACTERS])
+            raise wrong_value_error(column, row_index, f"Ambiguous text {shown}: {meanings}")
+        return convert(value, column, row_index)
+
+    return checked

@@ -23,8 +23,9 @@ import pytest
 
 from snowmelt.errors import InvalidRow, Unsupported
 from snowmelt.schema.column_metadata import column_from_fields
-from snowmelt.schema.conversion import column_converter, value_rules
+from snowmelt.schema.conversion import column_converter
 from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.size_estimates import estimate_stored_value_bytes
 from snowmelt.schema.statistics import collect_statistics
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
@@ -35,8 +36,11 @@ DATA = Path(__file__).parents[3] / "data"
 VECTORS = {DATA / "values.jsonl": 1604, DATA / "more_values.jsonl": 430}
 LOS_ANGELES = ZoneInfo("America/Los_Angeles")
 # What this file compares with Java is the mode that follows it; other modes are named.
-convert_value = partial(value_rules.convert_value, compatibility=Compatibility.SNOWFLAKE)
 ColumnConverter = partial(column_converter.ColumnConverter, compatibility=Compatibility.SNOWFLAKE)
+
+
+def convert_value(value, column, *, zone, row_index, compatibility=Compatibility.SNOWFLAKE):
+    return make_value_rule(column, zone, compatibility)(value, row_index)
 
 
 class NoTwin(Exception):
