@@ -6,12 +6,9 @@ import base64
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from snowmelt.client.channel_state import ChannelState, ChannelTarget
 from snowmelt.client.stage import UploadGrant
 from snowmelt.errors import ChannelNotFound, InternalError, ServiceUnavailable
-from snowmelt.schema.column_metadata import column_from_fields
 from snowmelt.schema.types import TableName, TableSchema, to_display_name, to_internal_name
 from snowmelt.wire.streaming import (
     ChannelStatusMessage,
@@ -27,10 +24,13 @@ from snowmelt.wire.streaming import (
     NewColumn,
     OpenChannelRequest,
     OpenChannelResponse,
+    column_from_message,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import msgspec
 
     from snowmelt.client.channel_state import ConverterFactory
     from snowmelt.client.transport import ResponseT, Transport
@@ -219,7 +219,7 @@ def schema_from_metadata(columns: Sequence[ColumnMetadata], version: int) -> Tab
     Raises:
         Unsupported: One of them cannot be streamed into.
     """
-    read = (column_from_fields(msgspec.structs.asdict(column)) for column in columns)
+    read = map(column_from_message, columns)
     return TableSchema(version, tuple(sorted(read, key=lambda column: column.ordinal)))
 
 

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_TYPE_FAMILIES = {
+    LogicalType.FIXED: "NUMBER",
+    LogicalType.TEXT: "VARCHAR",
+    LogicalType.REAL: "FLOAT",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaConflict:
     """Why rows written for older columns are not taken any more.
@@ -84,7 +91,7 @@ def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConf
 
 def _find_type_mismatch(column: Column, wanted: Column) -> str | None:
     if column.kind is not wanted.kind:
-        return f"it is {column.sql_type} and stays {_type_family(column)}"
+        return f"it is {column.sql_type} and stays {_TYPE_FAMILIES.get(column.kind, column.kind)}"
     sizes = (
         ("the precision", column.precision, wanted.precision),
         ("the length", column.length, wanted.length),
@@ -96,15 +103,3 @@ def _find_type_mismatch(column: Column, wanted: Column) -> str | None:
         if (found or 0) < (least or 0):
             return f"{what} is at least {least}"
     return None
-
-
-def _type_family(column: Column) -> str:
-    match column.kind:
-        case LogicalType.FIXED:
-            return "NUMBER"
-        case LogicalType.TEXT:
-            return "VARCHAR"
-        case LogicalType.REAL:
-            return "FLOAT"
-        case _:
-            return str(column.kind)

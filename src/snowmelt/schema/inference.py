@@ -128,14 +128,14 @@ def _merge_types(sql_types: set[str]) -> str:
         # Its texts may be read as such values; a VARIANT would take still fewer of them.
         return others.pop()
     if others and others == numbers:
-        return "FLOAT" if "FLOAT" in others else max(others, key=_number_scale)
+        return (
+            "FLOAT"
+            if "FLOAT" in others
+            else max(others, key=lambda each: int(each[:-1].rpartition(",")[2]))
+        )
     if others == {"DATE", "TIMESTAMP_NTZ(9)"}:
         return "TIMESTAMP_NTZ(9)"
     return "VARIANT" if others else _TEXT_TYPE
-
-
-def _number_scale(number: str) -> int:
-    return int(number.rpartition(",")[2].rstrip(")"))
 
 
 def _sql_type_of_arrow(kind: pa.DataType) -> str:

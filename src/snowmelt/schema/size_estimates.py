@@ -27,18 +27,9 @@ def estimate_fixed_value_bytes(column: Column) -> float | None:
     if column.kind is LogicalType.FIXED:
         precision = 38 if column.scale else column.precision or 38
         return 4 if precision <= 9 else 8 if precision <= 18 else 16
-    if (
-        column.kind is LogicalType.TIME
-        or column.kind in TIMESTAMP_TYPES
-        or column.kind is LogicalType.DATE
-    ):
+    if column.kind in TIMESTAMP_TYPES | {LogicalType.TIME, LogicalType.DATE}:
         return {"SB4": 4, "SB8": 8, "SB16": 16}[column.physical_type]
     return 8 if column.kind is LogicalType.REAL else None
-
-
-def estimate_stored_value_bytes(value: StoredValue, column: Column) -> float:
-    """Return the estimated size of a stored value in a buffer (§5.4)."""
-    return estimate_value_bytes(value, estimate_fixed_value_bytes(column))
 
 
 def estimate_value_bytes(value: StoredValue, width_bytes: float | None) -> float:
@@ -59,7 +50,8 @@ def estimate_array_bytes(array: pa.Array | pa.ChunkedArray, width_bytes: float |
     if width_bytes is not None:
         return size + values * width_bytes
     pieces = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-    return size + values * _LENGTH_BYTES + sum(map(_array_content_bytes, pieces))
+    ends = ((offsets[0], offsets[-1]) for offsets in map(_value_offsets, pieces))
+    return size + values * _LENGTH_BYTES + sum(int(end - start) for start, end in ends)
 
 
 def estimate_packed_bytes(
@@ -69,11 +61,6 @@ def estimate_packed_bytes(
     values = count - null_count
     own = values * _LENGTH_BYTES + content_bytes if width_bytes is None else values * width_bytes
     return count * _LEVEL_BYTES + own
-
-
-def _array_content_bytes(array: pa.Array) -> int:
-    offsets = _value_offsets(array)
-    return int(offsets[-1] - offsets[0])
 
 
 def estimate_bytes_per_value(

@@ -72,7 +72,8 @@ def to_python_values(array: pa.Array) -> list[Any]:
         return _map_non_null(array.indices.to_pylist(), values.__getitem__)
     plain = unwrap_encoding(array)
     if plain is not None:
-        return _find_value_converter(plain.type)(plain)
+        found = (reader for fits, reader in _VALUE_CONVERTERS if fits(plain.type))
+        return next(found, _to_arrow_scalars)(plain)
     if _arrow_types.is_run_end_encoded(kind):
         values = to_python_values(array.values)
         return [values[place] for place in _expand_run_indexes(array).to_pylist()]
@@ -158,24 +159,12 @@ def to_int64_and_nulls(array: pa.Array) -> tuple[Int64s, Mask | None]:
     return numbers, nulls
 
 
-def _find_value_converter(kind: pa.DataType) -> Callable[[Any], list[Any]]:
-    for fits, reader in _VALUE_CONVERTERS:
-        if fits(kind):
-            return reader
-    return _to_arrow_scalars
-
-
 def _map_non_null(values: Iterable[Any], make: Callable[[Any], Any]) -> list[Any]:
     return [None if value is None else make(value) for value in values]
 
 
 def _to_arrow_scalars(array: Any) -> list[Any]:
     return [value if value.is_valid else None for value in array]
-
-
-def _to_list(array: Any) -> list[Any]:
-    values: list[Any] = array.to_pylist()
-    return values
 
 
 def _to_numpy_floats(array: Any) -> list[Any]:
@@ -308,46 +297,34 @@ def _to_struct_dicts(array: Any) -> list[Any]:
     return [row if here else None for row, here in zip(rows, valid, strict=True)]
 
 
-def _is_list_type(kind: pa.DataType) -> bool:
-    return bool(
-        _arrow_types.is_list(kind)
-        or _arrow_types.is_large_list(kind)
-        or _arrow_types.is_fixed_size_list(kind)
-        or _arrow_types.is_list_view(kind)
-        or _arrow_types.is_large_list_view(kind)
-    )
-
-
-def _is_to_pylist_exact(kind: pa.DataType) -> bool:
-    return (
-        _arrow_types.is_null(kind)
-        or _arrow_types.is_boolean(kind)
-        or _arrow_types.is_integer(kind)
-        or _arrow_types.is_float64(kind)
-        or _arrow_types.is_decimal(kind)
-        or _is_string_or_binary_type(kind)
-    )
-
-
-def _is_string_or_binary_type(kind: pa.DataType) -> bool:
-    return bool(
-        _arrow_types.is_string(kind)
-        or _arrow_types.is_large_string(kind)
-        or _arrow_types.is_string_view(kind)
-        or _arrow_types.is_binary(kind)
-        or _arrow_types.is_large_binary(kind)
-        or _arrow_types.is_binary_view(kind)
-        or _arrow_types.is_fixed_size_binary(kind)
-    )
-
-
+_LIST_CHECKS = (
+    _arrow_types.is_list,
+    _arrow_types.is_large_list,
+    _arrow_types.is_fixed_size_list,
+    _arrow_types.is_list_view,
+    _arrow_types.is_large_list_view,
+)
+_EXACT_CHECKS = (
+    _arrow_types.is_null,
+    _arrow_types.is_boolean,
+    _arrow_types.is_integer,
+    _arrow_types.is_float64,
+    _arrow_types.is_decimal,
+    _arrow_types.is_string,
+    _arrow_types.is_large_string,
+    _arrow_types.is_string_view,
+    _arrow_types.is_binary,
+    _arrow_types.is_large_binary,
+    _arrow_types.is_binary_view,
+    _arrow_types.is_fixed_size_binary,
+)
 _VALUE_CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], list[Any]]], ...] = (
-    (_is_to_pylist_exact, _to_list),
+    *((check, pa.Array.to_pylist) for check in _EXACT_CHECKS),
     (_arrow_types.is_floating, _to_numpy_floats),
     (_arrow_types.is_date, _to_dates),
     (_arrow_types.is_time, _to_times),
     (_arrow_types.is_timestamp, _to_datetimes),
-    (_is_list_type, _to_nested_lists),
+    *((check, _to_nested_lists) for check in _LIST_CHECKS),
     (_arrow_types.is_map, _to_map_dicts),
     (_arrow_types.is_struct, _to_struct_dicts),
 )
