@@ -416,7 +416,9 @@ def _encode_header(name: str, value: str) -> bytes:
     return head + encoded
 
 
-def _encode_frame(headers: bytes, payload: bytes = b"") -> tuple[bytes, bytes, bytes]:
+def _encode_frame(
+    headers: bytes, payload: bytes | memoryview = b""
+) -> tuple[bytes, bytes | memoryview, bytes]:
     """Return what stands before the payload, the payload, and what stands behind it."""
     prelude = _PRELUDE.pack(_FRAME_OVERHEAD_BYTES + len(headers) + len(payload), len(headers))
     start = prelude + _CHECKSUM_FIELD.pack(crc32(prelude)) + headers
@@ -438,7 +440,7 @@ CONTINUATION_FRAME = b"".join(_encode_frame(_encode_event_headers("Cont")))
 END_FRAME = b"".join(_encode_frame(_encode_event_headers("End")))
 
 
-def encode_records_events(payloads: Iterable[bytes]) -> bytes:
+def encode_records_events(payloads: Iterable[bytes | memoryview]) -> bytes:
     """Return a frame for each payload of output; its bytes are copied once."""
     frames = (_encode_frame(_RECORDS_HEADERS, payload) for payload in payloads)
     return b"".join(itertools.chain.from_iterable(frames))

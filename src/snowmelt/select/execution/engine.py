@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -68,7 +68,7 @@ __all__ = [
     "open_select",
 ]
 
-# --- Output cut into payloads: small enough for one frame, ending where a record ends.
+Payload: TypeAlias = bytes | memoryview
 
 # A frame of 128 KiB, less what its headers may take: larger ones are refused by some clients.
 PAYLOAD_BYTES = 128 * 1024 - 256
@@ -84,10 +84,10 @@ class PayloadCutter:
 
     def __init__(self, max_payload_bytes: int = PAYLOAD_BYTES) -> None:
         self._max_payload_bytes = max_payload_bytes
-        self._segments: list[bytes | memoryview] = []
+        self._segments: list[Payload] = []
         self._buffered_bytes = 0
 
-    def add(self, output: bytes | memoryview, record_ends: NDArray[np.int64]) -> Iterator[bytes]:
+    def add(self, output: Payload, record_ends: NDArray[np.int64]) -> Iterator[Payload]:
         """Take whole records, `record_ends` being the end of each in `output`; yield full payloads."""
         at = 0
         while len(output) - at > self._max_payload_bytes - self._buffered_bytes:
@@ -109,15 +109,13 @@ class PayloadCutter:
         if at < len(output):
             self._append(output[at:] if at else output)
 
-    def flush(self) -> Iterator[bytes]:
-        """Yield what is held, if anything."""
+    def flush(self) -> Iterator[Payload]:
+        """Yield what is held, if anything; a slice of one output is not copied."""
         if self._buffered_bytes:
-            whole = b"".join(self._segments)
-            self._segments = []
-            self._buffered_bytes = 0
-            yield whole
+            segments, self._segments, self._buffered_bytes = self._segments, [], 0
+            yield segments[0] if len(segments) == 1 else b"".join(segments)
 
-    def _append(self, output: bytes | memoryview) -> None:
+    def _append(self, output: Payload) -> None:
         self._segments.append(output)
         self._buffered_bytes += len(output)
 
@@ -303,9 +301,9 @@ class SelectExecution:
         """
         with contextlib.closing(self.stream_payload_batches()) as batches:
             for batch in batches:
-                yield from batch
+                yield from map(bytes, batch)
 
-    def stream_payload_batches(self) -> Generator[list[bytes]]:
+    def stream_payload_batches(self) -> Generator[list[Payload]]:
         """Yield the same, a few payloads together where one block completes several.
 
         Raises:
@@ -337,7 +335,7 @@ class SelectExecution:
                 return
         self._tear_down()
 
-    def _run_query(self, cutter: PayloadCutter) -> Generator[list[bytes], None, Exception | None]:
+    def _run_query(self, cutter: PayloadCutter) -> Generator[list[Payload], None, Exception | None]:
         sink = self._job.sink
         failure: Exception | None = None
         outcomes = self._iterate_block_results()
@@ -432,7 +430,7 @@ class SelectExecution:
             else ""
         )
 
-    def _batch_payloads(self, payloads: Iterator[bytes]) -> Iterator[list[bytes]]:
+    def _batch_payloads(self, payloads: Iterator[Payload]) -> Iterator[list[Payload]]:
         """Yield payloads in batches, and count them as returned."""
         while batch := list(itertools.islice(payloads, _MAX_BATCH_PAYLOADS)):
             self._returned_bytes += sum(map(len, batch))

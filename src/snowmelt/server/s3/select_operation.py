@@ -289,7 +289,7 @@ async def _send_body(send: Send, content: bytes, *, last: bool = False) -> None:
 
 
 def _stream_bodies(
-    execution: SelectExecution, encode: Callable[[Iterable[bytes]], bytes]
+    execution: SelectExecution, encode: Callable[[Iterable[bytes | memoryview]], bytes]
 ) -> Generator[bytes]:
     with contextlib.closing(execution.stream_payload_batches()) as batches:
         for payloads in batches:
