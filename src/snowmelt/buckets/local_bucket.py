@@ -298,8 +298,6 @@ def _decode_part_sizes(text: str) -> tuple[int, ...]:
     return tuple(itertools.chain.from_iterable((int(s),) * int(n or 1) for s, n in runs))
 
 
-# --- Files that no object needs: dropped ones, and what a crash left behind.
-
 _FILES_PER_BATCH = 1000
 
 

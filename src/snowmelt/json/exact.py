@@ -123,9 +123,6 @@ def _escape_surrogates(value: object) -> object:
     return value
 
 
-# --- Records: numbers as they are written, which a column of any precision may be made of.
-
-
 def _parse_written_number(text: str) -> object:
     """Return a number with a point as it is written, one with an exponent as the nearest float."""
     if "e" in text or "E" in text:

@@ -467,8 +467,6 @@ def _ends_with_delimiter(data, position, end, delimiters):
     return end - position >= size and matches_pattern(data, end - size, end, delimiters.record)
 
 
-# --- What can be said of a block without looking at its fields: how many records, and if it is UTF-8.
-
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from snowmelt.kernels.slices import Bytes, Positions, RowIndexes
 
-# --- The rules that tokenizer, state machine and block cutter obey.
-
 
 @dataclass(frozen=True, slots=True)
 class CsvRules:
@@ -68,8 +66,6 @@ def can_overlap_itself(delimiter: bytes) -> bool:
     """Tell whether occurrences can overlap, so that where one begins depends on those before."""
     return any(delimiter[:size] == delimiter[-size:] for size in range(1, len(delimiter)))
 
-
-# --- Where the records of a block and their fields lie.
 
 # Flags of a record.
 ROW_HAS_QUOTES = 1  # it holds a quote or an escape

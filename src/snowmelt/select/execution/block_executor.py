@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from snowmelt.select.timestamps import Timestamp
     from snowmelt.select.vectors import BatchRow, ColumnBatch
 
-# --- What a worker found in one block: the records that pass, with the values that were asked for.
-
 
 @runtime_checkable
 class NamedFieldRow(Protocol):

@@ -393,9 +393,6 @@ def _format_timestamp_vector(timestamps: TimestampVector, dialect: Dialect) -> S
     return StringSlices(*found, np.empty(0, np.uint8))
 
 
-# --- Values as JSON text: numbers keep every digit, timestamps are strings.
-
-
 def encode_json_value(value: object, dialect: Dialect) -> bytes:
     """Return a value as JSON; NaN and the infinities, which JSON has not, are null.
 

@@ -367,9 +367,6 @@ def _estimate_key_bytes(values: tuple[object, ...]) -> int:
     return 200 + sum(180 + sys.getsizeof(value) for value in values)
 
 
-# --- Aggregates folded in row order, and what the record they make in the end reads.
-
-
 class RetainedRow:
     """The fields of one record that outlive it."""
 

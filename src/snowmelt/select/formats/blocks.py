@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from snowmelt.select.formats.byte_streams import ByteStream, ObjectSource, UncompressedStream
     from snowmelt.select.request import ScanRange
 
-# --- Which records a ScanRange takes: those whose first byte lies in it, whole.
-
 
 @dataclass(frozen=True, slots=True)
 class RecordStartSpan:

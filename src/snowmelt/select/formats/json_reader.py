@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from snowmelt.select.sql.bound_query import BoundQuery
     from snowmelt.select.vectors import ValueVector
 
-# --- Where the values of a JSON text begin and end, without looking at what they say.
 
 # One loop is one compiled function; types are what numba sees.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

@@ -162,8 +162,6 @@ def _extract_bound(
     return None
 
 
-# --- Arrow's values as values of a query, one by one and as vectors without copies.
-
 _TIMESTAMP_UNITS = {"s": (0, NANOS_PER_SECOND), "ms": (3, 10**6), "us": (6, 1000), "ns": (9, 1)}
 _DAY_NANOS = 86_400 * NANOS_PER_SECOND
 _DAY_MICROS = 86_400_000_000

@@ -160,9 +160,6 @@ class CsvReadUnit:
         self._block.release()
 
 
-# --- Many objects read as one: their records follow each other in the order of the objects.
-
-
 class SourceSequence:
     """Objects by how each is opened; one after the other, so that few are open at a time."""
 

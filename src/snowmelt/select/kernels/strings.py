@@ -147,8 +147,6 @@ def match_like_pattern(
     return found, np.zeros(len(slices), np.bool_)
 
 
-# --- Numba kernels over texts of ASCII: which are, and their other case.
-
 # One loop is one compiled function; types are what numba sees.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 

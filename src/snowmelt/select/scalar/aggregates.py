@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from snowmelt.select.resource_limits import MemoryBudget
     from snowmelt.select.sql.ast import AggregateExpr
 
-# --- Sums of floats in order, with what rounding lost kept aside (Neumaier's method).
 
 if TYPE_CHECKING:
     Kernel: TypeAlias = Callable[

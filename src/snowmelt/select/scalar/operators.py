@@ -158,8 +158,6 @@ def _calculate_floats(op: str, left: float, right: float) -> float:
     return result
 
 
-# --- Comparison of values: three-valued, with each dialect's rule for types that differ.
-
 ComparablePair: TypeAlias = tuple[Any, Any]
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {

@@ -306,9 +306,6 @@ def walk_in_source_order(expression: Expression) -> Iterator[Expression]:
         waiting.extend(reversed(list_children(node)))
 
 
-# --- Expressions walked and rebuilt: parts of a tree replaced by others.
-
-
 def walk_outer_first(expression: Expression) -> Iterator[Expression]:
     """Yield an expression and everything inside it, the outer before the inner."""
     yield expression

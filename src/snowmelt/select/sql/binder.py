@@ -203,8 +203,6 @@ class _StatementBinder:
         return changed(query, grouped=True, last_row=field is not None)
 
 
-# --- Which field of the records, or which alias, a name means.
-
 _POSITION_PATTERN = re.compile(r"_([0-9]+)", re.ASCII)
 _MAX_COLUMN_POSITION = 1_000_000
 _MAX_LISTED_NAMES = 20
@@ -434,8 +432,6 @@ def _format_path(steps: tuple[PathStep, ...]) -> str:
     return shown
 
 
-# --- Aliases that use aliases: none may need itself, nor grow beyond measure.
-
 MAX_EXPRESSION_NODES = 100_000
 """How many parts an expression may have once its aliases are replaced by what they stand for."""
 
@@ -501,9 +497,6 @@ def _measure_expanded_size(
         )
         raise AliasExpansionError(message, projection)
     return size, tallest
-
-
-# --- Where aggregates may stand, and what may stand beside them.
 
 
 def list_aggregates(query: BoundQuery) -> tuple[AggregateExpr, ...]:

@@ -321,8 +321,6 @@ def _measure_height(expression: Expression) -> int:
     return tallest
 
 
-# --- How functions are called: aggregates, CAST, and those whose arguments stand between keywords.
-
 if TYPE_CHECKING:
     Parse: TypeAlias = Callable[[], Expression]
 
@@ -556,8 +554,6 @@ def _unknown_function_message(name: str) -> str:
     hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}"
     return f"there is no function {name}{hint}"
 
-
-# --- The grammar of paths: what follows a name to lead into a record.
 
 _MAX_INDEX_DIGITS = 9
 

@@ -154,8 +154,6 @@ def _invalid_character_error(text: str, offset: int) -> SelectError:
     return make_syntax_error(code, message, text, offset)
 
 
-# --- The tokens of a statement, read one after the other by the parser.
-
 RESERVED_WORDS = frozenset(
     """
     ALL AND AS BETWEEN CASE CAST DISTINCT ELSE END ESCAPE EXCEPT FALSE FROM GROUP HAVING IN

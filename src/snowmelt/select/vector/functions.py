@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from snowmelt.select.sql.ast import CallExpr, CastExpr
 
-# --- Casts of columns; what a text says that is not plainly a number is the evaluator's.
 
 _INT64_END = 2.0**63
 

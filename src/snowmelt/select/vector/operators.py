@@ -156,8 +156,6 @@ def _calculate_integers(
     return data
 
 
-# --- Comparisons of columns: numbers, texts, timestamps, and in `aws` texts read as either.
-
 # Numbers as one array or one number, with where they are NULL or deferred beyond the operand's.
 ComparableNumbers: TypeAlias = "NDArray[np.int64] | NDArray[np.float64] | int | float"
 

@@ -128,8 +128,6 @@ def _check_location_constraint(call: AuthorizedS3Request, requested_region: str)
         )
 
 
-# --- Operations that list objects: in both forms of S3, and as versions, of which each has one.
-
 _MAX_LISTED_KEYS = 1000
 # What decoding would change, and what XML cannot say.
 _UNSAFE_CHARACTERS_PATTERN = re.compile("[%+\x00-\x08\x0b\x0c\x0e-\x1f]")

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from snowmelt.server.s3.request import S3Request
     from snowmelt.server.s3.request_context import S3Components
 
-# --- Which operation a request is, and what its user must be allowed to do.
 
 OperationHandler: TypeAlias = "Callable[[AuthorizedS3Request, Receive], Awaitable[ASGIApp]]"
 
@@ -283,8 +282,6 @@ def _restore_presigned_headers(request: S3Request, identity: S3Identity) -> S3Re
         raise S3Error("NotImplemented", f"{name} in an address signed in version 2 is not offered.")
     return dataclasses.replace(request, headers={**moved, **request.headers})
 
-
-# --- Requests with credentials for a client's part of the stage: uploads of its blobs, nothing else.
 
 # No reading, listing or deleting: a client has no need to, and a blob may be registered by then.
 _STAGE_UPLOAD_HANDLERS: frozenset[Callable[..., Awaitable[object]]] = frozenset(

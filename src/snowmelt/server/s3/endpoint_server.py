@@ -171,8 +171,6 @@ def _make_select_operation(settings: Settings) -> SelectOperation | None:
     return SelectOperation(settings)
 
 
-# --- HTTP as uvicorn reads it, with limits on the size of a request's head and on its time.
-
 MAX_HEAD_BYTES = 64 * 1024
 
 

@@ -255,8 +255,6 @@ def _make_error_elements(key: str, error: SnowmeltError) -> list[xml.XmlElement]
     return [("Key", key), ("Code", code), ("Message", str(error))]
 
 
-# --- Operations that write objects and parts: from the request's body, or from another object.
-
 MAX_UPLOAD_BYTES = 5 * 1024**3
 _MAX_METADATA_BYTES = 2048
 _STORED_HEADERS = (
