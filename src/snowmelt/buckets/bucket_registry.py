@@ -193,11 +193,8 @@ class BucketRegistry:
 def mount_backends(database: Database, clock: Clock, urls: str) -> dict[str, Store]:
     """Open the places of `--backend`, and note each as a bucket of ACCOUNTADMIN's.
 
-    Args:
-        database: The catalog.
-        clock: Dates new buckets.
-        urls: URLs or folders with commas between; `name=url` gives the bucket another name than
-            that of the bucket, container or folder it stands for.
+    `urls` are URLs or folders with commas between; `name=url` gives the bucket another name than
+    that of the bucket, container or folder it stands for.
 
     Raises:
         ConfigurationError: A place cannot be opened, or its name is another bucket's.

@@ -22,6 +22,151 @@ if TYPE_CHECKING:
 
     from snowmelt.storage.store import BytesLike
 
+_Array: TypeAlias = "NDArray[Any]"
+
+_LANE_BYTES = 64
+_LANE_COUNTS = (16384, 1024, 64)
+
+
+class CrcPolynomial:
+    """A reflected polynomial with its tables; registers begin and end inverted."""
+
+    def __init__(self, bits: int, polynomial: int) -> None:
+        self.bits = bits
+        self.mask = (1 << bits) - 1
+        self._dtype: Any = np.uint32 if bits == 32 else np.uint64
+        self._byte_table = [self._make_table_entry(value, polynomial) for value in range(256)]
+        # Entry b: the register after two zero bytes when it was b.
+        self._two_byte_table = np.array(
+            [self._step_zero_byte(self._step_zero_byte(value)) for value in range(65536)],
+            dtype=self._dtype,
+        )
+        self._shift_matrices: dict[int, list[int]] = {}
+        self._shift_tables: dict[int, list[_Array]] = {}
+
+    @staticmethod
+    def _make_table_entry(value: int, polynomial: int) -> int:
+        for _ in range(8):
+            value = (value >> 1) ^ (polynomial if value & 1 else 0)
+        return value
+
+    def _step_zero_byte(self, register: int) -> int:
+        return self._byte_table[register & 255] ^ (register >> 8)
+
+    def update(self, register: int, data: BytesLike) -> int:
+        """Return the register after these bytes."""
+        rest = memoryview(data).cast("B")
+        for lanes in _LANE_COUNTS:
+            block = lanes * _LANE_BYTES
+            while len(rest) >= block:
+                register = self._update_block(register, rest[:block], lanes)
+                rest = rest[block:]
+        one = self._byte_table
+        for byte in rest.tobytes():
+            register = one[(register ^ byte) & 255] ^ (register >> 8)
+        return register
+
+    def append_zero_bytes(self, register: int, zero_bytes: int) -> int:
+        """Return the register after `zero_bytes` zero bytes."""
+        power = 0
+        while zero_bytes:
+            if zero_bytes & 1:
+                register = _apply_matrix(self._shift_matrix(power), register)
+            zero_bytes >>= 1
+            power += 1
+        return register
+
+    def _update_block(self, register: int, data: memoryview, lanes: int) -> int:
+        words = np.frombuffer(data, dtype="<u2").reshape(lanes, _LANE_BYTES // 2)
+        columns = np.ascontiguousarray(words.T)
+        state: _Array = np.zeros(lanes, dtype=self._dtype)
+        state[0] = register
+        low = np.empty(lanes, dtype=np.uint16)
+        for column in columns:
+            np.bitwise_xor(state.astype(np.uint16), column, out=low)
+            state = (state >> self._dtype(16)) ^ self._two_byte_table[low]
+        power = _LANE_BYTES.bit_length() - 1
+        while len(state) > 1:
+            state = self._shift_registers(state[::2], power) ^ state[1::2]
+            power += 1
+        return int(state[0])
+
+    def _shift_registers(self, state: _Array, power: int) -> _Array:
+        tables = self._shift_tables.get(power)
+        if tables is None:
+            columns = self._shift_matrix(power)
+            tables = [
+                np.array(
+                    [_apply_matrix(columns, value << shift) for value in range(256)],
+                    dtype=self._dtype,
+                )
+                for shift in range(0, self.bits, 8)
+            ]
+            self._shift_tables[power] = tables
+        moved: _Array = np.zeros(len(state), dtype=self._dtype)
+        for place, table in enumerate(tables):
+            moved = moved ^ table[(state >> self._dtype(8 * place)).astype(np.uint8)]
+        return moved
+
+    def _shift_matrix(self, power: int) -> list[int]:
+        """Return what moving by 2**power bytes makes of each single bit."""
+        if power not in self._shift_matrices:
+            if power == 0:
+                self._shift_matrices[0] = [
+                    self._step_zero_byte(1 << bit) for bit in range(self.bits)
+                ]
+            else:
+                half = self._shift_matrix(power - 1)
+                self._shift_matrices[power] = [_apply_matrix(half, value) for value in half]
+        return self._shift_matrices[power]
+
+
+class CrcHasher:
+    """One check in progress, used like the hashes of `hashlib`."""
+
+    def __init__(self, polynomial: CrcPolynomial) -> None:
+        self._polynomial = polynomial
+        self._register = polynomial.mask
+
+    def update(self, data: BytesLike) -> None:
+        """Take in more bytes."""
+        self._register = self._polynomial.update(self._register, data)
+
+    def digest(self) -> bytes:
+        """Return the check of the bytes so far, big-endian."""
+        bits = self._polynomial.bits
+        return (self._register ^ self._polynomial.mask).to_bytes(bits // 8, "big")
+
+
+@cache
+def crc32_polynomial() -> CrcPolynomial:
+    """Return the polynomial of zlib's CRC-32; `zlib.crc32` computes it faster."""
+    return CrcPolynomial(32, 0xEDB88320)
+
+
+@cache
+def crc32c_polynomial() -> CrcPolynomial:
+    """Return Castagnoli's polynomial."""
+    return CrcPolynomial(32, 0x82F63B78)
+
+
+@cache
+def crc64nvme_polynomial() -> CrcPolynomial:
+    """Return the polynomial of NVM Express."""
+    return CrcPolynomial(64, 0x9A6C9329AC4BC9B5)
+
+
+def _apply_matrix(columns: list[int], register: int) -> int:
+    moved = 0
+    bit = 0
+    while register:
+        if register & 1:
+            moved ^= columns[bit]
+        register >>= 1
+        bit += 1
+    return moved
+
+
 FULL_OBJECT = "FULL_OBJECT"
 COMPOSITE = "COMPOSITE"
 

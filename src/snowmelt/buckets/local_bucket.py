@@ -320,10 +320,7 @@ def delete_dropped_files(database: Database, files: LocalStore) -> int:
 def delete_orphaned_files(database: Database, files: LocalStore, before: dt.datetime) -> int:
     """Delete what earlier processes left behind: files that the catalog never knew.
 
-    Args:
-        database: The catalog.
-        files: Where objects of our own lie.
-        before: What is younger is left alone, such as when this process began.
+    What is younger than `before` is left alone, such as when this process began.
     """
     removed = files.delete_partial_writes(before)
     batch: list[str] = []

@@ -591,11 +591,7 @@ def scan_json_lines(
 ) -> tuple[NDArray[np.int32], ValuePositions] | None:
     """Find the records of data[start:end], one object a line, and the values of some names.
 
-    Args:
-        data: The text, valid UTF-8.
-        start: Where the first line begins.
-        end: Where the last one ends.
-        field_names: What is wanted.
+    `data` is valid UTF-8; lines begin at `start` and end at `end`.
 
     Returns:
         Where each record begins and ends, and the values; None where a line is something else,
@@ -616,11 +612,7 @@ def scan_json_records(
 ) -> tuple[ValuePositions, NDArray[np.bool_]]:
     """Find the values of names in records, each of which is one object or left alone.
 
-    Args:
-        data: The text, valid UTF-8; less than 2 GiB.
-        starts: Where each record begins.
-        ends: Where each ends.
-        field_names: All keys that an object may have.
+    `data` is valid UTF-8 of less than 2 GiB; `field_names` are all keys that an object may have.
 
     Returns:
         The values, and which records were read: those that are an object, with no other key and

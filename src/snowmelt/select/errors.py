@@ -21,17 +21,7 @@ def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-REQUEST_CODES = _split_names(
-    """
-    MalformedXML EmptyRequestBody MissingRequiredParameter InvalidRequestParameter
-    InvalidExpressionType ExpressionTooLong InvalidDataSource InvalidCompressionFormat
-    TruncatedInput ObjectSerializationConflict InvalidFileHeaderInfo InvalidQuoteFields
-    InvalidJsonType InvalidScanRange UnsupportedScanRangeInput UnsupportedRangeHeader
-    UnsupportedStorageClass MultipleDataSourcesUnsupported UnauthorizedAccess Busy InternalError
-    NoSuchKey NoSuchBucket
-    """
-)
-SYNTAX_CODES = _split_names(
+_SYNTAX_CODES = _split_names(
     """
     LexerInvalidChar LexerInvalidOperator LexerInvalidLiteral LexerInvalidIONLiteral
     ParseExpectedDatePart ParseExpectedKeyword ParseExpectedTokenType ParseExpected2TokenTypes
@@ -43,16 +33,15 @@ SYNTAX_CODES = _split_names(
     ParseUnexpectedToken ParseUnexpectedOperator ParseUnexpectedTerm ParseUnExpectedKeyword
     ParseUnknownOperator ParseUnsupportedToken ParseUnsupportedSelect ParseUnsupportedCase
     ParseUnsupportedCaseClause ParseUnsupportedAlias ParseUnsupportedSyntax
-    ParseUnsupportedLiteralsGroupBy ParseUnsupportedCallWithStar
-    ParseNonUnaryAgregateFunctionCall ParseCastArity ParseInvalidTypeParam
-    ParseInvalidPathComponent ParseEmptySelect ParseSelectMissingFrom ParseMalformedJoin
-    ParseAsteriskIsNotAloneInSelectList ParseCannotMixSqbAndWildcardInSelectList
-    ParseInvalidContextForWildcardInSelectList UnsupportedSyntax UnsupportedFunction
-    UnsupportedSqlOperation UnsupportedSqlStructure BadTableName DataSourcePathUnsupported
-    InvalidTableAlias InvalidKeyPath
+    ParseUnsupportedLiteralsGroupBy ParseUnsupportedCallWithStar ParseNonUnaryAgregateFunctionCall
+    ParseCastArity ParseInvalidTypeParam ParseInvalidPathComponent ParseEmptySelect
+    ParseSelectMissingFrom ParseMalformedJoin ParseAsteriskIsNotAloneInSelectList
+    ParseCannotMixSqbAndWildcardInSelectList ParseInvalidContextForWildcardInSelectList
+    UnsupportedSyntax UnsupportedFunction UnsupportedSqlOperation UnsupportedSqlStructure
+    BadTableName DataSourcePathUnsupported InvalidTableAlias InvalidKeyPath
     """
 )
-EVALUATION_CODES = _split_names(
+_EVALUATION_CODES = _split_names(
     """
     InvalidQuery InvalidDataType IncorrectSqlFunctionArgumentType IllegalSqlFunctionArgument
     LikeInvalidInputs CastFailed InvalidCast ValueParseFailure IntegerOverflow
@@ -60,27 +49,26 @@ EVALUATION_CODES = _split_names(
     InvalidColumnIndex EvaluatorInvalidTimestampFormatPattern
     EvaluatorInvalidTimestampFormatPatternSymbol
     EvaluatorInvalidTimestampFormatPatternSymbolForParsing
-    EvaluatorInvalidTimestampFormatPatternToken
-    EvaluatorTimestampFormatPatternDuplicateFields
+    EvaluatorInvalidTimestampFormatPatternToken EvaluatorTimestampFormatPatternDuplicateFields
     EvaluatorTimestampFormatPatternHourClockAmPmMismatch
     EvaluatorUnterminatedTimestampFormatPatternToken UnsupportedTypeForQuerying
     """
 )
-DATA_CODES = _split_names(
+# Of requests and data; ProcessingTimeError is Ceph's, OverMaxMemory our own.
+_OTHER_CODES = _split_names(
     """
-    CSVParsingError CSVUnescapedQuote CSVEscapingRecordDelimiter JSONParsingError
-    ParquetParsingError ParquetUnsupportedCompressionCodec UnsupportedParquetType
-    OverMaxParquetBlockSize
-    InvalidTextEncoding OverMaxRecordSize OverMaxColumn ColumnTooLong
-    UnrecognizedFormatException
+    MalformedXML EmptyRequestBody MissingRequiredParameter InvalidRequestParameter
+    InvalidExpressionType ExpressionTooLong InvalidDataSource InvalidCompressionFormat
+    TruncatedInput ObjectSerializationConflict InvalidFileHeaderInfo InvalidQuoteFields
+    InvalidJsonType InvalidScanRange UnsupportedScanRangeInput UnsupportedRangeHeader
+    UnsupportedStorageClass MultipleDataSourcesUnsupported UnauthorizedAccess Busy InternalError
+    NoSuchKey NoSuchBucket CSVParsingError CSVUnescapedQuote CSVEscapingRecordDelimiter
+    JSONParsingError ParquetParsingError ParquetUnsupportedCompressionCodec UnsupportedParquetType
+    OverMaxParquetBlockSize InvalidTextEncoding OverMaxRecordSize OverMaxColumn ColumnTooLong
+    UnrecognizedFormatException ProcessingTimeError OverMaxMemory
     """
 )
-CEPH_CODES = frozenset({"UnsupportedSyntax", "ProcessingTimeError"})
-SNOWMELT_CODES = frozenset({"OverMaxMemory"})
-
-ALL_CODES = (
-    REQUEST_CODES | SYNTAX_CODES | EVALUATION_CODES | DATA_CODES | CEPH_CODES | SNOWMELT_CODES
-)
+ALL_CODES = _SYNTAX_CODES | _EVALUATION_CODES | _OTHER_CODES
 
 
 class SelectError(UserError, code="select"):
@@ -104,9 +92,9 @@ class SelectError(UserError, code="select"):
 
     def wire_code(self, dialect: Dialect) -> str:
         """Return the code as clients of this dialect know it; Ceph has two for all of SQL."""
-        if dialect.is_ceph and self.s3_code in SYNTAX_CODES:
+        if dialect.is_ceph and self.s3_code in _SYNTAX_CODES:
             return "UnsupportedSyntax"
-        if dialect.is_ceph and self.s3_code in EVALUATION_CODES:
+        if dialect.is_ceph and self.s3_code in _EVALUATION_CODES:
             return "ProcessingTimeError"
         return self.s3_code
 

@@ -15,7 +15,6 @@ from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvInput, ObjectCompression, SelectRequest
 from snowmelt.select.scalar import timestamp_formats
 from snowmelt.select.sql import expression_parser
-from snowmelt.select.sql.function_arity import FUNCTION_ARITIES
 
 
 def names(topic, *, but_refused=True):
@@ -77,7 +76,7 @@ def test_no_line_stands_twice():
 
 def test_every_function_aggregate_and_type_has_its_line():
     assert names(FeatureTopic.FUNCTION) == {
-        *FUNCTION_ARITIES,
+        *expression_parser.FUNCTION_ARITIES,
         *expression_parser.CONVERSION_FUNCTIONS,
         "cast",
     }

@@ -56,10 +56,8 @@ class RecordPosition:
     ) -> SelectError:
         """Return an error of this record that tells where it is.
 
-        Args:
-            error: What is wrong.
-            records_before: How many records of the object were read before the batch.
-            object_name: The object's, empty where there is only one.
+        `records_before` records of the object were read before the batch; `object_name` is empty
+        where there is only one object.
         """
         of = f" of {object_name}" if object_name else ""
         at = "" if self.offset is None else f", which begins at byte {self.offset}"
@@ -198,11 +196,8 @@ class BlockExecutor:
     ) -> None:
         """Prepare a plan.
 
-        Args:
-            query: The bound statement.
-            expressions: Whose values are wanted of each record that passes.
-            now: The instant of `utcnow()`.
-            max_records: How many passing records are enough; None wants all.
+        The values of `expressions` are wanted of each record that passes; `max_records` of these
+        are enough, None wants all. `now` is the instant of `utcnow()`.
         """
         self._query = query
         self._expressions = tuple(expressions)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from decimal import Context, Decimal, DecimalException
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from snowmelt.select.resource_limits import MemoryBudget
     from snowmelt.select.sql.ast import AggregateExpr
 
-
-if TYPE_CHECKING:
     Kernel: TypeAlias = Callable[
         [NDArray[np.float64], NDArray[np.bool_], float, float], tuple[float, float]
     ]
+    Numbers: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
+    Mask: TypeAlias = NDArray[np.bool_]
 
 
 @jit_kernel
@@ -72,22 +72,19 @@ def add_compensated_float(number: float, total: float, compensation: float) -> t
     return grown, compensation + ((number - grown) + total)
 
 
-if TYPE_CHECKING:
-    Numbers: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
-    Mask: TypeAlias = NDArray[np.bool_]
-
 # Wide enough that sums of 38-digit decimals of like size are exact.
 _EXACT_SUM_CONTEXT = Context(prec=120)
 # What a set takes for each of its members, with the tuple that stands for the value.
 _DISTINCT_ENTRY_BYTES = 160
 
 
-class Accumulator(Protocol):
+class Accumulator:
     """One aggregate over rows that come in order."""
 
     @property
     def accepts_all_numbers(self) -> bool:
         """Whether it refuses no number now."""
+        return True
 
     def add_value(self, value: object) -> None:
         """Take the argument's value in one row; NULL and MISSING are passed over.
@@ -95,6 +92,7 @@ class Accumulator(Protocol):
         Raises:
             SelectError: Where the aggregate cannot take the value; nothing was added then.
         """
+        raise NotImplementedError
 
     def check_value(self, value: object) -> None:
         """Check that `add_value` would take a value now.
@@ -104,13 +102,16 @@ class Accumulator(Protocol):
         """
 
     def add_rows(self, count: int) -> None:
-        """Take so many rows of `count(*)`."""
+        """Take so many rows of `count(*)`; only that takes rows without a value."""
+        raise TypeError(f"{type(self).__name__} of {count} rows")
 
     def add_vector(self, data: Numbers, null: Mask) -> None:
         """Take int64 or float64 values; where `null` is true there is none."""
+        raise NotImplementedError
 
     def compute_result(self) -> object:
         """Return the aggregate of what was added so far."""
+        raise NotImplementedError
 
 
 def make_accumulator(
@@ -121,10 +122,8 @@ def make_accumulator(
     return DistinctAccumulator(accumulator, budget) if aggregate.distinct else accumulator
 
 
-class CountAccumulator:
+class CountAccumulator(Accumulator):
     """How many rows, or how many values."""
-
-    accepts_all_numbers = True
 
     def __init__(self, _dialect: Dialect) -> None:
         self._count = 0
@@ -132,9 +131,6 @@ class CountAccumulator:
     def add_value(self, value: object) -> None:
         """Count a value that is there."""
         self._count += not is_null_or_missing(value)
-
-    def check_value(self, value: object) -> None:
-        """Take everything."""
 
     def add_rows(self, count: int) -> None:
         """Count rows."""
@@ -149,19 +145,18 @@ class CountAccumulator:
         return self._count
 
 
-class SumAccumulator:
+class SumAccumulator(Accumulator):
     """Integers and decimals exactly; floats in order, with their rounding kept.
 
     In Ceph floats are added as its engines do, one to the total so far: a decimal is a float
     there, and so is every sum from the first float on.
     """
 
-    accepts_all_numbers = True
+    _function_name = "sum"
 
-    def __init__(self, dialect: Dialect, *, function_name: str = "sum") -> None:
+    def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._function_name = function_name
-        self.count = 0
+        self._count = 0
         self._integer_total = 0
         self._decimal: Decimal | None = None
         self._float: tuple[float, float] | None = None
@@ -179,23 +174,19 @@ class SumAccumulator:
             self._decimal = _EXACT_SUM_CONTEXT.add(self._decimal or Decimal(0), number)
         else:
             self._integer_total += number
-        self.count += 1
+        self._count += 1
 
     def check_value(self, value: object) -> None:
         """Check that a value is a number."""
         if not is_null_or_missing(value):
             self._to_number(value)
 
-    def add_rows(self, count: int) -> None:
-        """Refuse: only count takes rows without a value."""
-        raise TypeError(f"{self._function_name} of {count} rows")
-
     def add_vector(self, data: Numbers, null: Mask) -> None:
         """Add the numbers of a vector."""
         present = len(data) - int(np.count_nonzero(null))
         if not present:
             return
-        self.count += present
+        self._count += present
         if self._dialect.is_ceph and (data.dtype == np.float64 or self._float is not None):
             floats: Any = data[~null].astype(np.float64)
             before = float(self._integer_total) if self._float is None else self._float[0]
@@ -210,9 +201,9 @@ class SumAccumulator:
         else:
             self._integer_total += _sum_int64_exactly(data[~null])
 
-    def compute_unchecked_total(self) -> int | Decimal | float | None:
+    def _compute_unchecked_total(self) -> int | Decimal | float | None:
         """Return the sum without a limit; None where nothing was added."""
-        if not self.count:
+        if not self._count:
             return None
         if self._float is not None and self._dialect.is_ceph:
             return self._float[0]
@@ -229,7 +220,7 @@ class SumAccumulator:
         Raises:
             SelectError: IntegerOverflow, where integers sum up to more than 64 bits hold.
         """
-        total = self.compute_unchecked_total()
+        total = self._compute_unchecked_total()
         if total is None:
             return 0 if self._dialect is Dialect.CEPH_2020 else None
         return require_int64(total, self._dialect) if isinstance(total, int) else total
@@ -273,42 +264,22 @@ def _sum_int64_exactly(data: Any) -> int:
     return (int((data >> 32).sum()) << 32) + int((data & 0xFFFFFFFF).sum())
 
 
-class AverageAccumulator:
+class AverageAccumulator(SumAccumulator):
     """The sum divided by the count: a decimal of integers in `aws`, a float in Ceph."""
 
-    accepts_all_numbers = True
-
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._sum = SumAccumulator(dialect, function_name="avg")
-
-    def add_value(self, value: object) -> None:
-        """Add a number."""
-        self._sum.add_value(value)
-
-    def check_value(self, value: object) -> None:
-        """Check that a value is a number."""
-        self._sum.check_value(value)
-
-    def add_rows(self, count: int) -> None:
-        """Refuse: only count takes rows without a value."""
-        self._sum.add_rows(count)
-
-    def add_vector(self, data: Numbers, null: Mask) -> None:
-        """Add the numbers of a vector."""
-        self._sum.add_vector(data, null)
+    _function_name = "avg"
 
     def compute_result(self) -> object:
         """Return the average, NULL of nothing."""
-        total = self._sum.compute_unchecked_total()
+        total = self._compute_unchecked_total()
         if total is None:
             return None
         if isinstance(total, float) or self._dialect.is_ceph:
-            return float(total) / self._sum.count
-        return DECIMAL_CONTEXT.divide(Decimal(total), Decimal(self._sum.count))
+            return float(total) / self._count
+        return DECIMAL_CONTEXT.divide(Decimal(total), Decimal(self._count))
 
 
-class MinMaxAccumulator:
+class MinMaxAccumulator(Accumulator):
     """The least or the greatest value; of equal ones the first."""
 
     def __init__(self, dialect: Dialect, *, is_max: bool) -> None:
@@ -338,10 +309,6 @@ class MinMaxAccumulator:
         smaller, larger = (best, value) if self._is_max else (value, best)
         return is_less_for_min_max(smaller, larger, self._dialect)
 
-    def add_rows(self, count: int) -> None:
-        """Refuse: only count takes rows without a value."""
-        raise TypeError(f"extreme of {count} rows")
-
     def add_vector(self, data: Numbers, null: Mask) -> None:
         """Compare the best of a vector."""
         present: Any = data[~null] if null.any() else data
@@ -364,7 +331,7 @@ class MinMaxAccumulator:
         return self._best
 
 
-class DistinctAccumulator:
+class DistinctAccumulator(Accumulator):
     """Another aggregate that takes of equal values the first alone."""
 
     def __init__(self, inner: Accumulator, budget: MemoryBudget | None) -> None:
@@ -392,10 +359,6 @@ class DistinctAccumulator:
     def check_value(self, value: object) -> None:
         """Check what the other one would check."""
         self._inner.check_value(value)
-
-    def add_rows(self, count: int) -> None:
-        """Refuse: rows are not values."""
-        raise TypeError(f"{count} distinct rows")
 
     def add_vector(self, data: Numbers, null: Mask) -> None:
         """Add the values of a vector, in order."""

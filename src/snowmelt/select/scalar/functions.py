@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -82,14 +83,6 @@ def _char_length(arguments: Sequence[object], dialect: Dialect) -> int:
     return len(_require_text(arguments[0], "char_length", dialect))
 
 
-def _lower(arguments: Sequence[object], dialect: Dialect) -> str:
-    return _require_text(arguments[0], "lower", dialect).lower()
-
-
-def _upper(arguments: Sequence[object], dialect: Dialect) -> str:
-    return _require_text(arguments[0], "upper", dialect).upper()
-
-
 def _substring(arguments: Sequence[object], dialect: Dialect) -> str:
     """Cut a part out: a start before the first character moves to it in `aws`.
 
@@ -140,10 +133,6 @@ def _trim(arguments: Sequence[object], dialect: Dialect) -> str:
     return text.strip(characters) if characters else text
 
 
-def _nullif(arguments: Sequence[object], _dialect: Dialect) -> object:
-    return None if are_equal_without_inference(arguments[0], arguments[1]) else arguments[0]
-
-
 def _coalesce(arguments: Sequence[object], _dialect: Dialect) -> object:
     return next((argument for argument in arguments if not is_null_or_missing(argument)), None)
 
@@ -165,15 +154,7 @@ def _extract(arguments: Sequence[object], dialect: Dialect) -> int:
     )
 
 
-def _date_add(arguments: Sequence[object], dialect: Dialect) -> Timestamp:
-    return _add_date_part(arguments, dialect, function_name="date_add", keep_month_end=False)
-
-
-def _dateadd(arguments: Sequence[object], dialect: Dialect) -> Timestamp:
-    return _add_date_part(arguments, dialect, function_name="dateadd", keep_month_end=True)
-
-
-def _add_date_part(
+def _date_add(
     arguments: Sequence[object], dialect: Dialect, *, function_name: str, keep_month_end: bool
 ) -> Timestamp:
     count = _require_integer(arguments[1], function_name, dialect)
@@ -185,18 +166,15 @@ def _add_date_part(
     return added
 
 
-def _date_diff(arguments: Sequence[object], dialect: Dialect) -> int:
-    start = _require_timestamp(arguments[1], "date_diff", dialect)
-    return timestamps.date_diff(
-        str(arguments[0]), start, _require_timestamp(arguments[2], "date_diff", dialect)
-    )
-
-
-def _datediff(arguments: Sequence[object], dialect: Dialect) -> int:
-    start = _require_timestamp(arguments[1], "datediff", dialect)
-    return timestamps.calendar_diff(
-        str(arguments[0]), start, _require_timestamp(arguments[2], "datediff", dialect)
-    )
+def _date_diff(
+    arguments: Sequence[object],
+    dialect: Dialect,
+    *,
+    function_name: str,
+    subtract: Callable[[str, Timestamp, Timestamp], int],
+) -> int:
+    start, end = (_require_timestamp(each, function_name, dialect) for each in arguments[1:])
+    return subtract(str(arguments[0]), start, end)
 
 
 def _to_string(arguments: Sequence[object], dialect: Dialect) -> str:
@@ -205,32 +183,41 @@ def _to_string(arguments: Sequence[object], dialect: Dialect) -> str:
     return format_timestamp(moment, picture, is_ceph=dialect.is_ceph)
 
 
-def _call_add(arguments: Sequence[object], dialect: Dialect) -> object:
-    return calculate_arithmetic("+", arguments[0], arguments[1], dialect)
-
-
 def _engine_version(_arguments: Sequence[object], _dialect: Dialect) -> str:
     return "snowmelt " + version("snowmelt")
 
 
 FUNCTIONS = {
-    "add": SelectFunction(_call_add),
+    "add": SelectFunction(
+        lambda values, dialect: calculate_arithmetic("+", values[0], values[1], dialect)
+    ),
     "char_length": SelectFunction(_char_length),
     "character_length": SelectFunction(_char_length),
     "coalesce": SelectFunction(_coalesce, accepts_null=True),
-    "date_add": SelectFunction(_date_add),
-    "date_diff": SelectFunction(_date_diff),
-    "dateadd": SelectFunction(_dateadd),
-    "datediff": SelectFunction(_datediff),
+    "date_add": SelectFunction(partial(_date_add, function_name="date_add", keep_month_end=False)),
+    "date_diff": SelectFunction(
+        partial(_date_diff, function_name="date_diff", subtract=timestamps.date_diff)
+    ),
+    "dateadd": SelectFunction(partial(_date_add, function_name="dateadd", keep_month_end=True)),
+    "datediff": SelectFunction(
+        partial(_date_diff, function_name="datediff", subtract=timestamps.calendar_diff)
+    ),
     "engine_version": SelectFunction(_engine_version),
     "extract": SelectFunction(_extract),
-    "lower": SelectFunction(_lower),
-    "nullif": SelectFunction(_nullif, accepts_null=True),
+    "lower": SelectFunction(
+        lambda values, dialect: _require_text(values[0], "lower", dialect).lower()
+    ),
+    "nullif": SelectFunction(
+        lambda values, _: None if are_equal_without_inference(*values) else values[0],
+        accepts_null=True,
+    ),
     "substr": SelectFunction(_substr),
     "substring": SelectFunction(_substring),
     "timestamp": SelectFunction(_to_timestamp),
     "to_string": SelectFunction(_to_string),
     "trim": SelectFunction(_trim),
-    "upper": SelectFunction(_upper),
+    "upper": SelectFunction(
+        lambda values, dialect: _require_text(values[0], "upper", dialect).upper()
+    ),
     "version": SelectFunction(_engine_version),
 }

@@ -22,10 +22,7 @@ _MONTH_NAMES = (
 def format_timestamp(value: Timestamp, format_pattern: str, *, is_ceph: bool = False) -> str:
     """Return a timestamp in the way a picture such as `y-MM-dd'T'HH:mm:ssX` shows.
 
-    Args:
-        value: The timestamp.
-        format_pattern: Its picture.
-        is_ceph: Whether letters that stand for nothing, and quotes, stand for themselves.
+    With `is_ceph` letters that stand for nothing, and quotes, stand for themselves.
 
     Raises:
         SelectError: A code of EvaluatorInvalidTimestampFormatPattern….

@@ -2,7 +2,6 @@
 
 `lexer`: SQL text into tokens.
 `expression_parser`: tokens into expressions, function calls and paths.
-`function_arity`: argument counts of the scalar functions, which the parser checks.
 `parser`: tokens into a statement.
 `ast`: nodes of the statement tree, tree walks and rewrites.
 `binder`: names into columns and aliases; statement into a query.

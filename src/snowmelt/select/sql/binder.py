@@ -237,9 +237,7 @@ class NameResolver:
     def resolve(self, name: NameRef, *, aliases_first: bool = False) -> Expression:
         """Return the column, alias or (Ceph: text in double quotes) literal that a name means.
 
-        Args:
-            name: The name as written.
-            aliases_first: Whether an alias goes before a column of its name, as in ORDER BY.
+        With `aliases_first` an alias goes before a column of its name, as in ORDER BY.
 
         Raises:
             SelectError: Where it means nothing, or more than one thing.

@@ -27,7 +27,6 @@ from snowmelt.select.sql.ast import (
     WildcardStep,
     list_children,
 )
-from snowmelt.select.sql.function_arity import DATE_PART_FUNCTIONS, FUNCTION_ARITIES
 from snowmelt.select.sql.lexer import SelectTokenKind
 from snowmelt.select.timestamps import DATE_PARTS, parse_iso_timestamp, parse_lenient_timestamp
 from snowmelt.select.values import DECIMAL_DIGITS, INT_MAX, INT_MIN, MISSING
@@ -326,6 +325,19 @@ if TYPE_CHECKING:
 
 AGGREGATE_FUNCTIONS = frozenset({"count", "sum", "min", "max", "avg"})
 
+_MAX_ARGUMENTS = 10_000
+_NULLARY, _UNARY, _BINARY, _TERNARY = (0, 0), (1, 1), (2, 2), (3, 3)
+_DATE_PART_FUNCTIONS = ("date_add", "date_diff", "dateadd", "datediff")
+FUNCTION_ARITIES = {
+    **dict.fromkeys(("engine_version", "utcnow", "version"), _NULLARY),
+    **dict.fromkeys(("char_length", "character_length", "lower", "timestamp", "upper"), _UNARY),
+    **dict.fromkeys(("add", "extract", "nullif", "to_string"), _BINARY),
+    **dict.fromkeys(("trim", *_DATE_PART_FUNCTIONS), _TERNARY),
+    **dict.fromkeys(("substr", "substring"), (2, 3)),
+    "coalesce": (1, _MAX_ARGUMENTS),
+}
+"""How many arguments each scalar function takes, at least and at most."""
+
 CAST_TYPES = {
     "BOOL": "BOOL",
     "BOOLEAN": "BOOL",
@@ -536,7 +548,7 @@ _ARGUMENT_PARSERS: dict[str, Callable[[TokenStream, Parse], list[Expression]]] =
     "extract": _parse_extract_arguments,
     "substring": _parse_substring_arguments,
     "trim": _parse_trim_arguments,
-    **dict.fromkeys(DATE_PART_FUNCTIONS, _parse_date_arguments),
+    **dict.fromkeys(_DATE_PART_FUNCTIONS, _parse_date_arguments),
 }
 
 

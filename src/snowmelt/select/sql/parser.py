@@ -62,10 +62,8 @@ def parse_statement(
 ) -> SelectStatement:
     """Read one statement.
 
-    Args:
-        text: The statement; a semicolon may end it.
-        dialect: Decides what collides: AND beside OR, `"text"`, literals with a point.
-        is_name: Tells which words with hyphens are columns, where that is known already.
+    A semicolon may end it. The dialect decides what collides: AND beside OR, `"text"`, literals
+    with a point. `is_name` tells which words with hyphens are columns, where that is known already.
 
     Raises:
         SelectError: A code of the lexer or parser; the message says where, and what would be

@@ -6,6 +6,7 @@ scalar evaluator.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -213,18 +214,13 @@ def _substr(arguments: Sequence[Operand], frame: RecordFrame) -> Operand:
     )
 
 
-def _lower(arguments: Sequence[Operand], _frame: RecordFrame) -> Operand:
+def _map_ascii(
+    arguments: Sequence[Operand],
+    _frame: RecordFrame,
+    convert: Callable[[StringSlices], StringSlices],
+) -> Operand:
     text = _require_text_vector(arguments[0])
-    return ValueVector(
-        VectorKind.TEXT, to_lower_ascii(text.slices), text.null, _defer_non_ascii(text)
-    )
-
-
-def _upper(arguments: Sequence[Operand], _frame: RecordFrame) -> Operand:
-    text = _require_text_vector(arguments[0])
-    return ValueVector(
-        VectorKind.TEXT, to_upper_ascii(text.slices), text.null, _defer_non_ascii(text)
-    )
+    return ValueVector(VectorKind.TEXT, convert(text.slices), text.null, _defer_non_ascii(text))
 
 
 _VECTOR_FUNCTIONS: dict[str, Callable[[Sequence[Operand], RecordFrame], Operand]] = {
@@ -233,6 +229,6 @@ _VECTOR_FUNCTIONS: dict[str, Callable[[Sequence[Operand], RecordFrame], Operand]
     "character_length": _char_length,
     "substring": _substring,
     "substr": _substr,
-    "lower": _lower,
-    "upper": _upper,
+    "lower": partial(_map_ascii, convert=to_lower_ascii),
+    "upper": partial(_map_ascii, convert=to_upper_ascii),
 }

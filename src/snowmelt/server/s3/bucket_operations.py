@@ -17,7 +17,8 @@ from snowmelt.buckets.bucket import ListingPage
 from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3 import xml
 from snowmelt.server.s3.body import decode_and_verify_body, receive_small_body
-from snowmelt.server.s3.responses import S3Response, xml_response
+from snowmelt.server.s3.request_context import blocking_operation
+from snowmelt.server.s3.responses import S3Response, make_owner_elements, xml_response
 from snowmelt.server.s3.supported_parameters import reject_unsupported_elements
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive
 
-    from snowmelt.buckets.bucket import ListingEntry, ObjectMetadata
+    from snowmelt.buckets.bucket import ListingEntry
     from snowmelt.server.s3.request_context import AuthorizedS3Request
 
 # What S3 calls the region that its answers leave without a name.
@@ -58,9 +59,8 @@ async def list_buckets(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
         )
         for each in page
     ]
-    owner: list[xml.XmlElement] = [("ID", call.user), ("DisplayName", call.user)]
     answer: list[xml.XmlElement] = [
-        ("Owner", owner),
+        ("Owner", make_owner_elements(call.user)),
         ("Buckets", listed),
         ("ContinuationToken", page[-1].name if page and len(found) > most else None),
         ("Prefix", prefix),
@@ -133,24 +133,6 @@ _MAX_LISTED_KEYS = 1000
 _UNSAFE_CHARACTERS_PATTERN = re.compile("[%+\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
-async def list_objects(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """ListObjects, the first form."""
-    del receive
-    return await call.run_in_thread(_list_v1, call)
-
-
-async def list_objects_v2(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """ListObjectsV2."""
-    del receive
-    return await call.run_in_thread(_list_v2, call)
-
-
-async def list_versions(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """ListObjectVersions: one version each, `null`."""
-    del receive
-    return await call.run_in_thread(_list_versions, call)
-
-
 def make_key_encoder(query: Mapping[str, str]) -> Callable[[str], str]:
     """Return how keys are written in this answer.
 
@@ -179,7 +161,9 @@ def parse_integer_parameter(query: Mapping[str, str], name: str, default: int, m
     return min(int(text), maximum)
 
 
-def _list_v1(call: AuthorizedS3Request) -> ASGIApp:
+@blocking_operation
+def list_objects(call: AuthorizedS3Request) -> ASGIApp:
+    """ListObjects, the first form."""
     query, encode = call.query, make_key_encoder(call.query)
     marker = query.get("marker", "")
     most, page = _read_listing_page(call, marker)
@@ -193,27 +177,31 @@ def _list_v1(call: AuthorizedS3Request) -> ASGIApp:
     return xml_response("ListBucketResult", answer)
 
 
-def _list_v2(call: AuthorizedS3Request) -> ASGIApp:
+@blocking_operation
+def list_objects_v2(call: AuthorizedS3Request) -> ASGIApp:
+    """ListObjectsV2."""
     query, encode = call.query, make_key_encoder(call.query)
     token, start_after = query.get("continuation-token"), query.get("start-after", "")
     most, page = _read_listing_page(
         call, start_after if token is None else _decode_continuation_token(token)
     )
+    next_token = None
+    if page.truncated:
+        next_token = base64.urlsafe_b64encode(page.last_key_or_prefix.encode()).decode()
     answer: list[xml.XmlElement] = [
         *_make_common_elements(call, most, page),
         ("KeyCount", len(page.entries)),
         ("ContinuationToken", token),
-        (
-            "NextContinuationToken",
-            _encode_continuation_token(page.last_key_or_prefix) if page.truncated else None,
-        ),
+        ("NextContinuationToken", next_token),
         ("StartAfter", encode(start_after) if start_after else None),
         *_make_entry_elements(call, page, with_owners=query.get("fetch-owner") == "true"),
     ]
     return xml_response("ListBucketResult", answer)
 
 
-def _list_versions(call: AuthorizedS3Request) -> ASGIApp:
+@blocking_operation
+def list_versions(call: AuthorizedS3Request) -> ASGIApp:
+    """ListObjectVersions: one version each, `null`."""
     query, encode = call.query, make_key_encoder(call.query)
     marker = query.get("key-marker", "")
     version = query.get("version-id-marker", "")
@@ -299,27 +287,18 @@ def _make_entry_element(
     shown: list[xml.XmlElement] = [("Key", encode(entry.key))]
     if element_name == "Version":
         shown += [("VersionId", "null"), ("IsLatest", True)]
-    shown += _make_metadata_elements(entry)
-    if owner is not None:
-        shown.append(("Owner", [("ID", owner), ("DisplayName", owner)]))
-    return element_name, shown
-
-
-def _make_metadata_elements(metadata: ObjectMetadata) -> list[xml.XmlElement]:
-    shown: list[xml.XmlElement] = [
-        ("LastModified", xml.format_timestamp(metadata.modified_at)),
-        ("ETag", f'"{metadata.etag}"'),
-        ("Size", metadata.size),
+    shown += [
+        ("LastModified", xml.format_timestamp(entry.modified_at)),
+        ("ETag", f'"{entry.etag}"'),
+        ("Size", entry.size),
         ("StorageClass", "STANDARD"),
     ]
-    if metadata.checksum is not None:
-        shown.append(("ChecksumAlgorithm", metadata.checksum.algorithm))
-        shown.append(("ChecksumType", metadata.checksum.kind))
-    return shown
-
-
-def _encode_continuation_token(last_key: str) -> str:
-    return base64.urlsafe_b64encode(last_key.encode()).decode()
+    if entry.checksum is not None:
+        shown.append(("ChecksumAlgorithm", entry.checksum.algorithm))
+        shown.append(("ChecksumType", entry.checksum.kind))
+    if owner is not None:
+        shown.append(("Owner", make_owner_elements(owner)))
+    return element_name, shown
 
 
 def _decode_continuation_token(token: str) -> str:

@@ -27,7 +27,7 @@ from snowmelt.server.metrics import ROUTE_SCOPE_KEY
 from snowmelt.server.s3 import bucket_operations, multipart_operations, object_operations
 from snowmelt.server.s3.body import decode_and_verify_body, receive_small_body
 from snowmelt.server.s3.request import new_request_id, parse_request
-from snowmelt.server.s3.request_context import AuthorizedS3Request
+from snowmelt.server.s3.request_context import AuthorizedS3Request, OperationHandler
 from snowmelt.server.s3.responses import error_response
 from snowmelt.server.s3.supported_parameters import (
     SIGNATURE_PARAMETERS,
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from snowmelt.server.s3.request import S3Request
     from snowmelt.server.s3.request_context import S3Components
 
-
-OperationHandler: TypeAlias = "Callable[[AuthorizedS3Request, Receive], Awaitable[ASGIApp]]"
 
 # What a bucket's request may need: a privilege on the key, anything at all, or nothing; None
 # where no bucket has to exist. Listings ask for their prefix by themselves.
@@ -117,11 +115,7 @@ _OBJECT_OPERATIONS = {
 
 
 def find_operation(request: S3Request, select: OperationHandler | None = None) -> S3Operation:
-    """Return the operation that a request asks for.
-
-    Args:
-        request: The request.
-        select: Answers SelectObjectContent; without it that is not offered.
+    """Return the operation that a request asks for; `select` is SelectObjectContent, if offered.
 
     Raises:
         S3Refusal: It is not offered, or the method is none of S3's.

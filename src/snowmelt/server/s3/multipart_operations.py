@@ -17,7 +17,13 @@ from snowmelt.server.s3.body import receive_small_body, verify_signed_body
 from snowmelt.server.s3.bucket_operations import make_key_encoder, parse_integer_parameter
 from snowmelt.server.s3.conditional_requests import parse_timestamp, parse_write_condition
 from snowmelt.server.s3.object_operations import collect_stored_headers
-from snowmelt.server.s3.responses import S3Response, xml_response
+from snowmelt.server.s3.request_context import blocking_operation
+from snowmelt.server.s3.responses import (
+    S3Response,
+    make_checksum_elements,
+    make_owner_elements,
+    xml_response,
+)
 from snowmelt.server.s3.supported_parameters import reject_unsupported_elements
 
 if TYPE_CHECKING:
@@ -78,18 +84,6 @@ async def abort_upload(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     return S3Response(HTTPStatus.NO_CONTENT)
 
 
-async def list_parts(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """ListParts."""
-    del receive
-    return await call.run_in_thread(_list_parts, call)
-
-
-async def list_uploads(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """ListMultipartUploads."""
-    del receive
-    return await call.run_in_thread(_list_uploads, call)
-
-
 def _parse_checksum_algorithm_and_type(call: AuthorizedS3Request) -> Checksum | None:
     algorithm = checksums.parse_checksum_algorithm(call.headers.get("x-amz-checksum-algorithm"))
     if algorithm is None:
@@ -132,10 +126,8 @@ def _complete_upload(call: AuthorizedS3Request, body: bytes) -> ASGIApp:
         ("Bucket", call.bucket_access.record.name),
         ("Key", call.key),
         ("ETag", f'"{facts.etag}"'),
+        *make_checksum_elements(facts.checksum),
     ]
-    if facts.checksum is not None:
-        answer.append((f"Checksum{facts.checksum.algorithm}", facts.checksum.value))
-        answer.append(("ChecksumType", facts.checksum.kind))
     return xml_response("CompleteMultipartUploadResult", answer)
 
 
@@ -186,7 +178,9 @@ def _parse_expected_object(call: AuthorizedS3Request) -> ExpectedObject:
     )
 
 
-def _list_parts(call: AuthorizedS3Request) -> ASGIApp:
+@blocking_operation
+def list_parts(call: AuthorizedS3Request) -> ASGIApp:
+    """ListParts."""
     uploads = call.components.multipart_uploads
     upload = uploads.find(call.bucket_access, call.key, call.query["uploadId"])
     marker = parse_integer_parameter(call.query, "part-number-marker", 0, 10_000)
@@ -229,7 +223,9 @@ def _make_part_elements(part: PartRecord) -> list[xml.XmlElement]:
     return shown
 
 
-def _list_uploads(call: AuthorizedS3Request) -> ASGIApp:
+@blocking_operation
+def list_uploads(call: AuthorizedS3Request) -> ASGIApp:
+    """ListMultipartUploads."""
     query = call.query
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     call.bucket_access.require_privilege("WRITE", prefix)
@@ -303,8 +299,3 @@ def _build_uploads_response(
         answer.append(("Upload", shown))
     answer += [("CommonPrefixes", [("Prefix", encode(group))]) for group in groups]
     return xml_response("ListMultipartUploadsResult", answer)
-
-
-def make_owner_elements(name: str) -> list[xml.XmlElement]:
-    """Return a user or role as S3 shows an owner."""
-    return [("ID", name), ("DisplayName", name)]

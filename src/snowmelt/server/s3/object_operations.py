@@ -36,7 +36,13 @@ from snowmelt.server.s3.conditional_requests import (
     parse_range,
     parse_write_condition,
 )
-from snowmelt.server.s3.responses import S3Response, S3StreamingResponse, xml_response
+from snowmelt.server.s3.request_context import blocking_operation
+from snowmelt.server.s3.responses import (
+    S3Response,
+    S3StreamingResponse,
+    make_checksum_elements,
+    xml_response,
+)
 from snowmelt.server.s3.supported_parameters import (
     METADATA_HEADER_PREFIX,
     reject_unsupported_elements,
@@ -64,18 +70,6 @@ _OVERRIDABLE_HEADERS = (
 )
 
 
-async def get_object(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """GetObject."""
-    del receive
-    return await call.run_in_thread(_get_object, call)
-
-
-async def head_object(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """HeadObject."""
-    del receive
-    return await call.run_in_thread(_head_object, call)
-
-
 async def delete_object(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
     """DeleteObject."""
     del receive
@@ -96,7 +90,9 @@ async def delete_objects(call: AuthorizedS3Request, receive: Receive) -> ASGIApp
     return await call.run_in_thread(_delete_objects, call, body)
 
 
-def _get_object(call: AuthorizedS3Request) -> ASGIApp:
+@blocking_operation
+def get_object(call: AuthorizedS3Request) -> ASGIApp:
+    """GetObject."""
     facts, opened = _open_object(call)
     try:
         start, end, status, headers = _prepare_response_head(call, facts)
@@ -113,7 +109,9 @@ def _get_object(call: AuthorizedS3Request) -> ASGIApp:
     return S3Response(status, headers, body)
 
 
-def _head_object(call: AuthorizedS3Request) -> ASGIApp:
+@blocking_operation
+def head_object(call: AuthorizedS3Request) -> ASGIApp:
+    """HeadObject."""
     check_version_id(call)
     facts = call.bucket_access.bucket.head(call.key)
     check_conditions(call.headers, facts)
@@ -230,29 +228,19 @@ def _delete_objects(call: AuthorizedS3Request, body: bytes) -> ASGIApp:
             condition = parse_delete_condition(
                 each.findtext("ETag"), each.findtext("Size"), each.findtext("LastModifiedTime")
             )
-            _delete_object(call, key, version, condition)
+            check_key(key)
+            call.bucket_access.require_privilege("WRITE", key)
+            if version not in {"", "null"}:
+                raise S3Error("NoSuchVersion")
+            call.bucket_access.bucket.delete(key, condition)
         except SnowmeltError as error:
-            errors.append(("Error", _make_error_elements(key, error)))
+            code = getattr(error, "s3_code", "InternalError")
+            errors.append(("Error", [("Key", key), ("Code", code), ("Message", str(error))]))
         else:
             shown = [("VersionId", version)] if version else []
             deleted.append(("Deleted", [("Key", key), *shown]))
     content = itertools.chain(() if quiet else deleted, errors)
     return xml_response("DeleteResult", list(content))
-
-
-def _delete_object(
-    call: AuthorizedS3Request, key: str, version: str, condition: WritePrecondition
-) -> None:
-    check_key(key)
-    call.bucket_access.require_privilege("WRITE", key)
-    if version not in {"", "null"}:
-        raise S3Error("NoSuchVersion")
-    call.bucket_access.bucket.delete(key, condition)
-
-
-def _make_error_elements(key: str, error: SnowmeltError) -> list[xml.XmlElement]:
-    code = getattr(error, "s3_code", "InternalError")
-    return [("Key", key), ("Code", code), ("Message", str(error))]
 
 
 MAX_UPLOAD_BYTES = 5 * 1024**3
@@ -291,18 +279,6 @@ async def upload_part(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
         )
     incoming = await call.run_in_thread(uploads.start_part, upload, number)
     return await _receive_upload(call, receive, incoming, NO_PRECONDITION, algorithm)
-
-
-async def copy_object(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """CopyObject."""
-    del receive
-    return await call.run_in_thread(_copy_object, call)
-
-
-async def upload_part_copy(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """UploadPartCopy."""
-    del receive
-    return await call.run_in_thread(_copy_upload_part, call)
 
 
 async def _receive_upload(
@@ -384,7 +360,9 @@ def parse_part_number(text: str) -> int:
     return int(text)
 
 
-def _copy_object(call: AuthorizedS3Request) -> ASGIApp:
+@blocking_operation
+def copy_object(call: AuthorizedS3Request) -> ASGIApp:
+    """CopyObject."""
     replace = _parse_directive(call, "x-amz-metadata-directive") == "REPLACE"
     if _parse_directive(call, "x-amz-tagging-directive") == "REPLACE":
         raise S3Error("NotImplemented", "Tags are not offered here.")
@@ -416,7 +394,9 @@ def _copy_object(call: AuthorizedS3Request) -> ASGIApp:
     return xml_response("CopyObjectResult", _make_copy_result(copied))
 
 
-def _copy_upload_part(call: AuthorizedS3Request) -> ASGIApp:
+@blocking_operation
+def upload_part_copy(call: AuthorizedS3Request) -> ASGIApp:
+    """UploadPartCopy."""
     upload_id, number = parse_part_parameters(call)
     uploads = call.components.multipart_uploads
     upload = uploads.find(call.bucket_access, call.key, upload_id)
@@ -434,14 +414,11 @@ def _copy_upload_part(call: AuthorizedS3Request) -> ASGIApp:
 
 
 def _make_copy_result(metadata: ObjectMetadata) -> list[xml.XmlElement]:
-    result: list[xml.XmlElement] = [
+    return [
         ("LastModified", xml.format_timestamp(metadata.modified_at)),
         ("ETag", f'"{metadata.etag}"'),
+        *make_checksum_elements(metadata.checksum),
     ]
-    if metadata.checksum is not None:
-        result.append((f"Checksum{metadata.checksum.algorithm}", metadata.checksum.value))
-        result.append(("ChecksumType", metadata.checksum.kind))
-    return result
 
 
 def _open_copy_source(call: AuthorizedS3Request) -> tuple[ObjectMetadata, OpenObject, bool]:

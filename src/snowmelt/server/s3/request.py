@@ -41,11 +41,7 @@ class S3Request:
 
 
 def parse_request(scope: Scope, domains: Sequence[str]) -> S3Request:
-    """Return the request of an ASGI scope.
-
-    Args:
-        scope: What the server read.
-        domains: Names that a bucket's name may stand before in the Host header.
+    """Return the request of an ASGI scope; the Host header may put a bucket before a domain.
 
     Raises:
         S3Refusal: The address is not UTF-8.

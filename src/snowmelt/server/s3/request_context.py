@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from snowmelt.buckets.errors import S3Error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from concurrent.futures import Executor
+
+    from starlette.types import ASGIApp, Receive
 
     from snowmelt.buckets.bucket import ObjectMetadata
     from snowmelt.buckets.bucket_registry import BucketAccess, BucketRegistry
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from snowmelt.server.s3.request import S3Request
     from snowmelt.storage.store import OpenObject
 
+OperationHandler: TypeAlias = "Callable[[AuthorizedS3Request, Receive], Awaitable[ASGIApp]]"
 _Result = TypeVar("_Result")
 _LISTING_PAGE_KEYS = 1000
 
@@ -115,3 +119,14 @@ class AuthorizedS3Request:
         """Run blocking work in a thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.components.threads, work, *arguments)
+
+
+def blocking_operation(work: Callable[[AuthorizedS3Request], ASGIApp]) -> OperationHandler:
+    """Make an operation of blocking work that needs no body; it runs in a thread."""
+
+    @functools.wraps(work)
+    async def handle(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
+        del receive
+        return await call.run_in_thread(work, call)
+
+    return handle

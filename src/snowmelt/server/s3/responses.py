@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+    from snowmelt.buckets.checksums import Checksum
+
 _log = logging.getLogger("snowmelt.server")
 
 _INVALID_XML_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -84,6 +86,18 @@ def xml_response(
     """Return an answer with a document."""
     body = xml.render_document(root_name, content)
     return S3Response(HTTPStatus.OK, {"content-type": "application/xml", **(headers or {})}, body)
+
+
+def make_checksum_elements(checksum: Checksum | None) -> list[xml.XmlElement]:
+    """Return what an object's or a part's checksum is, as answers show it."""
+    if checksum is None:
+        return []
+    return [(f"Checksum{checksum.algorithm}", checksum.value), ("ChecksumType", checksum.kind)]
+
+
+def make_owner_elements(name: str) -> list[xml.XmlElement]:
+    """Return a user or role as S3 shows an owner."""
+    return [("ID", name), ("DisplayName", name)]
 
 
 def error_response(error: Exception, *, resource: str, request_id: str) -> S3Response:

@@ -9,7 +9,7 @@ from snowmelt.buckets.errors import S3Error
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _XML_DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -23,6 +23,9 @@ _CONTROL_BYTES = bytes(code for code in range(32) if code not in b"\t\n\r")
 # Code points that no text has.
 _PLACEHOLDERS_BY_CONTROL = {code: chr(0xFDD0 + code) for code in _CONTROL_BYTES}
 _CONTROLS_BY_PLACEHOLDER = {0xFDD0 + code: chr(code) for code in _CONTROL_BYTES}
+_ESCAPES = {code: f"&#x{code:x};" for code in range(32)} | str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+)
 
 
 def render_document(
@@ -73,22 +76,9 @@ def _render_content(content: XmlContent) -> str:
     if isinstance(content, int):
         return str(content)
     if isinstance(content, str):
-        return "".join(_escape_text(content))
+        return content.translate(_ESCAPES)
     return "".join(
         f"<{name}>{_render_content(inside)}</{name}>"
         for name, inside in content
         if inside is not None
     )
-
-
-_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
-
-
-def _escape_text(text: str) -> Iterator[str]:
-    for sign in text:
-        if sign in _ESCAPES:
-            yield _ESCAPES[sign]
-        elif sign < " ":
-            yield f"&#x{ord(sign):x};"
-        else:
-            yield sign
