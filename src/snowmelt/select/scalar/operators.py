@@ -160,7 +160,7 @@ def _calculate_floats(op: str, left: float, right: float) -> float:
 
 ComparablePair: TypeAlias = tuple[Any, Any]
 
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "<>": operator.ne,
     "<": operator.lt,
@@ -168,6 +168,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+"""What compares two values of one type, or two arrays of them."""
 
 
 def compare_values(op: str, left: object, right: object, dialect: Dialect) -> bool | None:
@@ -187,7 +188,8 @@ def compare_values(op: str, left: object, right: object, dialect: Dialect) -> bo
     first, second = pair
     if isinstance(first, list | dict) and op not in {"=", "<>"}:
         return None
-    return _COMPARISONS[op](first, second)
+    holds: bool = COMPARISONS[op](first, second)
+    return holds
 
 
 def are_equal_without_inference(left: object, right: object) -> bool:

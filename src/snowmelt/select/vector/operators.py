@@ -6,9 +6,8 @@ compare with numbers and timestamps as either.
 
 from __future__ import annotations
 
-import operator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from snowmelt.select.errors import SelectError
 from snowmelt.select.kernels.strings import compare_strings, match_like_pattern
 from snowmelt.select.kernels.timestamps import parse_timestamps, to_utc_micros
 from snowmelt.select.scalar.like_patterns import compile_like_pattern
+from snowmelt.select.scalar.operators import COMPARISONS
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp
 from snowmelt.select.values import parse_number_text
 from snowmelt.select.vector.operands_and_frames import (
@@ -31,8 +31,6 @@ from snowmelt.select.vector.operands_and_frames import (
 from snowmelt.select.vectors import ValueVector, VectorKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from snowmelt.kernels.slices import Mask
@@ -164,14 +162,6 @@ NOT_A_NUMBER, TO_BE_EVALUATED = 1, 2
 MAX_EXACT_INTEGER = 2**53
 MAX_EXACT_DIGITS = 15
 
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _MIRRORED_OPERATORS = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -198,7 +188,7 @@ def compare_vectors(op: str, left: Operand, right: Operand, frame: RecordFrame) 
         data = _compare_timestamps(op, left, right, null, deferred)
     elif pair == {"bool"} and op in {"=", "<>"}:
         other = right.value if isinstance(right, ConstantOperand) else right.array
-        data = _COMPARISONS[op](left.array, other)
+        data = COMPARISONS[op](left.array, other)
     else:
         raise KernelUnsupported
     return ValueVector(VectorKind.BOOL, data, null, deferred)
@@ -260,7 +250,7 @@ def _compare_texts(op: str, left: ValueVector, right: Operand) -> Mask:
         order = compare_strings(left.slices, str(right.value).encode("utf-8", "surrogateescape"))
     else:
         order = compare_strings(left.slices, right.slices)
-    found: Mask = _COMPARISONS[op](order, 0)
+    found: Mask = COMPARISONS[op](order, 0)
     return found
 
 
@@ -271,7 +261,7 @@ def _compare_numbers(op: str, left: Operand, right: Operand, null: Mask, deferre
     )
     _defer_inexact(left, first, second, deferred)
     _defer_inexact(right, second, first, deferred)
-    found = _COMPARISONS[op](first, second)
+    found = COMPARISONS[op](first, second)
     return np.broadcast_to(found, null.shape) if np.ndim(found) == 0 else found
 
 
@@ -329,7 +319,7 @@ def _defer_inexact(
 
 def _compare_timestamps(op: str, left: Operand, right: Operand, null: Mask, deferred: Mask) -> Mask:
     first, second = _to_epoch_micros(left, null, deferred), _to_epoch_micros(right, null, deferred)
-    found = _COMPARISONS[op](first, second)
+    found = COMPARISONS[op](first, second)
     return np.broadcast_to(found, null.shape) if np.ndim(found) == 0 else found
 
 
