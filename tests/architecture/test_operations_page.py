@@ -8,9 +8,12 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from snowmelt.catalog.jobs.migration_history import MigrationStateTotals, TableBacklog
-from snowmelt.catalog.jobs.run_history import RunState
-from snowmelt.ingest.metrics import RegistrationMetrics, RowMetrics
+from snowmelt.catalog.jobs.migration_history import (
+    MigrationState,
+    MigrationStateTotals,
+    TableBacklog,
+)
+from snowmelt.ingest.metrics import RequestMetrics
 from snowmelt.schema.types import TableName
 from snowmelt.server.logs import CONTEXT_FIELDS
 from snowmelt.server.metrics import CatalogMetrics, MetricSources, render_metrics
@@ -26,8 +29,8 @@ def test_the_metrics_of_the_page_are_those_of_the_service():
         [MigrationStateTotals(RunState.COMMITTED, 1, 1, 1.0)],
     )
     sources = MetricSources(
-        lambda: RegistrationMetrics().snapshot(0),
-        RowMetrics().snapshot,
+        RequestMetrics().snapshot,
+        RequestMetrics().snapshot,
         select_count_getters=[lambda: (0, 0, 0)],
     )
     text = render_metrics(sources, facts, with_table_labels=True).decode()

@@ -4,9 +4,8 @@
 `channel_write_batcher`: small catalog writes of many clients, grouped into a few transactions.
 `stage_locations`: upload locations and credentials for the blobs of a client.
 `registration_structure_check`: structural checks of a registration, without any lookup.
-`immutable_catalog_cache`: immutable catalog data in memory: prefix owners, data keys, schema versions.
 `migration_backlog`: tables whose migration backlog exceeds the limit.
-`registration_verifier`: checks of registrations against the stage.
+`registration_verifier`: checks of registrations against the stage; catalog data that never changes.
 `decoder_pool`: child processes that decode blobs.
 `blob_decoder`: reading, decrypting and decoding of blobs.
 `chunk_content_check`: full check of a decrypted chunk and its statistics.

@@ -118,10 +118,7 @@ def decode_blobs(
 ) -> list[BlobDecodeResult]:
     """Inspect blobs and return a finding for each, in their order.
 
-    Args:
-        stage: Where the blobs lie.
-        jobs: What to inspect.
-        schemas: Columns by table id and version; holds at least those that the jobs name.
+    `schemas` by table id and version hold at least those that the jobs name.
     """
     if isinstance(stage, LocalStore) or len(jobs) == 1:
         opened = [_decrypt_blob(job, _open_verified_blob(stage, job), schemas) for job in jobs]

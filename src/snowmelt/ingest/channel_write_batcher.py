@@ -134,7 +134,10 @@ class WriteBatcher:
                     continue
                 _log.warning("group of %d catalog writes failed: %r", len(group), error)
                 for write in group:
-                    self._execute_alone(write)
+                    try:
+                        self._commit_group([write])
+                    except Exception as alone:  # noqa: BLE001 - reported to the caller
+                        _fail_writes([write], alone)
             else:
                 # What a full group left over comes first in the next one.
                 waiting.extendleft(reversed(group[done:]))
@@ -150,12 +153,6 @@ class WriteBatcher:
         pending.clear()
         pending.extend(others)
         return group
-
-    def _execute_alone(self, write: _PendingWrite) -> None:
-        try:
-            self._commit_group([write])
-        except Exception as error:  # noqa: BLE001 - reported to the caller
-            _fail_writes([write], error)
 
     def _commit_group(self, group: Sequence[_PendingWrite]) -> int:
         """Execute writes in one transaction until its time is over; return how many."""

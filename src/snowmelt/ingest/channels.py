@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
     from snowmelt.clock import Clock
     from snowmelt.ingest.channel_write_batcher import WriteBatcher
-    from snowmelt.ingest.immutable_catalog_cache import CatalogCache
+    from snowmelt.ingest.registration_verifier import CatalogCache
     from snowmelt.ingest.stage_locations import StageLocator, StageRequester
     from snowmelt.wire.streaming import (
         ChannelStatusQuery,
@@ -100,9 +100,7 @@ class ChannelService:
             RequestMalformed: It asks again with a prefix that the user was not given.
         """
         with self.database.writing() as connection:
-            access_control.resolve_effective_role(
-                connection, requester.user, _parse_role(request.role)
-            )
+            resolve_effective_role(connection, requester.user, _parse_role(request.role))
             deployment_id = services.read_deployment_id(connection)
             if request.client_prefix is None:
                 prefix = unregistered_blobs.issue_client_prefix(
@@ -226,7 +224,7 @@ class ChannelService:
             RoleNotGranted: The role is not the user's.
         """
         with self.database.reading() as connection:
-            access_control.resolve_effective_role(connection, user, _parse_role(request.role))
+            resolve_effective_role(connection, user, _parse_role(request.role))
             seen: dict[tuple[TableName, int | None], TableRecord | UserError] = {}
             found = [
                 self._resolve_channel(connection, query, (user, request.role), seen)
@@ -266,49 +264,42 @@ class ChannelService:
             NameMissing: If the request lacks a name.
         """
         name, channel = _parse_table_name(request), _parse_channel_name(request.channel)
-        return self.write_batcher.submit(
-            lambda connection: self._drop_in_transaction(
-                connection, request, (name, channel, user)
-            ),
-            group_key=name,
-        )
 
-    def _drop_in_transaction(
-        self,
-        connection: sa.Connection,
-        request: DropChannelRequest,
-        arguments: tuple[TableName, str, str],
-    ) -> DropChannelResponse:
-        asked_name, channel, user = arguments
-        name = tables.find_current_name(connection, asked_name, request.encryption_key_id, user)
-        table = self._find_writable_table(connection, name, user, request.role)
-        try:
-            channels.drop_channel(
-                connection,
-                table,
-                channel,
-                client_sequencer=request.client_sequencer,
-                user=user,
-                now=self.clock.now(),
+        def drop(connection: sa.Connection) -> DropChannelResponse:
+            current = find_current_name(connection, name, request.encryption_key_id, user)
+            table = self._find_writable_table(connection, current, user, request.role)
+            try:
+                channels.drop_channel(
+                    connection,
+                    table,
+                    channel,
+                    client_sequencer=request.client_sequencer,
+                    user=user,
+                    now=self.clock.now(),
+                )
+            except ChannelNotFound:
+                # The same drop a second time, because its answer was lost, is a success.
+                left = channel_tombstones.find_tombstones(connection, current, [channel])
+                if (
+                    channel not in left
+                    or left[channel].client_sequencer != request.client_sequencer
+                ):
+                    raise
+            return DropChannelResponse(
+                status_code=0,
+                message="Success",
+                database=to_display_name(current.database),
+                schema=to_display_name(current.schema),
+                table=to_display_name(current.table),
+                channel=to_display_name(channel),
             )
-        except ChannelNotFound:
-            # The same drop a second time, because its answer was lost, is a success.
-            left = channel_tombstones.find_tombstones(connection, name, [channel]).get(channel)
-            if left is None or left.client_sequencer != request.client_sequencer:
-                raise
-        return DropChannelResponse(
-            status_code=0,
-            message="Success",
-            database=to_display_name(name.database),
-            schema=to_display_name(name.schema),
-            table=to_display_name(name.table),
-            channel=to_display_name(channel),
-        )
+
+        return self.write_batcher.submit(drop, group_key=name)
 
     def _find_writable_table(
         self, connection: sa.Connection, name: TableName, user: str, role: str | None
     ) -> TableRecord:
-        effective = access_control.resolve_effective_role(connection, user, _parse_role(role))
+        effective = resolve_effective_role(connection, user, _parse_role(role))
         table = tables.find_table(connection, name)
         try:
             access_control.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
@@ -331,7 +322,7 @@ class ChannelService:
             return error
         asked = name, query.encryption_key_id
         if asked not in resolved_tables:
-            name = tables.find_current_name(connection, *asked, caller[0])
+            name = find_current_name(connection, *asked, caller[0])
             try:
                 resolved_tables[asked] = self._find_writable_table(connection, name, *caller)
             except UserError as error:
@@ -456,9 +447,6 @@ def _parse_table_name(
     return TableName(database, schema, table)
 
 
-# --- A client asks for columns that its rows have and the table lacks.
-
-
 def evolve_schema(
     database: Database, clock: Clock, request: EvolveTableRequest, user: str
 ) -> EvolveTableResponse:
@@ -477,13 +465,12 @@ def evolve_schema(
     parts = (to_internal_name(part) for part in (request.database, request.schema, request.table))
     wanted = [make_column(_parse_column_name(each.name), each.type) for each in request.columns]
     with database.writing() as connection:
-        role = to_internal_name(request.role) if request.role else None
         done = evolve_table(
             connection,
             find_current_name(connection, TableName(*parts), request.encryption_key_id, user),
             new_columns=wanted,
             no_longer_required=[_parse_column_name(name) for name in request.drop_not_null],
-            role=resolve_effective_role(connection, user, role),
+            role=resolve_effective_role(connection, user, _parse_role(request.role)),
             now=clock.now(),
         )
     return EvolveTableResponse(

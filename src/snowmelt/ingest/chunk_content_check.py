@@ -56,15 +56,8 @@ if TYPE_CHECKING:
 
     from snowmelt.blob.encryption import BytesLike
     from snowmelt.schema.statistics import ColumnStatistics
-    from snowmelt.wire.streaming import (
-        ChunkStatisticsMessage,
-    )
+    from snowmelt.wire.streaming import ChunkStatisticsMessage
 
-#
-# Queries skip chunks by their statistics, so a bound that is too narrow would hide rows; and one
-# value that a reader cannot represent would fail every query of the table.
-
-if TYPE_CHECKING:
     Value: TypeAlias = int | float | bytes
 
 # What decodes to more is decoded column by column: a bomb then costs the memory of one column.
@@ -137,7 +130,12 @@ def _derive_combined_statistics(
     groups: list[RowGroup] = []
     at = 0
     for chunk in chunks:
-        groups.extend(_shift_row_group(group, at) for group in chunk.footer.groups)
+        for group in chunk.footer.groups:
+            places = tuple(
+                ColumnChunkLocation(each.codec, each.start + at, each.length)
+                for each in group.column_locations
+            )
+            groups.append(RowGroup(group.rows, places))
         at += len(chunk.parquet)
     rows = sum(chunk.footer.rows for chunk in chunks)
     footer = ChunkFooter(rows, chunks[0].footer.fields, tuple(groups))
@@ -165,14 +163,6 @@ def _derive_combined_statistics(
             )
         )
     return answers
-
-
-def _shift_row_group(group: RowGroup, offset_bytes: int) -> RowGroup:
-    places = tuple(
-        ColumnChunkLocation(each.codec, each.start + offset_bytes, each.length)
-        for each in group.column_locations
-    )
-    return RowGroup(group.rows, places)
 
 
 def _collect_and_check_statistics(
@@ -332,9 +322,6 @@ def _make_sort_key(value: Value) -> tuple[int, Value, float]:
         is_nan = math.isnan(value)
         return (int(is_nan), 0.0 if is_nan else value, math.copysign(1.0, value) * (not is_nan))
     return (0, value, 0.0)
-
-
-# --- For which version of a table's columns a chunk was written, as its footer tells.
 
 
 def find_written_schema(

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snowmelt.ingest.blob_decoder import Schemas
-    from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.ingest")
 
@@ -50,30 +49,10 @@ _MAX_CACHED_TABLES = 10_000
 _STOP_TIMEOUT_S = 10.0
 # The kernel ends a process by SIGKILL where memory runs out, which is not the blob's fault alone.
 _EXTERNAL_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-
-
-class BlobDecoder(Protocol):
-    """A way to inspect blobs; thread-safe."""
-
-    def decode(self, jobs: Sequence[BlobDecodeJob], schemas: Schemas) -> list[BlobDecodeResult]:
-        """Return a finding for each job; see `decode_blobs`."""
-
-    def close(self) -> None:
-        """Release what it holds; no inspection may be under way."""
-
-
-class InThreadBlobDecoder:
-    """Inspects in the calling thread."""
-
-    def __init__(self, stage: Store) -> None:
-        self._stage = stage
-
-    def decode(self, jobs: Sequence[BlobDecodeJob], schemas: Schemas) -> list[BlobDecodeResult]:
-        """Return a finding for each job."""
-        return decode_blobs(self._stage, jobs, schemas)
-
-    def close(self) -> None:
-        """Hold nothing."""
+_UNAVAILABLE_REJECTION = (
+    ResponseCode.TRY_AGAIN,
+    "The blob cannot be verified: no process that inspects blobs starts. Send the same bytes again.",
+)
 
 
 class BlobDecoderPool:
@@ -93,7 +72,7 @@ class BlobDecoderPool:
             try:
                 process = process or self._start_process()
                 if process is None:
-                    return [reject_all_chunks(job, *_unavailable_rejection()) for job in jobs]
+                    return [reject_all_chunks(job, *_UNAVAILABLE_REJECTION) for job in jobs]
                 findings, stays = process.decode(jobs, schemas)
             except _DecoderProcessEnded:
                 process = None
@@ -125,7 +104,7 @@ class BlobDecoderPool:
             try:
                 process = process or self._start_process()
                 if process is None:
-                    findings.append(reject_all_chunks(job, *_unavailable_rejection()))
+                    findings.append(reject_all_chunks(job, *_UNAVAILABLE_REJECTION))
                     continue
                 found, _ = process.decode([job], schemas)
                 findings.extend(found)
@@ -152,13 +131,6 @@ class _DecoderProcessEnded(Exception):
         self.exit_code = exit_code
 
 
-def _unavailable_rejection() -> tuple[ResponseCode, str]:
-    return (
-        ResponseCode.TRY_AGAIN,
-        "The blob cannot be verified: no process that inspects blobs starts. Send the same bytes again.",
-    )
-
-
 def _reject_crashing_blob(ended: _DecoderProcessEnded, job: BlobDecodeJob) -> BlobDecodeResult:
     """Return what becomes of a blob whose inspection alone has ended a process."""
     _log.error(
@@ -177,18 +149,9 @@ def _reject_crashing_blob(ended: _DecoderProcessEnded, job: BlobDecodeJob) -> Bl
     )
 
 
-class _SetupMessage(msgspec.Struct, frozen=True, array_like=True):
-    stage_url: str
-
-
-class _TableSchemaMessage(msgspec.Struct, frozen=True, array_like=True):
-    table_id: int
-    schema: TableSchema
-
-
 class _DecodeRequest(msgspec.Struct, frozen=True, array_like=True):
     jobs: list[BlobDecodeJob]
-    schemas: list[_TableSchemaMessage]
+    schemas: list[tuple[int, TableSchema]]
 
 
 class _DecodeResponse(msgspec.Struct, frozen=True, array_like=True):
@@ -216,7 +179,7 @@ class _DecoderProcess:
         self._child_stdin: IO[bytes] = self._child.stdin
         self._child_stdout: IO[bytes] = self._child.stdout
         with contextlib.suppress(BrokenPipeError):
-            _write_frame(self._child_stdin, _encoder.encode(_SetupMessage(stage_url)))
+            _write_frame(self._child_stdin, stage_url.encode())
 
     def decode(
         self, jobs: Sequence[BlobDecodeJob], schemas: Schemas
@@ -249,7 +212,7 @@ class _DecoderProcess:
 
     def _collect_unsent_schemas(
         self, jobs: Sequence[BlobDecodeJob], schemas: Schemas
-    ) -> list[_TableSchemaMessage]:
+    ) -> list[tuple[int, TableSchema]]:
         """Return the columns that these jobs need and the process does not have yet."""
         unknown = []
         for job in jobs:
@@ -258,9 +221,7 @@ class _DecoderProcess:
                 for version in chunk.schema_versions:
                     if version not in sent:
                         sent.add(version)
-                        unknown.append(
-                            _TableSchemaMessage(chunk.table_id, schemas[chunk.table_id][version])
-                        )
+                        unknown.append((chunk.table_id, schemas[chunk.table_id][version]))
         return unknown
 
     def _close_streams(self) -> None:
@@ -297,12 +258,11 @@ def main() -> None:
     batches = msgspec.msgpack.Decoder(_DecodeRequest)
     known: dict[int, dict[int, TableSchema]] = {}
     with contextlib.suppress(EOFError, BrokenPipeError):
-        setup = msgspec.msgpack.decode(_read_frame(sys.stdin.buffer), type=_SetupMessage)
-        stage = open_store(setup.stage_url)
+        stage = open_store(_read_frame(sys.stdin.buffer).decode())
         while True:
             batch = batches.decode(_read_frame(sys.stdin.buffer))
-            for columns in batch.schemas:
-                known.setdefault(columns.table_id, {})[columns.schema.version] = columns.schema
+            for table_id, schema in batch.schemas:
+                known.setdefault(table_id, {})[schema.version] = schema
             # A decoder that does not come to an end would hold up all clients: SIGPROF ends it.
             signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)
             findings = decode_blobs(stage, batch.jobs, known)

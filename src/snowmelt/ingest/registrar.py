@@ -25,7 +25,7 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.ingest.batch_worker_pool import WorkerPool
-from snowmelt.ingest.metrics import RegistrationMetrics
+from snowmelt.ingest.metrics import RequestMetrics
 from snowmelt.ingest.registration_structure_check import (
     RequestRejection,
     check_request_names_channels,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.streaming.registration import ChunkOffer, CommitDecision
     from snowmelt.clock import Clock
-    from snowmelt.ingest.metrics import RegistrationMetricsSnapshot
+    from snowmelt.ingest.metrics import RequestMetricsSnapshot
     from snowmelt.ingest.registration_verifier import (
         ChunkCandidate,
         Registrant,
@@ -114,7 +114,7 @@ class Registrar:
         self._settings = settings
         self._commit_cache = registration.CommitCache()
         self._pending_requests = 0
-        self._metrics = RegistrationMetrics()
+        self._metrics: RequestMetrics[int] = RequestMetrics()
         self._lock = threading.Lock()
         self._commit_workers: WorkerPool[_VerifiedRegistration] = WorkerPool(
             self._commit_and_pause,
@@ -150,10 +150,10 @@ class Registrar:
         if is_full:
             answer = build_uniform_response(request, _QUEUE_FULL)
             with self._lock:
-                self._metrics.record_response(answer, 0.0)
+                self._metrics.record_response(_list_codes(answer), 0.0)
             respond(answer)
 
-    def get_metrics_snapshot(self) -> RegistrationMetricsSnapshot:
+    def get_metrics_snapshot(self) -> RequestMetricsSnapshot[int]:
         """Return what has been registered and answered since the start."""
         with self._lock:
             return self._metrics.snapshot(self._pending_requests)
@@ -162,13 +162,18 @@ class Registrar:
         """Answer what was submitted, then stop; further submissions are refused."""
         self._verify_workers.close()
         self._commit_workers.close()
-        self._verifier.close()
 
     def _verify_batch(self, submissions: Sequence[_PendingRegistration]) -> None:
         failed_syncs = self._stage_sync.failure_count
         checked: list[_VerifiedRegistration] = []
         failed: list[tuple[_PendingRegistration, RegisterBlobsResponse | Exception]] = []
-        for submission, found in zip(submissions, self._verify_chunks(submissions), strict=True):
+        try:
+            all_found = self._verifier.verify_all(
+                [(each.request, each.registrant) for each in submissions]
+            )
+        except Exception as error:  # noqa: BLE001 - answered; the thread lives on
+            all_found = [error] * len(submissions)
+        for submission, found in zip(submissions, all_found, strict=True):
             if isinstance(found, Exception):
                 failed.append((submission, _build_failure_response(submission, found)))
             else:
@@ -176,17 +181,6 @@ class Registrar:
         self._commit_workers.submit_all(checked)
         if failed:
             self._send_responses(failed)
-
-    def _verify_chunks(
-        self, submissions: Sequence[_PendingRegistration]
-    ) -> list[list[ChunkCandidate] | Exception]:
-        """Return what the stage says of each submission, or what failed; it never raises."""
-        try:
-            return self._verifier.verify_all(
-                [(each.request, each.registrant) for each in submissions]
-            )
-        except Exception as error:  # noqa: BLE001 - answered; the thread lives on
-            return [error] * len(submissions)
 
     def _commit_and_pause(self, group: Sequence[_VerifiedRegistration]) -> None:
         self._commit_group(group)
@@ -277,7 +271,7 @@ class Registrar:
         with self._lock:
             self._pending_requests -= len(responses)
             for submission, answer in responses:
-                self._metrics.record_response(answer, now - submission.submitted_at)
+                self._metrics.record_response(_list_codes(answer), now - submission.submitted_at)
         for submission, answer in responses:
             try:
                 submission.respond(answer)
@@ -285,11 +279,18 @@ class Registrar:
                 _log.exception("an answer could not be delivered")
 
 
-def _unknown_outcome_rejection(error: UnknownOutcome) -> RequestRejection:
-    return RequestRejection(
-        ResponseCode.TRY_AGAIN,
-        f"It is not known whether this was registered; send the same bytes again. {error}",
-    )
+def _list_codes(response: RegisterBlobsResponse | Exception) -> list[int]:
+    """Return the codes of a response, one for each channel of a chunk."""
+    if isinstance(response, SnowmeltError):
+        return [int(getattr(response, "wire_code", response.response_code))]
+    if isinstance(response, Exception):
+        return [int(ResponseCode.TRY_AGAIN)]
+    return [
+        channel.status_code
+        for blob in response.blobs
+        for chunk in blob.chunks
+        for channel in chunk.channels
+    ]
 
 
 def _build_failure_response(
@@ -299,7 +300,11 @@ def _build_failure_response(
     match error:
         case UnknownOutcome():
             _log.warning("unknown outcome of a registration: %s", error)
-            return build_uniform_response(submission.request, _unknown_outcome_rejection(error))
+            message = (
+                f"It is not known whether this was registered; send the same bytes again. {error}"
+            )
+            rejection = RequestRejection(ResponseCode.TRY_AGAIN, message)
+            return build_uniform_response(submission.request, rejection)
         case StageUnavailable() | RegistrationRefused():
             return error
         case SnowmeltError() if error.retryable:
@@ -308,8 +313,6 @@ def _build_failure_response(
             _log.error("a registration failed", exc_info=error)
             return build_uniform_response(submission.request, RETRY_REGISTRATION)
 
-
-# --- The answer to a registration, built from commit decisions (specification of v1, §2.5).
 
 RETRY_REGISTRATION = RequestRejection(
     ResponseCode.TRY_AGAIN,
@@ -323,47 +326,40 @@ def build_response(
     decisions: Iterator[tuple[CommitDecision, ...]],
 ) -> RegisterBlobsResponse:
     """Return the answer to one request; takes one item of `decisions` per candidate with an offer."""
-    chunks = [
-        _build_chunk_result(
-            candidate.chunk,
-            [(decision.code, decision.message) for decision in next(decisions)]
-            if candidate.offer is not None
-            else _reject_all_channels(candidate.chunk, candidate.rejection),
+    remaining = iter(candidates)
+
+    def build_result(chunk: ChunkMetadata) -> ChunkRegistrationResult:
+        candidate = next(remaining)
+        if candidate.offer is None:
+            # Without offer and refusal nothing was registered: never to be told as committed.
+            return _reject_chunk(chunk, candidate.rejection or RETRY_REGISTRATION)
+        return _build_chunk_result(
+            chunk, [(decision.code, decision.message) for decision in next(decisions)]
         )
-        for candidate in candidates
-    ]
-    return _assemble_response(request, chunks)
+
+    return _build_response(request, build_result)
 
 
 def build_uniform_response(
     request: RegisterBlobsRequest, rejection: RequestRejection
 ) -> RegisterBlobsResponse:
     """Return an answer that tells every channel the same."""
-    chunks = [
-        _build_chunk_result(chunk, _reject_all_channels(chunk, rejection))
-        for blob in request.blobs or []
-        for chunk in blob.chunks or []
-    ]
-    return _assemble_response(request, chunks)
+    return _build_response(request, lambda chunk: _reject_chunk(chunk, rejection))
 
 
-def _assemble_response(
-    request: RegisterBlobsRequest, chunk_results: Sequence[ChunkRegistrationResult]
+def _build_response(
+    request: RegisterBlobsRequest, build_result: Callable[[ChunkMetadata], ChunkRegistrationResult]
 ) -> RegisterBlobsResponse:
-    remaining = iter(chunk_results)
     blobs = [
-        BlobRegistrationResult([next(remaining) for _ in blob.chunks or []])
+        BlobRegistrationResult([build_result(chunk) for chunk in blob.chunks or []])
         for blob in request.blobs or []
     ]
     return RegisterBlobsResponse(status_code=0, message="Success", blobs=blobs)
 
 
-def _reject_all_channels(
-    chunk: ChunkMetadata, rejection: RequestRejection | None
-) -> list[tuple[int, str | None]]:
-    # Without offer and without refusal nothing was registered: never to be told as committed.
-    rejection = rejection or RETRY_REGISTRATION
-    return [(int(rejection.code), rejection.message)] * len(chunk.channels or [])
+def _reject_chunk(chunk: ChunkMetadata, rejection: RequestRejection) -> ChunkRegistrationResult:
+    result = (rejection.code, rejection.message)
+    return _build_chunk_result(chunk, [result] * len(chunk.channels or []))
 
 
 def _build_chunk_result(

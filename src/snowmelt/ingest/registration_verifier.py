@@ -10,44 +10,41 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from snowmelt.blob import encryption
+from snowmelt.catalog.objects import tables
+from snowmelt.catalog.streaming import unregistered_blobs
 from snowmelt.catalog.streaming.registration import ChannelAdvance, ChunkOffer
 from snowmelt.errors import BlobInvalid, ObjectMissing, StageUnavailable
 from snowmelt.ingest.blob_decoder import BlobDecodeJob, ChunkDecodeJob, ChunkDecodeResult
-from snowmelt.ingest.decoder_pool import InThreadBlobDecoder
 from snowmelt.ingest.migration_backlog import BACKLOG_TOO_LARGE
 from snowmelt.ingest.registration_structure_check import (
     RequestRejection,
     find_blob_error,
     find_chunk_error,
 )
-from snowmelt.schema.types import (
-    TableName,
-    TableSchema,
-    to_internal_name,
-)
+from snowmelt.schema.types import TableName, TableSchema, to_internal_name
 from snowmelt.wire import column_statistics
 from snowmelt.wire.streaming import ResponseCode
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from snowmelt.ingest.blob_decoder import BlobDecodeResult
-    from snowmelt.ingest.decoder_pool import BlobDecoder
-    from snowmelt.ingest.immutable_catalog_cache import CachedDataKey, CatalogCache
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.security.encryption_keys import KeyRing
+    from snowmelt.ingest.blob_decoder import BlobDecodeResult, Schemas
     from snowmelt.ingest.migration_backlog import BackPressure
     from snowmelt.storage.store import Store
     from snowmelt.wire.streaming import (
         BlobMetadata,
-        ChunkChannelMessage,
         ChunkMetadata,
         RegisterBlobsRequest,
     )
@@ -62,6 +59,72 @@ BLOB_NOT_DURABLE = RequestRejection(
 )
 # The same few names come with every registration.
 _cached_internal_name = lru_cache(maxsize=100_000)(to_internal_name)
+
+_MAX_CACHED_ENTRIES = 100_000
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedDataKey:
+    """A data key and whose it is: one table incarnation, one user."""
+
+    table_id: int
+    user: str
+    data_key: bytes = field(repr=False)
+
+
+class CatalogCache:
+    """Prefix owners, data keys and schema versions, which the catalog is asked once; thread-safe.
+
+    It decides nothing: the registering transaction checks table, role, key and columns again.
+    """
+
+    def __init__(self, database: Database, keyring: KeyRing) -> None:
+        self._database = database
+        self._keyring = keyring
+        self._owners: dict[str, str] = {}
+        self._keys: dict[int, CachedDataKey] = {}
+        self._schemas: dict[int, Mapping[int, TableSchema]] = {}
+        self._lock = threading.Lock()
+
+    def find_prefix_owner(self, prefix: str) -> str | None:
+        """Return the user to whom a client prefix was issued, None when it never was."""
+        owner = self._owners.get(prefix)
+        if owner is None:
+            with self._database.reading() as connection:
+                owner = unregistered_blobs.find_prefix_owner(connection, prefix)
+            if owner is not None:
+                self._put_in_cache(self._owners, prefix, owner)
+        return owner
+
+    def find_data_key(self, key_id: int) -> CachedDataKey | None:
+        """Return a data key by its id, None when there is none."""
+        known = self._keys.get(key_id)
+        if known is None:
+            with self._database.reading() as connection:
+                scope = self._keyring.find_key_scope(connection, key_id)
+                if scope is None:
+                    return None
+                data_key = self._keyring.find_data_keys(connection, [key_id])[key_id]
+            known = CachedDataKey(scope[0], scope[1], data_key)
+            self._put_in_cache(self._keys, key_id, known)
+        return known
+
+    def get_schemas(self, table_id: int, *, refresh: bool = False) -> Mapping[int, TableSchema]:
+        """Return the schema versions of a table known so far; `refresh` asks the catalog."""
+        known = self._schemas.get(table_id)
+        if known is None or refresh:
+            with self._database.reading() as connection:
+                known = tables.list_table_schema_versions(connection, table_id)
+            self._put_in_cache(self._schemas, table_id, known)
+        return known
+
+    def _put_in_cache(self, cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+        with self._lock:
+            if len(cache) >= _MAX_CACHED_ENTRIES:
+                cache.clear()
+            cache[key] = value
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +160,6 @@ class ChunkCandidate:
         return dataclasses.replace(
             self, offer=dataclasses.replace(self.offer, rejection=refusal_fields)
         )
-
-
-class _BlobRejected(Exception):
-    def __init__(self, code: ResponseCode, message: str) -> None:
-        super().__init__(message)
-        self.rejection = RequestRejection(code, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +225,7 @@ class RegistrationVerifier:
         deployment_id: int,
         policy: VerificationPolicy | None = None,
         back_pressure: BackPressure | None = None,
-        decoder: BlobDecoder | None = None,
+        decode_blobs: Callable[[Sequence[BlobDecodeJob], Schemas], list[BlobDecodeResult]],
     ) -> None:
         """Check what lies on `stage`.
 
@@ -178,14 +235,14 @@ class RegistrationVerifier:
             deployment_id: The number that the names of blobs carry.
             policy: How deep chunks are looked at. None: in full, for all users.
             back_pressure: Tables that take nothing more now. None: no limits.
-            decoder: Where blobs are inspected. None: in the calling thread.
+            decode_blobs: Inspects blobs.
         """
         self._catalog_cache = catalog_cache
         self._stage = stage
         self._suffix = f"_{deployment_id}"
         self._policy = policy or VerificationPolicy()
         self._back_pressure = back_pressure
-        self._decoder = decoder or InThreadBlobDecoder(stage)
+        self._decode_blob_jobs = decode_blobs
         self._rejected_before: dt.datetime | None = None
 
     def reject_blobs_before(self, timestamp: dt.datetime) -> None:
@@ -196,17 +253,6 @@ class RegistrationVerifier:
         """
         self._rejected_before = timestamp
 
-    def close(self) -> None:
-        """Release the inspector; nothing may be checked any more."""
-        self._decoder.close()
-
-    def verify(self, request: RegisterBlobsRequest, registrant: Registrant) -> list[ChunkCandidate]:
-        """Return a candidate per chunk, in the order of the request."""
-        [found] = self.verify_all([(request, registrant)])
-        if isinstance(found, Exception):
-            raise found
-        return found
-
     def verify_all(
         self, requests: Sequence[tuple[RegisterBlobsRequest, Registrant]]
     ) -> list[list[ChunkCandidate] | Exception]:
@@ -214,7 +260,10 @@ class RegistrationVerifier:
         claimed: list[list[_ClaimedBlob] | Exception] = []
         for request, sender in requests:
             try:
-                claimed.append(self._read_claims(request, sender))
+                paths: set[str] = set()
+                claimed.append(
+                    [self._read_blob_claims(blob, paths, sender) for blob in request.blobs or []]
+                )
             except Exception as error:  # noqa: BLE001 - the other requests go on
                 claimed.append(error)
         waiting = [blob for blobs in claimed if not isinstance(blobs, Exception) for blob in blobs]
@@ -228,29 +277,15 @@ class RegistrationVerifier:
             answers.append(failed or [each for blob in blobs for each in blob.chunks])
         return answers
 
-    def _read_claims(
-        self, request: RegisterBlobsRequest, registrant: Registrant
-    ) -> list[_ClaimedBlob]:
-        claimed: list[_ClaimedBlob] = []
-        paths: set[str] = set()
-        for blob in request.blobs or []:
-            claimed.append(self._read_blob_claims(blob, paths, registrant))
-            paths.add(blob.path or "")
-        return claimed
-
     def _read_blob_claims(
         self, blob: BlobMetadata, earlier_paths: set[str], registrant: Registrant
     ) -> _ClaimedBlob:
         chunks = blob.chunks or []
         refusal = find_blob_error(blob, earlier_paths)
-        if refusal is not None:
-            return _ClaimedBlob([ChunkCandidate(chunk, None, refusal) for chunk in chunks], [])
-        try:
-            place = self._locate_blob(blob, registrant)
-        except _BlobRejected as refused:
-            return _ClaimedBlob(
-                [ChunkCandidate(chunk, None, refused.rejection) for chunk in chunks], []
-            )
+        earlier_paths.add(blob.path or "")
+        place = refusal or self._locate_blob(blob, registrant)
+        if isinstance(place, RequestRejection):
+            return _ClaimedBlob([ChunkCandidate(chunk, None, place) for chunk in chunks], [])
         candidates = [
             self._make_chunk_candidate(chunk, blob, place, registrant) for chunk in chunks
         ]
@@ -299,7 +334,7 @@ class RegistrationVerifier:
             self._make_decode_job(blob, chosen, schemas, is_final=is_final)
             for blob, chosen in zip(blobs, positions, strict=True)
         ]
-        findings = self._decoder.decode(jobs, schemas)
+        findings = self._decode_blob_jobs(jobs, schemas)
         doubtful: list[list[int]] = []
         for blob, chosen, found in zip(blobs, positions, findings, strict=True):
             doubts: list[int] = []
@@ -405,11 +440,13 @@ class RegistrationVerifier:
         )
         return dataclasses.replace(candidate, offer=offer)
 
-    def _locate_blob(self, blob: BlobMetadata, registrant: Registrant) -> _BlobLocation:
+    def _locate_blob(
+        self, blob: BlobMetadata, registrant: Registrant
+    ) -> _BlobLocation | RequestRejection:
         """Return where the blob must lie: beneath the folder of a prefix of the sender's."""
         path = blob.path or ""
         if not path.endswith(".bdec"):
-            raise _BlobRejected(
+            return RequestRejection(
                 ResponseCode.BLOB_FORMAT_WRONG, f"Blob {path[:200]!r} is no .bdec file."
             )
         try:
@@ -420,7 +457,7 @@ class RegistrationVerifier:
                 *(registrant.user, error),
                 extra={"user": registrant.user},
             )
-            raise _BlobRejected(ResponseCode.BLOB_NAME_WRONG, str(error)) from None
+            return RequestRejection(ResponseCode.BLOB_NAME_WRONG, str(error))
         prefix = name.client_prefix.removesuffix(self._suffix)
         if (
             prefix == name.client_prefix
@@ -431,7 +468,7 @@ class RegistrationVerifier:
                 *(registrant.user, path),
                 extra={"user": registrant.user, "path": path},
             )
-            raise _BlobRejected(
+            return RequestRejection(
                 ResponseCode.BLOB_NAME_WRONG,
                 f"Blob {path} does not carry a prefix that was given to user {registrant.user}.",
             )
@@ -479,7 +516,10 @@ class RegistrationVerifier:
                     channel.client_sequencer or 0,
                     channel.row_sequencer or 0,
                     channel.start_offset_token,
-                    _end_offset_token(channel),
+                    # `offset_token` is the same; clients before 2.1 send only that.
+                    channel.offset_token
+                    if channel.end_offset_token is None
+                    else channel.end_offset_token,
                 )
                 for channel in chunk.channels or []
             ),
@@ -500,10 +540,3 @@ class RegistrationVerifier:
         ):
             return candidate.with_rejection(BACKLOG_TOO_LARGE)
         return candidate
-
-
-def _end_offset_token(channel: ChunkChannelMessage) -> str | None:
-    # `offset_token` and `end_offset_token` are the same; clients before 2.1 send only the first.
-    return (
-        channel.end_offset_token if channel.end_offset_token is not None else channel.offset_token
-    )

@@ -43,10 +43,7 @@ class StageSync:
         return self._failures
 
     def sync(self, failures_before: int) -> bool:
-        """Make what was put before durable; False when nothing is known of what was put since.
-
-        Args:
-            failures_before: What `failures_before` was before.
+        """Make durable what was put; False when a sync has failed since `failure_count` was that.
 
         Raises:
             StageUnavailable: The stage cannot be reached; nothing was tried.

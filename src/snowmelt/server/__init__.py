@@ -3,20 +3,17 @@
 `settings_validation`: combinations of settings that are rejected at the start.
 `lifecycle`: start, run and graceful shutdown of a service.
 `app`: construction of all components and of the ASGI application.
-`listener`: listening sockets and the uvicorn server.
-`tls`: the TLS certificate and its reload.
-`fast_path`: HTTP protocol for small requests, without a task per request.
+`listener`: listening sockets, the uvicorn server and its TLS certificate.
+`fast_path`: HTTP protocol for small requests, without a task per request; responses from threads.
 `middleware`: checks of every request and dispatch to the fast routes.
 `auth`: authentication by key-pair JWT, OAuth token or access key.
 `streaming_routes`: the streaming v1 API and schema evolution.
 `rows`: the row API (streaming v2).
 `s3`: the S3 endpoint.
-`thread_response_queue`: responses from threads to the event loop.
 `error_responses`: errors as HTTP status and JSON.
 `sts_stage_locator`: direct uploads to the bucket with STS credentials.
 `monitoring_routes`: `/healthz` and `/metrics`.
 `metrics`: the metrics in Prometheus text format.
-`background_work`: the migrator process, heartbeat and housekeeping.
+`background_work`: the migrator process, heartbeat, housekeeping and release of unused memory.
 `logs`: log formats and redaction of secrets.
-`memory_trim`: release of unused memory to the operating system.
 """

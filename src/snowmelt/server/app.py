@@ -22,10 +22,10 @@ from snowmelt.errors import NotFound
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.channels import ChannelService
 from snowmelt.ingest.decoder_pool import BlobDecoderPool
-from snowmelt.ingest.immutable_catalog_cache import CatalogCache
 from snowmelt.ingest.migration_backlog import BackPressure
 from snowmelt.ingest.registrar import GroupCommitSettings, Registrar
 from snowmelt.ingest.registration_verifier import (
+    CatalogCache,
     RegistrationVerifier,
     VerificationDepth,
     VerificationPolicy,
@@ -39,10 +39,10 @@ from snowmelt.server.metrics import MetricSources
 from snowmelt.server.middleware import RequestChecks, ServiceMiddleware
 from snowmelt.server.monitoring_routes import MetricsEndpoint, make_health_route, read_metrics_token
 from snowmelt.server.rows.components import SharedComponents, build_row_api
-from snowmelt.server.rows.in_flight_appends import ImmediateAppends, InFlightAppends
+from snowmelt.server.rows.in_flight_appends import InFlightAppends
 from snowmelt.server.rows.routes import make_row_routes
 from snowmelt.server.settings_validation import check_settings, has_remote_clients
-from snowmelt.server.streaming_routes import SchemaEvolutionRoutes, StreamingRoutes
+from snowmelt.server.streaming_routes import StreamingRoutes
 from snowmelt.server.sts_stage_locator import choose_tls_upload_locator, make_sts_stage_locator
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store_factory import open_store
@@ -74,6 +74,7 @@ class ServiceComponents:
     keyring: KeyRing
     stage: Store
     channel_service: ChannelService
+    decoder_pool: BlobDecoderPool
     registrar: Registrar
     authenticator: Authenticator
     threads: ThreadPoolExecutor
@@ -95,6 +96,7 @@ class ServiceComponents:
         self.row_api.close()
         self.channel_service.write_batcher.close()
         self.registrar.close()
+        self.decoder_pool.close()
         self.threads.shutdown()
         self.database.close()
 
@@ -134,7 +136,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
     )
     is_local = isinstance(stage, LocalStore)
     processes = settings.verify_processes if is_local else max(settings.verify_processes, 2)
-    inspector = BlobDecoderPool(stage.url, processes)
+    decoder_pool = BlobDecoderPool(stage.url, processes)
     verifier = RegistrationVerifier(
         known,
         stage,
@@ -143,7 +145,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
             VerificationDepth(settings.verify), _parse_decoding_exempt_users(settings)
         ),
         back_pressure=pressure if pressure.has_limits else None,
-        decoder=inspector,
+        decode_blobs=decoder_pool.decode,
     )
     pace = GroupCommitSettings(
         pause_s=settings.group_pause_ms / 1000,
@@ -183,6 +185,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         keyring=keyring,
         stage=stage,
         channel_service=ChannelService(database, writes, keyring, known, handing, clock),
+        decoder_pool=decoder_pool,
         registrar=registrar,
         authenticator=authenticator,
         threads=ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="serve"),
@@ -250,13 +253,11 @@ def create_app(service: ServiceComponents) -> ServiceMiddleware:
         ],
         exception_handlers={HTTPStatus.NOT_FOUND: _handle_not_found},
     )
-    evolution = SchemaEvolutionRoutes(service.database, service.clock, service.threads)
-    lanes = streaming.make_post_routes() | evolution.make_post_routes()
     front = ServiceMiddleware(
         app,
-        post_routes=lanes,
+        post_routes=streaming.make_post_routes(),
         checks=checks,
-        find_app_handler=ImmediateAppends(service.row_api, taking).find_immediate_append,
+        find_app_handler=taking.find_immediate_append,
     )
     service.metric_sources.get_opened_channels = lambda: streaming.channels_opened
     service.metric_sources.requests_by_port["streaming"] = front.request_counts

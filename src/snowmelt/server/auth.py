@@ -36,13 +36,7 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
 
-# --- OAuth tokens of authorisation servers elsewhere: JWTs, RS256 only, of issuers that are known.
-
-_OAUTH_UNVERIFIED_OPTIONS: Options = {
-    "verify_signature": False,
-    "verify_exp": False,
-    "verify_iat": False,
-}
+_UNVERIFIED_OPTIONS: Options = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
 # Times are looked at by the service's own clock.
 _OAUTH_SIGNATURE_OPTIONS: Options = {"verify_exp": False, "verify_iat": False, "verify_nbf": False}
 _ROLE_SCOPE_PATTERN = re.compile(r"session:role:(.+)\Z", re.IGNORECASE)
@@ -78,15 +72,6 @@ class RoleScope:
         return requested or to_display_name(self.roles[0])
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPrincipal:
-    """Whom a token speaks for, as what, and until when (seconds since 1970)."""
-
-    user: str
-    scope: RoleScope
-    expires_at: float
-
-
 class OAuthVerifier:
     """Checks tokens against the security integrations of the catalog; thread-safe."""
 
@@ -94,15 +79,15 @@ class OAuthVerifier:
         self._database = database
         self._jwks_cache = _JwksCache(clock)
 
-    def verify(self, token: str) -> TokenPrincipal:
-        """Return whom a token speaks for; its times are left to the caller, except that it ends.
+    def verify(self, token: str) -> tuple[Principal, float]:
+        """Return whom a token speaks for, and until when; its times are left to the caller.
 
         Raises:
             AuthenticationFailed: It does not hold.
             ServiceBusy: The issuer's keys cannot be fetched.
         """
         try:
-            claims = jwt.decode(token, options=_OAUTH_UNVERIFIED_OPTIONS)
+            claims = jwt.decode(token, options=_UNVERIFIED_OPTIONS)
             key_id = jwt.get_unverified_header(token).get("kid")
         except jwt.PyJWTError as error:
             _reject_oauth_token(f"it is no JWT ({error})")
@@ -119,7 +104,7 @@ class OAuthVerifier:
             _log.warning("a token of %r was refused: signature or audience", str(issuer)[:200])
             _reject_oauth_token("its signature does not hold, or it is meant for another audience")
         user = self._find_user(known, claims)
-        return TokenPrincipal(user.name, _build_role_scope(known, claims, user), claims["exp"])
+        return Principal(user.name, _build_role_scope(known, claims, user)), claims["exp"]
 
     def _get_signing_keys(
         self, integration: SecurityIntegration, key_id: object
@@ -253,8 +238,6 @@ _KEY_PAIR_TYPE, _OAUTH_TYPE, _ACCESS_TOKEN_TYPE = (
 )
 # No token of this millennium was given so many seconds, or so few milliseconds.
 _MIN_MILLISECOND_TIMESTAMP = 1e11
-# Expiry is checked here, by the service's own clock.
-_UNVERIFIED_OPTIONS: Options = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
 _SIGNATURE_ONLY_OPTIONS: Options = {
     "verify_exp": False,
     "verify_iat": False,
@@ -299,11 +282,6 @@ class Authenticator:
         self._verified_tokens: dict[str, _VerifiedToken] = {}
         self._lock = threading.Lock()
 
-    def get_cached_key_pair_user(self, headers: Mapping[bytes, bytes]) -> str | None:
-        """Return the user of a key-pair token verified a moment ago, else None; reads nothing."""
-        caller = self.get_cached_principal(headers)
-        return None if caller is None or caller.scope is not None else caller.user
-
     def get_cached_principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
         """Return whose token was verified a moment ago, else None; reads nothing."""
         token = headers.get(b"authorization")
@@ -315,17 +293,6 @@ class Authenticator:
         if self._clock.now().timestamp() >= known.expires_at + MAX_CLOCK_SKEW_S:
             return None
         return known.principal
-
-    def authenticate_key_pair(self, headers: Mapping[bytes, bytes]) -> str:
-        """Return the user that a key-pair token speaks for; may read the catalog.
-
-        Raises:
-            AuthenticationFailed: No token, another kind of token, or one that does not hold.
-        """
-        caller = self.authenticate_any(headers)
-        if caller.scope is not None:
-            _reject_token("only key-pair tokens are accepted here")
-        return caller.user
 
     def authenticate_any(self, headers: Mapping[bytes, bytes]) -> Principal:
         """Return who a token of any kind speaks for; may read the catalog and ask its issuer.
@@ -353,29 +320,29 @@ class Authenticator:
             _reject_token("tokens are of type KEYPAIR_JWT, OAUTH or PROGRAMMATIC_ACCESS_TOKEN")
         if len(token) > _MAX_TOKEN_CHARACTERS:
             _reject_token("it is too long")
-        verified = verify(token.strip())
-        self._cache_token(text, verified)
-        return verified.principal
+        principal, expires_at = verify(token.strip())
+        recheck_at = self._clock.monotonic() + RECHECK_INTERVAL_S
+        with self._lock:
+            if len(self._verified_tokens) >= _MAX_CACHED_TOKENS:
+                self._verified_tokens.clear()
+            self._verified_tokens[text] = _VerifiedToken(principal, expires_at, recheck_at)
+        return principal
 
-    def _verify_oauth_token(self, token: str) -> _VerifiedToken:
-        bearer = self._oauth_verifier.verify(token)
-        if bearer.expires_at + MAX_CLOCK_SKEW_S <= self._clock.now().timestamp():
+    def _verify_oauth_token(self, token: str) -> tuple[Principal, float]:
+        principal, expires_at = self._oauth_verifier.verify(token)
+        if expires_at + MAX_CLOCK_SKEW_S <= self._clock.now().timestamp():
             _reject_token("it has expired")
-        caller = Principal(bearer.user, bearer.scope)
-        return _VerifiedToken(
-            caller, bearer.expires_at, self._clock.monotonic() + RECHECK_INTERVAL_S
-        )
+        return principal, expires_at
 
-    def _verify_access_key_token(self, token: str) -> _VerifiedToken:
+    def _verify_access_key_token(self, token: str) -> tuple[Principal, float]:
         key_id, _, secret = token.partition(".")
         with self._database.reading() as connection:
             key = access_keys.find_access_key(connection, self._keyring, key_id)
         if key is None or not secrets.compare_digest(key.secret.encode(), secret.encode()):
             raise _log_and_make_error(f"there is no access key {key_id[:80]!r} with this secret")
-        caller = Principal(key.user, RoleScope(()))
-        return _VerifiedToken(caller, math.inf, self._clock.monotonic() + RECHECK_INTERVAL_S)
+        return Principal(key.user, RoleScope(())), math.inf
 
-    def _verify_key_pair_token(self, token: str) -> _VerifiedToken:
+    def _verify_key_pair_token(self, token: str) -> tuple[Principal, float]:
         try:
             claims = jwt.decode(token, options=_UNVERIFIED_OPTIONS)
         except jwt.PyJWTError as error:
@@ -395,11 +362,7 @@ class Authenticator:
             raise _log_and_make_error(
                 f"the signature for user {name!r} does not hold ({error})"
             ) from None
-        return _VerifiedToken(
-            Principal(user.name),
-            self._validate_expiry(claims),
-            self._clock.monotonic() + RECHECK_INTERVAL_S,
-        )
+        return Principal(user.name), self._validate_expiry(claims)
 
     def _find_user(self, name: str) -> UserRecord:
         try:
@@ -427,12 +390,6 @@ class Authenticator:
         ):
             _reject_token("it is valid for more than an hour")
         return expires_at
-
-    def _cache_token(self, text: str, verified: _VerifiedToken) -> None:
-        with self._lock:
-            if len(self._verified_tokens) >= _MAX_CACHED_TOKENS:
-                self._verified_tokens.clear()
-            self._verified_tokens[text] = verified
 
 
 def _jwt_time_to_seconds(timestamp_s_or_ms: object) -> float:

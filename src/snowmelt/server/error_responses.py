@@ -25,6 +25,10 @@ _HTTP_STATUS_ERRORS = {
     "method_refused",
     "authentication_failed",
 }
+_HEADERS_BY_STATUS: dict[int, tuple[tuple[bytes, bytes], ...]] = {
+    HTTPStatus.SERVICE_UNAVAILABLE: ((b"retry-after", b"1"),),
+    HTTPStatus.UNAUTHORIZED: ((b"www-authenticate", b"Bearer"),),
+}
 
 
 class ServerResponse(msgspec.Struct, frozen=True):
@@ -67,8 +71,11 @@ def json_response(message: object) -> ServerResponse:
 
 def error_response(error: Exception, *, path: str, user: str | None) -> ServerResponse:
     """Turn whatever was raised into an answer, and log what an operator should see."""
-    about = _make_log_context(error, path, user)
-    if not isinstance(error, SnowmeltError):
+    about: dict[str, object] = {"path": path, "user": user}
+    if isinstance(error, SnowmeltError):
+        about["error"] = error.code
+        about |= {name: error.fields[name] for name in ("table", "channel") if name in error.fields}
+    else:
         _log.error("%s failed for user %s", path, user, exc_info=error, extra=about)
         error = InternalError("The service failed on this request; its log says why.")
     known = error
@@ -77,7 +84,8 @@ def error_response(error: Exception, *, path: str, user: str | None) -> ServerRe
     if isinstance(known, UserError) and known.code not in _HTTP_STATUS_ERRORS:
         _log.info("%s refused for user %s: %s", path, user, known, extra=about)
         return ServerResponse(HTTPStatus.OK, body)
-    status = known.status if not _is_temporary(known) else HTTPStatus.SERVICE_UNAVAILABLE
+    # 503 is what clients of v1 send again for two minutes (specification §2.8).
+    status = HTTPStatus.SERVICE_UNAVAILABLE if known.retryable else known.status
     about["status"] = int(status)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.warning("%s answered %d to user %s: %s", path, status, user, known, extra=about)
@@ -85,32 +93,7 @@ def error_response(error: Exception, *, path: str, user: str | None) -> ServerRe
         _log.warning("%s answered %d: %s", path, status, known, extra=about)
     elif not known.retryable:
         status = HTTPStatus.OK
-    return ServerResponse(status, body, _status_headers(status))
-
-
-def _make_log_context(error: Exception, path: str, user: str | None) -> dict[str, object]:
-    """Return what a line of the log says besides its message."""
-    about: dict[str, object] = {"path": path, "user": user}
-    if isinstance(error, SnowmeltError):
-        about["error"] = error.code
-        about |= {name: error.fields[name] for name in ("table", "channel") if name in error.fields}
-    return about
-
-
-def _is_temporary(error: SnowmeltError) -> bool:
-    # 503 is what clients of v1 send again for two minutes (specification §2.8).
-    return error.retryable
-
-
-def _status_headers(status: int) -> tuple[tuple[bytes, bytes], ...]:
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return ((b"retry-after", b"1"),)
-    if status == HTTPStatus.UNAUTHORIZED:
-        return ((b"www-authenticate", b"Bearer"),)
-    return ()
-
-
-# Requests that are refused before anybody looks at what they ask for.
+    return ServerResponse(status, body, _HEADERS_BY_STATUS.get(status, ()))
 
 
 class RequestTooLarge(UserError, status=413):

@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING
 from snowmelt.config import find_unknown_variables
 from snowmelt.errors import ConfigurationError, DataFolderBusy
 from snowmelt.server.app import build_service, create_app
-from snowmelt.server.background_work import BackgroundWorkers
+from snowmelt.server.background_work import BackgroundWorkers, use_system_memory_pool
 from snowmelt.server.fast_path import FastPathProtocol
-from snowmelt.server.listener import HttpListener, open_listening_socket
+from snowmelt.server.listener import HttpListener, load_certificate, open_listening_socket
 from snowmelt.server.logs import configure_logging
-from snowmelt.server.memory_trim import use_system_memory_pool
 from snowmelt.server.s3.endpoint_server import S3Service
-from snowmelt.server.tls import load_certificate
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import FrameType
@@ -65,10 +62,17 @@ class RunningService:
                 certificate=self._certificate,
             )
             undo.callback(self._listener.close)
-            self.s3 = (
-                None if s3_listening is None else self._build_s3_service(settings, s3_listening)
-            )
-            if self.s3 is not None:
+            self.s3: S3Service | None = None
+            if s3_listening is not None:
+                self.s3 = S3Service(
+                    settings,
+                    s3_listening,
+                    self.service.database,
+                    self.service.keyring,
+                    self.service.clock,
+                    stage=self.service.s3_stage,
+                    certificate=self._certificate,
+                )
                 undo.callback(self.s3.close)
                 self.s3.register_metrics(self.service.metric_sources)
             workers = BackgroundWorkers(self.service, url=self.url)
@@ -101,17 +105,6 @@ class RunningService:
             _log.info("the certificate was read again")
         except ConfigurationError as error:
             _log.error("the old certificate stays: %s", error)
-
-    def _build_s3_service(self, settings: Settings, listening_socket: socket.socket) -> S3Service:
-        return S3Service(
-            settings,
-            listening_socket,
-            self.service.database,
-            self.service.keyring,
-            self.service.clock,
-            stage=self.service.s3_stage,
-            certificate=self._certificate,
-        )
 
 
 def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) -> None:

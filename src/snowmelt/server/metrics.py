@@ -7,6 +7,7 @@ the route label of a request; raw paths would make the label cardinality unbound
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.jobs.migration_history import MigrationStateTotals, TableBacklog
-    from snowmelt.ingest.metrics import RegistrationMetricsSnapshot, RowMetricsSnapshot
-
-# --- Requests by route and status, counted in plain numbers where they are answered.
+    from snowmelt.ingest.metrics import RequestMetricsSnapshot
 
 # Whoever answers may write here what kind of request it was; paths of strangers are no labels.
 ROUTE_SCOPE_KEY = "snowmelt.route"
@@ -87,8 +86,8 @@ class MetricSources:
         selects: How many run, how many have ended, and the bytes these have scanned.
     """
 
-    get_registration_counts: Callable[[], RegistrationMetricsSnapshot]
-    get_row_counts: Callable[[], RowMetricsSnapshot]
+    get_registration_counts: Callable[[], RequestMetricsSnapshot[int]]
+    get_row_counts: Callable[[], RequestMetricsSnapshot[str]]
     get_opened_channels: Callable[[], int] = int
     requests_by_port: dict[str, RequestCounts] = field(default_factory=dict)
     select_count_getters: list[Callable[[], SelectCounts]] = field(default_factory=list)
@@ -117,49 +116,57 @@ def render_metrics(
     """Return the whole page; without `catalog_metrics` it says that the catalog did not answer."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
-    registry.register(
-        _MetricsCollector(sources, catalog_metrics, with_table_labels=with_table_labels)
-    )
+    registry.register(_MetricsCollector(sources, catalog_metrics, with_table_labels))
     return generate_latest(registry)
 
 
+@dataclass(eq=False, slots=True)
 class _MetricsCollector:
     """Everything of one page but the process."""
 
-    def __init__(
-        self,
-        sources: MetricSources,
-        catalog_metrics: CatalogMetrics | None,
-        *,
-        with_table_labels: bool,
-    ) -> None:
-        self._sources = sources
-        self._catalog_metrics = catalog_metrics
-        self._with_table_labels = with_table_labels
+    _sources: MetricSources
+    _catalog_metrics: CatalogMetrics | None
+    _with_table_labels: bool
 
     def collect(self) -> Iterator[Metric]:
         tallied, rows = self._sources.get_registration_counts(), self._sources.get_row_counts()
         yield from _make_registration_metrics(tallied)
         yield from _make_row_metrics(rows)
-        yield _make_counter(
+        yield CounterMetricFamily(
             "snowmelt_registered_rows",
             "Rows registered, each once; of all protocols.",
             tallied.rows + rows.rows,
         )
-        yield _make_counter(
+        yield CounterMetricFamily(
             "snowmelt_registered_bytes",
             "Bytes of the chunks registered, each once.",
             tallied.stored_bytes + rows.stored_bytes,
         )
-        yield _make_counter(
+        yield CounterMetricFamily(
             "snowmelt_channels_opened",
             "Channels opened, again or for the first time.",
             self._sources.get_opened_channels(),
         )
-        yield _make_request_metric(self._sources.requests_by_port)
+        yield _make_labeled(
+            CounterMetricFamily(
+                "snowmelt_http_requests",
+                "Requests answered, by port, route and HTTP status.",
+                labels=["port", "route", "status"],
+            ),
+            (
+                ([port, route, str(status)], count)
+                for port, requests in self._sources.requests_by_port.items()
+                for (route, status), count in sorted(requests.snapshot().items())
+            ),
+        )
         for select in self._sources.select_count_getters:
-            yield from _make_select_metrics(*select())
-        yield _make_gauge(
+            running, finished, scanned_bytes = select()
+            yield GaugeMetricFamily("snowmelt_selects_running", "Selects that run.", running)
+            yield CounterMetricFamily("snowmelt_selects", "Selects that have ended.", finished)
+            yield CounterMetricFamily(
+                "snowmelt_select_scanned_bytes", "Bytes that ended selects scanned.", scanned_bytes
+            )
+        yield GaugeMetricFamily(
             "snowmelt_catalog_answered",
             "1 when the catalog was read in time for this page, else 0.",
             int(self._catalog_metrics is not None),
@@ -171,39 +178,43 @@ class _MetricsCollector:
                 yield from _make_table_metrics(self._catalog_metrics)
 
 
-def _make_registration_metrics(counts: RegistrationMetricsSnapshot) -> Iterator[Metric]:
-    codes = CounterMetricFamily(
-        "snowmelt_registrations",
-        "Answers to registrations by code of the protocol, one for each channel of a chunk.",
-        labels=["code"],
+def _make_registration_metrics(counts: RequestMetricsSnapshot[int]) -> Iterator[Metric]:
+    yield _make_labeled(
+        CounterMetricFamily(
+            "snowmelt_registrations",
+            "Answers to registrations by code of the protocol, one for each channel of a chunk.",
+            labels=["code"],
+        ),
+        (([str(code)], count) for code, count in sorted(counts.counts_by_code.items())),
     )
-    for code, count in sorted(counts.counts_by_code.items()):
-        codes.add_metric([str(code)], count)
-    yield codes
     yield _make_latency_histogram(
         "snowmelt_registration_seconds",
         "Time from a registration's request to its answer.",
         counts,
     )
-    yield _make_gauge(
+    yield GaugeMetricFamily(
         "snowmelt_registrations_waiting",
         "Registrations that are not answered yet.",
         counts.pending_requests,
     )
 
 
-def _make_row_metrics(counts: RowMetricsSnapshot) -> Iterator[Metric]:
-    codes = CounterMetricFamily(
-        "snowmelt_row_requests",
-        "Requests of rows answered, by code of the row API; OK is committed.",
-        labels=["code"],
+def _make_row_metrics(counts: RequestMetricsSnapshot[str]) -> Iterator[Metric]:
+    yield _make_labeled(
+        CounterMetricFamily(
+            "snowmelt_row_requests",
+            "Requests of rows answered, by code of the row API; OK is committed.",
+            labels=["code"],
+        ),
+        (([code], count) for code, count in sorted(counts.counts_by_code.items())),
     )
-    for code, count in sorted(counts.counts_by_code.items()):
-        codes.add_metric([code], count)
-    yield codes
-    yield _make_counter("snowmelt_row_api_rows", "Rows of the row API registered.", counts.rows)
-    yield _make_counter("snowmelt_row_api_bytes", "Bytes of their chunks.", counts.stored_bytes)
-    yield _make_counter(
+    yield CounterMetricFamily(
+        "snowmelt_row_api_rows", "Rows of the row API registered.", counts.rows
+    )
+    yield CounterMetricFamily(
+        "snowmelt_row_api_bytes", "Bytes of their chunks.", counts.stored_bytes
+    )
+    yield CounterMetricFamily(
         "snowmelt_row_api_refused", "Rows refused of requests committed.", counts.rejected_rows
     )
     yield _make_latency_histogram(
@@ -212,98 +223,59 @@ def _make_row_metrics(counts: RowMetricsSnapshot) -> Iterator[Metric]:
 
 
 def _make_latency_histogram(
-    name: str, help_text: str, counts: RegistrationMetricsSnapshot | RowMetricsSnapshot
+    name: str, help_text: str, counts: RequestMetricsSnapshot[int] | RequestMetricsSnapshot[str]
 ) -> Metric:
-    total = 0
-    buckets = []
-    for bound, count in zip(
-        (*map(str, LATENCY_BUCKETS_S), "+Inf"), counts.latency_buckets, strict=True
-    ):
-        total += count
-        buckets.append((bound, float(total)))
+    bounds = (*map(str, LATENCY_BUCKETS_S), "+Inf")
+    totals = map(float, accumulate(counts.latency_buckets))
     family = HistogramMetricFamily(name, help_text)
-    family.add_metric([], buckets, counts.total_latency_s)
+    family.add_metric([], list(zip(bounds, totals, strict=True)), counts.total_latency_s)
     return family
-
-
-def _make_request_metric(requests_by_port: dict[str, RequestCounts]) -> Metric:
-    family = CounterMetricFamily(
-        "snowmelt_http_requests",
-        "Requests answered, by port, route and HTTP status.",
-        labels=["port", "route", "status"],
-    )
-    for port, requests in requests_by_port.items():
-        for (route, status), count in sorted(requests.snapshot().items()):
-            family.add_metric([port, route, str(status)], count)
-    return family
-
-
-def _make_select_metrics(running: int, finished: int, scanned_bytes: int) -> Iterable[Metric]:
-    return (
-        _make_gauge("snowmelt_selects_running", "Selects that run.", running),
-        _make_counter("snowmelt_selects", "Selects that have ended.", finished),
-        _make_counter(
-            "snowmelt_select_scanned_bytes", "Bytes that ended selects scanned.", scanned_bytes
-        ),
-    )
 
 
 def _make_backlog_metrics(catalog_metrics: CatalogMetrics) -> Iterable[Metric]:
     tables = catalog_metrics.backlogs
     oldest = min((table.oldest_registered_at for table in tables), default=catalog_metrics.read_at)
-    return (
-        _make_gauge("snowmelt_backlog_tables", "Tables with chunks to migrate.", len(tables)),
-        _make_gauge(
-            "snowmelt_backlog_chunks",
-            "Chunks that are not in native files yet.",
-            sum(table.chunks for table in tables),
-        ),
-        _make_gauge(
-            "snowmelt_backlog_bytes", "Bytes of these chunks.", sum(table.bytes for table in tables)
-        ),
-        _make_gauge(
-            "snowmelt_backlog_oldest_seconds",
+    for name, help_text, value in (
+        ("tables", "Tables with chunks to migrate.", len(tables)),
+        ("chunks", "Chunks that are not in native files yet.", sum(t.chunks for t in tables)),
+        ("bytes", "Bytes of these chunks.", sum(t.bytes for t in tables)),
+        (
+            "oldest_seconds",
             "Age of the oldest of these chunks, 0 without any.",
             _compute_age_s(catalog_metrics, oldest),
         ),
-    )
+    ):
+        yield GaugeMetricFamily(f"snowmelt_backlog_{name}", help_text, value)
 
 
-def _make_table_metrics(catalog_metrics: CatalogMetrics) -> Iterable[Metric]:
-    chunks = GaugeMetricFamily(
-        "snowmelt_table_backlog_chunks", "The same for the tables with most.", labels=["table"]
-    )
-    size = GaugeMetricFamily(
-        "snowmelt_table_backlog_bytes", "The same for the tables with most.", labels=["table"]
-    )
-    oldest = GaugeMetricFamily(
-        "snowmelt_table_backlog_oldest_seconds",
-        "The same for the tables with most.",
-        labels=["table"],
-    )
-    for table in catalog_metrics.backlogs[:MAX_LABELED_TABLES]:
-        name = [str(table.name)]
-        chunks.add_metric(name, table.chunks)
-        size.add_metric(name, table.bytes)
-        oldest.add_metric(name, _compute_age_s(catalog_metrics, table.oldest_registered_at))
-    return chunks, size, oldest
+def _make_table_metrics(catalog_metrics: CatalogMetrics) -> Iterator[Metric]:
+    tables = catalog_metrics.backlogs[:MAX_LABELED_TABLES]
+    ages = [_compute_age_s(catalog_metrics, table.oldest_registered_at) for table in tables]
+    for name, values in (
+        ("chunks", [table.chunks for table in tables]),
+        ("bytes", [table.bytes for table in tables]),
+        ("oldest_seconds", ages),
+    ):
+        yield _make_labeled(
+            GaugeMetricFamily(
+                f"snowmelt_table_backlog_{name}",
+                "The same for the tables with most.",
+                labels=["table"],
+            ),
+            (([str(table.name)], value) for table, value in zip(tables, values, strict=True)),
+        )
 
 
-def _make_migration_metrics(counts: Sequence[MigrationStateTotals]) -> Iterable[Metric]:
-    runs = GaugeMetricFamily(
-        "snowmelt_migrations", "Migrations in the history, by state.", labels=["state"]
-    )
-    rows = GaugeMetricFamily(
-        "snowmelt_migration_rows", "Rows that these migrations moved.", labels=["state"]
-    )
-    seconds = GaugeMetricFamily(
-        "snowmelt_migration_seconds", "Time that these migrations took.", labels=["state"]
-    )
-    for count in counts:
-        runs.add_metric([count.state], count.runs)
-        rows.add_metric([count.state], count.rows)
-        seconds.add_metric([count.state], count.seconds)
-    return runs, rows, seconds
+def _make_migration_metrics(counts: Sequence[MigrationStateTotals]) -> Iterator[Metric]:
+    for name, help_text, attribute in (
+        ("migrations", "Migrations in the history, by state.", "runs"),
+        ("migration_rows", "Rows that these migrations moved.", "rows"),
+        ("migration_seconds", "Time that these migrations took.", "seconds"),
+    ):
+        yield _make_labeled(
+            GaugeMetricFamily(f"snowmelt_{name}", help_text, labels=["state"]),
+            (([count.state], getattr(count, attribute)) for count in counts),
+        )
 
 
 def _compute_age_s(catalog_metrics: CatalogMetrics, timestamp: dt.datetime) -> float:
@@ -311,9 +283,9 @@ def _compute_age_s(catalog_metrics: CatalogMetrics, timestamp: dt.datetime) -> f
     return max((catalog_metrics.read_at - timestamp).total_seconds(), 0.0)
 
 
-def _make_counter(name: str, help_text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, help_text, value=value)
-
-
-def _make_gauge(name: str, help_text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, help_text, value=value)
+def _make_labeled(
+    family: CounterMetricFamily | GaugeMetricFamily, samples: Iterable[tuple[list[str], float]]
+) -> Metric:
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from snowmelt import failpoints
-from snowmelt.errors import UserError
+from snowmelt.errors import SnowmeltError, UserError
 from snowmelt.server.error_responses import (
     HostNotAllowed,
     MethodNotAllowed,
@@ -144,14 +144,7 @@ class ServiceMiddleware:
         find_app_handler: Callable[[bytes, str, Mapping[bytes, bytes]], ImmediateHandler | None]
         | None = None,
     ) -> None:
-        """Join the layers.
-
-        Args:
-            app: Answers what is for no lane.
-            post_routes: By path.
-            checks: For each request.
-            find_app_handler: Returns the short way of a request to `app`, by method, URL and headers.
-        """
+        """Join the layers; `find_app_handler` finds the short way of a request to `app`."""
         self.request_counts = RequestCounts()
         self._app = CountingMiddleware(app, self.request_counts)
         self._fast_routes = {
@@ -178,13 +171,13 @@ class ServiceMiddleware:
             self._check_request(scope["method"], path, headers)
             if not lane.allows_anonymous:
                 caller = await self._authenticate(headers)
-            body = await self._read_body(receive)
+            body = await read_body(receive, self._checks.max_body_bytes, RequestTooLarge)
             if body is None:
                 return
-            answer = await lane.handle(_make_request(path, caller, body, headers))
+            user, roles = ("", None) if caller is None else (caller.user, caller.scope)
+            answer = await lane.handle(AuthenticatedRequest(path, user, body, headers, roles))
         except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
-            user = None if caller is None else caller.user
-            answer = error_response(error, path=path, user=user)
+            answer = error_response(error, path=path, user=None if caller is None else caller.user)
         self.request_counts.count_response(
             OTHER_ROUTE if lane is None else path.rstrip("/"), answer.status
         )
@@ -216,11 +209,7 @@ class ServiceMiddleware:
         except UserError:
             return None
         if lane is None:
-            return (
-                None
-                if self._find_app_handler is None
-                else self._find_app_handler(method, url, known)
-            )
+            return self._find_app_handler and self._find_app_handler(method, url, known)
         caller = self._checks.authenticator.get_cached_principal(known)
         if caller is None or lane.handle_immediately is None:
             return None
@@ -245,30 +234,25 @@ class ServiceMiddleware:
             self._checks.threads, authenticator.authenticate_any, headers
         )
 
-    async def _read_body(self, receive: Receive) -> bytes | None:
-        """Read the body to its end; None when the client has gone away."""
-        message = await receive()
-        if message["type"] == "http.request" and not message.get("more_body", False):
-            return bytes(message.get("body", b""))
-        parts: list[bytes] = []
-        size = 0
-        while message["type"] == "http.request":
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self._checks.max_body_bytes:
-                raise RequestTooLarge(limit=self._checks.max_body_bytes)
-            if not message.get("more_body", False):
-                return b"".join(parts)
-            message = await receive()
-        return None
 
+async def read_body(
+    receive: Receive, max_bytes: int, too_large: type[SnowmeltError]
+) -> bytes | None:
+    """Read a request's body to its end; None when the client has gone away.
 
-def _make_request(
-    path: str, principal: Principal | None, body: bytes, headers: Mapping[bytes, bytes]
-) -> AuthenticatedRequest:
-    if principal is None:
-        return AuthenticatedRequest(path, "", body, headers)
-    return AuthenticatedRequest(path, principal.user, body, headers, principal.scope)
+    Raises:
+        SnowmeltError: It has more than `max_bytes`: a `too_large`.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while (message := await receive())["type"] == "http.request":
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > max_bytes:
+            raise too_large(limit=max_bytes)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+    return None
 
 
 def hit_response_body_failpoint(*, is_enabled: bool) -> None:

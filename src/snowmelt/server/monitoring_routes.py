@@ -44,10 +44,14 @@ _PROBE_PATH = "healthz/probe"
 def make_health_route(database: Database, stage: Store, threads: Executor) -> Route:
     """Return the route; 200 when catalog and stage answer, else 503 naming what does not."""
 
+    def ping_catalog() -> None:
+        with database.reading() as connection:
+            services.read_deployment_id(connection)
+
     def check_parts() -> dict[str, str]:
         return {
-            "catalog": _run_check(lambda: _ping_catalog(database)),
-            "stage": _run_check(lambda: _probe_stage(stage)),
+            "catalog": _run_check(ping_catalog),
+            "stage": _run_check(lambda: stage.head(_PROBE_PATH)),
         }
 
     async def health(request: Request) -> JSONResponse:
@@ -67,17 +71,6 @@ def _run_check(check: Callable[[], object]) -> str:
         return str(error)
     return "ok"
 
-
-def _ping_catalog(database: Database) -> None:
-    with database.reading() as connection:
-        services.read_deployment_id(connection)
-
-
-def _probe_stage(stage: Store) -> None:
-    stage.head(_PROBE_PATH)
-
-
-# --- `GET /metrics`: what the service does, for Prometheus.
 
 METRICS_PATH = "/metrics"
 # Prometheus gives up on a page after ten seconds; the rest of it must not wait for the catalog.

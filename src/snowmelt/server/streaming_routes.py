@@ -19,8 +19,8 @@ from snowmelt.ingest.registration_verifier import Registrant
 from snowmelt.ingest.stage_locations import StageRequester
 from snowmelt.schema.types import to_internal_name
 from snowmelt.server.error_responses import json_response
+from snowmelt.server.fast_path import ResponseQueue
 from snowmelt.server.middleware import SMALL_BODY_BYTES, PostRoute
-from snowmelt.server.thread_response_queue import ResponseQueue
 from snowmelt.wire.streaming import (
     ChannelStatusRequest,
     ConfigureClientRequest,
@@ -36,17 +36,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from concurrent.futures import Executor, Future
 
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
     from snowmelt.ingest.channels import ChannelService
     from snowmelt.ingest.registrar import Registrar
     from snowmelt.server.error_responses import ServerResponse
     from snowmelt.server.middleware import AuthenticatedRequest
 
-_Message = TypeVar("_Message", bound=msgspec.Struct)
+_Message = TypeVar("_Message")
 _Requester = TypeVar("_Requester")
 _Result = TypeVar("_Result", bound=msgspec.Struct)
-_registration_decoder = msgspec.json.Decoder(RegisterBlobsRequest)
 # Says only how a client renews its stage credentials: with the header they are good for one prefix
 # instead of all of the user's. Nothing that a client says about itself makes it trusted.
 SNOWMELT_CLIENT_HEADER = b"x-snowmelt-client"
@@ -79,6 +76,7 @@ class StreamingRoutes:
                 handle_immediately=self.register_blobs_immediately,
             ),
             "/telemetry/send/sessionless": PostRoute(self.discard_telemetry, allows_anonymous=True),
+            "/v1/snowmelt/tables/evolve": PostRoute(self.evolve_table),
         }
 
     async def configure_client(self, call: AuthenticatedRequest) -> ServerResponse:
@@ -126,17 +124,20 @@ class StreamingRoutes:
     async def register_blobs(self, call: AuthenticatedRequest) -> ServerResponse:
         """Register blobs."""
         if len(call.body) <= SMALL_BODY_BYTES:
-            request = decode_registration(call.body)
+            request = decode_message(call.body, RegisterBlobsRequest)
         else:
             loop = asyncio.get_running_loop()
-            request = await loop.run_in_executor(self._threads, decode_registration, call.body)
+            request = await loop.run_in_executor(
+                self._threads, decode_message, call.body, RegisterBlobsRequest
+            )
         return await _await_result(partial(self._submit_registration, request, call))
 
     def register_blobs_immediately(
         self, call: AuthenticatedRequest, on_result: Callable[[object], None]
     ) -> None:
         """Register blobs; `on_result` gets the answer, or what went wrong, in the event loop."""
-        self._submit_registration(decode_registration(call.body), call, on_result)
+        request = decode_message(call.body, RegisterBlobsRequest)
+        self._submit_registration(request, call, on_result)
 
     def _submit_registration(
         self,
@@ -159,6 +160,14 @@ class StreamingRoutes:
         del call
         # What the SDK of the row API reads; that of v1 reads nothing.
         return json_response({"success": True, "data": ""})
+
+    async def evolve_table(self, call: AuthenticatedRequest) -> ServerResponse:
+        """Add columns to a table, or take NOT NULL off."""
+        request = decode_message(call.body, EvolveTableRequest)
+        request.role = call.resolve_role(request.role)
+        service = self._channel_service
+        work = partial(evolve_schema, service.database, service.clock)
+        return await self._run_in_thread(work, request, call.user)
 
     async def _run_in_thread(
         self,
@@ -232,39 +241,3 @@ def decode_message(body: bytes, message_type: type[_Message]) -> _Message:
         return msgspec.json.decode(body, type=message_type)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise RequestMalformed(reason=str(error)) from None
-
-
-def decode_registration(body: bytes) -> RegisterBlobsRequest:
-    """Read a registration.
-
-    Raises:
-        RequestMalformed: No JSON, or a field of another type.
-    """
-    try:
-        return _registration_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise RequestMalformed(reason=str(error)) from None
-
-
-# --- The conversation about columns that a client's rows have and the table lacks; our own.
-
-
-class SchemaEvolutionRoutes:
-    """The handler is called in the event loop and blocks in threads only."""
-
-    def __init__(self, database: Database, clock: Clock, threads: Executor) -> None:
-        self._database = database
-        self._clock = clock
-        self._threads = threads
-
-    def make_post_routes(self) -> dict[str, PostRoute]:
-        """Return the routes by path, without trailing slash."""
-        return {"/v1/snowmelt/tables/evolve": PostRoute(self.evolve_table)}
-
-    async def evolve_table(self, call: AuthenticatedRequest) -> ServerResponse:
-        """Add columns to a table, or take NOT NULL off."""
-        request = decode_message(call.body, EvolveTableRequest)
-        request.role = call.resolve_role(request.role)
-        work = partial(evolve_schema, self._database, self._clock, request, call.user)
-        loop = asyncio.get_running_loop()
-        return json_response(await loop.run_in_executor(self._threads, work))

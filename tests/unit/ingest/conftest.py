@@ -7,6 +7,7 @@ import datetime as dt
 import hashlib
 import itertools
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -21,10 +22,11 @@ from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import ManualClock
+from snowmelt.ingest.blob_decoder import decode_blobs
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.channels import ChannelService
-from snowmelt.ingest.immutable_catalog_cache import CatalogCache
 from snowmelt.ingest.registration_verifier import (
+    CatalogCache,
     Registrant,
     RegistrationVerifier,
     VerificationDepth,
@@ -74,6 +76,7 @@ class World:
             self.stage,
             deployment_id=self.deployment_id,
             policy=VerificationPolicy(depth),
+            decode_blobs=partial(decode_blobs, self.stage),
         )
 
     def open(self, channel: str = "CH") -> OpenChannelResponse:

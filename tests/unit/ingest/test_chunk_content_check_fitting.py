@@ -49,7 +49,7 @@ def verdict(world):
     """Check a blob as the service does, register it, and return code and message."""
 
     def verdict_on(blob, depth: VerificationDepth = VerificationDepth.FULL):
-        (candidate,) = world.verifier(depth).verify(world.request(blob), SENDER)
+        ((candidate,),) = world.verifier(depth).verify_all([(world.request(blob), SENDER)])
         with world.database.writing() as connection:
             [[found]] = register_chunks(connection, [candidate.offer], now=world.clock.now())
         return int(found.code), found.message

@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from snowmelt.errors import CatalogUnavailable
-from snowmelt.ingest.immutable_catalog_cache import CatalogCache
 from snowmelt.ingest.registration_structure_check import MAX_BLOB_BYTES
-from snowmelt.ingest.registration_verifier import Registrant, VerificationDepth
+from snowmelt.ingest.registration_verifier import CatalogCache, Registrant, VerificationDepth
 from snowmelt.wire.streaming import BlobMetadata
 
 SENDER = Registrant("LOADER", None)
@@ -29,7 +28,7 @@ def refusal(
     sender: Registrant = SENDER,
     depth: VerificationDepth = VerificationDepth.FULL,
 ):
-    (candidate,) = world.verifier(depth).verify(world.request(blob), sender)
+    ((candidate,),) = world.verifier(depth).verify_all([(world.request(blob), sender)])
     if candidate.offer is None:
         assert candidate.rejection is not None
         return int(candidate.rejection.code)
@@ -70,14 +69,16 @@ def test_false_statistics_are_found_by_decoding_only(
 ) -> None:
     false = changed(blob, column, **changes)
     assert refusal(world, false) == code
-    (candidate,) = world.verifier(VerificationDepth.FOOTER).verify(world.request(false), SENDER)
+    ((candidate,),) = world.verifier(VerificationDepth.FOOTER).verify_all(
+        [(world.request(false), SENDER)]
+    )
     assert candidate.is_acceptable
     assert candidate.offer.statistics == b'{"rows":3,"columns":{}}', "what nobody compared is kept"
 
 
 def test_wider_statistics_of_a_client_are_replaced_by_those_of_its_rows(world, blob) -> None:
     wide = changed(blob, "ID", minIntValue=-100, maxIntValue=10**9)
-    (candidate,) = world.verifier().verify(world.request(wide), SENDER)
+    ((candidate,),) = world.verifier().verify_all([(world.request(wide), SENDER)])
     stored = msgspec.json.decode(candidate.offer.statistics)["columns"]["ID"]
     assert (stored["minIntValue"], stored["maxIntValue"]) == (-5, 7)
 
@@ -98,7 +99,7 @@ def test_a_flipped_byte_is_found_whoever_recomputes_the_checksums(world, blob) -
 def test_a_file_above_the_limit_is_refused_before_it_is_read(world, blob) -> None:
     # Without blocks on the disk; reading it would take seconds.
     os.truncate(world.stage.root / world.prefix / blob.path, MAX_BLOB_BYTES + 1)
-    (candidate,) = world.verifier().verify(world.request(blob), SENDER)
+    ((candidate,),) = world.verifier().verify_all([(world.request(blob), SENDER)])
     code, message = candidate.offer.rejection
     assert code == 38
     assert message == f"Blob {blob.path} has 2,147,483,649 bytes; at most 2,147,483,648 are taken."
@@ -110,7 +111,7 @@ def test_another_users_blob_and_key_are_refused(world, blob) -> None:
 
 def test_a_missing_file_may_still_be_a_repetition(world, blob) -> None:
     world.stage.delete(f"{world.prefix}/{blob.path}")
-    (candidate,) = world.verifier().verify(world.request(blob), SENDER)
+    ((candidate,),) = world.verifier().verify_all([(world.request(blob), SENDER)])
     assert candidate.offer is not None
     assert candidate.offer.rejection == (38, f"Blob {blob.path} is not on the stage.")
 
@@ -120,5 +121,5 @@ def test_a_catalog_that_is_away_refuses_no_chunk(world, blob, monkeypatch) -> No
         raise CatalogUnavailable(reason="gone")
 
     monkeypatch.setattr(CatalogCache, "find_data_key", away)
-    with pytest.raises(CatalogUnavailable):
-        world.verifier().verify(world.request(blob), SENDER)
+    (found,) = world.verifier().verify_all([(world.request(blob), SENDER)])
+    assert isinstance(found, CatalogUnavailable)

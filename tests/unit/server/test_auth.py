@@ -12,7 +12,7 @@ from snowmelt.catalog.security import access_control, access_keys
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import ManualClock
 from snowmelt.errors import AuthenticationFailed
-from snowmelt.server.auth import RECHECK_INTERVAL_S, Authenticator
+from snowmelt.server.auth import RECHECK_INTERVAL_S, Authenticator, Principal
 from support.catalog_files import new_catalog
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ def test_a_token_as_the_official_client_makes_it_is_accepted(
 ) -> None:
     headers = bearer(token(key_pair, fingerprint))
     headers[b"x-snowflake-authorization-token-type"] = b"KEYPAIR_JWT"
-    assert authenticator.get_cached_key_pair_user(headers) is None
-    assert authenticator.authenticate_key_pair(headers) == "U.X"
-    assert authenticator.get_cached_key_pair_user(headers) == "U.X"
+    assert authenticator.get_cached_principal(headers) is None
+    assert authenticator.authenticate_any(headers) == Principal("U.X")
+    assert authenticator.get_cached_principal(headers) == Principal("U.X")
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_claims_that_do_not_hold_are_refused_with_the_reason(
     authenticator, key_pair, fingerprint, changed: dict[str, object], reason: str
 ) -> None:
     with pytest.raises(AuthenticationFailed, match=reason):
-        authenticator.authenticate_key_pair(bearer(token(key_pair, fingerprint, **changed)))
+        authenticator.authenticate_any(bearer(token(key_pair, fingerprint, **changed)))
 
 
 def test_a_token_signed_with_another_key_is_refused(authenticator, fingerprint) -> None:
     with pytest.raises(AuthenticationFailed, match="signature"):
-        authenticator.authenticate_key_pair(bearer(token(KeyPair.generate(), fingerprint)))
+        authenticator.authenticate_any(bearer(token(KeyPair.generate(), fingerprint)))
 
 
 @pytest.mark.parametrize("algorithm", ["RS384", "PS256"])
@@ -102,15 +102,13 @@ def test_no_other_algorithm_is_accepted(
     authenticator, key_pair, fingerprint, algorithm: str
 ) -> None:
     with pytest.raises(AuthenticationFailed, match="signature"):
-        authenticator.authenticate_key_pair(
-            bearer(token(key_pair, fingerprint, algorithm=algorithm))
-        )
+        authenticator.authenticate_any(bearer(token(key_pair, fingerprint, algorithm=algorithm)))
 
 
 def test_an_unsigned_token_is_refused(authenticator, key_pair, fingerprint) -> None:
     claims = jwt.decode(token(key_pair, fingerprint), options={"verify_signature": False})
     with pytest.raises(AuthenticationFailed):
-        authenticator.authenticate_key_pair(bearer(jwt.encode(claims, None, algorithm="none")))
+        authenticator.authenticate_any(bearer(jwt.encode(claims, None, algorithm="none")))
 
 
 @pytest.mark.parametrize(
@@ -126,52 +124,52 @@ def test_an_unsigned_token_is_refused(authenticator, key_pair, fingerprint) -> N
 )
 def test_whatever_is_no_key_pair_token_is_refused(authenticator, headers) -> None:
     with pytest.raises(AuthenticationFailed):
-        authenticator.authenticate_key_pair(headers)
+        authenticator.authenticate_any(headers)
 
 
 def test_a_remembered_token_ends_with_its_expiry_and_with_its_key(
     database, authenticator, clock, key_pair, fingerprint
 ) -> None:
     headers = bearer(token(key_pair, fingerprint, exp=int(NOW.timestamp()) + 60))
-    authenticator.authenticate_key_pair(headers)
+    authenticator.authenticate_any(headers)
     with database.writing() as connection:
         access_control.set_public_key(connection, "U.X", None)
-    assert authenticator.authenticate_key_pair(headers) == "U.X"
+    assert authenticator.authenticate_any(headers) == Principal("U.X")
     clock.advance(RECHECK_INTERVAL_S)
     with pytest.raises(AuthenticationFailed, match="do not go together"):
-        authenticator.authenticate_key_pair(headers)
+        authenticator.authenticate_any(headers)
 
 
 def test_the_token_of_a_user_who_was_dropped_is_refused_once_it_is_not_remembered(
     database, authenticator, clock, key_pair, fingerprint
 ) -> None:
     headers = bearer(token(key_pair, fingerprint))
-    authenticator.authenticate_key_pair(headers)
+    authenticator.authenticate_any(headers)
     with database.writing() as connection:
         access_control.drop_user(connection, "U.X")
     clock.advance(RECHECK_INTERVAL_S)
     with pytest.raises(AuthenticationFailed, match="do not go together"):
-        authenticator.authenticate_key_pair(headers)
+        authenticator.authenticate_any(headers)
 
 
 def test_a_token_that_expires_while_remembered_is_refused(
     authenticator, clock, key_pair, fingerprint
 ) -> None:
     headers = bearer(token(key_pair, fingerprint, exp=int(NOW.timestamp()) + 1))
-    authenticator.authenticate_key_pair(headers)
+    authenticator.authenticate_any(headers)
     clock.set_wall(NOW + dt.timedelta(seconds=40))
     with pytest.raises(AuthenticationFailed, match="expired"):
-        authenticator.authenticate_key_pair(headers)
+        authenticator.authenticate_any(headers)
 
 
 def test_without_a_token_the_anonymous_user_is_taken_only_when_there_is_one(
     database, clock, authenticator
 ) -> None:
-    assert (
-        Authenticator(database, KEYRING, clock, anonymous_user="D").authenticate_key_pair({}) == "D"
-    )
+    assert Authenticator(database, KEYRING, clock, anonymous_user="D").authenticate_any(
+        {}
+    ) == Principal("D")
     with pytest.raises(AuthenticationFailed, match="needed"):
-        authenticator.authenticate_key_pair({})
+        authenticator.authenticate_any({})
 
 
 def test_an_access_key_is_a_token_until_it_is_taken_away(database, clock, authenticator) -> None:
@@ -212,7 +210,7 @@ def test_who_has_an_account_cannot_be_found_out(
         token(KeyPair.generate(), fingerprint),
     ):
         with pytest.raises(AuthenticationFailed) as refused:
-            authenticator.authenticate_key_pair(bearer(made))
+            authenticator.authenticate_any(bearer(made))
         answers.add(str(refused.value))
     assert len(answers) == 1
     for detail in ("no user 'V'", "no key with fingerprint", "does not hold"):

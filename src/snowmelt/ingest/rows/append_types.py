@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from snowmelt.ingest.rows.row_converter import ConvertedRows
     from snowmelt.ingest.rows.targets import PipeTarget
 
-# --- Continuation tokens: `<client sequencer>_<row sequencer>_<table>` of the request that may come next.
-#
-# With the table's number nobody gets into a channel of the same name and counts in a table that has
-# the name now. Services before this gave tokens without it. `_b` at the end says that the channel's
-# client may write bytes as base64.
-
 _TOKEN_PATTERN = re.compile(r"([0-9]{1,18})_([0-9]{1,18})(?:_([0-9]{1,18}))?(_b)?")
 
 

@@ -168,26 +168,19 @@ def plan_chunks(requests: Sequence[AppendRequest]) -> list[RowChunkPlan]:
         key = (append.continuation is None, *append.target.chunk_key)
         size = append.converted_rows.size_bytes
         if sizes.get(key, 0) + size > _MAX_CHUNK_BYTES and key in grouped:
-            plans.append(_make_plan(grouped.pop(key)))
+            full = grouped.pop(key)
+            plans.append(RowChunkPlan(full[0].target, tuple(full)))
             sizes[key] = 0
         grouped.setdefault(key, []).append(append)
         sizes[key] = sizes.get(key, 0) + size
-    return [*plans, *map(_make_plan, grouped.values()), *apart]
-
-
-def _make_plan(requests: list[AppendRequest]) -> RowChunkPlan:
-    return RowChunkPlan(requests[0].target, tuple(requests))
+    plans += [RowChunkPlan(group[0].target, tuple(group)) for group in grouped.values()]
+    return [*plans, *apart]
 
 
 def _concat_rows(plan: RowChunkPlan) -> pa.Table:
     tables = [member.converted_rows.table for member in plan.requests]
     return (tables[0] if len(tables) == 1 else pa.concat_tables(tables)).combine_chunks()
 
-
-# --- Refused rows of requests, on their way into the error tables of their tables.
-#
-# They are staged as a chunk of their own and registered in the transaction that takes the good
-# rows of the same requests: both are there, or neither.
 
 _log = logging.getLogger("snowmelt.ingest")
 
@@ -237,9 +230,8 @@ class ErrorRowStager:
             table = self._find_error_table(table_id)
             if table is None:
                 continue
-            target = PipeTarget(
-                _make_pipe_path(table), table, sender, self._get_data_key(table, sender)
-            )
+            path = PipePath(table.name.database, table.name.schema, table.name.table)
+            target = PipeTarget(path, table, sender, self._get_data_key(table, sender))
             joined = self._make_error_append_request(target, sources)
             if not joined.row_count:
                 _log.warning("Table %s does not take refused rows any more.", table.name)
@@ -319,7 +311,3 @@ def _make_error_rows(request: AppendRequest) -> list[ErrorRow]:
         ErrorRow(each.number, each.reason, each.row, each.code, each.column)
         for each in request.converted_rows.rejected
     ]
-
-
-def _make_pipe_path(table: TableRecord) -> PipePath:
-    return PipePath(table.name.database, table.name.schema, table.name.table)

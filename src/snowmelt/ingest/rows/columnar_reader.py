@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from snowmelt.ingest.rows.field_names import BodyField
     from snowmelt.schema.types import Column, TableSchema
 
-if TYPE_CHECKING:
     Plain = Callable[[bytes, Sequence[BodyField]], pa.Table | None]
 
 _NEWLINE, _BRACE = ord("\n"), ord("{")
@@ -43,10 +42,7 @@ def read_table_columns(
 ) -> pa.Table | None:
     """Return the rows as a table with the names that a converter takes; None where in doubt.
 
-    Args:
-        data: Newline-delimited JSON.
-        schema: The columns that there are.
-        kernel_reader: Reads bodies whose lines are all alike, None for others.
+    `kernel_reader` reads bodies whose lines are all alike, None for others.
     """
     if len(data) < _MIN_COLUMNAR_BYTES or data[:1] != b"{":
         return None
@@ -160,10 +156,7 @@ def _are_all_finite(values: pa.ChunkedArray) -> bool:
 def _has_negative_zero(values: pa.ChunkedArray) -> bool:
     if not pa.types.is_floating(values.type):
         return False
-    zeros = pc.equal(values, 0.0)
-    if not pc.any(zeros).as_py():
-        return False
-    return bool(np.signbit(values.filter(zeros).to_numpy()).any())
+    return bool(np.signbit(values.filter(pc.equal(values, 0.0)).to_numpy()).any())
 
 
 def _does_first_end_in_z(texts: pa.ChunkedArray) -> bool:
@@ -180,8 +173,6 @@ def _is_utf8(data: bytes) -> bool:
         return False
     return True
 
-
-# --- Texts of dates with times, read at once where all are of the one form that has one meaning.
 
 _PUNCTUATION_POSITIONS = ((4, "-"), (7, "-"), (13, ":"), (16, ":"))
 _POINT, _Z = ord("."), ord("Z")

@@ -99,8 +99,6 @@ def _infer_arrow_type(value: object) -> pa.DataType | None:
     return pa.string() if value is None else _ARROW_TYPES_OF_SCALARS.get(type(value))
 
 
-# --- Which column a field of a row means, where they differ in upper and lower case.
-
 if TYPE_CHECKING:
     Row = Mapping[str, object]
 

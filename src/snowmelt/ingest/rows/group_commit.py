@@ -24,7 +24,7 @@ from snowmelt.errors import (
     TableNotFound,
 )
 from snowmelt.ingest.batch_worker_pool import WorkerPool
-from snowmelt.ingest.metrics import RowMetrics
+from snowmelt.ingest.metrics import RequestMetrics
 from snowmelt.ingest.rows.append_types import (
     AppendCommitted,
     AppendOutcome,
@@ -40,6 +40,7 @@ from snowmelt.ingest.rows.chunk_builder import (
 )
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable, Sequence
 
     import sqlalchemy as sa
@@ -97,7 +98,7 @@ class GroupCommitter:
         self._clock = clock
         self._error_row_stager = error_row_stager
         self._commit_cache = registration.CommitCache()
-        self.metrics = RowMetrics()
+        self.metrics: RequestMetrics[str] = RequestMetrics()
         self._workers: WorkerPool[AppendRequest] = WorkerPool(
             self._commit_and_pause, max_batch_items=_MAX_GROUP_REQUESTS, thread_names=["rows"]
         )
@@ -136,16 +137,13 @@ class GroupCommitter:
         for append, outcome in zip(group, outcomes, strict=True):
             if outcome is None:
                 again.append(append.with_own_chunk())
-            else:
-                self._send_outcome(append, outcome)
+                continue
+            try:
+                append.respond(outcome)
+            except Exception:  # noqa: BLE001 - the next one can be answered
+                _log.exception("a request of rows could not be answered")
         for append in again:
             self._commit_group([append])
-
-    def _send_outcome(self, request: AppendRequest, outcome: AppendOutcome) -> None:
-        try:
-            request.respond(outcome)
-        except Exception:  # noqa: BLE001 - the next one can be answered
-            _log.exception("a request of rows could not be answered")
 
     def _commit_with_retries(self, group: Sequence[AppendRequest]) -> list[AppendOutcome | None]:
         failures = self._stage_sync.failure_count
@@ -188,7 +186,9 @@ class GroupCommitter:
         if (staged or error_rows) and not self._stage_sync.sync(sync_failures_before):
             raise RowsBusy(reason="its stage failed; its log says how")
         with self._database.writing(urgent=True) as connection:
-            outcomes = _GroupTransaction(self, connection, staged, error_rows).register_group(group)
+            outcomes = _GroupTransaction(
+                connection, staged, error_rows, self._commit_cache, self._clock.now()
+            ).register_group(group)
             failpoints.hit_failpoint(failpoints.Failpoint.ROWS_INSIDE_COMMIT)
         failpoints.hit_failpoint(failpoints.Failpoint.ROWS_COMMITTED)
         explained = self._decisions_to_outcomes(group, outcomes)
@@ -234,7 +234,9 @@ class GroupCommitter:
                     else self._explain_position_mismatch(append)
                 )
             else:
-                found.append(_rejection_to_outcome(outcome))
+                message = outcome.message or "the rows were refused"
+                is_too_old = outcome.code == CommitCode.BLOB_TOO_OLD
+                found.append(RowsBusy(reason=message) if is_too_old else SchemaOutdated(message))
         return found
 
     def _explain_position_mismatch(self, request: AppendRequest) -> AppendOutcome:
@@ -250,16 +252,6 @@ class GroupCommitter:
             find_position_outcome(known, at, request.request_id, request.target.sender.user)
             or _CONCURRENT_REQUEST_ERROR
         )
-
-    @property
-    def immutable_catalog_cache(self) -> registration.CommitCache:
-        """What never changes once it is committed."""
-        return self._commit_cache
-
-    @property
-    def clock(self) -> Clock:
-        """The service's clock."""
-        return self._clock
 
 
 def find_position_outcome(
@@ -280,16 +272,17 @@ class _GroupTransaction:
 
     def __init__(
         self,
-        committer: GroupCommitter,
         connection: sa.Connection,
         staged_chunks: Sequence[StagedRowChunk],
         error_rows: Sequence[StagedErrorRows],
+        commit_cache: registration.CommitCache,
+        now: dt.datetime,
     ) -> None:
         self._connection = connection
         self._staged_chunks = staged_chunks
         self._error_rows = error_rows
-        self._commit_cache = committer.immutable_catalog_cache
-        self._now = committer.clock.now()
+        self._commit_cache = commit_cache
+        self._now = now
         self._elastic_positions: dict[tuple[int, str], ContinuationToken] = {}
 
     def register_group(
@@ -445,10 +438,3 @@ def _merge_totals(committed: Iterable[AppendRequest]) -> list[row_request_state.
 
 def _is_newly_committed(outcome: AppendOutcome | CommitDecision | None) -> bool:
     return isinstance(outcome, AppendCommitted) and not outcome.is_repeated
-
-
-def _rejection_to_outcome(decision: CommitDecision) -> AppendOutcome:
-    message = decision.message or "the rows were refused"
-    if decision.code == CommitCode.BLOB_TOO_OLD:
-        return RowsBusy(reason=message)
-    return SchemaOutdated(message)

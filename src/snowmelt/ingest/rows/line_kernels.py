@@ -1,8 +1,7 @@
 """Numba kernels that read uniform JSON lines: the fields of the first line, in its order.
 
 The kernels accept a subset of what the JSON decoder accepts. Every other body is left to the
-decoder. The module also has the intrinsics that load and store memory by address, one or eight
-bytes at a time.
+decoder.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ from numba import types
 from numba.extending import intrinsic
 
 from snowmelt.jit import helper_jit, inline_jit, jit_kernel
+from snowmelt.kernels.delimiter_masks import count_trailing_zeros, load_word
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # One loop is one compiled function; types are what numba sees.
-# ruff: noqa: ANN001, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917
+# ruff: noqa: ANN001, ANN201, ANN202, ARG001, C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable, redundant-expr"
 
 
@@ -37,16 +37,8 @@ TEXT_KINDS = (FLOAT, TEXT)
 ALL_LINES_READ, UNSUPPORTED_LINE = -1, -2
 
 _NEWLINE, _QUOTE, _POINT, _ZERO, _NINE, _MINUS, _PLUS = 10, 34, 46, 48, 57, 45, 43
-_SPACE, _BACKSLASH, _CLOSING_BRACE, _LOWER_E, _UPPER_E, _Z, _T, _COLON = (
-    32,
-    92,
-    125,
-    101,
-    69,
-    90,
-    84,
-    58,
-)
+_SPACE, _BACKSLASH, _CLOSING_BRACE, _COLON = 32, 92, 125, 58
+_LOWER_E, _UPPER_E, _Z, _T = 101, 69, 90, 84
 _LETTER_U, _FALSE, _NULL, _TRUE = 117, 102, 110, 116
 _MAX_DIGITS = 18
 _INVALID = np.int64(-(1 << 62))
@@ -416,13 +408,6 @@ def read_lines(
     return row, ALL_LINES_READ
 
 
-# --- Memory by its address, a byte or eight at a time, for compiled loops.
-
-# Types are what numba sees.
-# ruff: noqa: ANN001, ANN202, ANN201, ARG001
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated"
-
-
 WORD_BYTES = 8
 _LOW_BITS = np.uint64(0x0101_0101_0101_0101)
 _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
@@ -447,16 +432,6 @@ def load_byte(_context, memory, offset):
 
 
 @intrinsic
-def load_word(_context, memory, offset):
-    """Return the eight bytes at `memory + place`, the first one lowest."""
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.load(_build_pointer(builder, arguments, 64), align=1)
-
-    return types.uint64(types.int64, types.int64), generate
-
-
-@intrinsic
 def store_word(_context, memory, offset, word):
     """Write eight bytes at `memory + place`."""
 
@@ -465,16 +440,6 @@ def store_word(_context, memory, offset, word):
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.uint64), generate
-
-
-@intrinsic
-def _find_lowest_bit(_context, word):
-    """Return the place of the lowest bit of a word that is not zero."""
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.uint64), generate
 
 
 @inline_jit
@@ -487,4 +452,4 @@ def count_plain_bytes(word):
         | ((backslashes - _LOW_BITS) & ~backslashes)
         | ((word - _SPACES) & ~word)
     ) & _HIGH_BITS
-    return WORD_BYTES if found == 0 else _find_lowest_bit(found) >> 3
+    return WORD_BYTES if found == 0 else count_trailing_zeros(found) >> 3

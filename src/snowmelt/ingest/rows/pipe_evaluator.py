@@ -221,10 +221,6 @@ def _to_int(value: object) -> int:
     return int(number)
 
 
-def _to_decimal(value: int | Decimal) -> Decimal:
-    return Decimal(value)
-
-
 def _calculate(operator: str, left: object, right: object) -> object:
     first, second = _to_number(left), _to_number(right)
     if operator == "/" and second == 0:
@@ -237,7 +233,7 @@ def _calculate(operator: str, left: object, right: object) -> object:
             else one / other
         )
     with localcontext(prec=_DECIMAL_PRECISION):
-        one_exact, other_exact = _to_decimal(first), _to_decimal(second)
+        one_exact, other_exact = Decimal(first), Decimal(second)
         if operator == "/":
             scale = max(0, -_get_exponent(one_exact))
             digits = max(scale, min(scale + _QUOTIENT_EXTRA_DIGITS, _MAX_QUOTIENT_SCALE))
@@ -260,7 +256,7 @@ def _round(value: object, digits: object = 0, rounding: str = ROUND_HALF_UP) -> 
         with localcontext(prec=_DECIMAL_PRECISION * 6):
             return float(Decimal(repr(number)).quantize(Decimal(1).scaleb(-places), rounding))
     with localcontext(prec=_DECIMAL_PRECISION):
-        return _to_decimal(number).quantize(Decimal(1).scaleb(-places), rounding)
+        return Decimal(number).quantize(Decimal(1).scaleb(-places), rounding)
 
 
 def _substring(value: object, start: object, length: object | None = None) -> str:

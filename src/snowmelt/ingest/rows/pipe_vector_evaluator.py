@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.schema.types import TableSchema
 
-# --- Numbers of whole columns as a pipe computes with them: exact decimals, and floats.
-
-_arrow_types = pa.types
+_types = pa.types
 _INT_DIGITS = 18
 _MAX_DECIMAL_DIGITS = 38
 _CONTEXT_DIGITS = 28
@@ -51,18 +49,12 @@ _TEXT_DECIMAL_SCALE = 9
 _PLAIN_NUMBER_PATTERN = rf"^-?[0-9]{{1,{_INT_DIGITS}}}(\.[0-9]{{1,{_TEXT_DECIMAL_SCALE}}})?$"
 _QUOTIENT_EXTRA_DIGITS, _MAX_QUOTIENT_SCALE = 6, 12
 _MAX_DIVIDEND = 4e18
+_ROUNDING_FUNCTIONS = {"CEIL": pc.ceil, "FLOOR": pc.floor}
 ARITHMETIC_FUNCTIONS = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}
 
 
 class ColumnarFallback(Exception):
     """Columns do not give what rows would; computed row by row, then."""
-
-
-class FallbackRecorder(Protocol):
-    """Who takes note of rows in doubt."""
-
-    def mark_fallback_rows(self, mask: pa.Array) -> None:
-        """Take note of rows; null is no doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +79,9 @@ class PipeVector:
         Raises:
             Undone: They have others than Arrow writes.
         """
-        if _arrow_types.is_string(self.type):
+        if _types.is_string(self.type):
             return self.values
-        if _arrow_types.is_integer(self.type) or _arrow_types.is_boolean(self.type):
+        if _types.is_integer(self.type) or _types.is_boolean(self.type):
             return self.values.cast(pa.string())
         raise ColumnarFallback
 
@@ -105,10 +97,10 @@ def make_decimal_vector(decimals: pa.Array) -> PipeVector:
 
 
 def calculate(
-    recorder: FallbackRecorder, operator: str, left: PipeVector, right: PipeVector
+    recorder: VectorPipeEvaluator, operator: str, left: PipeVector, right: PipeVector
 ) -> PipeVector:
     """Return the sum, difference, product or quotient."""
-    if _arrow_types.is_floating(left.type) or _arrow_types.is_floating(right.type):
+    if _types.is_floating(left.type) or _types.is_floating(right.type):
         first, second = _to_floats(left), _to_floats(right)
         if operator == "/":
             recorder.mark_fallback_rows(pc.equal(second, 0.0))
@@ -127,9 +119,9 @@ def calculate(
     return PipeVector(_narrow_decimals(ARITHMETIC_FUNCTIONS[operator](one, other)), exponent)
 
 
-def compute_absolute(recorder: FallbackRecorder, operand: PipeVector) -> PipeVector:
+def compute_absolute(recorder: VectorPipeEvaluator, operand: PipeVector) -> PipeVector:
     """Return the numbers without their signs."""
-    if _arrow_types.is_floating(operand.type) or _arrow_types.is_integer(operand.type):
+    if _types.is_floating(operand.type) or _types.is_integer(operand.type):
         return PipeVector(pc.abs(operand.values))
     found = _to_decimals(recorder, operand)
     narrow = _narrow_decimals(found.values)
@@ -139,45 +131,41 @@ def compute_absolute(recorder: FallbackRecorder, operand: PipeVector) -> PipeVec
 
 
 def round_vector(
-    recorder: FallbackRecorder, function_name: str, operand: PipeVector, digits: int
+    recorder: VectorPipeEvaluator, function_name: str, operand: PipeVector, digits: int
 ) -> PipeVector:
     """Return the numbers with so many digits behind the point, halves away from zero."""
-    if _arrow_types.is_floating(operand.type):
+    if _types.is_floating(operand.type):
         if function_name == "ROUND":
             raise ColumnarFallback
-        return PipeVector(
-            pc.ceil(operand.values) if function_name == "CEIL" else pc.floor(operand.values)
-        )
+        return PipeVector(_ROUNDING_FUNCTIONS[function_name](operand.values))
     narrow = _narrow_decimals(_to_decimals(recorder, operand).values)
     if narrow.type.precision >= _MAX_DECIMAL_DIGITS:
         raise ColumnarFallback
     # One digit more, into which 9.9 may go.
     wide = narrow.cast(pa.decimal128(narrow.type.precision + 1, narrow.type.scale))
-    if function_name == "CEIL":
-        return PipeVector(pc.ceil(wide))
-    if function_name == "FLOOR":
-        return PipeVector(pc.floor(wide))
+    if function_name in _ROUNDING_FUNCTIONS:
+        return PipeVector(_ROUNDING_FUNCTIONS[function_name](wide))
     if digits >= wide.type.scale:
         return PipeVector(wide)
     return PipeVector(pc.round(wide, digits, "half_towards_infinity"))
 
 
 def _to_floats(operand: PipeVector) -> pa.Array:
-    if _arrow_types.is_floating(operand.type):
+    if _types.is_floating(operand.type):
         return operand.values
-    if not _arrow_types.is_integer(operand.type):
+    if not _types.is_integer(operand.type):
         raise ColumnarFallback
     return operand.values.cast(pa.float64(), safe=False)
 
 
-def _to_decimals(recorder: FallbackRecorder, operand: PipeVector) -> PipeVector:
+def _to_decimals(recorder: VectorPipeEvaluator, operand: PipeVector) -> PipeVector:
     """Return exact numbers; texts that are none in an obvious way are in doubt."""
     kind = operand.type
-    if _arrow_types.is_decimal(kind):
+    if _types.is_decimal(kind):
         return operand
-    if _arrow_types.is_integer(kind):
+    if _types.is_integer(kind):
         return PipeVector(operand.values.cast(pa.decimal128(19, 0)), 0)
-    if not _arrow_types.is_string(kind):
+    if not _types.is_string(kind):
         raise ColumnarFallback
     plain = pc.match_substring_regex(operand.values, _PLAIN_NUMBER_PATTERN)
     recorder.mark_fallback_rows(pc.invert(plain))
@@ -199,7 +187,9 @@ def _narrow_decimals(decimals: pa.Array) -> pa.Array:
     return decimals.cast(pa.decimal128(max(whole + scale, 1), scale))
 
 
-def _divide_decimals(recorder: FallbackRecorder, left: PipeVector, right: PipeVector) -> PipeVector:
+def _divide_decimals(
+    recorder: VectorPipeEvaluator, left: PipeVector, right: PipeVector
+) -> PipeVector:
     """Divide exactly, halves away from zero, with six digits more than the dividend has."""
     if left.exponent is None or right.exponent is None:
         raise ColumnarFallback
@@ -229,11 +219,8 @@ def _to_int64(decimals: pa.Array) -> NDArray[np.int64]:
     return decimal_to_int64(decimals)
 
 
-# --- Functions of texts, by columns, where Arrow gives what Python gives.
-
-
 def call_text_function(
-    recorder: FallbackRecorder, call: PipeCall, operands: Sequence[PipeVector]
+    recorder: VectorPipeEvaluator, call: PipeCall, operands: Sequence[PipeVector]
 ) -> pa.Array:
     """Return what a function of texts gives.
 
@@ -295,11 +282,6 @@ _TEXT_FUNCTIONS: dict[str, Callable[[pa.Array, Sequence[PipeExpression]], pa.Arr
 }
 
 
-if TYPE_CHECKING:
-    Mask = NDArray[np.bool_]
-
-_types = pa.types
-_MAX_INT64_DIGITS = 18
 _COALESCE_FUNCTIONS = {"COALESCE", "NVL", "IFNULL"}
 # What takes texts as the column would, and is stored as it came.
 # Their texts have four digits for the year.
@@ -312,7 +294,7 @@ class PipeColumns:
     """Values by the names of their columns, and which rows are in doubt, whatever they hold."""
 
     table: pa.Table
-    fallback_rows: Mask
+    fallback_rows: NDArray[np.bool_]
 
 
 class VectorPipeEvaluator:
@@ -328,46 +310,26 @@ class VectorPipeEvaluator:
         self._expressions = [item.expression for _, item in pairs]
         self._zone = zone
         self._clock = clock
-        self._converters: dict[int, ColumnConverter] = {}
+        self._rows = pa.table({})
+        self._fallback_rows: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def evaluate(self, rows: pa.Table) -> PipeColumns | None:
         """Compute all expressions; None where some have to be computed row by row."""
         if len(set(self._names)) < len(self._names) or None in self._targets:
             return None
-        work = _BodyEvaluation(self, rows.combine_chunks())
+        self._rows = rows.combine_chunks()
+        self._fallback_rows = np.zeros(rows.num_rows, np.bool_)
         try:
             arrays = [
-                work.evaluate_for_column(expression, target)
+                self._evaluate_for_column(expression, target)
                 for expression, target in zip(self._expressions, self._targets, strict=True)
                 if target is not None
             ]
         except (ColumnarFallback, pa.ArrowException, NotImplementedError):
             return None
-        return PipeColumns(pa.Table.from_arrays(arrays, names=self._names), work.fallback_rows)
+        return PipeColumns(pa.Table.from_arrays(arrays, names=self._names), self._fallback_rows)
 
-    def current_timestamp(self) -> pa.Scalar:
-        """Return the time, the same for all rows."""
-        return pa.scalar(self._clock.now(), pa.timestamp("us", "UTC"))
-
-    def get_cast_converter(self, cast: PipeCast) -> ColumnConverter:
-        """Return what converts to the type of a cast."""
-        found = self._converters.get(id(cast))
-        if found is None:
-            column = make_cast_column(cast.type)
-            found = self._converters[id(cast)] = ColumnConverter(column, self._zone)
-        return found
-
-
-class _BodyEvaluation:
-    """The expressions of one body."""
-
-    def __init__(self, evaluator: VectorPipeEvaluator, rows: pa.Table) -> None:
-        self._evaluator = evaluator
-        self._rows = rows
-        self._count = rows.num_rows
-        self.fallback_rows: Mask = np.zeros(rows.num_rows, np.bool_)
-
-    def evaluate_for_column(self, expression: PipeExpression, column: Column) -> pa.Array:
+    def _evaluate_for_column(self, expression: PipeExpression, column: Column) -> pa.Array:
         """Return what a column gets."""
         found = self._evaluate(expression)
         if _types.is_decimal(found.type) and column.kind is not LogicalType.FIXED:
@@ -384,31 +346,31 @@ class _BodyEvaluation:
             case PipeCast():
                 return self._apply_cast(
                     self._evaluate(expression.operand),
-                    self._evaluator.get_cast_converter(expression),
+                    ColumnConverter(make_cast_column(expression.type), self._zone),
                 )
             case PipeCall():
                 return self._evaluate_call(expression)
 
     def _repeat_constant(self, value: object) -> PipeVector:
         if value is None:
-            return PipeVector(pa.nulls(self._count))
-        if isinstance(value, int) and abs(value) >= 10**_MAX_INT64_DIGITS:
+            return PipeVector(pa.nulls(self._rows.num_rows))
+        if isinstance(value, int) and abs(value) >= 10**_INT_DIGITS:
             raise ColumnarFallback
         scalar = pa.scalar(value)
         exponent = value.as_tuple().exponent if isinstance(value, Decimal) else None
         return PipeVector(
-            pa.repeat(scalar, self._count), exponent if isinstance(exponent, int) else None
+            pa.repeat(scalar, self._rows.num_rows), exponent if isinstance(exponent, int) else None
         )
 
     def _follow_path(self, steps: Sequence[str | int]) -> PipeVector:
         if not steps or not all(isinstance(step, str) for step in steps):
             raise ColumnarFallback
         if steps[0] not in self._rows.column_names:
-            return PipeVector(pa.nulls(self._count))
+            return PipeVector(pa.nulls(self._rows.num_rows))
         found = _combine_chunks(self._rows.column(steps[0]))
         for step in steps[1:]:
             if not _types.is_struct(found.type) or found.type.get_field_index(step) < 0:
-                return PipeVector(pa.nulls(self._count))
+                return PipeVector(pa.nulls(self._rows.num_rows))
             found = pc.struct_field(found, step)
         if _types.is_nested(found.type):
             raise ColumnarFallback
@@ -429,7 +391,7 @@ class _BodyEvaluation:
             raise ColumnarFallback
         read = _parse_texts(operand.values, converter.column)
         stored, refused = convert_arrow_array(converter, read)
-        self.fallback_rows[refused] = True
+        self._fallback_rows[refused] = True
         if kind is LogicalType.FIXED:
             return make_decimal_vector(_combine_chunks(stored))
         if kind is LogicalType.DATE and _types.is_string(read.type):
@@ -445,7 +407,8 @@ class _BodyEvaluation:
 
     def _evaluate_call(self, call: PipeCall) -> PipeVector:
         if call.name == "CURRENT_TIMESTAMP":
-            return PipeVector(pa.repeat(self._evaluator.current_timestamp(), self._count))
+            now = pa.scalar(self._clock.now(), pa.timestamp("us", "UTC"))
+            return PipeVector(pa.repeat(now, self._rows.num_rows))
         given = [self._evaluate(each) for each in call.arguments]
         if any(_types.is_timestamp(each.type) for each in given):
             raise ColumnarFallback
@@ -454,7 +417,7 @@ class _BodyEvaluation:
         if call.name == "NULLIF":
             return _null_if_equal(*given)
         if any(_types.is_null(each.type) for each in given):
-            return PipeVector(pa.nulls(self._count))
+            return PipeVector(pa.nulls(self._rows.num_rows))
         return self._apply_function(call, given)
 
     def _apply_function(self, call: PipeCall, operands: list[PipeVector]) -> PipeVector:
@@ -469,7 +432,7 @@ class _BodyEvaluation:
 
     def mark_fallback_rows(self, mask: pa.Array) -> None:
         """Leave rows to be computed one by one; null is no doubt."""
-        self.fallback_rows |= pc.fill_null(mask, fill_value=False).to_numpy(zero_copy_only=False)
+        self._fallback_rows |= pc.fill_null(mask, fill_value=False).to_numpy(zero_copy_only=False)
 
 
 def _coalesce(operands: Sequence[PipeVector]) -> PipeVector:

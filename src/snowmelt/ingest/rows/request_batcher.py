@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.streaming import row_request_state
@@ -26,7 +27,6 @@ from snowmelt.ingest.rows.row_service import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from snowmelt.catalog.streaming.row_request_state import ChannelSequencers
     from snowmelt.clock import Clock
     from snowmelt.ingest.rows.append_types import AppendOutcome, AppendRequest, ContinuationToken
     from snowmelt.ingest.rows.row_converter import ConvertedRows
@@ -147,7 +147,7 @@ class RequestBatcher:
                 )
             else:
                 # The table has other rules now, or gets columns for them.
-                each.data = _make_body_getter(data)
+                each.data = partial(bytes, data)
                 self._append_one_by_one([each])
         if appends:
             self._row_service.group_committer.submit_all(appends)
@@ -198,22 +198,13 @@ class RequestBatcher:
             known = row_request_state.find_channel_sequencers(connection, table_id, names)
         coming: list[PendingRequest] = []
         for each, name, at in plain:
-            is_next = at is None or _is_next(known.get(name), at, each.request)
-            # Rows of the SDK and of others are converted by rules of their own.
-            is_next = is_next and (each.request.client is None) == (
-                plain[0][0].request.client is None
+            request, channel = each.request, known.get(name)
+            is_next = at is None or (
+                channel is not None
+                and find_position_outcome(channel, at, request.request_id, request.sender.user)
+                is None
             )
+            # Rows of the SDK and of others are converted by rules of their own.
+            is_next = is_next and (request.client is None) == (plain[0][0].request.client is None)
             (coming if is_next else others).append(each)
         return coming, others
-
-
-def _is_next(
-    channel: ChannelSequencers | None, token: ContinuationToken, request: RawAppendRequest
-) -> bool:
-    if channel is None:
-        return False
-    return find_position_outcome(channel, token, request.request_id, request.sender.user) is None
-
-
-def _make_body_getter(data: bytes) -> Callable[[], bytes]:
-    return lambda: data

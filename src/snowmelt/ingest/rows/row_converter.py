@@ -147,14 +147,7 @@ class ConverterPool:
         *,
         from_sdk: bool = False,
     ) -> list[ConvertedRows]:
-        """Convert bodies as `convert` does each: those of few rows together, by columns.
-
-        Args:
-            bodies: The rows of several requests.
-            table: Where they go.
-            copy: What is computed from them first, None for nothing.
-            from_sdk: The official SDK wrote them all.
-        """
+        """Convert bodies as `convert` does each: those of few rows together, by columns."""
         size = sum(map(len, bodies))
         if size < _MIN_COLUMNAR_BYTES or len(bodies) == 1:
             return [self.convert(data, table, copy, from_sdk=from_sdk) for data in bodies]
@@ -381,11 +374,6 @@ def _attach_source_lines(rejected: list[RowRejection], data: bytes) -> tuple[Row
     )
 
 
-# --- The compiled reader of rows, made ready beside the rows that come meanwhile.
-#
-# Numba's import takes half a second, and its first compilation after an installation some seconds;
-# a service to which few rows are sent needs neither.
-
 _log = logging.getLogger("snowmelt.ingest")
 _MIN_KERNEL_BYTES = 200_000
 _WARMUP_LINE = b'{"a":1}\n'
@@ -433,8 +421,6 @@ class KernelLoader:
             self._kernel_reader = read_uniform_lines
 
 
-# --- Values for BINARY columns that are refused, since their client may mean base64 by them.
-
 # Standard base64, as the SDK writes it. What is none can only be digits, or is refused anyway.
 _BASE64_PATTERN = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _AMBIGUOUS_BYTES_REASON = (
@@ -461,10 +447,7 @@ def find_ambiguous_bytes(
 ) -> dict[int, InvalidValue]:
     """Return rows that hold such a value, by their number.
 
-    Args:
-        rows: Their fields as they go to the converter.
-        schema: The table's columns.
-        from_pipe: A pipe has made them of others: no value shows any more what it was made of.
+    With `from_pipe` that is any: none shows any more what a pipe has made it of.
     """
     columns = {column.name: column for column in list_binary_columns(schema)}
     found: dict[int, InvalidValue] = {}
@@ -475,11 +458,9 @@ def find_ambiguous_bytes(
             if value is None or not isinstance(key, str):
                 continue
             column = columns.get(to_internal_name(key))
-            if column is not None and (from_pipe or _may_be_base64(value)):
+            if column is not None and (
+                from_pipe or (isinstance(value, str) and value and _BASE64_PATTERN.fullmatch(value))
+            ):
                 found[number] = wrong_value_error(column, number, _AMBIGUOUS_BYTES_REASON)
                 break
     return found
-
-
-def _may_be_base64(value: object) -> bool:
-    return isinstance(value, str) and value != "" and _BASE64_PATTERN.fullmatch(value) is not None

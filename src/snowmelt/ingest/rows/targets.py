@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from snowmelt.catalog.sql.pipe_copy import PipeCopy
     from snowmelt.clock import Clock
 
-# --- Where rows are sent: database, schema, pipe; and which table that is.
-
 DEFAULT_PIPE_SUFFIX = "-STREAMING"
 ELASTIC_CHANNEL = "ELASTIC"
 

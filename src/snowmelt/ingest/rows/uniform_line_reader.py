@@ -43,11 +43,8 @@ _KINDS_BY_ARROW_TYPE = {
 def read_uniform_lines(data: bytes, fields: Sequence[BodyField]) -> pa.Table | None:
     """Return rows as columns, None where another reader has to look.
 
-    Texts that a column reads without doubt have been read: days, moments and decimals.
-
-    Args:
-        data: The rows, UTF-8.
-        fields: Those of the first one.
+    Texts that a column reads without doubt have been read: days, moments and decimals. `data` is
+    UTF-8, `fields` are those of its first row.
     """
     whole = data if data.endswith(b"\n") else data + b"\n"
     if len(whole) < _MIN_PARALLEL_BYTES:

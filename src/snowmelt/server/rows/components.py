@@ -31,14 +31,12 @@ if TYPE_CHECKING:
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
     from snowmelt.ingest.channel_write_batcher import WriteBatcher
-    from snowmelt.ingest.metrics import RowMetrics
+    from snowmelt.ingest.metrics import RequestMetrics
     from snowmelt.ingest.migration_backlog import BackPressure
     from snowmelt.ingest.stage_locations import StageLocator
     from snowmelt.ingest.stage_sync import StageSync
     from snowmelt.server.auth import Authenticator
     from snowmelt.storage.store import Store
-
-# --- How much the row API takes: of one request, of a channel in a second, of all at a time.
 
 _MAX_TRACKED_CHANNELS = 50_000
 
@@ -122,7 +120,7 @@ class RowApiComponents:
     clock: Clock
 
     @property
-    def metrics(self) -> RowMetrics:
+    def metrics(self) -> RequestMetrics[str]:
         """What has been counted since the start."""
         return self.row_service.group_committer.metrics
 

@@ -23,6 +23,7 @@ from snowmelt.ingest.rows.request_batcher import PendingRequest
 from snowmelt.ingest.rows.row_service import RawAppendRequest
 from snowmelt.ingest.rows.targets import is_elastic_channel
 from snowmelt.server.error_responses import ServerResponse
+from snowmelt.server.fast_path import ResponseQueue
 from snowmelt.server.middleware import SMALL_BODY_BYTES
 from snowmelt.server.rows.requests_and_errors import (
     PATH_PREFIX,
@@ -34,7 +35,6 @@ from snowmelt.server.rows.requests_and_errors import (
     parse_count,
     parse_path,
 )
-from snowmelt.server.thread_response_queue import ResponseQueue
 from snowmelt.wire.row_api import RowAppendResponse
 
 if TYPE_CHECKING:
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from snowmelt.server.rows.components import RowApiComponents
     from snowmelt.server.rows.requests_and_errors import RowApiPath
 
-# --- Requests of rows on their way: each one once, however often it comes meanwhile.
-
-if TYPE_CHECKING:
     Key = tuple[RowSender, PipePath, str, str, str | None]
 
 
@@ -108,6 +105,30 @@ class InFlightAppends:
         future = self.in_flight[key] = loop.create_future()
         _InFlightAppend(self, key, request, payload, future).start(is_retry=False)
         return future
+
+    def find_immediate_append(
+        self, method: bytes, url: str, headers: Mapping[bytes, bytes]
+    ) -> ImmediateAppend | None:
+        """Return how a request is answered on the short way, None where it is to go the other."""
+        if method != b"POST" or not url.startswith(_DATA_PATH_PREFIX):
+            return None
+        path, _, query = url.partition("?")
+        address = parse_path(path)
+        if address is None or address.channel is None or address.verb != ROWS_VERB:
+            return None
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        if headers.get(b"x-snowflake-authorization-token-type") == b"KEYPAIR_JWT":
+            return None
+        claims = (
+            self.components.scoped_tokens.get_cached_claims(token)
+            if scheme.lower() == b"bearer"
+            else None
+        )
+        if claims is None:
+            return None
+        call = RowApiRequest("POST", path, query.encode("latin-1"), headers)
+        call.claims = claims
+        return ImmediateAppend(self, call, address, claims.sender)
 
 
 class _InFlightAppend:
@@ -231,63 +252,31 @@ def build_append_response(request: RawAppendRequest, outcome: AppendOutcome) -> 
     return answer
 
 
-class ImmediateAppends:
-    """Finds requests of rows that need no waiting but for their commit."""
-
-    def __init__(self, components: RowApiComponents, in_flight_appends: InFlightAppends) -> None:
-        self.components = components
-        self.in_flight_appends = in_flight_appends
-
-    def find_immediate_append(
-        self, method: bytes, url: str, headers: Mapping[bytes, bytes]
-    ) -> ImmediateAppend | None:
-        """Return how a request is answered on the short way, None where it is to go the other."""
-        if method != b"POST" or not url.startswith(_DATA_PATH_PREFIX):
-            return None
-        path, _, query = url.partition("?")
-        address = parse_path(path)
-        if address is None or address.channel is None or address.verb != ROWS_VERB:
-            return None
-        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-        if headers.get(b"x-snowflake-authorization-token-type") == b"KEYPAIR_JWT":
-            return None
-        claims = (
-            self.components.scoped_tokens.get_cached_claims(token)
-            if scheme.lower() == b"bearer"
-            else None
-        )
-        if claims is None:
-            return None
-        call = RowApiRequest("POST", path, query.encode("latin-1"), headers)
-        call.claims = claims
-        return ImmediateAppend(self, call, address, claims.sender)
-
-
 class ImmediateAppend:
     """One request of rows on the short way."""
 
-    __slots__ = ("_address", "_began", "_call", "_quick", "_sender")
+    __slots__ = ("_address", "_began", "_call", "_in_flight", "_sender")
 
     label = ROWS_VERB
     has_failpoint = False
 
     def __init__(
         self,
-        immediate_appends: ImmediateAppends,
+        in_flight_appends: InFlightAppends,
         call: RowApiRequest,
         api_path: RowApiPath,
         sender: RowSender,
     ) -> None:
-        self._quick = immediate_appends
+        self._in_flight = in_flight_appends
         self._call = call
         self._address = api_path
         self._sender = sender
-        self._began = immediate_appends.components.clock.monotonic()
+        self._began = in_flight_appends.components.clock.monotonic()
         call.user = sender.user
 
     def begin(self, body: bytes, on_result: Callable[[object], None]) -> None:
         """Hand the rows on; `on_result` is called in the event loop with what became of them."""
-        parts, call = self._quick.components, self._call
+        parts, call = self._in_flight.components, self._call
         call.body = body
         if len(body) > parts.limits.max_body_bytes:
             raise BodyTooLarge(limit=parts.limits.max_body_bytes)
@@ -309,12 +298,12 @@ class ImmediateAppend:
 
         load = make_payload(call, parts.limits.max_decompressed_bytes)
         call.body = b""
-        future = self._quick.in_flight_appends.submit_or_join(request, load)
+        future = self._in_flight.submit_or_join(request, load)
         future.add_done_callback(report)
 
     def build_response(self, result: object) -> ServerResponse:
         """Return an answer as it is, and the one to what was raised."""
-        parts = self._quick.components
+        parts = self._in_flight.components
         code = OK_CODE
         if isinstance(result, ServerResponse):
             answer = result
@@ -322,5 +311,5 @@ class ImmediateAppend:
             error = result if isinstance(result, Exception) else TypeError(repr(result))
             answer = error_response(error, path=self._call.path, user=self._call.user)
             code = get_error_code(error)
-        parts.metrics.record_response(code, parts.clock.monotonic() - self._began)
+        parts.metrics.record_response([code], parts.clock.monotonic() - self._began)
         return answer

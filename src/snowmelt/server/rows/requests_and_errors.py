@@ -104,8 +104,6 @@ def parse_count(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
-# --- Paths of the row API, taken apart as they came, before anything is decoded.
-
 PATH_PREFIX = "/v2/streaming/"
 _PATH_LEVELS = ("databases", "schemas", "pipes")
 
@@ -148,8 +146,6 @@ def parse_query(query: bytes) -> Mapping[str, str]:
     """Return the parameters of a request; one that is given twice counts as last given."""
     return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
 
-
-# --- Errors as the row API tells them: an HTTP status that the official SDK reacts to, and a code.
 
 _log = logging.getLogger("snowmelt.server")
 _encoder = msgspec.json.Encoder()

@@ -6,18 +6,14 @@ import asyncio
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
 from starlette.responses import Response
 from starlette.routing import Route
 
-from snowmelt.errors import (
-    AuthenticationFailed,
-    BodyTooLarge,
-    RequestMalformed,
-)
+from snowmelt.errors import AuthenticationFailed, BodyTooLarge, RequestMalformed
 from snowmelt.ingest.rows.targets import RowSender
 from snowmelt.server.error_responses import MethodNotAllowed, RouteNotFound
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
+from snowmelt.server.middleware import read_body
 from snowmelt.server.rows.in_flight_appends import (
     OK_CODE,
     AppendPayload,
@@ -35,7 +31,7 @@ from snowmelt.server.rows.requests_and_errors import (
     text_response,
 )
 from snowmelt.server.rows.scoped_tokens import is_foreign_token, read_scope_claim
-from snowmelt.server.streaming_routes import parse_host
+from snowmelt.server.streaming_routes import decode_message, parse_host
 from snowmelt.wire.row_api import (
     DropRowChannelResponse,
     OpenRowChannelRequest,
@@ -58,7 +54,6 @@ if TYPE_CHECKING:
     from snowmelt.server.rows.requests_and_errors import RowApiPath
     from snowmelt.wire.row_api import OpenRowChannelResponse
 
-_Message = TypeVar("_Message", bound=msgspec.Struct)
 _Result = TypeVar("_Result")
 _MAX_SMALL_BODY_BYTES = 1 << 20
 _OAUTH_PATH = "/oauth/token"
@@ -66,12 +61,6 @@ _OPENAPI_PATH = "/openapi.json"
 _HOSTNAME_PATH = "/v2/streaming/hostname"
 _APPEND_VERBS = {"rows", "filebuffer"}
 _ROLE_SCOPE_PREFIX = "session:role:"
-# By whether a channel is named, and the verb.
-_MANAGEMENT_METHODS = {
-    (False, "pipe-info"): "POST",
-    (False, "bulk-channel-status"): "POST",
-    (True, ""): "PUT or DELETE",
-}
 
 
 class RowApiRoutes:
@@ -90,15 +79,17 @@ class RowApiRoutes:
         code = OK_CODE
         try:
             handle, limit = self._find_handler(call)
-            if not await self._read_body(call, receive, limit):
+            body = await read_body(receive, limit, BodyTooLarge)
+            if body is None:
                 return
+            call.body = body
             answer = await handle()
         except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
             answer = error_response(error, path=call.path, user=call.user)
             code = get_error_code(error)
         if label in _APPEND_VERBS:
             self._components.metrics.record_response(
-                code, self._components.clock.monotonic() - began
+                [code], self._components.clock.monotonic() - began
             )
         await send(answer.make_start_message())
         await send({"type": "http.response.body", "body": answer.body})
@@ -129,18 +120,17 @@ class RowApiRoutes:
 
     async def _handle_management(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
         """Answer what is asked of a pipe or a channel, rows apart."""
-        asked = (call.method, api_path.channel is not None, api_path.verb)
-        match asked:
-            case ("POST", False, "pipe-info"):
-                return await self._handle_pipe_info(call, api_path)
-            case ("POST", False, "bulk-channel-status"):
-                return await self._handle_statuses(call, api_path)
-            case ("PUT", True, ""):
-                return await self._handle_open(call, api_path)
-            case ("DELETE", True, ""):
-                return await self._handle_drop(call, api_path)
-        allowed = _MANAGEMENT_METHODS.get(asked[1:])
-        if allowed is None:
+        handlers = {
+            ("POST", False, "pipe-info"): self._handle_pipe_info,
+            ("POST", False, "bulk-channel-status"): self._handle_statuses,
+            ("PUT", True, ""): self._handle_open,
+            ("DELETE", True, ""): self._handle_drop,
+        }
+        asked = (api_path.channel is not None, api_path.verb)
+        if handle := handlers.get((call.method, *asked)):
+            return await handle(call, api_path)
+        allowed = " or ".join(method for method, *what in handlers if tuple(what) == asked)
+        if not allowed:
             raise RouteNotFound(path=call.path)
         raise MethodNotAllowed(path=call.path, allowed=allowed, method=call.method)
 
@@ -167,7 +157,7 @@ class RowApiRoutes:
 
     async def _handle_open(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
         sender = await self._authenticate_sender(call)
-        request = _decode_message(call.body or b"{}", OpenRowChannelRequest)
+        request = decode_message(call.body or b"{}", OpenRowChannelRequest)
         answer: OpenRowChannelResponse = await self._await_write(
             lambda: self._components.row_service.open_channel(
                 api_path.pipe,
@@ -191,7 +181,7 @@ class RowApiRoutes:
 
     async def _handle_statuses(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
         sender = await self._authenticate_sender(call)
-        request = _decode_message(call.body or b"{}", RowChannelStatusRequest)
+        request = decode_message(call.body or b"{}", RowChannelStatusRequest)
         return json_response(
             await self._run_in_thread(
                 lambda: self._components.row_service.get_channel_statuses(
@@ -210,10 +200,7 @@ class RowApiRoutes:
         )
 
     async def _handle_row_file(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
-        try:
-            fragments = msgspec.json.decode(call.body, type=list[RowFileFragment])
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise RequestMalformed(reason=str(error)) from None
+        fragments = decode_message(call.body, list[RowFileFragment])
         if len(fragments) != 1:
             raise RequestMalformed(reason="one file is taken at a time")
         fragment = fragments[0]
@@ -275,22 +262,6 @@ class RowApiRoutes:
         """Return the result of the write that `work` queues; no thread waits for it."""
         return await asyncio.wrap_future(await self._run_in_thread(work))
 
-    async def _read_body(self, call: RowApiRequest, receive: Receive, max_bytes: int) -> bool:
-        """Read a request's body; False when the client has gone away."""
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return False
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > max_bytes:
-                raise BodyTooLarge(limit=max_bytes)
-            if not message.get("more_body", False):
-                call.body = b"".join(parts)
-                return True
-
 
 def make_row_routes(
     components: RowApiComponents, in_flight_appends: InFlightAppends
@@ -340,10 +311,3 @@ def _find_role_in_scopes(call: RowApiRequest, *, is_key_pair: bool) -> str | Non
             if part.startswith(_ROLE_SCOPE_PREFIX):
                 return part.removeprefix(_ROLE_SCOPE_PREFIX) or None
     return None
-
-
-def _decode_message(body: bytes, message_type: type[_Message]) -> _Message:
-    try:
-        return msgspec.json.decode(body, type=message_type)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise RequestMalformed(reason=str(error)) from None

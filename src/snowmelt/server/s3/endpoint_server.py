@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.clock import Clock
     from snowmelt.config import Settings
+    from snowmelt.server.listener import TlsCertificate
     from snowmelt.server.metrics import MetricSources
     from snowmelt.server.s3.select_operation import SelectOperation
-    from snowmelt.server.tls import TlsCertificate
     from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.server")

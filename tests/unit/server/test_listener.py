@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from snowmelt.cli.main import main
-from snowmelt.server.tls import TlsCertificate
+from snowmelt.server.listener import TlsCertificate
 
 
 @pytest.fixture

