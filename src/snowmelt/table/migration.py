@@ -204,9 +204,9 @@ def abort_migration(
         # The lease's row first, as in the commit, which this must not overtake.
         leases.release_lease(connection, plan.lease)
         run = migration_history.find_migration(connection, plan.run_id)
-        if run is not None and run.state is MigrationState.RUNNING:
+        if run is not None and run.state is RunState.RUNNING:
             migration_history.finish_migration(
-                connection, plan.run_id, MigrationState.FAILED, now=now, message=reason
+                connection, plan.run_id, RunState.FAILED, now=now, message=reason
             )
 
 

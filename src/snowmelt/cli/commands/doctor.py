@@ -393,7 +393,7 @@ def _probe_store(store: Store, path: str, clock: Clock) -> float | None:
 def _check_certificate(settings: Settings, now: dt.datetime) -> CheckResult:
     from cryptography import x509
 
-    from snowmelt.server.tls import load_certificate
+    from snowmelt.server.listener import load_certificate
 
     try:
         load_certificate(settings)

@@ -302,7 +302,6 @@ def _call_in_batches(
 
 
 def _record_calls(options: argparse.Namespace) -> int:
-    from snowmelt.cli.command_context import load_settings
     from snowmelt.functions.proxy.relay import TrafficRecorder
     from snowmelt.storage.overwrite_protection import CommandOutput, check_outputs
 
